@@ -1,0 +1,16 @@
+# Flags of this build alone: warnings and sanitizers. Never exported to those who link Terrace.
+add_library(terrace_build_flags INTERFACE)
+target_compile_options(terrace_build_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor)
+
+set(TERRACE_SANITIZER none CACHE STRING "none, address (with undefined) or thread")
+set_property(CACHE TERRACE_SANITIZER PROPERTY STRINGS none address thread)
+if(TERRACE_SANITIZER STREQUAL address)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TERRACE_SANITIZER STREQUAL thread)
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(NOT TERRACE_SANITIZER STREQUAL none)
+  message(FATAL_ERROR "TERRACE_SANITIZER is '${TERRACE_SANITIZER}'; use none, address or thread")
+endif()

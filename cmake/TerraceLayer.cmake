@@ -1,0 +1,23 @@
+# terrace_layer(name DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...)
+#
+# Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
+# its include root is <name>/include and nothing else, so that including a layer that is not
+# among DEPENDS does not compile. Headers form a file set: they are installed and checked alone.
+function(terrace_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES")
+  set(target terrace_${name})
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/include/*.hpp)
+  add_library(${target} STATIC)
+  add_library(terrace::${name} ALIAS ${target})
+  target_sources(${target}
+    PRIVATE ${arg_SOURCES}
+    PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${headers})
+  list(TRANSFORM arg_DEPENDS PREPEND terrace::)
+  target_link_libraries(${target}
+    PUBLIC ${arg_DEPENDS} ${arg_LIBRARIES}
+    PRIVATE ${arg_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:terrace_build_flags>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON VERIFY_INTERFACE_HEADER_SETS ON)
+  set_property(GLOBAL APPEND PROPERTY TERRACE_LAYERS ${target})
+endfunction()

@@ -1,0 +1,39 @@
+// The shape of a model's KV cache, and the one layout of a row that every tier shares.
+//
+// A *row* is one token of one (layer, KV head): its key and its value side by side,
+// [2, head_dim] elements of `dtype`, keys first. A *block* is `block_tokens` consecutive
+// positions of one layer, [kv_heads, block_tokens] rows. Keys are post-RoPE.
+#pragma once
+
+#include <cstddef>
+
+#include "terrace/core/dtype.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+struct KvShape {
+  std::size_t layers = 0;
+  std::size_t query_heads = 0;
+  std::size_t kv_heads = 0;
+  std::size_t head_dim = 0;
+  Dtype dtype = Dtype::f16;
+
+  /// Query heads that share one KV head.
+  [[nodiscard]] constexpr std::size_t group() const noexcept { return query_heads / kv_heads; }
+  [[nodiscard]] constexpr std::size_t row_bytes() const noexcept {
+    return 2 * head_dim * size_bytes(dtype);
+  }
+  /// Bytes of one token of one layer, all KV heads.
+  [[nodiscard]] constexpr std::size_t token_bytes() const noexcept {
+    return kv_heads * row_bytes();
+  }
+
+  /// Errors: invalid_argument for a zero, query_heads no multiple of kv_heads, or head_dim odd
+  /// or above 1024.
+  [[nodiscard]] Status validate() const;
+
+  bool operator==(const KvShape&) const = default;
+};
+
+}  // namespace terrace

@@ -1,0 +1,17 @@
+// Where bytes lie, and what for.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace terrace {
+
+enum class Tier : std::uint8_t { device, host, nvme, remote };
+
+/// Why memory was asked for, so that accounting can say who holds it.
+enum class Purpose : std::uint8_t { kv, index, cache, staging, telemetry, activation };
+
+std::string_view to_string(Tier tier) noexcept;
+std::string_view to_string(Purpose purpose) noexcept;
+
+}  // namespace terrace

@@ -1,0 +1,22 @@
+#include "terrace/core/shape.hpp"
+
+namespace terrace {
+
+Status KvShape::validate() const {
+  if (layers == 0 || query_heads == 0 || kv_heads == 0 || head_dim == 0) {
+    return fail(Errc::invalid_argument,
+                "KV shape has a zero: {} layers, {} query heads, {} KV heads, head_dim {}", layers,
+                query_heads, kv_heads, head_dim);
+  }
+  if (query_heads % kv_heads != 0) {
+    return fail(Errc::invalid_argument, "{} query heads are no multiple of {} KV heads",
+                query_heads, kv_heads);
+  }
+  if (head_dim % 2 != 0 || head_dim > 1024) {
+    return fail(Errc::invalid_argument, "head_dim {} is not supported; it must be even, up to 1024",
+                head_dim);
+  }
+  return {};
+}
+
+}  // namespace terrace
