@@ -1,0 +1,205 @@
+// The kernels a decode step is made of, as a table that each backend fills.
+//
+// An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they point
+// to must stay valid until the ticket is done. Pointers are device memory unless a line says
+// otherwise; counts named `*_count` behind a pointer are read when the op runs. f32 arithmetic;
+// ties go to the lower position. Ops but `fetch_rows` and `store_rows` touch device memory only.
+// Positions are absolute token positions, from 0. Shapes and rows: terrace/core/shape.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "terrace/core/queue.hpp"
+#include "terrace/core/shape.hpp"
+
+namespace terrace {
+
+/// Positions [begin, end).
+struct TokenRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return end == begin; }
+  bool operator==(const TokenRange&) const = default;
+};
+
+/// Where the blocks of a layer lie: position p, KV head h is row h * block_tokens + p % block_tokens
+/// of block p / block_tokens. A null entry is not there.
+struct BlockTable {
+  std::byte* const* blocks = nullptr;  ///< [block_count]
+  std::size_t block_tokens = 0;
+};
+
+/// Keys and values as an engine computes them: element (token, head, i) lies at
+/// token * token_stride + head * head_stride + i * size of dtype, in bytes.
+struct KvTensors {
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  std::size_t token_stride = 0;
+  std::size_t head_stride = 0;
+};
+
+/// Packs `tokens.size()` tokens of K and V into rows of blocks. On a table of host blocks this is a
+/// transfer and its bytes are counted.
+struct StoreRows {
+  KvTensors source;   ///< token 0 of it goes to position tokens.begin
+  TokenRange tokens;
+  BlockTable target;  ///< the table itself is host memory; its blocks any tier
+  KvShape shape;
+  bool crosses_link = false;  ///< target blocks are host memory
+};
+
+/// Which lists a selection has under grouped-query attention.
+enum class ListScope : std::uint8_t { kv_head, query_head };
+
+/// How scores of a group's query heads become one weight per KV head.
+enum class GroupReduction : std::uint8_t { sum_softmax, max_softmax, sum_logits };
+
+/// An index of a layer as ops see it. `fixed` and each chunk are laid out by the policy that owns them;
+/// chunk c holds tokens first_token + [c * chunk_tokens, (c + 1) * chunk_tokens).
+struct IndexView {
+  const std::byte* fixed = nullptr;
+  std::byte* const* chunks = nullptr;  ///< [chunk_count]
+  std::size_t chunk_tokens = 0;
+  std::size_t first_token = 0;
+  std::uint32_t version = 0;  ///< of the codebook that codes belong to
+};
+
+/// Product quantisation: head_dim is cut into `subspaces` equal parts, each with 2^bits centroids.
+/// fixed: f32 [kv_heads, subspaces, 2^bits, head_dim / subspaces];
+/// chunk: u8 [kv_heads, subspaces, chunk_tokens].
+struct PqShape {
+  std::size_t subspaces = 2;
+  std::size_t bits = 6;
+  [[nodiscard]] constexpr std::size_t centroids() const noexcept { return std::size_t{1} << bits; }
+};
+
+/// Codes rows: for each token, head and sub-space the nearest centroid (L2) of its key.
+struct PqEncode {
+  KvShape shape;
+  PqShape pq;
+  BlockTable rows;
+  TokenRange tokens;
+  IndexView index;  ///< codes are written into its chunks
+};
+
+/// What selecting ops share.
+struct SelectCommon {
+  KvShape shape;
+  const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
+  TokenRange candidates;
+  std::size_t count = 0;           ///< wanted per KV head; fewer when there are fewer candidates
+  GroupReduction reduction = GroupReduction::sum_softmax;  ///< softmax over the candidates, 1/sqrt(d)
+  std::uint32_t* ids = nullptr;    ///< out [kv_heads, id_stride]: positions, ascending
+  std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
+  std::size_t id_stride = 0;
+  float* scratch = nullptr;        ///< [kv_heads, group + 1, candidates rounded up to 64]
+};
+
+/// Top `count` candidates of each KV head by approximate scores from codes.
+struct PqSelect {
+  SelectCommon common;
+  PqShape pq;
+  IndexView index;
+};
+
+/// Top `count` candidates by exact scores. chunk: keys in the KV dtype [kv_heads, chunk_tokens, head_dim].
+struct ExactSelect {
+  SelectCommon common;
+  IndexView index;
+};
+
+/// Copies keys of rows into the chunks of an exact index.
+struct KeyCopy {
+  KvShape shape;
+  BlockTable rows;
+  TokenRange tokens;
+  IndexView index;
+};
+
+/// A row to fetch: the op's own words between resolve_rows and fetch_rows.
+struct MissedRow {
+  std::uint32_t position = 0;
+  std::uint32_t head = 0;
+  std::byte* target = nullptr;
+};
+
+/// Finds each selected row: in its device block if that is there, else in a staging row it is
+/// given. A row that several query heads of a group want is missed once.
+struct ResolveRows {
+  KvShape shape;
+  ListScope scope = ListScope::kv_head;
+  const std::uint32_t* ids = nullptr;       ///< [lists, id_stride]
+  const std::uint32_t* id_count = nullptr;  ///< [lists]
+  std::size_t id_stride = 0;
+  BlockTable resident;               ///< device blocks; null = on the host only
+  std::byte* staging = nullptr;      ///< [lists * id_stride] rows
+  std::byte** rows = nullptr;        ///< out [lists, id_stride]
+  MissedRow* missed = nullptr;       ///< out [lists * id_stride]
+  std::uint32_t* missed_count = nullptr;  ///< out [1]
+  std::uint32_t* seen = nullptr;  ///< query_head scope only: [kv_heads, positions], zeroed once,
+  std::uint32_t* seen_epoch = nullptr;  ///< and [1], kept between calls
+  std::size_t seen_stride = 0;
+};
+
+/// Copies missed rows from host blocks to their staging rows. A transfer; its bytes are counted.
+struct FetchRows {
+  KvShape shape;
+  const MissedRow* missed = nullptr;
+  const std::uint32_t* missed_count = nullptr;
+  BlockTable source;  ///< host blocks; the table itself is pinned host memory
+};
+
+/// Entries that stand for clusters not fetched: rows of their own with a logit bias.
+struct PseudoEntries {
+  const std::byte* rows = nullptr;         ///< [lists, stride] rows
+  const float* bias = nullptr;             ///< [lists, stride], added to the scaled logit
+  const std::uint32_t* count = nullptr;    ///< [lists]
+  std::size_t stride = 0;
+};
+
+/// Attention of one query token over sinks | window | selected | pseudo-entries, in this order.
+///
+/// The list of entries is cut at multiples of `attention_split`; each piece is an online softmax of
+/// its own, and the pieces are merged in order. So the bits of the output depend neither on
+/// where a row lies nor on the number of threads.
+struct DecodeAttention {
+  KvShape shape;
+  const float* query = nullptr;  ///< [query_heads, head_dim]
+  float* output = nullptr;       ///< [query_heads, head_dim]
+  BlockTable resident;           ///< device blocks of sinks and window
+  TokenRange sinks;
+  TokenRange window;             ///< the current token included
+  ListScope scope = ListScope::kv_head;
+  std::byte* const* selected = nullptr;           ///< [lists, selected_stride] rows, or null
+  const std::uint32_t* selected_count = nullptr;  ///< [lists]
+  std::size_t selected_stride = 0;
+  const float* selected_bias = nullptr;  ///< [lists, selected_stride] or null
+  PseudoEntries pseudo = {};
+  float scale = 1.0F;            ///< logits are scale * q.k + bias
+  float* scratch = nullptr;      ///< attention_scratch_floats(shape, entries)
+};
+
+inline constexpr std::size_t attention_split = 512;
+
+/// Returns the floats of scratch that attention over at most `entries` entries per head needs:
+/// per query head and piece an output, a maximum and a sum.
+constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t entries) noexcept {
+  const std::size_t pieces = (entries + attention_split - 1) / attention_split;
+  return shape.query_heads * pieces * (shape.head_dim + 2);
+}
+
+/// The kernels of a backend. An absent (null) entry means unsupported: ask before choosing.
+struct Ops {
+  Result<Ticket> (*store_rows)(Queue&, Phase, const StoreRows&) = nullptr;
+  Result<Ticket> (*pq_encode)(Queue&, Phase, const PqEncode&) = nullptr;
+  Result<Ticket> (*pq_select)(Queue&, Phase, const PqSelect&) = nullptr;
+  Result<Ticket> (*key_copy)(Queue&, Phase, const KeyCopy&) = nullptr;
+  Result<Ticket> (*exact_select)(Queue&, Phase, const ExactSelect&) = nullptr;
+  Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
+  Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;
+  Result<Ticket> (*decode_attention)(Queue&, Phase, const DecodeAttention&) = nullptr;
+};
+
+}  // namespace terrace

@@ -1,0 +1,139 @@
+// Queues: how work is put in order, on every backend.
+//
+//   auto kv_ready = compute.record();                 // a point in compute's order
+//   offload.wait_for(*kv_ready);                      // offload's later work starts after it
+//   auto done = offload.copy(Phase::offload, extents);
+//   ...
+//   offload.wait(*done, deadline);                    // the host waits, never without a limit
+//
+// The ordering rule, for all backends (tests/contract/queue_contract_test.cpp):
+//   1. Work of one queue runs in the order it was enqueued, one piece after the other.
+//   2. Queues are unordered towards each other, but for wait_for(ticket): what is enqueued after it
+//      starts when the ticket's work is done, and sees what that work wrote.
+//   3. A ticket is done when its work and all work before it on its queue is done.
+//   4. When a piece of work fails, its queue is *failed*: later work is skipped, every ticket from
+//      the failed one on reports the first error, and a queue that waits for such a ticket fails
+//      with it. clear_error(), called when the queue is idle, makes it usable again.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/parallel.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/core/task.hpp"
+
+namespace terrace {
+
+/// What a piece of work is for: the name under which its time and its bytes are counted.
+enum class Phase : std::uint8_t {
+  model,    ///< the engine's own arithmetic
+  select,   ///< choosing rows
+  fetch,    ///< missed rows, host to device, on the critical path
+  attend,   ///< attention over the chosen rows
+  update,   ///< append, codes of tokens that left the window, cache upkeep
+  offload,  ///< rows, device to host
+  refill,   ///< admitted blocks, host to device
+  index,    ///< codes, centroids, selected ids, either way
+  cluster,  ///< building an index on the host
+};
+inline constexpr std::size_t phase_count = 9;
+
+std::string_view to_string(Phase phase) noexcept;
+
+class Queue;
+
+/// A point in a queue's order. A default ticket is done.
+struct Ticket {
+  Queue* queue = nullptr;
+  std::uint64_t number = 0;
+};
+
+/// One contiguous copy. Memory must stay valid until the copy's ticket is done.
+struct CopyExtent {
+  std::byte* target = nullptr;
+  const std::byte* source = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Time and bytes of a queue since it was made, by phase.
+struct QueueCounters {
+  std::array<Duration, phase_count> busy{};
+  std::array<std::uint64_t, phase_count> bytes{};
+  Duration waited{};  ///< stood still in wait_for with work behind it
+};
+
+/// An ordered stream of copies and kernels on one device.
+///
+/// Threads  one thread at a time enqueues on a queue; poll, wait and counters from any thread
+class Queue {
+ public:
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  virtual ~Queue() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+
+  /// The threads that work enqueued here may split itself over: the backend's device threads on
+  /// a device queue, the queue's own alone on a host queue (its users bring theirs).
+  [[nodiscard]] virtual Parallel& threads() noexcept = 0;
+
+  /// Enqueues a batch of copies between any two tiers, as one piece of work.
+  /// Errors: invalid_argument for a null pointer with bytes to move.
+  [[nodiscard]] Result<Ticket> copy(Phase phase, std::span<const CopyExtent> extents);
+
+  /// Enqueues a host function. On a backend whose device is not the host it must not touch
+  /// device memory. Its returned bytes are counted (and paid for on an imitated link).
+  [[nodiscard]] Result<Ticket> call(Phase phase, Task task);
+
+  /// Returns a ticket for all work enqueued so far.
+  [[nodiscard]] Result<Ticket> record() { return do_record(); }
+
+  /// Makes work enqueued from now on start after `ticket` (of any queue of the same backend).
+  [[nodiscard]] Status wait_for(Ticket ticket);
+
+  /// Returns whether the work of a ticket (of whatever queue) is done, or the error that ended it.
+  [[nodiscard]] Result<bool> poll(Ticket ticket) {
+    return ticket.queue == nullptr ? Result<bool>{true} : ticket.queue->do_poll(ticket);
+  }
+
+  /// Waits on the host until the work of a ticket (of whatever queue) is done.
+  /// Errors: the work's own; not_ready when `timeout` has passed (the work goes on).
+  [[nodiscard]] Status wait(Ticket ticket, Duration timeout) {
+    return ticket.queue == nullptr ? Status{} : ticket.queue->do_wait(ticket, timeout);
+  }
+
+  /// Waits for everything enqueued so far.
+  [[nodiscard]] Status drain(Duration timeout);
+
+  /// Makes a failed queue usable again. Errors: not_ready while work is enqueued.
+  [[nodiscard]] virtual Status clear_error() = 0;
+
+  [[nodiscard]] virtual QueueCounters counters() const = 0;
+
+ private:
+  virtual Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) = 0;
+  virtual Result<Ticket> do_call(Phase phase, Task task) = 0;
+  virtual Result<Ticket> do_record() = 0;
+  virtual Status do_wait_for(Ticket ticket) = 0;
+  virtual Result<bool> do_poll(Ticket ticket) = 0;
+  virtual Status do_wait(Ticket ticket, Duration timeout) = 0;
+};
+
+/// Waits for a ticket of whatever queue. A default ticket is done.
+[[nodiscard]] inline Status wait(Ticket ticket, Duration timeout) {
+  return ticket.queue == nullptr ? Status{} : ticket.queue->wait(ticket, timeout);
+}
+
+/// Returns whether a ticket of whatever queue is done.
+[[nodiscard]] inline Result<bool> poll(Ticket ticket) {
+  return ticket.queue == nullptr ? Result<bool>{true} : ticket.queue->poll(ticket);
+}
+
+}  // namespace terrace

@@ -1,0 +1,159 @@
+// What a retrieval policy decides: which rows of the middle a query attends to.
+//
+// A policy owns no memory. It says how large an index is (IndexLayout), builds one on the host from
+// the rows of a layer, extends it as tokens leave the window, and enqueues the selecting of a step
+// into buffers it is given. Runtime keeps the memory, moves it, and attends to what was selected.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/ids.hpp"
+#include "terrace/core/ops.hpp"
+
+namespace terrace {
+
+/// Whether parts of an index built apart can be joined (segment) or the whole was built at once.
+enum class IndexScope : std::uint8_t { none, segment, sequence };
+
+/// What a policy needs and gives; read before it is chosen.
+struct RetrievalTraits {
+  std::string_view name;
+  bool selects = true;          ///< false: sinks and window are all it attends to
+  bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
+  IndexScope index_scope = IndexScope::none;
+  ListScope lists = ListScope::kv_head;
+  bool clusters = false;        ///< build() iterates, and takes a limit of iterations
+  /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
+  std::size_t training_tokens = 0;
+  // Hooks: an embedder that cannot give them is refused at open_sequence.
+  bool needs_pre_rope_keys = false;
+  bool needs_query_window = false;      ///< post-RoPE queries of the last prompt positions
+  bool needs_attention_scores = false;
+  bool needs_layer_input = false;
+  // Answers: gather() refuses these for an engine whose kernel has no bias.
+  bool gives_logit_bias = false;
+  bool gives_pseudo_entries = false;
+  bool bounds_mass = false;
+};
+
+/// The memory of a layer's index, all KV heads: a fixed part and chunks of `chunk_tokens` tokens.
+/// The host's copy is the truth; a chunk is the unit in which what was added moves to the device, so it
+/// should be some kilobytes.
+struct IndexLayout {
+  std::size_t fixed_bytes = 0;
+  std::size_t chunk_tokens = 0;
+  std::size_t chunk_bytes = 0;
+  [[nodiscard]] bool empty() const noexcept { return chunk_bytes == 0; }
+};
+
+/// What a prompt leaves behind for index building beside its rows. Empty where not asked for.
+/// f32, host memory; positions are those of the last rows given.
+struct PromptHints {
+  std::span<const float> pre_rope_keys;    ///< [tokens, kv_heads, head_dim]
+  std::span<const float> query_window;     ///< [positions, query_heads, head_dim]
+  std::span<const float> attention_scores; ///< [kv_heads, tokens], summed over queries
+};
+
+/// Builds the index of one layer on the host.
+struct BuildRequest {
+  KvShape shape;
+  LayerId layer{};
+  BlockTable rows;      ///< host blocks
+  TokenRange tokens;    ///< to be indexed
+  PromptHints hints;
+  std::byte* fixed = nullptr;  ///< out, host
+  IndexView index;             ///< out, host chunks
+  std::size_t iterations = 0;  ///< at most; for policies that cluster
+  std::uint64_t seed = 0;
+  const Clock* clock = nullptr;
+  TimePoint deadline = TimePoint::max();          ///< no new iteration starts after it
+  const std::atomic<bool>* cancelled = nullptr;   ///< looked at between iterations; may be null
+};
+
+struct BuildReport {
+  std::size_t iterations = 0;  ///< done
+};
+
+/// Codes tokens that leave the window, with the codebook the index has. Host memory.
+struct ExtendRequest {
+  KvShape shape;
+  BlockTable rows;  ///< host blocks
+  TokenRange tokens;
+  IndexView index;
+};
+
+/// Chooses rows for one query token of a layer, all heads. Device memory.
+struct SelectRequest {
+  KvShape shape;
+  LayerId layer{};
+  const float* query = nullptr;        ///< [query_heads, head_dim], post-RoPE
+  const float* layer_input = nullptr;  ///< [hidden], if needed
+  TokenRange candidates;
+  std::size_t count = 0;               ///< rows per list
+  double mass = 0;                     ///< share of attention mass to reach; 0 = by count
+  IndexView index;
+  float* scratch = nullptr;            ///< select_scratch_floats
+};
+
+/// Certain bounds of a query head's attention mass on what is attended exactly.
+struct MassBounds {
+  float low = 0;
+  float high = 1;
+};
+
+/// Where a selection is written: buffers of fixed capacity in device memory.
+struct Selection {
+  ListScope scope = ListScope::kv_head;
+  std::size_t capacity = 0;                ///< of each list
+  std::uint32_t* ids = nullptr;            ///< [lists, capacity]: positions, in the order attended
+  std::uint32_t* id_count = nullptr;       ///< [lists]
+  float* logit_bias = nullptr;             ///< [lists, capacity]; null unless gives_logit_bias
+  std::byte* pseudo_rows = nullptr;        ///< [lists, pseudo_capacity] rows; the next three
+  float* pseudo_bias = nullptr;            ///< [lists, pseudo_capacity];      likewise null unless
+  std::uint32_t* pseudo_count = nullptr;   ///< [lists];                       gives_pseudo_entries
+  std::size_t pseudo_capacity = 0;
+  MassBounds* mass = nullptr;              ///< [query_heads]; null unless bounds_mass
+};
+
+/// Threads  build() on a host queue, the others on the caller's; a policy has no mutable state
+class RetrievalPolicy {
+ public:
+  RetrievalPolicy() = default;
+  RetrievalPolicy(const RetrievalPolicy&) = delete;
+  RetrievalPolicy& operator=(const RetrievalPolicy&) = delete;
+  virtual ~RetrievalPolicy() = default;
+
+  [[nodiscard]] virtual const RetrievalTraits& traits() const noexcept = 0;
+
+  /// Errors: invalid_argument naming the setting that does not fit the shape.
+  [[nodiscard]] virtual Result<IndexLayout> index_layout(const KvShape& shape) const = 0;
+
+  /// Entries of pseudo_capacity per list for a sequence of at most `tokens`.
+  [[nodiscard]] virtual std::size_t pseudo_capacity(std::size_t tokens) const noexcept = 0;
+
+  [[nodiscard]] virtual std::size_t select_scratch_floats(const KvShape& shape,
+                                                          std::size_t candidates) const noexcept = 0;
+
+  /// Builds an index. On an error the sequence goes on without one: it is not lost.
+  [[nodiscard]] virtual Result<BuildReport> build(const BuildRequest& request,
+                                                  Parallel& threads) const = 0;
+
+  /// Enqueues the coding of tokens on a host queue with a table of host kernels.
+  [[nodiscard]] virtual Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
+                                              const Ops& host_ops) const = 0;
+
+  [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                              Queue& queue, const Ops& ops) const = 0;
+
+  /// Improves an index in the background (re-clustering, window clusters) until `deadline`.
+  /// Returns whether there was anything to do.
+  [[nodiscard]] virtual Result<bool> background_step(const BuildRequest& request, Parallel& threads,
+                                                     TimePoint deadline) const = 0;
+};
+
+}  // namespace terrace

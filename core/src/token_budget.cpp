@@ -1,0 +1,52 @@
+#include "terrace/core/token_budget.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace terrace {
+namespace {
+
+constexpr std::string_view mass_prefix = "mass:";
+
+template <typename Number>
+std::optional<Number> parse_whole(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::size_t TokenBudget::tokens(std::size_t context_tokens) const noexcept {
+  switch (kind) {
+    case Kind::mass: return context_tokens;
+    case Kind::tokens: return std::min(static_cast<std::size_t>(value), context_tokens);
+    case Kind::share: break;
+  }
+  // 0.29 * 100 is 28.999999999999996 in binary; the nudge keeps it from losing a token.
+  constexpr double nudge = 1 + 1e-12;
+  const auto limit = static_cast<std::size_t>(value * static_cast<double>(context_tokens) * nudge);
+  return std::clamp(limit, std::min<std::size_t>(1, context_tokens), context_tokens);
+}
+
+Result<TokenBudget> parse_token_budget(std::string_view text) {
+  const bool is_mass = text.starts_with(mass_prefix);
+  const std::string_view digits = is_mass ? text.substr(mass_prefix.size()) : text;
+  if (is_mass || digits.find('.') != std::string_view::npos) {
+    const auto share = parse_whole<double>(digits);
+    if (share && *share > 0 && *share <= 1) {
+      return TokenBudget{.kind = is_mass ? TokenBudget::Kind::mass : TokenBudget::Kind::share,
+                         .value = *share};
+    }
+  } else if (const auto count = parse_whole<std::uint32_t>(digits); count && *count > 0) {
+    return TokenBudget{.kind = TokenBudget::Kind::tokens, .value = static_cast<double>(*count)};
+  }
+  return fail(Errc::invalid_argument,
+              "'{}' is not a budget; write a share such as 0.1, a number of tokens such as 2048, or "
+              "a share of attention mass such as mass:0.95",
+              text);
+}
+
+}  // namespace terrace

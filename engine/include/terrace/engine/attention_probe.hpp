@@ -1,0 +1,59 @@
+// Measures, by exact attention beside a run, how much of what matters a policy attends to.
+//
+// The probe keeps every key in f32, outside all pools and clocks: keys of the prompt once (they do not
+// depend on the policy), keys of the steps for each policy anew.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "terrace/core/parallel.hpp"
+#include "terrace/core/shape.hpp"
+#include "terrace/engine/decoder.hpp"
+#include "terrace/runtime/sequence.hpp"
+
+namespace terrace::engine {
+
+/// Sums over the measured (layer, head, step) triples.
+struct AttentionQuality {
+  double recall_sum = 0;
+  std::size_t recall_count = 0;
+  double mass_sum = 0;
+  std::size_t mass_count = 0;
+
+  /// Share of the true top-k among what was selected; k = selected, truth in the policy's grouping.
+  [[nodiscard]] double recall() const noexcept {
+    return recall_sum / static_cast<double>(recall_count);
+  }
+  /// Share of the exact softmax over all positions that lies on the attended ones.
+  [[nodiscard]] double mass() const noexcept { return mass_sum / static_cast<double>(mass_count); }
+};
+
+/// Threads  measure: one at a time; on_rows: the compute queue's, never while measuring
+class AttentionProbe final : public KvObserver {
+ public:
+  /// `positions_max` positions of every layer; 4 bytes x layers x kv_heads x head_dim each.
+  AttentionProbe(const KvShape& shape, std::size_t positions_max);
+
+  void on_rows(std::size_t layer, TokenRange tokens, const KvTensors& kv) override;
+
+  /// Adds the step that `sequence` has just finished, at position sequence.length() - 1, whose
+  /// queries `decoder` still has.
+  void measure(const Sequence& sequence, const Decoder& decoder, Parallel& threads);
+
+  [[nodiscard]] const AttentionQuality& quality() const noexcept { return quality_; }
+  void reset() noexcept { quality_ = {}; }
+
+ private:
+  void measure_head(const StepSelection& selection, std::size_t layer, std::size_t kv_head,
+                    std::span<const float> query, AttentionQuality& result) const;
+  [[nodiscard]] const float* keys(std::size_t layer, std::size_t kv_head) const noexcept;
+
+  KvShape shape_;
+  std::size_t positions_max_ = 0;
+  std::vector<float> keys_;  ///< [layers, kv_heads, positions_max, head_dim]
+  AttentionQuality quality_;
+};
+
+}  // namespace terrace::engine

@@ -1,0 +1,31 @@
+// Products with weight matrices, on many threads.
+#pragma once
+
+#include <cstddef>
+
+#include "terrace/core/parallel.hpp"
+
+namespace terrace::engine {
+
+/// target[r, o] (+)= sum over i of source[r, i] * weight[o, i].
+struct MatrixProduct {
+  const float* weight = nullptr;  ///< [outputs, inputs]
+  const float* source = nullptr;  ///< [rows, inputs]
+  float* target = nullptr;        ///< [rows, outputs]; must not overlap source
+  std::size_t rows = 0;
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;
+  bool accumulate = false;  ///< adds to target: residual connections for nothing
+};
+
+/// Computes `product` in tiles cut by its size alone, so that no bit depends on the threads.
+///
+/// Limits   extents < 2^31; allocates nothing
+/// Cost     2 * rows * outputs * inputs operations; one row reads each weight once
+/// Tests    tests/engine/matrix_test.cpp
+void multiply(const MatrixProduct& product, Parallel& parallel);
+
+/// Tells OpenBLAS to leave threads to `Parallel`. For the whole process; calling again is free.
+void keep_blas_on_one_thread();
+
+}  // namespace terrace::engine

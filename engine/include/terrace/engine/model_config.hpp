@@ -1,0 +1,62 @@
+// What a Llama model is: the numbers of its config.json.
+//
+//   TERRACE_ASSIGN(const ModelConfig config, read_model_config("models/tiny"));
+//   const KvShape shape = config.kv_shape(Dtype::f16);
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+
+#include "terrace/core/result.hpp"
+#include "terrace/core/shape.hpp"
+
+namespace terrace::engine {
+
+/// RoPE's frequency scaling of Llama 3: long wavelengths are stretched by `factor`, short ones
+/// kept, those between blended.
+struct Llama3RopeScaling {
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  std::size_t original_positions = 8192;  ///< the context the model was first trained with
+
+  bool operator==(const Llama3RopeScaling&) const = default;
+};
+
+struct ModelConfig {
+  std::size_t hidden_size = 0;
+  std::size_t layers = 0;
+  std::size_t query_heads = 0;
+  std::size_t kv_heads = 0;
+  std::size_t head_dim = 0;
+  std::size_t intermediate_size = 0;
+  std::size_t vocabulary = 0;
+  std::size_t positions_max = 0;  ///< the context the model was made for; a promise, not a limit
+  double rms_norm_epsilon = 1e-6;
+  double rope_theta = 10000;
+  std::optional<Llama3RopeScaling> rope_scaling;
+  bool tied_embeddings = false;  ///< the output head is the embedding matrix
+
+  /// Elements of one token's queries, over all heads.
+  [[nodiscard]] std::size_t query_size() const noexcept { return query_heads * head_dim; }
+  /// Elements of one token's keys (or values), over all KV heads.
+  [[nodiscard]] std::size_t kv_size() const noexcept { return kv_heads * head_dim; }
+  [[nodiscard]] KvShape kv_shape(Dtype dtype) const noexcept {
+    return {layers, query_heads, kv_heads, head_dim, dtype};
+  }
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+/// Reads `folder`/config.json as Hugging Face writes it for LlamaForCausalLM: the spelling of
+/// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Keys that may be missing
+/// take Hugging Face's defaults.
+///
+/// Errors   io_error: no such file; corrupt: no JSON object; invalid_argument: a key is missing or
+///          its value cannot be; unsupported: another architecture, activation, RoPE type, biases,
+///          quantised weights. Each names the file and the key, and what is accepted
+/// Tests    tests/engine/model_config_test.cpp
+Result<ModelConfig> read_model_config(const std::filesystem::path& folder);
+
+}  // namespace terrace::engine

@@ -1,0 +1,64 @@
+// Tensors in safetensors files, mapped into memory: one file, or shards named by an index.
+//
+//   TERRACE_ASSIGN(const Safetensors tensors, Safetensors::open("models/tiny"));
+//   TERRACE_ASSIGN(const Tensor norm, tensors.find("model.norm.weight"));
+//   const float first = load_f32(norm.bytes.data(), norm.dtype, 0);
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/dtype.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/engine/mapped_file.hpp"
+
+namespace terrace::engine {
+
+/// One tensor inside a file: row-major, little-endian, at any alignment.
+struct Tensor {
+  Dtype dtype = Dtype::f32;
+  std::vector<std::size_t> shape;
+  std::span<const std::byte> bytes;  ///< product(shape) elements; lives as long as the file
+};
+
+using TensorMap = std::map<std::string, Tensor, std::less<>>;
+
+/// Reads the header of a safetensors file and returns views of its tensors.
+///
+/// Memory   the views point into `file`, which must outlive them
+/// Limits   header <= 100 MB; F32, F16 and BF16
+/// Errors   corrupt: file shorter than it says, no JSON, a name twice, offsets out of order or
+///          range, tensors that overlap or leave holes, bytes that do not fit the shape;
+///          unsupported: another dtype. Each names `label` and, where there is one, the tensor
+/// Tests    tests/engine/safetensors_test.cpp, tests/engine/safetensors_mutation_test.cpp
+Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label);
+
+/// The tensors of a model folder.
+class Safetensors {
+ public:
+  /// Maps `folder`/model.safetensors, or else the shards that model.safetensors.index.json names.
+  ///
+  /// Errors   io_error: neither is there, a shard is missing; corrupt: a bad file, a bad index, a
+  ///          tensor of the index that its shard lacks; unsupported: see parse_safetensors
+  static Result<Safetensors> open(const std::filesystem::path& folder);
+
+  /// Errors   corrupt: no tensor has that name
+  [[nodiscard]] Result<Tensor> find(std::string_view name) const;
+
+  [[nodiscard]] const TensorMap& tensors() const noexcept { return tensors_; }
+
+ private:
+  Status open_shards(const std::filesystem::path& index_path);
+
+  std::filesystem::path folder_;
+  std::vector<MappedFile> files_;
+  TensorMap tensors_;
+};
+
+}  // namespace terrace::engine

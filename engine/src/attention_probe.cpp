@@ -1,0 +1,126 @@
+#include "terrace/engine/attention_probe.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace terrace::engine {
+namespace {
+
+/// Softmax over `logits` in double, into `weights`.
+void softmax_into(std::span<const float> logits, std::span<double> weights) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    weights[i] = std::exp(static_cast<double>(logits[i]) - static_cast<double>(largest));
+    sum += weights[i];
+  }
+  for (double& weight : weights) weight /= sum;
+}
+
+/// Share of the `ids` that are among the ids.size() largest of `weights` (ties to lower positions);
+/// weights[i] belongs to position first + i.
+double overlap_with_top(std::span<const std::uint32_t> ids, std::span<const double> weights,
+                        std::size_t first) {
+  std::vector<std::uint32_t> order(weights.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto better = [&](std::uint32_t a, std::uint32_t b) {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+  };
+  const std::size_t k = std::min(ids.size(), weights.size());
+  std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k) - 1, order.end(),
+                   better);
+  std::vector<bool> top(weights.size());
+  for (std::size_t i = 0; i < k; ++i) top[order[i]] = true;
+  const auto found = std::count_if(ids.begin(), ids.end(), [&](std::uint32_t id) {
+    return top[id - first];
+  });
+  return static_cast<double>(found) / static_cast<double>(ids.size());
+}
+
+}  // namespace
+
+AttentionProbe::AttentionProbe(const KvShape& shape, std::size_t positions_max)
+    : shape_(shape),
+      positions_max_(positions_max),
+      keys_(shape.layers * shape.kv_heads * positions_max * shape.head_dim) {}
+
+const float* AttentionProbe::keys(std::size_t layer, std::size_t kv_head) const noexcept {
+  return keys_.data() + (layer * shape_.kv_heads + kv_head) * positions_max_ * shape_.head_dim;
+}
+
+void AttentionProbe::on_rows(std::size_t layer, TokenRange tokens, const KvTensors& kv) {
+  for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+    float* target = const_cast<float*>(keys(layer, head)) + tokens.begin * shape_.head_dim;
+    for (std::size_t token = 0; token < tokens.size(); ++token) {
+      const std::byte* const row = kv.keys + token * kv.token_stride + head * kv.head_stride;
+      for (std::size_t i = 0; i < shape_.head_dim; ++i) {
+        *target++ = load_f32(row, shape_.dtype, i);
+      }
+    }
+  }
+}
+
+void AttentionProbe::measure_head(const StepSelection& selection, std::size_t layer,
+                                  std::size_t kv_head, std::span<const float> query,
+                                  AttentionQuality& result) const {
+  const std::size_t positions = selection.window.end;
+  const TokenRange candidates{selection.sinks.end, selection.window.begin};
+  const bool selected = !selection.counts.empty() && !candidates.empty();
+  const auto list_of = [&](std::size_t list) {
+    return selection.ids.subspan(list * selection.stride, selection.counts[list]);
+  };
+  const auto scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
+  std::vector<float> logits(positions);
+  std::vector<double> weights(positions);
+  std::vector<double> head_weights(candidates.size());
+  std::vector<double> group_weights(candidates.size());
+  const auto add_recall = [&](std::size_t list, std::span<const double> truth) {
+    if (selection.counts[list] == 0) return;
+    result.recall_sum += overlap_with_top(list_of(list), truth, candidates.begin);
+    ++result.recall_count;
+  };
+  for (std::size_t g = 0; g < shape_.group(); ++g) {
+    const std::size_t query_head = kv_head * shape_.group() + g;
+    const float* const q = query.data() + query_head * shape_.head_dim;
+    const float* key = keys(layer, kv_head);
+    for (std::size_t i = 0; i < positions; ++i, key += shape_.head_dim) {
+      logits[i] = scale * std::inner_product(key, key + shape_.head_dim, q, 0.0F);
+    }
+    softmax_into(logits, weights);
+    double mass = std::accumulate(weights.begin(),
+                                  weights.begin() + static_cast<std::ptrdiff_t>(selection.sinks.end),
+                                  0.0);
+    mass += std::accumulate(
+        weights.begin() + static_cast<std::ptrdiff_t>(selection.window.begin), weights.end(), 0.0);
+    if (selected) {
+      const bool own_list = selection.scope == ListScope::query_head;
+      for (const std::uint32_t id : list_of(own_list ? query_head : kv_head)) mass += weights[id];
+      softmax_into(std::span(logits).subspan(candidates.begin, candidates.size()), head_weights);
+      if (own_list) add_recall(query_head, head_weights);
+      std::transform(group_weights.begin(), group_weights.end(), head_weights.begin(),
+                     group_weights.begin(), std::plus<>());
+    }
+    result.mass_sum += mass;
+    ++result.mass_count;
+  }
+  if (selected && selection.scope == ListScope::kv_head) add_recall(kv_head, group_weights);
+}
+
+void AttentionProbe::measure(const Sequence& sequence, const Decoder& decoder, Parallel& threads) {
+  std::vector<AttentionQuality> results(shape_.layers * shape_.kv_heads);
+  threads.for_each(results.size(), [&](std::size_t part) {
+    const std::size_t layer = part / shape_.kv_heads;
+    measure_head(sequence.selection(static_cast<LayerId>(layer)), layer, part % shape_.kv_heads,
+                 decoder.query(layer), results[part]);
+  });
+  // In order, so that sums do not depend on who was first.
+  for (const AttentionQuality& result : results) {
+    quality_.recall_sum += result.recall_sum;
+    quality_.recall_count += result.recall_count;
+    quality_.mass_sum += result.mass_sum;
+    quality_.mass_count += result.mass_count;
+  }
+}
+
+}  // namespace terrace::engine

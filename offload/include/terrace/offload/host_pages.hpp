@@ -1,0 +1,130 @@
+// Reference-counted host pages of one size, and the table of a sequence's layer: what fork, prefix
+// sharing and colder tiers stand on. A page is a block of rows, [kv_heads, block_tokens].
+//
+//   auto pool = HostPagePool::create(backend, {.page_bytes = block_bytes});
+//   PageTable table(*pool);
+//   std::byte* rows = table.append().value();
+//   PageTable branch = table.fork();            // shares every page
+//   branch.make_writable(0);                    // the shared last page is copied before it is written
+//
+// Threads  one thread at a time, per pool and its tables.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace::offload {
+
+/// Names a page without pointing at it: region, and offset in it in pages. It means the same to
+/// every process that maps the regions.
+struct PageHandle {
+  std::uint32_t region = 0;
+  std::uint32_t offset = 0;
+  bool operator==(const PageHandle&) const = default;
+};
+
+struct HostPageOptions {
+  std::size_t page_bytes = 0;
+  std::size_t region_bytes = std::size_t{64} << 20;  ///< wanted size of a region
+  std::size_t alignment = 4096;                      ///< of regions
+  Purpose purpose = Purpose::kv;
+};
+
+class HostPagePool {
+ public:
+  /// Makes a pool that grows by regions of the backend's host memory, and never shrinks but at its
+  /// end. The backend must outlive it. Errors: invalid_argument for zero bytes.
+  [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> create(Backend& backend,
+                                                                    const HostPageOptions& options);
+
+  /// Makes a pool of one region over a mapping that somebody else owns; it does not grow.
+  /// Errors: invalid_argument for zero bytes, or a mapping smaller than a page.
+  [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> over(std::span<std::byte> mapping,
+                                                                  std::size_t page_bytes);
+
+  /// Returns a page with one reference. Cost: O(1), no allocation while a region has room.
+  /// Errors: out_of_memory naming host.memory.
+  [[nodiscard]] Result<PageHandle> allocate();
+
+  /// Adds a reference.
+  void share(PageHandle page) noexcept;
+
+  /// Takes a reference away; the last one frees the page.
+  void release(PageHandle page) noexcept;
+
+  [[nodiscard]] std::uint32_t references(PageHandle page) const noexcept;
+
+  [[nodiscard]] std::byte* resolve(PageHandle page) const noexcept {
+    return regions_[page.region].base + page.offset * page_bytes_;
+  }
+
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
+  [[nodiscard]] std::size_t pages_in_use() const noexcept { return pages_ - free_.size(); }
+  [[nodiscard]] std::size_t page_count() const noexcept { return pages_; }
+
+ private:
+  struct Region {
+    Buffer memory;  ///< empty over an external mapping
+    std::byte* base = nullptr;
+    std::vector<std::uint32_t> references;
+  };
+
+  HostPagePool(Backend* backend, const HostPageOptions& options) noexcept
+      : backend_(backend), options_(options), page_bytes_(options.page_bytes) {}
+  Status grow();
+  void add_region(Buffer memory, std::byte* base, std::size_t pages);
+  std::uint32_t& count_of(PageHandle page) noexcept;
+
+  Backend* backend_;  ///< null: cannot grow
+  HostPageOptions options_;
+  std::size_t page_bytes_;
+  std::size_t pages_ = 0;
+  std::vector<Region> regions_;
+  std::vector<PageHandle> free_;  ///< capacity for all pages
+};
+
+/// The pages of one layer of one sequence, in order. The pool must outlive it.
+class PageTable {
+ public:
+  explicit PageTable(HostPagePool& pool) noexcept : pool_(&pool) {}
+  PageTable(PageTable&& other) noexcept;
+  PageTable& operator=(PageTable&& other) noexcept;
+  ~PageTable() { truncate(0); }
+
+  /// Appends a new page; returns its memory. Errors: out_of_memory naming host.memory.
+  [[nodiscard]] Result<std::byte*> append();
+
+  /// Appends a page of somebody else's, shared.
+  void append_shared(PageHandle page);
+
+  /// Returns a table that shares all pages.
+  [[nodiscard]] PageTable fork() const;
+
+  /// Makes sure that page `index` has no other owner, so that it may be written; copies it if need
+  /// be, at once. What is still being written into the page must be done before.
+  /// Returns its memory. Errors: out_of_memory naming host.memory; the page is still shared then.
+  [[nodiscard]] Result<std::byte*> make_writable(std::size_t index);
+
+  /// Keeps the first `count` pages.
+  void truncate(std::size_t count) noexcept;
+
+  [[nodiscard]] std::size_t size() const noexcept { return pages_.size(); }
+  [[nodiscard]] std::span<const PageHandle> pages() const noexcept { return pages_; }
+  [[nodiscard]] std::byte* operator[](std::size_t index) const noexcept {
+    return pool_->resolve(pages_[index]);
+  }
+
+  /// Writes the memory of each page, in order. Shapes: blocks [size()].
+  void resolve(std::span<std::byte*> blocks) const noexcept;
+
+ private:
+  HostPagePool* pool_;
+  std::vector<PageHandle> pages_;
+};
+
+}  // namespace terrace::offload

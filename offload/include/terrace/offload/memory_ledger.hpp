@@ -1,0 +1,43 @@
+// Exact accounting of one tier's memory, by purpose, under a limit.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace::offload {
+
+inline constexpr std::size_t purpose_count = 6;
+
+/// Threads  safe from any thread; the limit holds at every instant
+class MemoryLedger {
+ public:
+  /// `setting` names the limit in messages ("host.memory").
+  MemoryLedger(std::string_view setting, std::size_t limit_bytes) noexcept
+      : setting_(setting), limit_(limit_bytes) {}
+
+  /// Books bytes. Errors: out_of_memory, naming the setting, the limit, in use and wanted.
+  [[nodiscard]] Status take(std::size_t bytes, Purpose purpose) noexcept;
+
+  /// Gives back what was taken.
+  void give(std::size_t bytes, Purpose purpose) noexcept;
+
+  [[nodiscard]] MemoryUsage usage() const noexcept;
+  [[nodiscard]] std::size_t in_use(Purpose purpose) const noexcept;
+
+  /// Starts a new peak at what is in use now.
+  void reset_peak() noexcept;
+
+ private:
+  std::string_view setting_;
+  std::size_t limit_;
+  std::atomic<std::size_t> in_use_{0};
+  std::atomic<std::size_t> peak_{0};
+  std::array<std::atomic<std::size_t>, purpose_count> by_purpose_{};
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,59 @@
+// A store in host memory: the first one there is, and what the others are tested against.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "terrace/core/store.hpp"
+
+namespace terrace::offload {
+
+struct MemoryStoreOptions {
+  std::size_t capacity_bytes = SIZE_MAX;  ///< of pages held
+};
+
+/// Batches are carried out within submit: a ticket is done when it is handed out. Each page has a
+/// checksum (XXH3), looked at on every get.
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(const MemoryStoreOptions& options = {}) : options_(options) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
+  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
+  [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
+  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+
+  [[nodiscard]] std::size_t page_count() const;
+  [[nodiscard]] std::size_t bytes_in_use() const;
+
+  /// Flips one bit of a stored page, for tests of what reads it. Returns whether there is one.
+  bool damage(PageKey key);
+
+ private:
+  struct Page {
+    std::vector<std::byte> bytes;
+    std::uint64_t checksum = 0;
+  };
+  struct KeyHash {
+    std::size_t operator()(const PageKey& key) const noexcept {
+      return static_cast<std::size_t>(key.high * 0x9e3779b97f4a7c15ULL ^ key.low);
+    }
+  };
+
+  Status carry_out(const PageRequest& request);
+  Status get(const PageRequest& request) const;
+  Status put(const PageRequest& request);
+  Status drop(const PageRequest& request);
+
+  MemoryStoreOptions options_;
+  mutable std::mutex mutex_;
+  std::unordered_map<PageKey, Page, KeyHash> pages_;
+  std::size_t bytes_in_use_ = 0;
+  std::uint64_t batches_ = 0;
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,35 @@
+// Threads behind the Parallel seam.
+//
+//   auto threads = make_parallel({.threads = 4, .name = "device"});
+//   (*threads)->for_each(tiles, [&](std::size_t tile) { ... });
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "terrace/core/parallel.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/offload/topology.hpp"
+
+namespace terrace::offload {
+
+struct ParallelOptions {
+  std::size_t threads = 1;      ///< the caller's included
+  std::vector<CpuIndex> cpus{};  ///< keep the workers on these; empty = anywhere
+  std::string name = "terrace"; ///< of the threads, for debuggers
+};
+
+/// Makes a Parallel of `threads` threads: a oneTBB arena, or plain threads where the build is
+/// instrumented for data races (oneTBB is not). One thread needs neither.
+///
+/// Threads  for_each is safe from several threads at once, beyond what the contract asks: callers
+///          share the workers, so that queues of one device can share its threads
+/// Errors   invalid_argument: zero threads; out_of_memory: the system has no thread left
+[[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelOptions& options);
+
+/// The same on plain threads, in every build.
+[[nodiscard]] Result<std::unique_ptr<Parallel>> make_plain_parallel(const ParallelOptions& options);
+
+}  // namespace terrace::offload

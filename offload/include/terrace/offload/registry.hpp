@@ -1,0 +1,44 @@
+// Backends by name: what was compiled in, and which one a name means.
+//
+//   auto chosen = make_backend("auto", options);
+//   log(chosen->name, chosen->reason);     // "host", "auto: no other backend is compiled in"
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/offload/sim_backend.hpp"
+
+namespace terrace::offload {
+
+struct BackendOptions {
+  HostBackendOptions host{};
+  SimBackendOptions sim{};
+};
+
+struct ChosenBackend {
+  std::unique_ptr<Backend> backend;
+  std::string_view name;    ///< host, cuda or sim; static
+  std::string_view reason;  ///< why this one; static
+};
+
+struct BackendInfo {
+  std::string_view name;
+  bool available = false;
+  std::string_view reason;  ///< what it is, or why it is not available
+};
+
+/// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one.
+///
+/// Errors   invalid_argument: no such name; unsupported: not compiled in, or no device; else what
+///          making it reports
+[[nodiscard]] Result<ChosenBackend> make_backend(std::string_view name,
+                                                 const BackendOptions& options);
+
+/// Every backend Terrace knows, in the order of `auto`'s preference, the simulator last.
+[[nodiscard]] std::span<const BackendInfo> list_backends() noexcept;
+
+}  // namespace terrace::offload

@@ -1,0 +1,109 @@
+// The resident cache's mechanism: which units (blocks or clusters) have slots in device memory.
+// It decides and counts; its caller moves the bytes.
+//
+//   cache.plan_step(wanted, plan);       // what the step hits, and what changes because of it
+//   ... fetch the misses, attend ...
+//   free the slots of plan.evicted, copy plan.admitted into theirs
+//
+// One step: all units are tested; hits are touched in the order given; then misses are admitted, the
+// worthiest first, each only if its worth is at least the rows its refill costs; and only units
+// that the step does not want are evicted for them. What is admitted serves from the next step on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "terrace/core/replacement.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::offload {
+
+/// A unit that a step reads rows of. A step names a unit once.
+struct WantedUnit {
+  UnitKey unit = 0;
+  std::uint32_t rows_wanted = 0;
+  std::uint32_t slots = 1;        ///< the unit's size; the same in every step while it is resident
+  std::uint32_t refill_rows = 0;  ///< rows that making it resident would copy
+};
+
+/// What a step found, and what its caller is to do after it. Reused, so that steps allocate nothing.
+struct CachePlan {
+  std::vector<std::uint8_t> hit;      ///< [wanted]: 1 = resident before this step
+  std::vector<UnitKey> evicted;       ///< in order; their slots are free for what is admitted
+  std::vector<std::uint32_t> admitted;  ///< indices into wanted, in order
+};
+
+struct CacheCounters {
+  std::uint64_t hit_units = 0;
+  std::uint64_t hit_rows = 0;
+  std::uint64_t missed_units = 0;
+  std::uint64_t missed_rows = 0;
+  std::uint64_t admitted_units = 0;
+  std::uint64_t evicted_units = 0;
+  std::uint64_t refused_units = 0;   ///< not worth their refill
+  std::uint64_t no_room_units = 0;   ///< worth it, but all slots are wanted by this step
+  std::uint64_t refill_rows = 0;
+};
+
+/// Threads  one thread at a time
+class ResidentCache {
+ public:
+  /// `key_count`: unit keys are below it; the policies must be made for as many.
+  /// Null admission admits always. Errors: invalid_argument for no keys or no replacement.
+  [[nodiscard]] static Result<ResidentCache> create(
+      std::size_t capacity_slots, std::size_t key_count,
+      std::unique_ptr<ReplacementPolicy> replacement, std::unique_ptr<AdmissionPolicy> admission);
+
+  /// Plans one step. Deterministic. Cost: O(wanted log wanted) and the policies' own.
+  void plan_step(std::span<const WantedUnit> wanted, CachePlan& plan);
+
+  [[nodiscard]] bool resident(UnitKey unit) const noexcept { return units_[unit].slots != 0; }
+
+  /// Drops a unit that no longer exists, with all memory of it. Its slots are free at once.
+  void forget(UnitKey unit);
+
+  /// Drops a unit's residency only: what it holds is a copy, so this changes no output.
+  void drop(UnitKey unit);
+
+  /// Changes the capacity; appends to `evicted` what must go now.
+  void resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted);
+
+  [[nodiscard]] std::size_t capacity_slots() const noexcept { return capacity_; }
+  [[nodiscard]] std::size_t used_slots() const noexcept { return used_; }
+  [[nodiscard]] std::size_t resident_units() const noexcept { return replacement_->size(); }
+  [[nodiscard]] const CacheCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct Unit {
+    std::uint32_t slots = 0;        ///< 0 = not resident
+    std::uint64_t wanted_step = 0;  ///< the last step that wanted it
+  };
+  struct Candidate {
+    double worth;
+    std::uint32_t index;
+  };
+
+  ResidentCache(std::size_t capacity_slots, std::size_t key_count,
+                std::unique_ptr<ReplacementPolicy> replacement,
+                std::unique_ptr<AdmissionPolicy> admission);
+  void test_and_touch(std::span<const WantedUnit> wanted, CachePlan& plan);
+  void rank_misses(std::span<const WantedUnit> wanted, const CachePlan& plan);
+  void admit(std::span<const WantedUnit> wanted, CachePlan& plan);
+  bool make_room(std::size_t slots, std::vector<UnitKey>& evicted);
+  void clear_slots(UnitKey unit) noexcept;
+
+  std::size_t capacity_;
+  std::size_t used_ = 0;
+  std::size_t wanted_slots_ = 0;  ///< of used_, those that the step under way wants
+  std::uint64_t step_ = 0;
+  std::unique_ptr<ReplacementPolicy> replacement_;
+  std::unique_ptr<AdmissionPolicy> admission_;  ///< null = always
+  std::vector<Unit> units_;
+  std::vector<Candidate> candidates_;
+  CacheCounters counters_;
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,150 @@
+#include "terrace/offload/host_pages.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "terrace/core/assert.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::size_t region_pages_max = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
+
+Result<std::unique_ptr<HostPagePool>> HostPagePool::create(Backend& backend,
+                                                           const HostPageOptions& options) {
+  if (options.page_bytes == 0) return fail(Errc::invalid_argument, "host pages of zero bytes");
+  return std::unique_ptr<HostPagePool>(new HostPagePool(&backend, options));
+}
+
+Result<std::unique_ptr<HostPagePool>> HostPagePool::over(std::span<std::byte> mapping,
+                                                         std::size_t page_bytes) {
+  const std::size_t pages = page_bytes == 0 ? 0 : mapping.size() / page_bytes;
+  if (pages == 0 || pages > region_pages_max) {
+    return fail(Errc::invalid_argument, "a mapping of {} bytes makes no pages of {} bytes",
+                mapping.size(), page_bytes);
+  }
+  std::unique_ptr<HostPagePool> pool(new HostPagePool(nullptr, {.page_bytes = page_bytes}));
+  pool->add_region({}, mapping.data(), pages);
+  return pool;
+}
+
+Result<PageHandle> HostPagePool::allocate() {
+  if (free_.empty()) TERRACE_TRY(grow());
+  const PageHandle page = free_.back();
+  free_.pop_back();
+  regions_[page.region].references[page.offset] = 1;
+  return page;
+}
+
+void HostPagePool::share(PageHandle page) noexcept { ++count_of(page); }
+
+void HostPagePool::release(PageHandle page) noexcept {
+  if (--count_of(page) == 0) free_.push_back(page);
+}
+
+std::uint32_t HostPagePool::references(PageHandle page) const noexcept {
+  return regions_[page.region].references[page.offset];
+}
+
+std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
+  std::uint32_t& count = regions_[page.region].references[page.offset];
+  TERRACE_ASSERT(count != 0);
+  return count;
+}
+
+Status HostPagePool::grow() {
+  if (backend_ == nullptr) {
+    return fail(Errc::out_of_memory, "host.memory: all {} pages of {} bytes of the mapping are taken",
+                pages_, page_bytes_);
+  }
+  std::size_t pages =
+      std::clamp(options_.region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
+  const auto allocate = [&] {
+    return backend_->allocate({.bytes = pages * page_bytes_,
+                               .alignment = options_.alignment,
+                               .tier = Tier::host,
+                               .purpose = options_.purpose});
+  };
+  Result<Buffer> memory = allocate();
+  while (!memory && memory.error().code == Errc::out_of_memory && pages > 1) {
+    pages /= 2;
+    memory = allocate();
+  }
+  if (!memory) {
+    return tl::unexpected(memory.error().while_doing("host.memory has no room for a page"));
+  }
+  std::byte* const base = memory->data();
+  add_region(std::move(*memory), base, pages);
+  return {};
+}
+
+void HostPagePool::add_region(Buffer memory, std::byte* base, std::size_t pages) {
+  const auto region = static_cast<std::uint32_t>(regions_.size());
+  regions_.push_back({.memory = std::move(memory),
+                      .base = base,
+                      .references = std::vector<std::uint32_t>(pages)});
+  pages_ += pages;
+  free_.reserve(pages_);
+  // Low addresses first: the last handle is taken first.
+  for (std::size_t i = pages; i > 0; --i) {
+    free_.push_back({.region = region, .offset = static_cast<std::uint32_t>(i - 1)});
+  }
+}
+
+PageTable::PageTable(PageTable&& other) noexcept
+    : pool_(other.pool_), pages_(std::exchange(other.pages_, {})) {}
+
+PageTable& PageTable::operator=(PageTable&& other) noexcept {
+  if (this != &other) {
+    truncate(0);
+    pool_ = other.pool_;
+    pages_ = std::exchange(other.pages_, {});
+  }
+  return *this;
+}
+
+Result<std::byte*> PageTable::append() {
+  TERRACE_ASSIGN(const PageHandle page, pool_->allocate());
+  pages_.push_back(page);
+  return pool_->resolve(page);
+}
+
+void PageTable::append_shared(PageHandle page) {
+  pages_.push_back(page);
+  pool_->share(page);
+}
+
+PageTable PageTable::fork() const {
+  PageTable branch(*pool_);
+  branch.pages_ = pages_;
+  for (const PageHandle page : pages_) pool_->share(page);
+  return branch;
+}
+
+Result<std::byte*> PageTable::make_writable(std::size_t index) {
+  PageHandle& page = pages_[index];
+  if (pool_->references(page) > 1) {
+    TERRACE_ASSIGN(const PageHandle own, pool_->allocate());
+    std::memcpy(pool_->resolve(own), pool_->resolve(page), pool_->page_bytes());
+    pool_->release(std::exchange(page, own));
+  }
+  return pool_->resolve(page);
+}
+
+void PageTable::truncate(std::size_t count) noexcept {
+  while (pages_.size() > count) {
+    pool_->release(pages_.back());
+    pages_.pop_back();
+  }
+}
+
+void PageTable::resolve(std::span<std::byte*> blocks) const noexcept {
+  std::ranges::transform(pages_, blocks.begin(),
+                         [this](PageHandle page) { return pool_->resolve(page); });
+}
+
+}  // namespace terrace::offload

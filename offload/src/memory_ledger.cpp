@@ -1,0 +1,49 @@
+#include "terrace/offload/memory_ledger.hpp"
+
+#include "terrace/core/assert.hpp"
+
+namespace terrace::offload {
+namespace {
+
+std::size_t slot(Purpose purpose) noexcept { return static_cast<std::size_t>(purpose); }
+
+}  // namespace
+
+Status MemoryLedger::take(std::size_t bytes, Purpose purpose) noexcept {
+  std::size_t before = in_use_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > limit_ || before > limit_ - bytes) {
+      return fail(Errc::out_of_memory, "{} is {} bytes, {} in use; {} more wanted for {}", setting_,
+                  limit_, before, bytes, to_string(purpose));
+    }
+  } while (!in_use_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+  by_purpose_[slot(purpose)].fetch_add(bytes, std::memory_order_relaxed);
+  std::size_t peak = peak_.load(std::memory_order_relaxed);
+  while (peak < before + bytes &&
+         !peak_.compare_exchange_weak(peak, before + bytes, std::memory_order_relaxed)) {
+  }
+  return {};
+}
+
+void MemoryLedger::give(std::size_t bytes, Purpose purpose) noexcept {
+  [[maybe_unused]] const std::size_t before =
+      by_purpose_[slot(purpose)].fetch_sub(bytes, std::memory_order_relaxed);
+  TERRACE_ASSERT(before >= bytes);
+  in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+MemoryUsage MemoryLedger::usage() const noexcept {
+  return {.in_use = in_use_.load(std::memory_order_relaxed),
+          .peak = peak_.load(std::memory_order_relaxed),
+          .limit = limit_};
+}
+
+std::size_t MemoryLedger::in_use(Purpose purpose) const noexcept {
+  return by_purpose_[slot(purpose)].load(std::memory_order_relaxed);
+}
+
+void MemoryLedger::reset_peak() noexcept {
+  peak_.store(in_use_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+}  // namespace terrace::offload

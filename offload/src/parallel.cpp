@@ -1,0 +1,106 @@
+#include "terrace/offload/parallel.hpp"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "plain_parallel.hpp"
+
+#if !TERRACE_PLAIN_THREADS
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
+#endif
+
+namespace terrace::offload {
+namespace {
+
+/// Returns what binds threads, or null where they may run anywhere.
+Result<std::shared_ptr<const Topology>> topology_for(const ParallelOptions& options) {
+  if (options.threads == 0) {
+    return fail(Errc::invalid_argument, "{}: the number of threads must be at least 1",
+                options.name);
+  }
+  if (options.cpus.empty()) return nullptr;
+  TERRACE_ASSIGN(Topology topology, Topology::discover());
+  return std::make_shared<const Topology>(std::move(topology));
+}
+
+#if !TERRACE_PLAIN_THREADS
+
+/// Binds an arena's workers while they are in it.
+class WorkerBinding final : public tbb::task_scheduler_observer {
+ public:
+  WorkerBinding(tbb::task_arena& arena, std::shared_ptr<const Topology> topology,
+                std::vector<CpuIndex> cpus)
+      : task_scheduler_observer(arena), topology_(std::move(topology)), cpus_(std::move(cpus)) {
+    for (const NumaNode& node : topology_->nodes()) {
+      all_cpus_.insert(all_cpus_.end(), node.cpus.begin(), node.cpus.end());
+    }
+    observe(true);
+  }
+  ~WorkerBinding() override { observe(false); }
+
+  void on_scheduler_entry(bool is_worker) override {
+    if (is_worker) static_cast<void>(topology_->bind_thread(cpus_));
+  }
+  void on_scheduler_exit(bool is_worker) override {
+    if (is_worker) static_cast<void>(topology_->bind_thread(all_cpus_));
+  }
+
+ private:
+  std::shared_ptr<const Topology> topology_;
+  std::vector<CpuIndex> cpus_;
+  std::vector<CpuIndex> all_cpus_;
+};
+
+class ArenaParallel final : public Parallel {
+ public:
+  ArenaParallel(const ParallelOptions& options, const std::shared_ptr<const Topology>& topology)
+      : threads_(options.threads), arena_(static_cast<int>(options.threads)) {
+    arena_.initialize();
+    if (topology) binding_.emplace(arena_, topology, options.cpus);
+  }
+
+  [[nodiscard]] std::size_t concurrency() const noexcept override { return threads_; }
+
+  void for_each(std::size_t count, FunctionRef<void(std::size_t)> part) override {
+    if (count == 0) return;
+    if (count == 1) return part(0);
+    arena_.execute([&] { tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) { part(i); }); });
+  }
+
+ private:
+  std::size_t threads_;
+  tbb::task_arena arena_;
+  std::optional<WorkerBinding> binding_;
+};
+
+using DefaultParallel = ArenaParallel;
+#else
+using DefaultParallel = PlainParallel;
+#endif
+
+template <typename Threads>
+Result<std::unique_ptr<Parallel>> make(const ParallelOptions& options) {
+  TERRACE_ASSIGN(const auto topology, topology_for(options));
+  if (options.threads == 1) return std::make_unique<Serial>();
+  try {
+    return std::make_unique<Threads>(options, topology);
+  } catch (const std::exception&) {
+    return fail(Errc::out_of_memory, "{}: the system gives no {} threads", options.name,
+                options.threads);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Parallel>> make_parallel(const ParallelOptions& options) {
+  return make<DefaultParallel>(options);
+}
+
+Result<std::unique_ptr<Parallel>> make_plain_parallel(const ParallelOptions& options) {
+  return make<PlainParallel>(options);
+}
+
+}  // namespace terrace::offload

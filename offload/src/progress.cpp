@@ -1,0 +1,79 @@
+#include "progress.hpp"
+
+#include <limits>
+
+#include "spin.hpp"
+
+namespace terrace::offload {
+
+TimePoint deadline_after(Duration timeout) noexcept {
+  const TimePoint now = std::chrono::steady_clock::now();
+  return timeout > TimePoint::max() - now ? TimePoint::max() : now + timeout;
+}
+
+void Progress::fail(std::uint64_t number, const Error& error) {
+  const std::scoped_lock lock(mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return;
+  failures_.push_back(
+      {.first = number, .last = std::numeric_limits<std::uint64_t>::max(), .error = error});
+  failed_.store(true, std::memory_order_release);
+  ever_failed_.store(true, std::memory_order_release);
+}
+
+void Progress::complete(std::uint64_t number) {
+  // Sequentially consistent against the sleeper's registration: either it sees this number, or it
+  // is seen here and woken.
+  done_.store(number, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  { const std::scoped_lock lock(mutex_); }
+  moved_.notify_all();
+}
+
+Result<bool> Progress::poll(std::uint64_t number) const {
+  if (!is_done(number)) return false;
+  if (!ever_failed_.load(std::memory_order_acquire)) return true;
+  const std::scoped_lock lock(mutex_);
+  for (const Failure& failure : failures_) {
+    if (number >= failure.first && number <= failure.last) return tl::unexpected(failure.error);
+  }
+  return true;
+}
+
+Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
+  if (!wait_done(number, deadline, spin)) {
+    return terrace::fail(Errc::not_ready, "queue {}: piece {} is not done in time, {} are", name_,
+                         number, done_.load(std::memory_order_relaxed));
+  }
+  TERRACE_TRY(poll(number));
+  return {};
+}
+
+bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin) {
+  const auto done = [&] { return done_.load(std::memory_order_seq_cst) >= number; };
+  if (spin_until(done, std::min(deadline, deadline_after(spin)))) return true;
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  std::unique_lock lock(mutex_);
+  bool is_done = true;
+  if (deadline == TimePoint::max()) {
+    moved_.wait(lock, done);
+  } else {
+    is_done = moved_.wait_until(lock, deadline, done);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return is_done;
+}
+
+Status Progress::clear_error() {
+  if (!idle()) {
+    return terrace::fail(Errc::not_ready, "queue {}: work is enqueued; drain before clear_error",
+                         name_);
+  }
+  const std::scoped_lock lock(mutex_);
+  if (failed_.load(std::memory_order_relaxed)) {
+    failures_.back().last = issued();
+    failed_.store(false, std::memory_order_release);
+  }
+  return {};
+}
+
+}  // namespace terrace::offload

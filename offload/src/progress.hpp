@@ -1,0 +1,74 @@
+// How far a queue has come and where it failed: what tickets are answered from. It is shared, so
+// that work of other queues may wait for it beyond its queue's end.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::offload {
+
+/// Returns the time `timeout` from now, or TimePoint::max() where that is not representable.
+TimePoint deadline_after(Duration timeout) noexcept;
+
+/// Threads  issue, fail and complete from the queue's own sides; the rest from any thread
+class Progress {
+ public:
+  explicit Progress(std::string name) : name_(std::move(name)) {}
+
+  [[nodiscard]] std::string_view name() const noexcept { return name_; }
+
+  /// Numbers the next piece of work, from 1.
+  std::uint64_t issue() noexcept { return issued_.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  [[nodiscard]] std::uint64_t issued() const noexcept {
+    return issued_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool is_done(std::uint64_t number) const noexcept {
+    return done_.load(std::memory_order_acquire) >= number;
+  }
+  [[nodiscard]] bool idle() const noexcept { return is_done(issued()); }
+
+  /// Poisons the queue from piece `number` on, unless it is poisoned already.
+  void fail(std::uint64_t number, const Error& error);
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+
+  /// Publishes that piece `number` and all before it are done, and wakes who waits for it.
+  void complete(std::uint64_t number);
+
+  [[nodiscard]] Result<bool> poll(std::uint64_t number) const;
+
+  /// Waits in real time, spinning for `spin` first. Errors: the work's; not_ready at the deadline.
+  [[nodiscard]] Status wait(std::uint64_t number, TimePoint deadline, Duration spin);
+
+  /// Waits until a piece is done, well or not. Returns whether it is.
+  bool wait_done(std::uint64_t number, TimePoint deadline, Duration spin);
+
+  /// Ends the failure. Tickets of the work it took keep their error.
+  [[nodiscard]] Status clear_error();
+
+ private:
+  struct Failure {
+    std::uint64_t first;
+    std::uint64_t last;  ///< the largest number while the queue is poisoned
+    Error error;
+  };
+
+  std::string name_;
+  std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> ever_failed_{false};
+  mutable std::mutex mutex_;  ///< guards failures_ and sleep
+  std::condition_variable moved_;
+  std::vector<Failure> failures_;  ///< one per clear_error, in order of `first`
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,30 @@
+#include "sim_ops.hpp"
+
+namespace terrace::offload {
+namespace {
+
+template <typename Arguments>
+Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& /*arguments*/) {
+  return queue.call(phase, [] { return std::size_t{0}; });
+}
+
+Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& rows) {
+  const std::size_t bytes = rows.crosses_link ? rows.tokens.size() * rows.shape.token_bytes() : 0;
+  return queue.call(phase, [bytes] { return bytes; });
+}
+
+// fetch_rows costs its phase's time: how many rows are missed is known only where bytes are.
+constexpr Ops table{.store_rows = store_rows,
+                    .pq_encode = compute<PqEncode>,
+                    .pq_select = compute<PqSelect>,
+                    .key_copy = compute<KeyCopy>,
+                    .exact_select = compute<ExactSelect>,
+                    .resolve_rows = compute<ResolveRows>,
+                    .fetch_rows = compute<FetchRows>,
+                    .decode_attention = compute<DecodeAttention>};
+
+}  // namespace
+
+const Ops& sim_ops() noexcept { return table; }
+
+}  // namespace terrace::offload

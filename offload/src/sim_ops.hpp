@@ -1,0 +1,10 @@
+// The simulator's kernels: they are enqueued, take their phase's time and touch nothing.
+#pragma once
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace::offload {
+
+[[nodiscard]] const Ops& sim_ops() noexcept;
+
+}  // namespace terrace::offload

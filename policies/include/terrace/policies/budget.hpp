@@ -1,0 +1,29 @@
+// How the tokens that a step may attend to are dealt out.
+#pragma once
+
+#include <cstddef>
+
+#include "terrace/core/retrieval.hpp"
+
+namespace terrace::policies {
+
+struct BudgetSplit {
+  std::size_t sinks = 0;
+  std::size_t window = 0;    ///< recent tokens, the current one not counted
+  std::size_t selected = 0;  ///< rows per list
+};
+
+struct BudgetTerms {
+  std::size_t budget_tokens = 0;
+  std::size_t sink_tokens = 32;
+  double window_share = 0.5;  ///< of what sinks and the current token leave
+};
+
+/// Deals a budget out: sinks + window + selected + the current token = budget, always.
+///
+/// A budget too small for the sinks shrinks them to half of what the current token leaves. A policy
+/// that selects nothing gives its share to the window; one that keeps everything has no limit
+/// (window = SIZE_MAX).
+BudgetSplit split_budget(const BudgetTerms& terms, const RetrievalTraits& traits) noexcept;
+
+}  // namespace terrace::policies

@@ -1,0 +1,87 @@
+// How many k-means iterations a layer can afford so that clustering ends before the compute that
+// hides it.
+//
+//   T_compute(n) = a2 n^2 + a1 n + a0     seconds one layer's prefill computes
+//   T_offload(n) = o1 n + o0              seconds its rows take to reach the host
+//   T_kmeans(n, i) = c1 n + c0 + i (e1 n + e0)
+//
+// The coefficients are fitted to times measured on the machine; at run time the planner scales
+// T_kmeans by what it observes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "terrace/core/result.hpp"
+
+namespace terrace::policies {
+
+struct TimeSample {
+  double tokens = 0;
+  double seconds = 0;
+};
+
+struct KmeansSample {
+  double tokens = 0;
+  double iterations = 0;
+  double seconds = 0;
+};
+
+/// c[0] + c[1] x + c[2] x^2.
+struct Polynomial {
+  std::array<double, 3> c{};
+  [[nodiscard]] double operator()(double x) const noexcept { return c[0] + x * (c[1] + x * c[2]); }
+};
+
+/// Least squares with coefficients that are not negative: time never falls with work. A coefficient
+/// that would be negative is fixed at zero and the rest fitted again.
+/// Errors: invalid_argument for fewer samples than coefficients, or one that is not finite.
+Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree);
+
+struct CostModel {
+  Polynomial compute;
+  Polynomial offload;
+  Polynomial kmeans_base;
+  Polynomial kmeans_iteration;
+
+  [[nodiscard]] double kmeans(double tokens, double iterations) const noexcept {
+    return kmeans_base(tokens) + iterations * kmeans_iteration(tokens);
+  }
+};
+
+/// Fits T_kmeans from samples with at least two different iteration counts at two lengths.
+Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model);
+
+struct PlannerOptions {
+  std::size_t iterations_min = 3;
+  std::size_t iterations_max = 100;
+};
+
+/// Chooses iterations layer by layer and corrects itself.
+///
+/// The correction is a factor on T_kmeans: it rises at once to what a layer was observed to take, and
+/// falls by a tenth of the way a layer, so that one quick layer does not undo a slow machine.
+/// Threads: one at a time.
+class IterationPlanner {
+ public:
+  IterationPlanner(const CostModel& model, const PlannerOptions& options)
+      : model_(model), options_(options) {}
+
+  /// Returns the most iterations that fit `tokens` rows behind the next layer's compute, inside
+  /// the limits.
+  [[nodiscard]] std::size_t plan(std::size_t tokens) const noexcept;
+
+  /// Notes how long clustering `tokens` rows with `iterations` iterations took.
+  void observe(std::size_t tokens, std::size_t iterations, double seconds) noexcept;
+
+  [[nodiscard]] double correction() const noexcept { return correction_; }
+  [[nodiscard]] const CostModel& model() const noexcept { return model_; }
+
+ private:
+  CostModel model_;
+  PlannerOptions options_;
+  double correction_ = 1;
+};
+
+}  // namespace terrace::policies

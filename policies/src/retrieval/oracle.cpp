@@ -1,0 +1,71 @@
+// Exact top-k: every candidate's true score, so the best any selection of k rows per KV head can do.
+//   index: the candidates' keys, as stored           (half of the KV bytes: a bound, not a product)
+//   select: softmax(q.k / sqrt d) over the candidates per query head, reduced over the group,
+//           top k per KV head, ties to the lower position
+// Deterministic. Extending is the same as building at once.
+#include "rows.hpp"
+#include "selection_args.hpp"
+#include "terrace/kernels/host.hpp"
+
+namespace terrace::policies {
+namespace {
+
+constexpr std::size_t chunk_tokens = 64;
+
+class Oracle final : public RetrievalPolicy {
+ public:
+  explicit Oracle(GroupReduction reduction) : reduction_(reduction) {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override {
+    static constexpr RetrievalTraits traits{.name = "oracle", .index_scope = IndexScope::segment};
+    return traits;
+  }
+
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
+    return IndexLayout{.chunk_tokens = chunk_tokens,
+                       .chunk_bytes = chunk_tokens * shape.token_bytes() / 2};
+  }
+
+  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept override {
+    return 0;
+  }
+
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept override {
+    return selection_scratch_floats(shape, candidates);
+  }
+
+  [[nodiscard]] Result<BuildReport> build(const BuildRequest& request,
+                                          Parallel& threads) const override {
+    kernels::host::key_copy({request.shape, request.rows, request.tokens, request.index}, threads);
+    return BuildReport{};
+  }
+
+  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
+                                      const Ops& host_ops) const override {
+    return host_ops.key_copy(queue, Phase::update,
+                        {request.shape, request.rows, request.tokens, request.index});
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    return ops.exact_select(queue, Phase::select,
+                            {selection_of(request, out, reduction_), request.index});
+  }
+
+  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
+                                             TimePoint /*deadline*/) const override {
+    return false;
+  }
+
+ private:
+  GroupReduction reduction_;
+};
+
+}  // namespace
+
+MadeRetrievalPolicy make_oracle(const RetrievalOptions& options) {
+  return std::make_unique<Oracle>(options.reduction);
+}
+
+}  // namespace terrace::policies

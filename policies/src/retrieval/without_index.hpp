@@ -1,0 +1,46 @@
+// The part that policies without an index share: no memory, nothing to build, nothing to select.
+#pragma once
+
+#include "terrace/core/assert.hpp"
+#include "terrace/core/retrieval.hpp"
+
+namespace terrace::policies {
+
+class WithoutIndex : public RetrievalPolicy {
+ public:
+  explicit WithoutIndex(const RetrievalTraits& traits) : traits_(traits) {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const final {
+    return IndexLayout{};
+  }
+  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept final {
+    return 0;
+  }
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& /*shape*/,
+                                                  std::size_t /*candidates*/) const noexcept final {
+    return 0;
+  }
+  [[nodiscard]] Result<BuildReport> build(const BuildRequest& /*request*/,
+                                          Parallel& /*threads*/) const final {
+    return BuildReport{};
+  }
+  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& /*request*/, Queue& /*queue*/,
+                                      const Ops& /*host_ops*/) const final {
+    return Ticket{};
+  }
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
+                                      Queue& /*queue*/, const Ops& /*ops*/) const final {
+    TERRACE_ASSERT(!"select() of a policy that selects nothing");
+    return Ticket{};
+  }
+  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
+                                             TimePoint /*deadline*/) const final {
+    return false;
+  }
+
+ private:
+  RetrievalTraits traits_;
+};
+
+}  // namespace terrace::policies

@@ -1,0 +1,75 @@
+// Reading the config tree from a YAML file, the environment and flags.
+//
+//   const auto environment = process_environment();
+//   TERRACE_ASSIGN(const Config config, load_config({.file = path, .environment = environment,
+//                                                    .flags = {"cache.policy=lfu"}}));
+//
+// A flag beats the environment, which beats the file, which beats the default. The keys themselves
+// are core's (terrace/core/config.hpp). In a file, `cache: {policy: lfu}` and `cache.policy: lfu`
+// mean the same; the variable of that key is TERRACE_CACHE_POLICY.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/config.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+/// One variable. The text must outlive the call it is passed to.
+struct EnvironmentVariable {
+  std::string_view name;
+  std::string_view value;
+};
+
+/// Everything a config is read from.
+struct ConfigInputs {
+  std::string file = {};  ///< path; empty: the one that TERRACE_CONFIG_FILE names, else none
+  std::span<const EnvironmentVariable> environment = {};
+  std::vector<std::string> flags = {};  ///< KEY=VALUE each; of two for one key the later wins
+};
+
+/// A larger file is refused: it is not a config.
+inline constexpr std::size_t config_file_bytes_max = 256 * 1024;
+
+/// Reads all inputs and checks the result as a whole.
+///
+/// Errors   as apply_config_file, apply_environment, apply_flag and Config::validate
+[[nodiscard]] Result<Config> load_config(const ConfigInputs& inputs);
+
+/// Reads a YAML file into `config`.
+///
+/// Errors   io_error: the file cannot be read; invalid_argument: as apply_config_text, or too large
+[[nodiscard]] Status apply_config_file(Config& config, const std::string& path);
+
+/// Reads YAML text into `config`; `name` stands for it in messages and sources.
+///
+/// Limits   one document, a map of maps of scalars; an empty text sets nothing
+/// Errors   invalid_argument, starting with name:line: no YAML, a list, a key given twice, a key
+///          without value, unknown key, value not accepted. Keys before the error are set
+[[nodiscard]] Status apply_config_text(Config& config, std::string_view yaml,
+                                       std::string_view name);
+
+/// Reads the variables that start with TERRACE_ into `config` and passes over all others.
+///
+/// Errors   invalid_argument: a TERRACE_ variable that names no key, or a value not accepted
+[[nodiscard]] Status apply_environment(Config& config,
+                                       std::span<const EnvironmentVariable> environment);
+
+/// Reads one KEY=VALUE into `config`, as given to --set.
+[[nodiscard]] Status apply_flag(Config& config, std::string_view assignment);
+
+/// Returns the variable of a key: "TERRACE_CACHE_POLICY" for "cache.policy".
+[[nodiscard]] std::string environment_name(std::string_view key);
+
+/// Returns the process's variables. They stay valid while nobody changes the environment.
+[[nodiscard]] std::vector<EnvironmentVariable> process_environment();
+
+/// Returns all values as YAML text that apply_config_text reads back to the same values.
+[[nodiscard]] std::string write_config(const Config& config);
+
+}  // namespace terrace

@@ -1,0 +1,50 @@
+// What a sequence has moved, hit and built: exact counts, never estimates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "terrace/core/clock.hpp"
+
+namespace terrace {
+
+/// Bytes moved across the link between device and host, since the last reset.
+struct LinkBytes {
+  std::uint64_t offload = 0;  ///< rows, device to host
+  std::uint64_t demand = 0;   ///< missed rows x row bytes, host to device
+  std::uint64_t refill = 0;   ///< admitted blocks, host to device
+  std::uint64_t index = 0;    ///< codes, centroids, selected ids; either way
+};
+
+/// Rows and blocks that steps wanted from the middle.
+struct CacheCounters {
+  std::uint64_t rows_hit = 0;       ///< in a cached block
+  std::uint64_t rows_missed = 0;
+  std::uint64_t rows_resident = 0;  ///< in a block that placement keeps in device memory: no look-up
+  std::uint64_t blocks_hit = 0;
+  std::uint64_t blocks_missed = 0;
+  std::uint64_t admitted = 0;
+  std::uint64_t evicted = 0;
+  std::uint64_t refused = 0;
+};
+
+struct ClusteringReport {
+  std::vector<std::size_t> iterations = {};  ///< done, per layer
+  bool planned = false;
+  std::size_t late_layers = 0;   ///< whose clustering outlasted the compute that was to hide it
+  Duration busy{};               ///< spent clustering, summed over layers
+  Duration waited{};             ///< that the first step stood still for it
+};
+
+struct SequenceCounters {
+  LinkBytes bytes;
+  CacheCounters cache;
+  std::uint64_t steps = 0;
+  std::uint64_t attended = 0;  ///< entries, summed over lists, layers and steps
+  std::uint64_t pseudo_entries = 0;
+  std::uint64_t lists = 0;     ///< lists summed over layers and steps: the divisor of both
+  Duration upkeep{};           ///< host time of cache upkeep
+};
+
+}  // namespace terrace

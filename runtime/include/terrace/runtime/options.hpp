@@ -1,0 +1,75 @@
+// What a runtime is told: the model's shape, budgets, placement, sizes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/config.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/core/shape.hpp"
+#include "terrace/core/token_budget.hpp"
+#include "terrace/policies/iteration_planner.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace {
+
+/// Where rows lie; never which rows are attended.
+enum class Placement : std::uint8_t {
+  offload,         ///< rows leave device memory as they leave the window
+  resident_first,  ///< rows stay until device memory runs short
+};
+
+/// When selection applies.
+enum class RetrievalWhen : std::uint8_t {
+  always,   ///< at every step
+  spilled,  ///< only in layers that have rows outside device memory
+};
+
+enum class IndexResidency : std::uint8_t {
+  device,     ///< indexes lie in device memory, only increments move
+  host,       ///< streamed one layer ahead, double buffered
+  automatic,  ///< device where it fits
+};
+
+struct CacheOptions {
+  std::string policy = "lru";  ///< "none" for no cache
+  std::string admission = "refill";
+  std::size_t tokens = 0;      ///< per layer, all KV heads; 0 = twice the selected tokens
+};
+
+struct PlanningOptions {
+  /// Iterations of layer l: element l, or the last one for layers beyond. Empty = by the planner.
+  std::vector<std::size_t> iterations{10};
+  policies::PlannerOptions limits;
+  policies::CostModel costs;  ///< read by the planner only
+};
+
+struct RuntimeOptions {
+  KvShape shape;
+  std::string policy = "pqcache";
+  policies::RetrievalOptions retrieval;
+  TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
+  std::size_t sink_tokens = 32;
+  double window_share = 0.5;
+  RetrievalWhen when = RetrievalWhen::always;
+  Placement placement = Placement::offload;
+  IndexResidency index_residency = IndexResidency::automatic;
+  std::size_t block_tokens = 32;
+  std::size_t host_threads = 1;  ///< of clustering
+  CacheOptions cache;
+  PlanningOptions planning;
+  Duration deadline = std::chrono::seconds{60};  ///< of every wait
+  std::uint64_t seed = 0;
+
+  /// Reads the keys of a resolved config; `shape` is the model's, its dtype from kv.dtype.
+  /// Errors: invalid_argument naming the key.
+  static Result<RuntimeOptions> from(const Config& config, const KvShape& shape);
+
+  /// Errors: invalid_argument naming what does not fit.
+  [[nodiscard]] Status validate() const;
+};
+
+}  // namespace terrace

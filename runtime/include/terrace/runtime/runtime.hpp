@@ -1,0 +1,47 @@
+// The runtime: one model's KV memory over the tiers of one backend.
+//
+//   auto runtime = Runtime::open(options, std::move(backend));
+//   auto sequence = (*runtime)->open_sequence();
+//   (*sequence)->begin_prefill(tokens);                      // then per layer: append, finish
+//   (*sequence)->begin_step();                               // then per layer: attend; end_step
+//
+// It owns what sequences share: the backend, its copy queues, pools, and the resident caches.
+#pragma once
+
+#include <memory>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/runtime/options.hpp"
+#include "terrace/runtime/sequence.hpp"
+
+namespace terrace {
+
+class RuntimeState;
+
+/// Threads  open_sequence from any thread; each sequence from one thread at a time
+class Runtime {
+ public:
+  /// Takes the backend and builds pools and queues.
+  /// Errors: invalid_argument or unsupported from the options; out_of_memory.
+  static Result<std::unique_ptr<Runtime>> open(RuntimeOptions options,
+                                               std::unique_ptr<Backend> backend);
+
+  /// Every sequence must be closed (destroyed) first.
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  Result<std::unique_ptr<Sequence>> open_sequence();
+
+  [[nodiscard]] Backend& backend() noexcept;
+  [[nodiscard]] const RuntimeOptions& options() const noexcept;
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept;
+
+ private:
+  explicit Runtime(std::unique_ptr<RuntimeState> state);
+  std::unique_ptr<RuntimeState> state_;
+};
+
+}  // namespace terrace

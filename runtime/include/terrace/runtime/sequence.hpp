@@ -1,0 +1,161 @@
+// One sequence's KV memory over the tiers.
+//
+// Positions [0, length) lie each in exactly one of
+//   sinks [0, sinks.end) | middle [sinks.end, window.begin) | window [window.begin, length).
+// Sinks and window are in device memory. The middle is on the host; some of its blocks may also lie
+// in device memory, as cached copies or because placement has not had to give them up. Every row is
+// written to the host as it is appended, so leaving the window moves nothing.
+//
+// States and calls:
+//   idle       begin_prefill, begin_step, truncate, pause, fork, read_row, counters
+//   prefill    append and finish per layer, in layer order; end_prefill -> idle
+//   step       attend or gather per layer, in layer order; end_step -> idle
+//   paused     resume -> idle
+//   lost       only destruction: a prefill failed half-way, rows are missing
+// A failed step leaves the sequence idle at its old length: begin_step may be called again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/ops.hpp"
+#include "terrace/core/retrieval.hpp"
+#include "terrace/runtime/counters.hpp"
+
+namespace terrace {
+
+class RuntimeState;
+class SequenceState;
+
+enum class SequencePhase : std::uint8_t { idle, prefill, step, paused, lost };
+
+/// A piece of a prompt's K and V for one layer. Device memory, KV dtype; keys are post-RoPE.
+struct PromptPiece {
+  TokenRange tokens;
+  KvTensors kv;
+  PromptHints hints = {};  ///< host memory; only what the policy's traits ask for
+};
+
+/// One token's query, key and value for one layer. Device memory.
+struct StepInput {
+  const float* query = nullptr;        ///< [query_heads, head_dim] f32, post-RoPE
+  KvTensors kv;                        ///< one token, KV dtype
+  const float* layer_input = nullptr;  ///< [hidden] f32, if the policy needs it
+};
+
+/// The rows a step attends to, for an engine with its own attention kernel. Device memory; valid
+/// until the next call on the sequence. Entries in canonical order: sinks, window, selected.
+struct KvView {
+  BlockTable resident;
+  TokenRange sinks;
+  TokenRange window;
+  ListScope scope = ListScope::kv_head;
+  std::byte* const* selected = nullptr;  ///< [lists, selected_stride]
+  const std::uint32_t* selected_count = nullptr;
+  std::size_t selected_stride = 0;
+};
+
+/// What the last finished step selected in a layer. Host memory; valid until the next step.
+struct StepSelection {
+  TokenRange sinks;
+  TokenRange window;  ///< the step's own token included
+  ListScope scope = ListScope::kv_head;
+  std::span<const std::uint32_t> ids = {};     ///< [lists, stride] positions
+  std::span<const std::uint32_t> counts = {};  ///< [lists]; empty when nothing was selected
+  std::size_t stride = 0;
+};
+
+/// Threads  one thread at a time
+class Sequence {
+ public:
+  ~Sequence();
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  /// Announces `tokens` more tokens, behind what is there. The first prefill resolves a budget given
+  /// as a share.
+  ///
+  /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small, the
+  ///          sequence is as before
+  [[nodiscard]] Status begin_prefill(std::size_t tokens);
+
+  /// Enqueues the storing of a piece of a layer's rows.
+  ///
+  /// Order    work enqueued on `compute` so far must produce the piece; the piece's memory must stay
+  ///          as it is until the returned ticket is done
+  [[nodiscard]] Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
+
+  /// Ends a layer's prefill: starts building its index behind `compute`'s further work.
+  [[nodiscard]] Status finish(LayerId layer, Queue& compute);
+
+  /// Ends the prefill and waits until all rows have reached the host (indexes may still be built).
+  [[nodiscard]] Status end_prefill();
+
+  /// Starts the step of the token at position length(): makes room for it.
+  [[nodiscard]] Status begin_step();
+
+  /// Enqueues append, selection, fetch and attention of one layer. `output` [query_heads,
+  /// head_dim] f32, device memory, is written in `compute`'s order.
+  [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output,
+                              Queue& compute);
+
+  /// The same without attention. Errors: unsupported when the policy needs a logit bias or
+  /// pseudo-entries, which a plain view cannot carry.
+  [[nodiscard]] Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
+
+  /// Ends the step: cache upkeep, refills, and length() grows by one. Call it when all layers are
+  /// enqueued; it runs beside their compute and returns when the token's rows are on the host.
+  /// Errors: the first error of the step's work; the length is then unchanged.
+  [[nodiscard]] Status end_step();
+
+  /// Gives a step up half-way, for an embedder whose own work failed: waits for what is enqueued,
+  /// clears failed queues (the embedder's compute queue too), and is idle at the old length.
+  [[nodiscard]] Status abandon_step();
+
+  /// Drops the tokens from `length` on.
+  [[nodiscard]] Status truncate(std::size_t length);
+
+  /// Gives up all device memory; resume() brings back what a step needs.
+  [[nodiscard]] Status pause();
+  [[nodiscard]] Status resume();
+
+  /// Returns a sequence with the same tokens; full host blocks are shared.
+  [[nodiscard]] Result<std::unique_ptr<Sequence>> fork();
+
+  /// Copies a row out of the tier that owns it: device for sinks and window, host for the middle.
+  /// `target` [row_bytes] host memory.
+  [[nodiscard]] Status read_row(LayerId layer, HeadId head, std::size_t position,
+                                std::span<std::byte> target);
+
+  /// Forgets a share of the cached blocks, chosen by `seed`: for tests of transparency.
+  [[nodiscard]] Status drop_cached(double share, std::uint64_t seed);
+
+  [[nodiscard]] SequencePhase phase() const noexcept;
+  [[nodiscard]] std::size_t length() const noexcept;
+
+  /// Returns where the ranges lie for a token at position length().
+  [[nodiscard]] TokenRange sinks() const noexcept;
+  [[nodiscard]] TokenRange window() const noexcept;
+  [[nodiscard]] std::size_t budget_tokens() const noexcept;
+  [[nodiscard]] std::size_t selected_tokens() const noexcept;
+
+  /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.
+  [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
+
+  [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
+  [[nodiscard]] SequenceCounters counters() const noexcept;
+  void reset_counters() noexcept;
+
+  /// Waits for all index building, then reports it.
+  [[nodiscard]] Result<ClusteringReport> clustering();
+
+ private:
+  friend class Runtime;
+  explicit Sequence(std::unique_ptr<SequenceState> state);
+  std::unique_ptr<SequenceState> state_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,87 @@
+#include "terrace/runtime/options.hpp"
+
+#include <charconv>
+
+namespace terrace {
+namespace {
+
+/// Reads "auto", "10" or "10,8,12": iterations of each layer.
+Result<std::vector<std::size_t>> parse_iterations(std::string_view text) {
+  std::vector<std::size_t> iterations;
+  if (text == "auto") return iterations;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    std::size_t count = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), count);
+    if (error != std::errc{} || end != item.data() + item.size() || count > 10'000) {
+      return fail(Errc::invalid_argument,
+                  "planning.iterations: '{}' is not auto, a number up to 10000, or one per layer "
+                  "like 10,8,12",
+                  text);
+    }
+    iterations.push_back(count);
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+  }
+  return iterations;
+}
+
+}  // namespace
+
+Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape& shape) {
+  RuntimeOptions options;
+  options.shape = shape;
+  options.shape.dtype = *parse_dtype(config.text("kv.dtype"));
+  options.policy = config.text("retrieval.policy");
+  options.retrieval.pq = {.subspaces = config.integer("pq.subspaces"),
+                          .bits = config.integer("pq.bits")};
+  options.budget = config.budget("retrieval.budget");
+  options.sink_tokens = config.integer("retrieval.sink_tokens");
+  options.window_share = config.number("retrieval.window_share");
+  options.when =
+      config.is("retrieval.when", "always") ? RetrievalWhen::always : RetrievalWhen::spilled;
+  options.placement =
+      config.is("placement", "offload") ? Placement::offload : Placement::resident_first;
+  options.index_residency = config.is("index.residency", "device") ? IndexResidency::device
+                            : config.is("index.residency", "host") ? IndexResidency::host
+                                                                   : IndexResidency::automatic;
+  options.block_tokens = config.integer("kv.block_tokens");
+  options.host_threads = config.integer("threads.host");
+  options.cache = {.policy = config.text("cache.policy"),
+                   .admission = config.text("cache.admission"),
+                   .tokens = config.integer_or_auto("cache.tokens").value_or(0)};
+  if (config.is("cache.tokens", "0")) options.cache.policy = "none";
+  if (!config.is("cache.granularity", "block")) {
+    return fail(Errc::unsupported,
+                "cache.granularity '{}' needs a policy that selects clusters; policy {} selects "
+                "tokens: use block",
+                config.text("cache.granularity"), options.policy);
+  }
+  TERRACE_ASSIGN(options.planning.iterations,
+                 parse_iterations(config.text("planning.iterations")));
+  options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
+                             .iterations_max = config.integer("planning.iterations_max")};
+  options.deadline = config.duration("deadline");
+  options.seed = config.integer("seed");
+  TERRACE_TRY(options.validate());
+  return options;
+}
+
+Status RuntimeOptions::validate() const {
+  TERRACE_TRY(shape.validate());
+  if (block_tokens == 0 || block_tokens > 65'536) {
+    return fail(Errc::invalid_argument, "kv.block_tokens is {}; use 1 to 65536", block_tokens);
+  }
+  if (!(window_share >= 0 && window_share <= 1)) {
+    return fail(Errc::invalid_argument, "retrieval.window_share is {}; use 0 to 1", window_share);
+  }
+  if (planning.limits.iterations_min > planning.limits.iterations_max) {
+    return fail(Errc::invalid_argument, "planning.iterations_min {} is above iterations_max {}",
+                planning.limits.iterations_min, planning.limits.iterations_max);
+  }
+  if (host_threads == 0 || deadline <= Duration::zero()) {
+    return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");
+  }
+  return {};
+}
+
+}  // namespace terrace

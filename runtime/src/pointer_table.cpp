@@ -1,0 +1,61 @@
+#include "pointer_table.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace terrace {
+
+Status PointerTable::reserve(Backend& backend, std::size_t count) {
+  if (count <= capacity_) return {};
+  // Half as much again, so that a sequence that grows token by token rarely comes here.
+  const std::size_t capacity = std::max<std::size_t>(count + count / 2, 64);
+  AllocationRequest request{.bytes = capacity * sizeof(std::byte*), .tier = Tier::host};
+  TERRACE_ASSIGN(Buffer host, backend.allocate(request));
+  Buffer device;
+  if (tier_ == Tier::device) {
+    request.tier = Tier::device;
+    TERRACE_ASSIGN(device, backend.allocate(request));
+  }
+  auto* entries = host.as<std::byte*>();
+  std::copy_n(host_.as<std::byte*>(), capacity_, entries);
+  std::fill(entries + capacity_, entries + capacity, nullptr);
+  host_ = std::move(host);
+  device_ = std::move(device);
+  capacity_ = capacity;
+  changed_.resize(capacity);
+  std::iota(changed_.begin(), changed_.end(), 0U);
+  return {};
+}
+
+void PointerTable::set(std::size_t i, std::byte* pointer) {
+  host_.as<std::byte*>()[i] = pointer;
+  if (tier_ == Tier::device) changed_.push_back(static_cast<std::uint32_t>(i));
+}
+
+Status PointerTable::flush(Queue& queue) {
+  if (tier_ == Tier::host || changed_.empty()) return {};
+  std::sort(changed_.begin(), changed_.end());
+  std::vector<CopyExtent> extents;
+  std::size_t end = 0;  // one past the last entry covered
+  for (const std::uint32_t i : changed_) {
+    if (i < end && !extents.empty()) continue;
+    const std::size_t at = i * sizeof(std::byte*);
+    if (i == end && !extents.empty()) {
+      extents.back().bytes += sizeof(std::byte*);
+    } else {
+      extents.push_back({device_.data() + at, host_.data() + at, sizeof(std::byte*)});
+    }
+    end = std::size_t{i} + 1;
+  }
+  changed_.clear();
+  return queue.copy(Phase::update, extents).map([](Ticket) {});
+}
+
+void PointerTable::reset() noexcept {
+  host_.reset();
+  device_.reset();
+  capacity_ = 0;
+  changed_.clear();
+}
+
+}  // namespace terrace

@@ -1,0 +1,48 @@
+// A table of pointers that ops read (BlockTable, IndexView::chunks): written on the host, and for
+// device-side ops copied to device memory in queue order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace {
+
+/// Threads  one at a time. set() takes effect for ops enqueued after the next flush(); growing and
+/// set() of an entry that an enqueued op reads need that op to be done.
+class PointerTable {
+ public:
+  /// Which tier's ops read the table. On `host` there is one copy and no flush.
+  explicit PointerTable(Tier tier) noexcept : tier_(tier) {}
+
+  /// Makes room for `count` entries; new ones are null. Errors: out_of_memory; nothing changed.
+  [[nodiscard]] Status reserve(Backend& backend, std::size_t count);
+
+  void set(std::size_t i, std::byte* pointer);
+  [[nodiscard]] std::byte* operator[](std::size_t i) const noexcept {
+    return i < capacity_ ? host_.as<std::byte*>()[i] : nullptr;
+  }
+
+  /// Enqueues the copying of all entries set since the last flush.
+  [[nodiscard]] Status flush(Queue& queue);
+
+  /// Returns the host's copy, current at once: for work whose arguments are read on the host.
+  [[nodiscard]] std::byte* const* host_data() const noexcept { return host_.as<std::byte*>(); }
+
+  [[nodiscard]] std::byte* const* data() const noexcept {
+    return (tier_ == Tier::host ? host_ : device_).as<std::byte*>();
+  }
+
+  /// Drops all memory.
+  void reset() noexcept;
+
+ private:
+  Tier tier_;
+  Buffer host_;
+  Buffer device_;
+  std::size_t capacity_ = 0;
+  std::vector<std::uint32_t> changed_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,136 @@
+#include "terrace/runtime/runtime.hpp"
+
+#include "runtime_state.hpp"
+#include "sequence_state.hpp"
+
+namespace terrace {
+
+Runtime::Runtime(std::unique_ptr<RuntimeState> state) : state_(std::move(state)) {}
+Runtime::~Runtime() = default;
+
+Result<std::unique_ptr<Runtime>> Runtime::open(RuntimeOptions options,
+                                               std::unique_ptr<Backend> backend) {
+  TERRACE_ASSIGN(auto state, RuntimeState::create(std::move(options), std::move(backend)));
+  return std::unique_ptr<Runtime>(new Runtime(std::move(state)));
+}
+
+Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
+  TERRACE_ASSIGN(auto state, SequenceState::create(*state_));
+  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+}
+
+Backend& Runtime::backend() noexcept { return *state_->backend; }
+const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
+const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
+
+// Sequence: every call holds the state's mutex, so that spilling for another sequence, which only
+// tries it, never sees a state half-way.
+namespace {
+
+std::unique_lock<std::mutex> guard(SequenceState& state) { return std::unique_lock(state.mutex); }
+
+}  // namespace
+
+Sequence::Sequence(std::unique_ptr<SequenceState> state) : state_(std::move(state)) {}
+Sequence::~Sequence() = default;
+
+Status Sequence::begin_prefill(std::size_t tokens) {
+  const auto lock = guard(*state_);
+  return state_->begin_prefill(tokens);
+}
+
+Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {
+  const auto lock = guard(*state_);
+  return state_->append(layer, piece, compute);
+}
+
+Status Sequence::finish(LayerId layer, Queue& compute) {
+  const auto lock = guard(*state_);
+  return state_->finish(layer, compute);
+}
+
+Status Sequence::end_prefill() {
+  const auto lock = guard(*state_);
+  return state_->end_prefill();
+}
+
+Status Sequence::begin_step() {
+  const auto lock = guard(*state_);
+  return state_->begin_step();
+}
+
+Status Sequence::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
+  const auto lock = guard(*state_);
+  return state_->attend(layer, input, output, compute);
+}
+
+Result<KvView> Sequence::gather(LayerId layer, const StepInput& input, Queue& compute) {
+  const auto lock = guard(*state_);
+  return state_->gather(layer, input, compute);
+}
+
+Status Sequence::end_step() {
+  const auto lock = guard(*state_);
+  return state_->end_step();
+}
+
+Status Sequence::abandon_step() {
+  const auto lock = guard(*state_);
+  return state_->abandon_step();
+}
+
+Status Sequence::truncate(std::size_t length) {
+  const auto lock = guard(*state_);
+  return state_->truncate(length);
+}
+
+Status Sequence::pause() {
+  const auto lock = guard(*state_);
+  return state_->pause();
+}
+
+Status Sequence::resume() {
+  const auto lock = guard(*state_);
+  return state_->resume();
+}
+
+Result<std::unique_ptr<Sequence>> Sequence::fork() {
+  const auto lock = guard(*state_);
+  TERRACE_ASSIGN(auto state, state_->fork());
+  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+}
+
+Status Sequence::read_row(LayerId layer, HeadId head, std::size_t position,
+                          std::span<std::byte> target) {
+  const auto lock = guard(*state_);
+  return state_->read_row(layer, head, position, target);
+}
+
+Status Sequence::drop_cached(double share, std::uint64_t seed) {
+  const auto lock = guard(*state_);
+  return state_->drop_cached(share, seed);
+}
+
+Result<ClusteringReport> Sequence::clustering() {
+  const auto lock = guard(*state_);
+  return state_->clustering();
+}
+
+SequencePhase Sequence::phase() const noexcept { return state_->phase(); }
+std::size_t Sequence::length() const noexcept { return state_->length(); }
+TokenRange Sequence::sinks() const noexcept { return state_->sinks_at(state_->length()); }
+TokenRange Sequence::window() const noexcept {
+  return {state_->window_at(state_->length()).begin, state_->length()};
+}
+std::size_t Sequence::budget_tokens() const noexcept { return state_->budget_tokens(); }
+std::size_t Sequence::selected_tokens() const noexcept { return state_->split().selected; }
+std::size_t Sequence::cache_capacity_tokens() const noexcept {
+  return state_->cache_capacity_tokens();
+}
+StepSelection Sequence::selection(LayerId layer) const noexcept {
+  return state_->selection(layer);
+}
+SequenceCounters Sequence::counters() const noexcept { return state_->counters(); }
+void Sequence::reset_counters() noexcept { state_->reset_counters(); }
+
+}  // namespace terrace

@@ -1,0 +1,124 @@
+#include "runtime_state.hpp"
+
+#include <algorithm>
+
+#include "sequence_state.hpp"
+#include "terrace/offload/parallel.hpp"
+#include "terrace/policies/admission.hpp"
+#include "terrace/policies/replacement.hpp"
+
+namespace terrace {
+namespace {
+
+// Device memory is taken in small steps, so that what is counted is what is used.
+constexpr std::size_t slab_blocks = 16;
+
+}  // namespace
+
+RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> device,
+                           std::unique_ptr<RetrievalPolicy> retrieval, IndexLayout layout)
+    : options(std::move(chosen)),
+      backend(std::move(device)),
+      policy(std::move(retrieval)),
+      index_layout(layout),
+      planner_(options.planning.costs, options.planning.limits) {}
+
+Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions options,
+                                                           std::unique_ptr<Backend> backend) {
+  TERRACE_TRY(options.validate());
+  if (!backend->capabilities().moves_bytes) {
+    return fail(Errc::unsupported, "backend {} moves no bytes; a runtime needs host or cuda",
+                backend->name());
+  }
+  TERRACE_ASSIGN(auto policy, policies::make_retrieval_policy(options.policy, options.retrieval));
+  if (options.budget.kind == TokenBudget::Kind::mass && !policy->traits().bounds_mass) {
+    return fail(Errc::unsupported,
+                "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
+                "or a number of tokens",
+                options.policy);
+  }
+  TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
+  TERRACE_ASSIGN(auto threads, offload::make_parallel({.threads = options.host_threads}));
+  std::unique_ptr<RuntimeState> state(
+      new RuntimeState(std::move(options), std::move(backend), std::move(policy), layout));
+  state->cluster_threads_ = std::move(threads);
+  TERRACE_ASSIGN(auto blocks,
+                 offload::SlotPool::create(*state->backend,
+                                           {.slot_bytes = state->block_bytes(),
+                                            .slab_bytes = slab_blocks * state->block_bytes(),
+                                            .purpose = Purpose::kv}));
+  state->blocks_ = std::make_unique<offload::SlotPool>(std::move(blocks));
+  TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
+                                    *state->backend, {.page_bytes = state->block_bytes()}));
+  // Names are checked now, not at the first prefill.
+  if (state->options.cache.policy != "none") TERRACE_TRY(state->make_cache(1, 1));
+  return state;
+}
+
+Result<std::unique_ptr<offload::ResidentCache>> RuntimeState::make_cache(
+    std::size_t slots, std::size_t blocks) const {
+  TERRACE_ASSIGN(auto replacement, policies::make_replacement_policy(options.cache.policy));
+  TERRACE_ASSIGN(auto admission, policies::make_admission_policy(options.cache.admission));
+  TERRACE_ASSIGN(offload::ResidentCache cache,
+                 offload::ResidentCache::create(slots, blocks, std::move(replacement),
+                                                std::move(admission)));
+  return std::make_unique<offload::ResidentCache>(std::move(cache));
+}
+
+Result<std::byte*> RuntimeState::take_spare_block() {
+  const std::lock_guard lock(pool_mutex_);
+  return blocks_->allocate();
+}
+
+Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
+  for (;;) {
+    Result<std::byte*> block = take_spare_block();
+    if (block || block.error().code != Errc::out_of_memory) return block;
+    bool spilled = requester.spill_one(/*own_thread=*/true);
+    if (!spilled) {
+      const std::lock_guard lock(sequences_mutex_);
+      spilled = std::any_of(sequences_.begin(), sequences_.end(), [&](SequenceState* sequence) {
+        return sequence != &requester && sequence->spill_one(/*own_thread=*/false);
+      });
+    }
+    if (!spilled) {
+      return tl::unexpected(block.error().while_doing(
+          "device memory is too small for sinks and window (raise device.memory, lower "
+          "retrieval.budget)"));
+    }
+  }
+}
+
+void RuntimeState::give_block(std::byte* block) {
+  const std::lock_guard lock(pool_mutex_);
+  blocks_->release(block);
+}
+
+Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
+  const std::lock_guard lock(cluster_mutex_);
+  return policy->build(request, *cluster_threads_);
+}
+
+std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens) {
+  const std::vector<std::size_t>& fixed = options.planning.iterations;
+  if (!fixed.empty()) return fixed[std::min(layer, fixed.size() - 1)];
+  const std::lock_guard lock(planner_mutex_);
+  return planner_.plan(tokens);
+}
+
+void RuntimeState::observe_clustering(std::size_t tokens, std::size_t iterations, Duration time) {
+  const std::lock_guard lock(planner_mutex_);
+  planner_.observe(tokens, iterations, seconds(time));
+}
+
+void RuntimeState::enter(SequenceState& sequence) {
+  const std::lock_guard lock(sequences_mutex_);
+  sequences_.push_back(&sequence);
+}
+
+void RuntimeState::leave(SequenceState& sequence) {
+  const std::lock_guard lock(sequences_mutex_);
+  std::erase(sequences_, &sequence);
+}
+
+}  // namespace terrace

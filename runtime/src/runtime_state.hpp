@@ -1,0 +1,83 @@
+// What the sequences of a runtime share.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/retrieval.hpp"
+#include "terrace/offload/host_pages.hpp"
+#include "terrace/offload/resident_cache.hpp"
+#include "terrace/offload/slot_pool.hpp"
+#include "terrace/policies/iteration_planner.hpp"
+#include "terrace/runtime/options.hpp"
+
+namespace terrace {
+
+class SequenceState;
+
+class RuntimeState {
+ public:
+  static Result<std::unique_ptr<RuntimeState>> create(RuntimeOptions options,
+                                                      std::unique_ptr<Backend> backend);
+
+  const RuntimeOptions options;
+  const std::unique_ptr<Backend> backend;
+  const std::unique_ptr<RetrievalPolicy> policy;
+  const IndexLayout index_layout;
+
+  [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
+  [[nodiscard]] std::size_t block_bytes() const noexcept {
+    return options.block_tokens * options.shape.token_bytes();
+  }
+
+  /// Returns a device block, taking one from a sequence that can spare it where memory has run out.
+  /// Errors: out_of_memory naming the limit and what to do.
+  Result<std::byte*> take_block(SequenceState& requester);
+  /// The same without taking from anybody.
+  Result<std::byte*> take_spare_block();
+  void give_block(std::byte* block);
+
+  offload::HostPagePool& pages() noexcept { return *pages_; }
+
+  /// Held while page tables change: the pool is shared, and guarded by nobody else.
+  std::unique_lock<std::mutex> lock_pages() { return std::unique_lock(pages_mutex_); }
+
+  /// Makes a resident cache of `slots` slots for blocks [0, blocks), with the configured policies.
+  Result<std::unique_ptr<offload::ResidentCache>> make_cache(std::size_t slots,
+                                                             std::size_t blocks) const;
+
+  /// Clusters with the shared threads; one caller at a time, others wait their turn.
+  Result<BuildReport> build(const BuildRequest& request);
+
+  /// Returns the iterations layer `layer` may take for `tokens` rows.
+  std::size_t planned_iterations(std::size_t layer, std::size_t tokens);
+  void observe_clustering(std::size_t tokens, std::size_t iterations, Duration time);
+  [[nodiscard]] bool plans_iterations() const noexcept {
+    return options.planning.iterations.empty();
+  }
+
+  void enter(SequenceState& sequence);
+  void leave(SequenceState& sequence);
+
+ private:
+  RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend,
+               std::unique_ptr<RetrievalPolicy> policy, IndexLayout layout);
+
+  std::unique_ptr<Parallel> cluster_threads_;
+  std::mutex cluster_mutex_;
+
+  std::mutex pool_mutex_;
+  std::unique_ptr<offload::SlotPool> blocks_;
+  std::mutex pages_mutex_;
+  std::unique_ptr<offload::HostPagePool> pages_;
+
+  std::mutex planner_mutex_;
+  policies::IterationPlanner planner_;
+
+  std::mutex sequences_mutex_;
+  std::vector<SequenceState*> sequences_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,256 @@
+// The rest of a sequence's life: rolling back, pausing, forking, reading back, coming to rest.
+#include <algorithm>
+#include <cstring>
+
+#include "../sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+
+Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runtime) {
+  std::unique_ptr<SequenceState> state(new SequenceState(runtime));
+  Backend& backend = *runtime.backend;
+  TERRACE_ASSIGN(state->offload_queue_, backend.make_queue({.name = "offload"}));
+  TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index"}));
+  TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
+  TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
+  for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
+    state->layers_.emplace_back(runtime.pages());
+  }
+  state->hidden_until_.resize(state->layers_.size());
+  runtime.enter(*state);
+  return state;
+}
+
+SequenceState::~SequenceState() {
+  runtime_.leave(*this);
+  cancel_builds_.store(true, std::memory_order_relaxed);
+  settle_queues();
+  give_up_device_memory();
+  const auto lock = runtime_.lock_pages();
+  for (LayerState& layer : layers_) layer.pages.truncate(0);
+}
+
+bool SequenceState::settle_queues() {
+  bool at_rest = true;
+  const auto settle = [&](Queue* queue) {
+    if (queue == nullptr) return;
+    const Status drained = queue->drain(deadline());
+    if (!drained && drained.error().code == Errc::not_ready) at_rest = false;
+    if (!queue->clear_error()) at_rest = false;
+  };
+  // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
+  for (Queue* const queue : {compute_, offload_queue_.get(), index_queue_.get(),
+                             refill_queue_.get(), cluster_queue_.get()}) {
+    if (queue != nullptr && !queue->drain(deadline())) continue;
+  }
+  settle(compute_);
+  settle(offload_queue_.get());
+  settle(index_queue_.get());
+  settle(refill_queue_.get());
+  settle(cluster_queue_.get());
+  for (LayerState& layer : layers_) {
+    layer.offloaded = layer.selection_read = layer.attended = layer.refilled = {};
+    layer.index.uploaded = {};
+    if (!layer.index.building) layer.index.coded = {};
+  }
+  for (IndexStage& stage : stages_) stage.streamed = stage.read = {};
+  stream_ready_ = false;
+  return at_rest;
+}
+
+Status SequenceState::own_block(std::size_t block) {
+  if (keeps_everything()) return {};
+  for (LayerState& layer : layers_) {
+    if (block >= layer.pages.size()) continue;
+    const auto lock = runtime_.lock_pages();
+    TERRACE_ASSIGN(std::byte* const page, layer.pages.make_writable(block));
+    layer.host_blocks.set(block, page);
+  }
+  return {};
+}
+
+Status SequenceState::truncate(std::size_t length) {
+  if (phase_ != SequencePhase::idle || length > length_) {
+    return fail(Errc::invalid_argument, "truncate to {}: the sequence is not idle, or has only {}",
+                length, length_);
+  }
+  TERRACE_TRY(await_indexes());
+  if (!settle_queues()) return fail(Errc::not_ready, "truncate: copies are still under way");
+  for (LayerState& layer : layers_) {
+    withdraw_arrivals(layer);
+    for (std::size_t block = length / block_tokens(); block < layer.places.size(); ++block) {
+      // A copy of a block that loses tokens will be written again: it must not outlive them.
+      if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
+    }
+    layer.selected = false;
+    TokenRange& coded = layer.index.tokens;
+    coded.end = std::clamp(length, coded.begin, coded.end);
+  }
+  length_ = length;
+  trim_positions(length);
+  if (keeps_everything()) return {};
+  return load_needed_blocks();
+}
+
+Status SequenceState::pause() {
+  if (phase_ != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "pause: the sequence is not idle");
+  }
+  if (keeps_everything()) {
+    return fail(Errc::unsupported, "pause: policy {} keeps no copy on the host",
+                runtime_.policy->traits().name);
+  }
+  TERRACE_TRY(await_indexes());
+  if (!settle_queues()) return fail(Errc::not_ready, "pause: copies are still under way");
+  give_up_device_memory();
+  phase_ = SequencePhase::paused;
+  return {};
+}
+
+Status SequenceState::resume() {
+  if (phase_ != SequencePhase::paused) {
+    return fail(Errc::invalid_argument, "resume: the sequence is not paused");
+  }
+  phase_ = SequencePhase::idle;
+  const auto restore = [&]() -> Status {
+    TERRACE_TRY(reserve_positions(length_));
+    TERRACE_TRY(load_needed_blocks());
+    TERRACE_TRY(reserve_step_buffers(length_ + 1));
+    TERRACE_TRY(reserve_cache());
+    return restore_index();
+  };
+  const Status restored = restore();
+  if (!restored) {
+    settle_queues();
+    give_up_device_memory();
+    phase_ = SequencePhase::paused;
+  }
+  return restored;
+}
+
+Status SequenceState::restore_index() {
+  if (layers_.front().index.tokens.empty()) return {};
+  TERRACE_TRY(reserve_index(layers_.front().index.tokens.end));
+  for (LayerState& layer : layers_) {
+    TERRACE_TRY(upload_index(layer, layer.index.tokens, /*with_fixed=*/true));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
+  if (phase_ != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "fork: the sequence is not idle");
+  }
+  if (keeps_everything()) {
+    return fail(Errc::unsupported, "fork: policy {} keeps no copy on the host to share",
+                runtime_.policy->traits().name);
+  }
+  TERRACE_TRY(await_indexes());
+  for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.coded, deadline()));
+  TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
+  twin->budget_resolved_ = budget_resolved_;
+  twin->budget_tokens_ = budget_tokens_;
+  twin->split_ = split_;
+  const IndexLayout& layout = runtime_.index_layout;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& mine = layers_[i];
+    LayerState& its = twin->layers_[i];
+    {
+      const auto lock = runtime_.lock_pages();
+      its.pages = mine.pages.fork();
+    }
+    TERRACE_TRY(its.host_blocks.reserve(*runtime_.backend, its.pages.size()));
+    for (std::size_t page = 0; page < its.pages.size(); ++page) {
+      its.host_blocks.set(page, its.pages[page]);
+    }
+    its.pre_rope_keys = mine.pre_rope_keys;
+    its.query_window = mine.query_window;
+    its.attention_scores = mine.attention_scores;
+    if (mine.index.tokens.empty()) continue;
+    TERRACE_TRY(its.index.host.reserve(*runtime_.backend, layout, mine.index.host.chunk_count()));
+    if (layout.fixed_bytes > 0) {
+      std::memcpy(its.index.host.fixed(), mine.index.host.fixed(), layout.fixed_bytes);
+    }
+    for (std::size_t chunk = 0; chunk < mine.index.host.chunk_count(); ++chunk) {
+      std::memcpy(its.index.host.chunk(chunk), mine.index.host.chunk(chunk), layout.chunk_bytes);
+    }
+    its.index.tokens = mine.index.tokens;
+    its.index.trained = mine.index.trained;
+    its.index.report = mine.index.report;
+  }
+  twin->length_ = length_;
+  twin->phase_ = SequencePhase::paused;
+  TERRACE_TRY(twin->resume());
+  return twin;
+}
+
+Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
+                               std::span<std::byte> target) {
+  const KvShape& shape = runtime_.shape();
+  if (phase_ != SequencePhase::idle || position >= length_ || index(id) >= layers_.size() ||
+      index(head) >= shape.kv_heads || target.size() != shape.row_bytes()) {
+    return fail(Errc::invalid_argument, "read_row: layer {}, head {}, position {} of {}, {} bytes",
+                index(id), index(head), position, length_, target.size());
+  }
+  const LayerState& layer = layer_state(id);
+  const std::size_t block = position / block_tokens();
+  const std::size_t at =
+      (index(head) * block_tokens() + position % block_tokens()) * shape.row_bytes();
+  const bool in_middle = position >= sinks_at(length_).end && position < window_at(length_).begin;
+  if (in_middle) {
+    TERRACE_TRY(wait(layer.offloaded, deadline()));
+    std::memcpy(target.data(), layer.host_blocks[block] + at, target.size());
+    return {};
+  }
+  TERRACE_TRY(wait(layer.attended, deadline()));
+  const CopyExtent extent{target.data(), layer.device_blocks[block] + at, target.size()};
+  TERRACE_ASSIGN(const Ticket read, offload_queue_->copy(Phase::offload, {&extent, 1}));
+  return wait(read, deadline());
+}
+
+Status SequenceState::drop_cached(double share, std::uint64_t seed) {
+  if (phase_ != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "drop_cached: the sequence is not idle");
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    Rng rng(seed, {i, length_});
+    TERRACE_TRY(wait(layer.attended, deadline()));
+    for (std::size_t block = 0; block < layer.places.size(); ++block) {
+      if (layer.places[block] == BlockPlace::cached && rng.uniform() < share) {
+        release_block(layer, block);
+      }
+    }
+  }
+  return {};
+}
+
+StepSelection SequenceState::selection(LayerId id) const noexcept {
+  const LayerState& layer = layers_[index(id)];
+  StepSelection result{.sinks = layer.sinks,
+                       .window = layer.window,
+                       .scope = runtime_.policy->traits().lists,
+                       .stride = split_.selected};
+  if (layer.selected) {
+    const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+    result.ids = {buffers.ids, lists() * split_.selected};
+    result.counts = {buffers.counts, lists()};
+  }
+  return result;
+}
+
+Result<ClusteringReport> SequenceState::clustering() {
+  TERRACE_TRY(await_indexes());
+  ClusteringReport report{.planned = runtime_.plans_iterations(),
+                          .late_layers = late_layers_,
+                          .waited = clustering_waited_};
+  for (const LayerState& layer : layers_) {
+    report.iterations.push_back(layer.index.report.iterations);
+    report.busy += layer.index.build_end - layer.index.build_begin;
+  }
+  return report;
+}
+
+}  // namespace terrace

@@ -1,0 +1,296 @@
+// Where a sequence's rows and buffers lie: host pages, device blocks, step buffers, spilling.
+#include <algorithm>
+
+#include "../sequence_state.hpp"
+#include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+namespace {
+
+// Buffers that follow the sequence's length grow by a quarter, so that decoding seldom allocates.
+std::size_t with_room(std::size_t count) { return count + count / 4 + 256; }
+
+Status reserve_buffer(Backend& backend, Buffer& buffer, std::size_t bytes, Purpose purpose) {
+  if (bytes == 0 || buffer.bytes() >= bytes) return {};
+  buffer.reset();
+  TERRACE_ASSIGN(buffer, backend.allocate({.bytes = bytes, .purpose = purpose}));
+  return {};
+}
+
+}  // namespace
+
+TokenRange SequenceState::sinks_at(std::size_t position) const noexcept {
+  return {0, std::min(split_.sinks, position)};
+}
+
+TokenRange SequenceState::window_at(std::size_t position) const noexcept {
+  const std::size_t recent = position > split_.window ? position - split_.window : 0;
+  return {std::max(sinks_at(position).end, recent), position + 1};
+}
+
+std::size_t SequenceState::lists() const noexcept {
+  const KvShape& shape = runtime_.shape();
+  return runtime_.policy->traits().lists == ListScope::kv_head ? shape.kv_heads
+                                                               : shape.query_heads;
+}
+
+bool SequenceState::needs_block(std::size_t block, TokenRange sinks, TokenRange window) const {
+  const std::size_t begin = block * block_tokens();
+  return begin < sinks.end || begin + block_tokens() > window.begin;
+}
+
+Status SequenceState::reserve_positions(std::size_t length) {
+  const std::size_t blocks = divide_up(length, block_tokens());
+  for (LayerState& layer : layers_) {
+    TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
+    if (!keeps_everything()) {
+      TERRACE_TRY(layer.host_blocks.reserve(*runtime_.backend, blocks));
+      const auto lock = runtime_.lock_pages();
+      for (std::size_t i = layer.pages.size(); i < blocks; ++i) {
+        TERRACE_ASSIGN(std::byte* const page, layer.pages.append());
+        layer.host_blocks.set(i, page);
+      }
+    }
+    if (layer.places.size() < blocks) layer.places.resize(blocks, BlockPlace::absent);
+  }
+  return {};
+}
+
+void SequenceState::trim_positions(std::size_t length) {
+  const std::size_t blocks = divide_up(length, block_tokens());
+  for (LayerState& layer : layers_) {
+    for (std::size_t i = blocks; i < layer.places.size(); ++i) release_block(layer, i);
+    layer.places.resize(std::min(layer.places.size(), blocks));
+    const auto lock = runtime_.lock_pages();
+    layer.pages.truncate(blocks);
+  }
+}
+
+Status SequenceState::place_block(LayerState& layer, std::size_t block) {
+  if (layer.places[block] == BlockPlace::cached) {
+    // What was a copy is now needed in its own right; its slot simply changes hands.
+    layer.cache->drop(static_cast<UnitKey>(block));
+  } else if (layer.places[block] == BlockPlace::absent) {
+    TERRACE_ASSIGN(std::byte* const slot, runtime_.take_block(*this));
+    layer.device_blocks.set(block, slot);
+  }
+  layer.places[block] = BlockPlace::resident;
+  return {};
+}
+
+Status SequenceState::place_needed_blocks(std::size_t length) {
+  const TokenRange sinks = sinks_at(length);
+  const TokenRange window = window_at(length);
+  for (LayerState& layer : layers_) {
+    for (std::size_t block = 0; block < layer.places.size(); ++block) {
+      if (needs_block(block, sinks, window)) TERRACE_TRY(place_block(layer, block));
+    }
+  }
+  return {};
+}
+
+void SequenceState::place_spare_blocks() {
+  for (LayerState& layer : layers_) {
+    // Newest first: the oldest are the first to be spilled again.
+    for (std::size_t block = layer.places.size(); block-- > 0;) {
+      if (layer.places[block] != BlockPlace::absent) continue;
+      const Result<std::byte*> slot = runtime_.take_spare_block();
+      if (!slot) return;
+      layer.device_blocks.set(block, *slot);
+      layer.places[block] = BlockPlace::resident;
+    }
+  }
+}
+
+void SequenceState::release_block(LayerState& layer, std::size_t block) {
+  if (layer.places[block] == BlockPlace::absent) return;
+  if (layer.places[block] == BlockPlace::cached) {
+    layer.cache->drop(static_cast<UnitKey>(block));
+  }
+  runtime_.give_block(layer.device_blocks[block]);
+  layer.device_blocks.set(block, nullptr);
+  layer.places[block] = BlockPlace::absent;
+}
+
+void SequenceState::release_passed_blocks() {
+  if (runtime_.options.placement == Placement::resident_first || keeps_everything()) return;
+  const TokenRange sinks = sinks_at(length_);
+  const TokenRange window = window_at(length_);
+  const std::size_t passed = window.begin / block_tokens();
+  for (std::size_t block = first_window_block_; block < passed; ++block) {
+    if (needs_block(block, sinks, window)) continue;
+    for (LayerState& layer : layers_) {
+      if (layer.places[block] == BlockPlace::resident) release_block(layer, block);
+    }
+  }
+  first_window_block_ = std::max(first_window_block_, passed);
+}
+
+void SequenceState::release_spare_slots(LayerState& layer) {
+  for (std::byte* const slot : layer.spare_slots) runtime_.give_block(slot);
+  layer.spare_slots.clear();
+}
+
+void SequenceState::withdraw_arrivals(LayerState& layer) {
+  for (const ArrivingBlock& arrival : layer.arriving) {
+    layer.cache->drop(static_cast<UnitKey>(arrival.block));
+    runtime_.give_block(arrival.slot);
+  }
+  layer.arriving.clear();
+}
+
+bool SequenceState::spill_one(bool own_thread) {
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (!own_thread && (!lock.try_lock() || phase_ != SequencePhase::idle)) return false;
+  if (keeps_everything()) return false;
+  const TokenRange sinks = sinks_at(length_);
+  const TokenRange window = window_at(length_);
+  for (LayerState& layer : layers_) {
+    if (!layer.spare_slots.empty() && wait(layer.attended, deadline())) {
+      release_spare_slots(layer);
+      return true;
+    }
+    for (std::size_t block = 0; block < layer.places.size(); ++block) {
+      if (layer.places[block] == BlockPlace::absent || needs_block(block, sinks, window)) continue;
+      // Another sequence's queue may write the block as soon as it is free.
+      if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
+      release_block(layer, block);
+      return true;
+    }
+  }
+  return false;
+}
+
+Status SequenceState::load_needed_blocks() {
+  const TokenRange sinks = sinks_at(length_);
+  const TokenRange window = window_at(length_);
+  const std::size_t blocks = divide_up(length_, block_tokens());
+  std::vector<CopyExtent> extents;
+  for (LayerState& layer : layers_) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      if (!needs_block(block, sinks, window)) continue;
+      const bool absent = layer.places[block] == BlockPlace::absent;
+      TERRACE_TRY(place_block(layer, block));
+      if (!absent) continue;
+      extents.push_back(
+          {layer.device_blocks[block], layer.host_blocks[block], runtime_.block_bytes()});
+    }
+  }
+  first_window_block_ = window.begin / block_tokens();
+  if (extents.empty()) return {};
+  TERRACE_ASSIGN(const Ticket loaded, refill_queue_->copy(Phase::refill, extents));
+  return wait(loaded, deadline());
+}
+
+Status SequenceState::reserve_selection(LayerState& layer) {
+  const std::size_t words = lists() * (split_.selected + 1) + 1;
+  const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
+                                  .purpose = Purpose::staging};
+  if (layer.selection) return {};
+  TERRACE_ASSIGN(layer.selection, runtime_.backend->allocate(request));
+  AllocationRequest on_host = request;
+  on_host.tier = Tier::host;
+  TERRACE_ASSIGN(layer.selection_host, runtime_.backend->allocate(on_host));
+  return {};
+}
+
+SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const noexcept {
+  auto* const words = buffer.as<std::uint32_t>();
+  const std::size_t ids = lists() * split_.selected;
+  return {.ids = words, .counts = words + ids, .missed_count = words + ids + lists()};
+}
+
+Status SequenceState::reserve_step_buffers(std::size_t length) {
+  Backend& backend = *runtime_.backend;
+  const KvShape& shape = runtime_.shape();
+  const bool everything =
+      keeps_everything() || runtime_.options.when == RetrievalWhen::spilled;
+  const std::size_t pseudo = runtime_.policy->pseudo_capacity(length);
+  const std::size_t entries =
+      everything ? length + 1 : split_.sinks + split_.window + 1 + split_.selected + pseudo;
+  if (entries > step_.entries) {
+    const std::size_t room = everything ? with_room(entries) : entries;
+    TERRACE_TRY(reserve_buffer(backend, step_.attention_scratch,
+                               attention_scratch_floats(shape, room) * sizeof(float),
+                               Purpose::staging));
+    step_.entries = room;
+  }
+  if (!selects() || split_.selected == 0) return {};
+  for (LayerState& layer : layers_) TERRACE_TRY(reserve_selection(layer));
+  const std::size_t rows = lists() * split_.selected;
+  TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, step_.rows, rows * sizeof(std::byte*), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, step_.missed, rows * sizeof(MissedRow), Purpose::staging));
+  if (length > step_.candidates) {
+    const std::size_t room = with_room(length);
+    const std::size_t floats = runtime_.policy->select_scratch_floats(shape, room);
+    TERRACE_TRY(reserve_buffer(backend, step_.select_scratch, floats * sizeof(float),
+                               Purpose::staging));
+    step_.candidates = room;
+  }
+  return {};
+}
+
+Status SequenceState::reserve_index(std::size_t tokens_end) {
+  const IndexLayout& layout = runtime_.index_layout;
+  if (layout.empty() || split_.selected == 0) return {};
+  const std::size_t first = sinks_at(tokens_end).end;
+  const std::size_t chunks = divide_up(tokens_end - first, layout.chunk_tokens);
+  if (chunks == 0) return {};
+  const auto reserve_resident = [&]() -> Status {
+    for (LayerState& layer : layers_) {
+      TERRACE_TRY(layer.index.device.reserve(*runtime_.backend, layout, chunks));
+    }
+    return {};
+  };
+  for (LayerState& layer : layers_) {
+    TERRACE_TRY(layer.index.host.reserve(*runtime_.backend, layout, chunks));
+  }
+  if (runtime_.options.index_residency == IndexResidency::host) index_streamed_ = true;
+  if (!index_streamed_) {
+    const Status resident = reserve_resident();
+    const bool may_stream = runtime_.options.index_residency == IndexResidency::automatic &&
+                            phase_ == SequencePhase::idle;
+    if (resident || !may_stream) return resident;
+    for (LayerState& layer : layers_) layer.index.device.reset();
+    index_streamed_ = true;
+  }
+  for (IndexStage& stage : stages_) {
+    TERRACE_TRY(wait(stage.read, deadline()));
+    TERRACE_TRY(stage.memory.reserve(*runtime_.backend, layout, chunks));
+  }
+  return {};
+}
+
+Status SequenceState::reserve_cache() {
+  const CacheOptions& options = runtime_.options.cache;
+  if (options.policy == "none" || !selects()) return {};
+  if (layers_.front().cache != nullptr) {
+    for (LayerState& layer : layers_) layer.cache->reserve_keys(layer.places.size());
+    return {};
+  }
+  const std::size_t wanted = options.tokens != 0 ? options.tokens : 2 * split_.selected;
+  const std::size_t slots = wanted / block_tokens();
+  cache_tokens_ = slots * block_tokens();
+  for (LayerState& layer : layers_) {
+    TERRACE_ASSIGN(layer.cache, runtime_.make_cache(slots, layer.places.size()));
+  }
+  return {};
+}
+
+void SequenceState::give_up_device_memory() {
+  for (LayerState& layer : layers_) {
+    withdraw_arrivals(layer);
+    release_spare_slots(layer);
+    for (std::size_t block = 0; block < layer.places.size(); ++block) release_block(layer, block);
+    layer.index.device.reset();
+    layer.selection.reset();
+    layer.selection_host.reset();
+    layer.selected = false;
+  }
+  step_ = {};
+  for (IndexStage& stage : stages_) stage = {};
+}
+
+}  // namespace terrace

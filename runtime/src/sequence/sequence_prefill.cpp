@@ -1,0 +1,171 @@
+// Prefill: rows go to the host behind the compute that follows, sinks and window stay on the device,
+// and each layer's index is built on the host while the next layers compute.
+#include <algorithm>
+
+#include "../sequence_state.hpp"
+
+namespace terrace {
+
+void SequenceState::resolve_budget(std::size_t context) {
+  if (budget_resolved_) return;
+  const RuntimeOptions& options = runtime_.options;
+  budget_tokens_ = keeps_everything() ? context : options.budget.tokens(context);
+  split_ = policies::split_budget({.budget_tokens = budget_tokens_,
+                                   .sink_tokens = options.sink_tokens,
+                                   .window_share = options.window_share},
+                                  runtime_.policy->traits());
+  budget_resolved_ = true;
+}
+
+Status SequenceState::begin_prefill(std::size_t tokens) {
+  if (phase_ != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_prefill: the sequence is not idle");
+  }
+  if (tokens == 0) return fail(Errc::invalid_argument, "begin_prefill: a prompt of 0 tokens");
+  const std::size_t total = length_ + tokens;
+  if (total > max_positions) {
+    return fail(Errc::invalid_argument, "begin_prefill: {} tokens are more than {}", total,
+                max_positions);
+  }
+  resolve_budget(total);
+  const auto reserve = [&]() -> Status {
+    TERRACE_TRY(reserve_positions(total));
+    TERRACE_TRY(own_block(length_ / block_tokens()));
+    TERRACE_TRY(reserve_step_buffers(total));
+    TERRACE_TRY(place_needed_blocks(total));
+    TERRACE_TRY(reserve_index(total));
+    return reserve_cache();
+  };
+  if (const Status reserved = reserve(); !reserved) {
+    trim_positions(length_);
+    return reserved;
+  }
+  if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
+  prefill_end_ = total;
+  next_layer_ = 0;
+  appended_ = length_;
+  hidden_until_.assign(layers_.size(), TimePoint::max());
+  phase_ = SequencePhase::prefill;
+  return {};
+}
+
+void SequenceState::keep_hints(LayerState& layer, const PromptHints& hints) {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  if (traits.needs_pre_rope_keys) {
+    layer.pre_rope_keys.insert(layer.pre_rope_keys.end(), hints.pre_rope_keys.begin(),
+                               hints.pre_rope_keys.end());
+  }
+  if (traits.needs_query_window && !hints.query_window.empty()) {
+    layer.query_window.assign(hints.query_window.begin(), hints.query_window.end());
+  }
+  if (traits.needs_attention_scores) {
+    layer.attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
+  }
+}
+
+Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piece,
+                                      Queue& compute) {
+  TERRACE_TRY(layer.device_blocks.flush(compute));
+  const std::size_t size = block_tokens();
+  std::size_t position = piece.tokens.begin;
+  while (position < piece.tokens.end) {
+    // The longest run of tokens whose blocks are all here, or all not.
+    const bool here = layer.places[position / size] == BlockPlace::resident;
+    std::size_t end = position;
+    while (end < piece.tokens.end &&
+           (layer.places[end / size] == BlockPlace::resident) == here) {
+      end = std::min((end / size + 1) * size, piece.tokens.end);
+    }
+    if (here) {
+      StoreRows store{.source = piece.kv,
+                      .tokens = {position, end},
+                      .target = {layer.device_blocks.host_data(), size},
+                      .shape = runtime_.shape()};
+      const std::size_t skipped = (position - piece.tokens.begin) * piece.kv.token_stride;
+      store.source.keys += skipped;
+      store.source.values += skipped;
+      TERRACE_TRY(runtime_.backend->ops().store_rows(compute, Phase::update, store));
+    }
+    position = end;
+  }
+  return {};
+}
+
+Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue& compute) {
+  if (phase_ != SequencePhase::prefill || index(id) != next_layer_) {
+    return fail(Errc::invalid_argument, "append: layer {} is not the one being prefilled",
+                index(id));
+  }
+  if (piece.tokens.begin != appended_ || piece.tokens.end > prefill_end_ ||
+      piece.tokens.empty()) {
+    return fail(Errc::invalid_argument,
+                "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
+                piece.tokens.begin, piece.tokens.end, appended_, prefill_end_);
+  }
+  LayerState& layer = layer_state(id);
+  compute_ = &compute;
+  keep_hints(layer, piece.hints);
+  TERRACE_TRY(store_on_device(layer, piece, compute));
+  TERRACE_ASSIGN(Ticket stored, compute.record());
+  if (!keeps_everything()) {
+    TERRACE_TRY(offload_queue_->wait_for(stored));
+    const StoreRows store{.source = piece.kv,
+                          .tokens = piece.tokens,
+                          .target = table(layer.host_blocks),
+                          .shape = runtime_.shape(),
+                          .crosses_link = true};
+    TERRACE_ASSIGN(layer.offloaded, runtime_.backend->ops().store_rows(*offload_queue_,
+                                                                       Phase::offload, store));
+    counters_.bytes.offload += piece.tokens.size() * runtime_.shape().token_bytes();
+    stored = layer.offloaded;
+  }
+  appended_ = piece.tokens.end;
+  return stored;
+}
+
+Status SequenceState::finish(LayerId id, Queue& compute) {
+  if (phase_ != SequencePhase::prefill || index(id) != next_layer_ || appended_ != prefill_end_) {
+    return fail(Errc::invalid_argument, "finish: layer {} has not been appended whole", index(id));
+  }
+  LayerState& layer = layer_state(id);
+  if (index(id) > 0) {
+    // What came before on the compute queue is what hides the clustering of the layer before.
+    TimePoint* const until = &hidden_until_[index(id) - 1];
+    const Clock* const clock = &runtime_.backend->clock();
+    TERRACE_TRY(compute.call(Phase::update, [until, clock]() -> Result<std::size_t> {
+      *until = clock->now();
+      return 0;
+    }));
+  }
+  TERRACE_ASSIGN(layer.attended, compute.record());
+  if (!runtime_.index_layout.empty() && split_.selected > 0) {
+    TERRACE_TRY(layer.index.tokens.empty()
+                    ? build_index(index(id), {sinks_at(prefill_end_).end, prefill_end_})
+                    : extend_index(index(id), prefill_end_));
+  }
+  ++next_layer_;
+  appended_ = length_;
+  return {};
+}
+
+Status SequenceState::end_prefill() {
+  if (phase_ != SequencePhase::prefill || next_layer_ != layers_.size()) {
+    return fail(Errc::invalid_argument, "end_prefill: {} of {} layers are finished", next_layer_,
+                layers_.size());
+  }
+  for (const LayerState& layer : layers_) {
+    Status stored = wait(layer.offloaded, deadline());
+    if (stored) stored = wait(layer.attended, deadline());
+    if (!stored) {
+      phase_ = SequencePhase::lost;
+      settle_queues();
+      return tl::unexpected(stored.error().while_doing("prefill failed, the sequence is lost"));
+    }
+  }
+  length_ = prefill_end_;
+  first_window_block_ = 0;
+  phase_ = SequencePhase::idle;
+  return {};
+}
+
+}  // namespace terrace

@@ -1,0 +1,284 @@
+// One decode step: append, select, resolve, fetch, attend. Everything is enqueued; the host waits for
+// nothing between begin_step and end_step.
+#include <cmath>
+
+#include "../sequence_state.hpp"
+
+namespace terrace {
+
+Status SequenceState::begin_step() {
+  if (phase_ != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
+  }
+  resolve_budget(length_ + 1);
+  TERRACE_TRY(wait(layers_.back().attended, deadline()));
+  TERRACE_TRY(await_indexes());
+  release_passed_blocks();
+  const auto reserve = [&]() -> Status {
+    TERRACE_TRY(reserve_positions(length_ + 1));
+    TERRACE_TRY(own_block(length_ / block_tokens()));
+    for (LayerState& layer : layers_) TERRACE_TRY(place_block(layer, length_ / block_tokens()));
+    TERRACE_TRY(reserve_step_buffers(length_ + 1));
+    return reserve_cache();
+  };
+  if (const Status reserved = reserve(); !reserved) {
+    trim_positions(length_);
+    return reserved;
+  }
+  if (index_streamed_ && !stream_ready_) TERRACE_TRY(stream_index(0));
+  stream_ready_ = false;
+  next_layer_ = 0;
+  phase_ = SequencePhase::step;
+  return {};
+}
+
+Status SequenceState::await_indexes() {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerIndex& index = layers_[i].index;
+    if (!index.building) continue;
+    const TimePoint begin = runtime_.backend->clock().now();
+    // With planned iterations a build that is late stops after the iteration it is in.
+    if (runtime_.plans_iterations()) cancel_builds_.store(true, std::memory_order_relaxed);
+    if (i + 1 == layers_.size()) hidden_until_[i] = begin;
+    Status built = wait(index.coded, deadline());
+    const TimePoint now = runtime_.backend->clock().now();
+    clustering_waited_ += now - begin;
+    if (built) built = index.build_status;
+    if (!built) {
+      if (built.error().code == Errc::not_ready) return built;
+      // The rows are all there: a later step builds the index again.
+      settle_queues();
+      const std::size_t end = index.tokens.end;
+      index.building = false;
+      TERRACE_TRY(build_index(i, {sinks_at(length_).end, end}));
+      return tl::unexpected(built.error().while_doing("building the index failed"));
+    }
+    index.building = false;
+    if (index.build_end > hidden_until_[i]) ++late_layers_;
+    runtime_.observe_clustering(index.tokens.size(), index.report.iterations,
+                                index.build_end - index.build_begin);
+  }
+  cancel_builds_.store(false, std::memory_order_relaxed);
+  return {};
+}
+
+Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
+  if (!layer.arriving.empty()) {
+    TERRACE_TRY(compute.wait_for(layer.refilled));
+    for (const ArrivingBlock& arrival : layer.arriving) {
+      layer.device_blocks.set(arrival.block, arrival.slot);
+      layer.places[arrival.block] = BlockPlace::cached;
+    }
+    layer.arriving.clear();
+  }
+  return layer.device_blocks.flush(compute);
+}
+
+Status SequenceState::store_token(LayerState& layer, const StepInput& input, Queue& compute) {
+  const StoreRows store{.source = input.kv,
+                        .tokens = {length_, length_ + 1},
+                        .target = {layer.device_blocks.host_data(), block_tokens()},
+                        .shape = runtime_.shape()};
+  TERRACE_ASSIGN(const Ticket stored,
+                 runtime_.backend->ops().store_rows(compute, Phase::update, store));
+  if (keeps_everything()) return {};
+  TERRACE_TRY(offload_queue_->wait_for(stored));
+  const std::size_t block = length_ / block_tokens();
+  const std::size_t row_bytes = runtime_.shape().row_bytes();
+  extents_.clear();
+  for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
+    const std::size_t at = (head * block_tokens() + length_ % block_tokens()) * row_bytes;
+    extents_.push_back(
+        {layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
+  }
+  TERRACE_ASSIGN(layer.offloaded, offload_queue_->copy(Phase::offload, extents_));
+  return {};
+}
+
+bool SequenceState::selection_applies(const LayerState& layer) const {
+  if (!selects() || split_.selected == 0 || layer.index.tokens.empty()) return false;
+  if (runtime_.options.when == RetrievalWhen::always) return true;
+  const std::size_t blocks = length_ / block_tokens() + 1;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    if (layer.places[block] != BlockPlace::resident) return true;
+  }
+  return false;
+}
+
+Result<IndexView> SequenceState::index_for_step(std::size_t layer, Queue& compute) {
+  LayerIndex& index = layers_[layer].index;
+  const IndexLayout& layout = runtime_.index_layout;
+  IndexView view;
+  if (index_streamed_) {
+    IndexStage& stage = stages_[layer % 2];
+    TERRACE_TRY(compute.wait_for(stage.streamed));
+    view = stage.memory.view(layout, index.tokens.begin);
+  } else {
+    TERRACE_TRY(compute.wait_for(index.uploaded));
+    view = index.device.view(layout, index.tokens.begin);
+  }
+  view.version = static_cast<std::uint32_t>(index.trained);
+  return view;
+}
+
+Status SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
+                                  Queue& compute) {
+  LayerState& layer = layers_[layer_number];
+  const Ops& ops = runtime_.backend->ops();
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  const SelectionBuffers buffers = selection_buffers(layer.selection);
+  TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
+  const SelectRequest request{.shape = runtime_.shape(),
+                              .layer = static_cast<LayerId>(layer_number),
+                              .query = input.query,
+                              .layer_input = input.layer_input,
+                              .candidates = {layer.sinks.end, layer.window.begin},
+                              .count = split_.selected,
+                              .index = index,
+                              .scratch = step_.select_scratch.as<float>()};
+  const Selection selection{.scope = traits.lists,
+                            .capacity = split_.selected,
+                            .ids = buffers.ids,
+                            .id_count = buffers.counts};
+  TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(request, selection, compute, ops));
+  if (index_streamed_) stages_[layer_number % 2].read = selected;
+
+  const ResolveRows resolve{.shape = runtime_.shape(),
+                            .scope = traits.lists,
+                            .ids = buffers.ids,
+                            .id_count = buffers.counts,
+                            .id_stride = split_.selected,
+                            .resident = table(layer.device_blocks),
+                            .staging = step_.staging.data(),
+                            .rows = step_.rows.as<std::byte*>(),
+                            .missed = step_.missed.as<MissedRow>(),
+                            .missed_count = buffers.missed_count,
+                            .seen = step_.seen.as<std::uint32_t>(),
+                            .seen_epoch = step_.seen_epoch.as<std::uint32_t>(),
+                            .seen_stride = step_.positions};
+  TERRACE_ASSIGN(const Ticket resolved, ops.resolve_rows(compute, Phase::fetch, resolve));
+  // Upkeep reads what was selected while attention runs.
+  TERRACE_TRY(offload_queue_->wait_for(resolved));
+  const CopyExtent to_host{layer.selection_host.data(), layer.selection.data(),
+                           layer.selection.bytes()};
+  TERRACE_ASSIGN(layer.selection_read, offload_queue_->copy(Phase::index, {&to_host, 1}));
+  counters_.bytes.index += to_host.bytes;
+
+  return ops
+      .fetch_rows(compute, Phase::fetch,
+                  {.shape = runtime_.shape(),
+                   .missed = step_.missed.as<MissedRow>(),
+                   .missed_count = buffers.missed_count,
+                   .source = table(layer.host_blocks)})
+      .map([](Ticket) {});
+}
+
+Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue& compute) {
+  if (phase_ != SequencePhase::step || index(id) != next_layer_) {
+    return fail(Errc::invalid_argument, "attend: layer {} is not the next of a step", index(id));
+  }
+  LayerState& layer = layer_state(id);
+  compute_ = &compute;
+  if (index_streamed_ && index(id) + 1 < layers_.size()) TERRACE_TRY(stream_index(index(id) + 1));
+  TERRACE_TRY(publish_arrivals(layer, compute));
+  TERRACE_TRY(store_token(layer, input, compute));
+  layer.sinks = sinks_at(length_);
+  layer.window = window_at(length_);
+  layer.selected = false;
+  if (layer.sinks.end < layer.window.begin) {
+    layer.selected = selection_applies(layer);
+    if (layer.selected) {
+      TERRACE_TRY(select_rows(index(id), input, compute));
+    } else if (selects() && runtime_.options.when == RetrievalWhen::spilled) {
+      layer.window.begin = layer.sinks.end;
+    }
+  }
+  const SelectionBuffers buffers = selection_buffers(layer.selection);
+  ++next_layer_;
+  return KvView{.resident = table(layer.device_blocks),
+                .sinks = layer.sinks,
+                .window = layer.window,
+                .scope = runtime_.policy->traits().lists,
+                .selected = layer.selected ? step_.rows.as<std::byte*>() : nullptr,
+                .selected_count = layer.selected ? buffers.counts : nullptr,
+                .selected_stride = split_.selected};
+}
+
+Result<KvView> SequenceState::gather(LayerId id, const StepInput& input, Queue& compute) {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  if (traits.gives_logit_bias || traits.gives_pseudo_entries) {
+    return fail(Errc::unsupported,
+                "gather: policy {} needs an attention kernel with a logit bias; use attend",
+                traits.name);
+  }
+  TERRACE_ASSIGN(const KvView view, prepare(id, input, compute));
+  TERRACE_ASSIGN(layer_state(id).attended, compute.record());
+  return view;
+}
+
+Status SequenceState::attend(LayerId id, const StepInput& input, float* output, Queue& compute) {
+  TERRACE_ASSIGN(const KvView view, prepare(id, input, compute));
+  const DecodeAttention attention{
+      .shape = runtime_.shape(),
+      .query = input.query,
+      .output = output,
+      .resident = view.resident,
+      .sinks = view.sinks,
+      .window = view.window,
+      .scope = view.scope,
+      .selected = view.selected,
+      .selected_count = view.selected_count,
+      .selected_stride = view.selected_stride,
+      .scale = 1.0F / std::sqrt(static_cast<float>(runtime_.shape().head_dim)),
+      .scratch = step_.attention_scratch.as<float>()};
+  TERRACE_ASSIGN(layer_state(id).attended,
+                 runtime_.backend->ops().decode_attention(compute, Phase::attend, attention));
+  return {};
+}
+
+Status SequenceState::end_step() {
+  if (phase_ != SequencePhase::step || next_layer_ != layers_.size()) {
+    return fail(Errc::invalid_argument, "end_step: {} of {} layers were attended", next_layer_,
+                layers_.size());
+  }
+  const auto finish = [&]() -> Status {
+    for (LayerState& layer : layers_) {
+      if (layer.selected) TERRACE_TRY(wait(layer.selection_read, deadline()));
+      TERRACE_TRY(upkeep_cache(layer));
+    }
+    for (LayerState& layer : layers_) TERRACE_TRY(wait(layer.offloaded, deadline()));
+    return wait(layers_.back().attended, deadline());
+  };
+  if (const Status finished = finish(); !finished) {
+    const Status abandoned = abandon_step();
+    return abandoned ? finished : abandoned;
+  }
+  ++length_;
+  ++counters_.steps;
+  if (!keeps_everything()) {
+    counters_.bytes.offload += runtime_.shape().layers * runtime_.shape().token_bytes();
+  }
+  phase_ = SequencePhase::idle;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    TERRACE_TRY(code_passed_tokens(layer));
+  }
+  if (index_streamed_) TERRACE_TRY(stream_index(0));
+  stream_ready_ = true;
+  return {};
+}
+
+Status SequenceState::abandon_step() {
+  if (phase_ != SequencePhase::step) {
+    return fail(Errc::invalid_argument, "abandon_step: no step is under way");
+  }
+  const bool at_rest = settle_queues();
+  phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
+  for (LayerState& layer : layers_) {
+    withdraw_arrivals(layer);
+    layer.selected = false;
+  }
+  if (at_rest) return {};
+  return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
+}
+
+}  // namespace terrace

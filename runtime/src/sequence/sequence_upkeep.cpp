@@ -1,0 +1,209 @@
+// What happens beside the step: building and extending indexes, cache upkeep and refills.
+#include <algorithm>
+
+#include "../sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/offload/host_backend.hpp"
+
+namespace terrace {
+namespace {
+
+std::uint64_t refused_units(const offload::ResidentCache& cache) {
+  return cache.counters().refused_units + cache.counters().no_room_units;
+}
+
+}  // namespace
+
+Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
+  if (tokens.empty()) return {};
+  LayerState& layer = layers_[layer_number];
+  LayerIndex& index = layer.index;
+  TERRACE_TRY(reserve_index(tokens.end));
+  TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
+  TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
+  const BuildRequest request{
+      .shape = runtime_.shape(),
+      .layer = static_cast<LayerId>(layer_number),
+      .rows = table(layer.host_blocks),
+      .tokens = tokens,
+      .hints = {layer.pre_rope_keys, layer.query_window, layer.attention_scores},
+      .fixed = index.host.fixed(),
+      .index = index.host.view(runtime_.index_layout, tokens.begin),
+      .iterations = runtime_.planned_iterations(layer_number, tokens.size()),
+      .seed = runtime_.options.seed,
+      .clock = &runtime_.backend->clock(),
+      .cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr};
+  TERRACE_ASSIGN(index.coded,
+                 cluster_queue_->call(Phase::cluster,
+                                      [this, &index, request]() -> Result<std::size_t> {
+                                        const Clock& clock = runtime_.backend->clock();
+                                        index.build_begin = clock.now();
+                                        const auto report = runtime_.build(request);
+                                        index.build_end = clock.now();
+                                        // The queue goes on: a failed index loses no row.
+                                        index.build_status = report.map([](const BuildReport&) {});
+                                        if (report) index.report = *report;
+                                        return 0;
+                                      }));
+  index.building = true;
+  index.tokens = tokens;
+  index.trained = tokens.size();
+  return upload_index(layer, tokens, /*with_fixed=*/true).map([](std::size_t) {});
+}
+
+Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
+  LayerState& layer = layers_[layer_number];
+  LayerIndex& index = layer.index;
+  const TokenRange tokens{index.tokens.end, end};
+  if (tokens.empty()) return {};
+  TERRACE_TRY(reserve_index(end));
+  TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
+  TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
+  TERRACE_ASSIGN(index.coded,
+                 runtime_.policy->extend(
+                     {.shape = runtime_.shape(),
+                      .rows = table(layer.host_blocks),
+                      .tokens = tokens,
+                      .index = index.host.view(runtime_.index_layout, index.tokens.begin)},
+                     *cluster_queue_, offload::host_ops()));
+  index.tokens.end = end;
+  TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, tokens, /*with_fixed=*/false));
+  if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
+  return {};
+}
+
+Status SequenceState::code_passed_tokens(std::size_t layer_number) {
+  if (runtime_.index_layout.empty() || split_.selected == 0) return {};
+  const LayerIndex& index = layers_[layer_number].index;
+  const TokenRange middle{sinks_at(length_).end, window_at(length_).begin};
+  if (middle.empty() || middle.end <= index.tokens.end) return {};
+  const std::size_t enough = runtime_.policy->traits().training_tokens;
+  const bool outgrown = index.trained < enough && middle.size() >= 2 * index.trained;
+  if (index.tokens.empty() || outgrown) {
+    return build_index(layer_number, {middle.begin, length_});
+  }
+  return extend_index(layer_number, middle.end);
+}
+
+Result<std::size_t> SequenceState::upload_index(LayerState& layer, TokenRange tokens,
+                                                bool with_fixed) {
+  if (index_streamed_) return 0;
+  LayerIndex& index = layer.index;
+  const IndexLayout& layout = runtime_.index_layout;
+  TERRACE_TRY(index_queue_->wait_for(index.coded));
+  TERRACE_TRY(index_queue_->wait_for(layer.attended));
+  TERRACE_TRY(index.device.table().flush(*index_queue_));
+  const std::size_t first = index.tokens.begin;
+  const TokenRange chunks{(tokens.begin - first) / layout.chunk_tokens,
+                          divide_up(tokens.end - first, layout.chunk_tokens)};
+  extents_.clear();
+  std::size_t bytes = append_chunk_copies(layout, index.host, index.device, chunks, extents_);
+  if (with_fixed && layout.fixed_bytes > 0) {
+    extents_.push_back({index.device.fixed(), index.host.fixed(), layout.fixed_bytes});
+    bytes += layout.fixed_bytes;
+  }
+  TERRACE_ASSIGN(index.uploaded, index_queue_->copy(Phase::index, extents_));
+  return bytes;
+}
+
+Status SequenceState::stream_index(std::size_t layer_number) {
+  LayerIndex& index = layers_[layer_number].index;
+  if (index.tokens.empty() || window_at(length_).begin <= sinks_at(length_).end) return {};
+  IndexStage& stage = stages_[layer_number % 2];
+  const IndexLayout& layout = runtime_.index_layout;
+  TERRACE_TRY(index_queue_->wait_for(stage.read));
+  TERRACE_TRY(index_queue_->wait_for(index.coded));
+  TERRACE_TRY(stage.memory.table().flush(*index_queue_));
+  extents_.clear();
+  const std::size_t coded = index.tokens.size();
+  std::size_t bytes = append_chunk_copies(
+      layout, index.host, stage.memory, {0, divide_up(coded, layout.chunk_tokens)}, extents_);
+  if (layout.fixed_bytes > 0) {
+    extents_.push_back({stage.memory.fixed(), index.host.fixed(), layout.fixed_bytes});
+    bytes += layout.fixed_bytes;
+  }
+  TERRACE_ASSIGN(stage.streamed, index_queue_->copy(Phase::index, extents_));
+  index.uploaded = stage.streamed;
+  counters_.bytes.index += bytes;
+  return {};
+}
+
+Status SequenceState::upkeep_cache(LayerState& layer) {
+  const KvShape& shape = runtime_.shape();
+  counters_.lists += lists();
+  counters_.attended += lists() * (layer.sinks.size() + layer.window.size());
+  if (!layer.selected) return {};
+  const TimePoint begin = runtime_.backend->clock().now();
+  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+  rows_per_block_.resize(layer.places.size(), 0);
+  wanted_.clear();
+  for (std::size_t list = 0; list < lists(); ++list) {
+    const std::uint32_t* const ids = buffers.ids + list * split_.selected;
+    counters_.attended += buffers.counts[list];
+    for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
+      const std::size_t block = ids[i] / block_tokens();
+      if (rows_per_block_[block]++ == 0) {
+        wanted_.push_back({.unit = static_cast<UnitKey>(block)});
+      }
+    }
+  }
+  const std::uint64_t missed = *buffers.missed_count;
+  counters_.bytes.demand += missed * shape.row_bytes();
+  counters_.cache.rows_missed += missed;
+  // Resident blocks are no business of the cache; what is left was a hit or a miss of it.
+  std::erase_if(wanted_, [&](offload::WantedUnit& wanted) {
+    wanted.rows_wanted = std::exchange(rows_per_block_[wanted.unit], 0);
+    wanted.refill_rows = static_cast<std::uint32_t>(block_tokens() * shape.kv_heads);
+    const BlockPlace place = layer.places[wanted.unit];
+    if (place == BlockPlace::resident) counters_.cache.rows_resident += wanted.rows_wanted;
+    if (place == BlockPlace::cached) {
+      counters_.cache.rows_hit += wanted.rows_wanted;
+      ++counters_.cache.blocks_hit;
+    }
+    if (place == BlockPlace::absent) ++counters_.cache.blocks_missed;
+    return place == BlockPlace::resident;
+  });
+  Status refilled;
+  if (layer.cache != nullptr) refilled = update_cache(layer);
+  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  return refilled;
+}
+
+Status SequenceState::update_cache(LayerState& layer) {
+  const std::uint64_t refused_before = refused_units(*layer.cache);
+  layer.cache->plan_step(wanted_, plan_);
+  counters_.cache.refused += refused_units(*layer.cache) - refused_before;
+  for (const UnitKey block : plan_.evicted) {
+    layer.spare_slots.push_back(layer.device_blocks[block]);
+    layer.device_blocks.set(block, nullptr);
+    layer.places[block] = BlockPlace::absent;
+    ++counters_.cache.evicted;
+  }
+  extents_.clear();
+  for (const std::uint32_t admitted : plan_.admitted) {
+    const UnitKey block = wanted_[admitted].unit;
+    std::byte* slot = nullptr;
+    if (!layer.spare_slots.empty()) {
+      slot = layer.spare_slots.back();
+      layer.spare_slots.pop_back();
+    } else if (const auto spare = runtime_.take_spare_block()) {
+      slot = *spare;
+    } else {
+      // Device memory is smaller than the cache was meant to be: live with what fits.
+      layer.cache->drop(block);
+      ++counters_.cache.refused;
+      continue;
+    }
+    layer.arriving.push_back({block, slot});
+    extents_.push_back({slot, layer.host_blocks[block], runtime_.block_bytes()});
+    ++counters_.cache.admitted;
+  }
+  if (extents_.empty()) return {};
+  counters_.bytes.refill += extents_.size() * runtime_.block_bytes();
+  // An evicted block's slot may still be read by this step's attention.
+  TERRACE_TRY(refill_queue_->wait_for(layer.attended));
+  TERRACE_ASSIGN(layer.refilled, refill_queue_->copy(Phase::refill, extents_));
+  return {};
+}
+
+}  // namespace terrace

@@ -1,0 +1,246 @@
+// The state behind a Sequence and the steps of its life. One file of functions per part:
+//   sequence_prefill.cpp  begin_prefill, append, finish, end_prefill
+//   sequence_step.cpp     begin_step, attend, gather, end_step
+//   sequence_upkeep.cpp   what a step leaves behind: cache, refills, index extension
+//   sequence_memory.cpp   device blocks, host pages, step buffers, spilling
+//   sequence_life.cpp     truncate, pause, resume, fork, reading back
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "layer_index.hpp"
+#include "pointer_table.hpp"
+#include "runtime_state.hpp"
+#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/budget.hpp"
+#include "terrace/runtime/sequence.hpp"
+
+namespace terrace {
+
+/// Why a block is in device memory.
+enum class BlockPlace : std::uint8_t {
+  absent,
+  resident,  ///< sinks, window, or not yet spilled
+  cached,    ///< a copy that the resident cache admitted
+};
+
+/// A refill under way; it takes effect when the next step of its layer begins.
+struct ArrivingBlock {
+  std::size_t block = 0;
+  std::byte* slot = nullptr;
+};
+
+struct LayerState {
+  explicit LayerState(offload::HostPagePool& pool) : pages(pool) {}
+
+  offload::PageTable pages;
+  PointerTable host_blocks{Tier::host};
+  PointerTable device_blocks{Tier::device};
+  std::vector<BlockPlace> places;  ///< per block
+
+  LayerIndex index;
+  std::vector<float> pre_rope_keys;  ///< PromptHints that the policy asked for
+  std::vector<float> query_window;
+  std::vector<float> attention_scores;
+
+  std::unique_ptr<offload::ResidentCache> cache;
+  std::vector<ArrivingBlock> arriving;
+  std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
+
+  Buffer selection;       ///< device: ids, counts, missed count (SelectionBuffers)
+  Buffer selection_host;  ///< its host copy, for upkeep and for selection()
+  bool selected = false;  ///< the last step of this layer selected something
+  TokenRange sinks;       ///< of the last step
+  TokenRange window;
+
+  Ticket offloaded;      ///< last rows written to the host
+  Ticket selection_read; ///< selection_host is current
+  Ticket attended;       ///< last op of the last step
+  Ticket refilled;       ///< arriving blocks are in their slots
+};
+
+/// Where the parts of LayerState::selection lie.
+struct SelectionBuffers {
+  std::uint32_t* ids = nullptr;
+  std::uint32_t* counts = nullptr;
+  std::uint32_t* missed_count = nullptr;
+};
+
+/// Device memory that layers use in turn, in the compute queue's order.
+struct StepBuffers {
+  Buffer staging;            ///< [lists * selected] rows
+  Buffer rows;               ///< [lists, selected] row pointers
+  Buffer missed;             ///< [lists * selected] MissedRow
+  Buffer select_scratch;
+  Buffer attention_scratch;
+  Buffer seen;               ///< per-query-head lists only
+  Buffer seen_epoch;
+  std::size_t candidates = 0;  ///< that select_scratch holds
+  std::size_t entries = 0;     ///< that attention_scratch holds
+  std::size_t positions = 0;   ///< that seen holds
+};
+
+/// One of two places into which a layer's index is streamed while the layer before it computes.
+struct IndexStage {
+  IndexMemory memory{Tier::device};
+  Ticket streamed;
+  Ticket read;  ///< the select that last read it
+};
+
+/// Positions are 32-bit in selections.
+inline constexpr std::size_t max_positions = std::size_t{1} << 31;
+
+class SequenceState {
+ public:
+  static Result<std::unique_ptr<SequenceState>> create(RuntimeState& runtime);
+  ~SequenceState();
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  // Prefill.
+  Status begin_prefill(std::size_t tokens);
+  Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
+  Status finish(LayerId layer, Queue& compute);
+  Status end_prefill();
+
+  // Step.
+  Status begin_step();
+  Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
+  Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
+  Status end_step();
+  Status abandon_step();
+
+  // Life.
+  Status truncate(std::size_t length);
+  Status pause();
+  Status resume();
+  Result<std::unique_ptr<SequenceState>> fork();
+  Status read_row(LayerId layer, HeadId head, std::size_t position, std::span<std::byte> target);
+  Status drop_cached(double share, std::uint64_t seed);
+  StepSelection selection(LayerId layer) const noexcept;
+  Result<ClusteringReport> clustering();
+
+  /// Gives up the oldest device block that no step needs. Called by RuntimeState under memory
+  /// pressure, from another sequence's thread too. Returns whether there was one.
+  bool spill_one(bool own_thread);
+
+  // Ranges for the token at `position`.
+  [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
+  [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+
+  [[nodiscard]] SequencePhase phase() const noexcept { return phase_; }
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+  [[nodiscard]] std::size_t budget_tokens() const noexcept { return budget_tokens_; }
+  [[nodiscard]] const policies::BudgetSplit& split() const noexcept { return split_; }
+  [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept { return cache_tokens_; }
+  [[nodiscard]] const SequenceCounters& counters() const noexcept { return counters_; }
+  void reset_counters() noexcept { counters_ = {}; }
+
+  std::mutex mutex;  ///< held by every public call; try_lock by spilling from elsewhere
+
+ private:
+  explicit SequenceState(RuntimeState& runtime) : runtime_(runtime) {}
+
+  // sequence_memory.cpp
+  Status reserve_positions(std::size_t length);
+  void trim_positions(std::size_t length);
+  Status place_block(LayerState& layer, std::size_t block);
+  Status place_needed_blocks(std::size_t length);
+  void place_spare_blocks();
+  void release_block(LayerState& layer, std::size_t block);
+  void release_passed_blocks();
+  void release_spare_slots(LayerState& layer);
+  void withdraw_arrivals(LayerState& layer);
+  Status load_needed_blocks();
+  Status reserve_selection(LayerState& layer);
+  Status reserve_step_buffers(std::size_t length);
+  Status reserve_index(std::size_t tokens_end);
+  Status reserve_cache();
+  [[nodiscard]] bool needs_block(std::size_t block, TokenRange sinks, TokenRange window) const;
+  [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
+  void give_up_device_memory();
+
+  // sequence_prefill.cpp
+  void resolve_budget(std::size_t context);
+  void keep_hints(LayerState& layer, const PromptHints& hints);
+  Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
+
+  // sequence_step.cpp
+  Status await_indexes();
+  Status publish_arrivals(LayerState& layer, Queue& compute);
+  Status store_token(LayerState& layer, const StepInput& input, Queue& compute);
+  [[nodiscard]] bool selection_applies(const LayerState& layer) const;
+  Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
+  Status select_rows(std::size_t layer, const StepInput& input, Queue& compute);
+  Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);
+
+  // sequence_upkeep.cpp
+  Status build_index(std::size_t layer, TokenRange tokens);
+  Status extend_index(std::size_t layer, std::size_t end);
+  Status code_passed_tokens(std::size_t layer);
+  Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
+  Status stream_index(std::size_t layer);
+  Status upkeep_cache(LayerState& layer);
+  Status update_cache(LayerState& layer);
+
+  // sequence_life.cpp
+  bool settle_queues();
+  Status own_block(std::size_t block);
+  Status restore_index();
+
+  [[nodiscard]] bool selects() const noexcept { return runtime_.policy->traits().selects; }
+  [[nodiscard]] bool keeps_everything() const noexcept {
+    return runtime_.policy->traits().keeps_everything;
+  }
+  [[nodiscard]] std::size_t lists() const noexcept;
+  [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime_.options.block_tokens; }
+  [[nodiscard]] BlockTable table(const PointerTable& blocks) const noexcept {
+    return {.blocks = blocks.data(), .block_tokens = block_tokens()};
+  }
+  [[nodiscard]] Duration deadline() const noexcept { return runtime_.options.deadline; }
+  [[nodiscard]] LayerState& layer_state(LayerId id) noexcept { return layers_[index(id)]; }
+
+  RuntimeState& runtime_;
+  SequencePhase phase_ = SequencePhase::idle;
+  std::size_t length_ = 0;
+  std::size_t prefill_end_ = 0;
+  std::size_t next_layer_ = 0;  ///< layers are finished and attended in order
+  std::size_t appended_ = 0;    ///< positions of next_layer_ appended so far
+  std::size_t first_window_block_ = 0;  ///< blocks before it have passed the window and been looked at
+
+  bool budget_resolved_ = false;
+  std::size_t budget_tokens_ = 0;
+  policies::BudgetSplit split_;
+  std::size_t cache_tokens_ = 0;
+
+  std::vector<LayerState> layers_;
+  StepBuffers step_;
+  bool index_streamed_ = false;
+  bool stream_ready_ = false;  ///< layer 0's index has been streamed for the next step
+  std::array<IndexStage, 2> stages_;
+
+  // Each sequence has queues of its own: a failure stays with it, and none is shared between threads.
+  std::unique_ptr<Queue> offload_queue_;  ///< device to host
+  std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
+  std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
+  std::unique_ptr<Queue> cluster_queue_;  ///< host work
+  Queue* compute_ = nullptr;              ///< of the last step or prefill
+
+  std::vector<TimePoint> hidden_until_;   ///< per layer: when the compute that hides its clustering ended
+  std::size_t late_layers_ = 0;
+  Duration clustering_waited_{};
+  std::atomic<bool> cancel_builds_{false};
+  SequenceCounters counters_;
+
+  // Scratch of upkeep, kept so that a step allocates nothing.
+  std::vector<CopyExtent> extents_;
+  std::vector<std::uint32_t> rows_per_block_;
+  std::vector<offload::WantedUnit> wanted_;
+  offload::CachePlan plan_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,90 @@
+// Memory and names of every backend.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "contract/backend_case.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class MemoryContract : public BackendContract {};
+
+TEST_P(MemoryContract, CountsWhatIsInUseAndItsPeakInEachTier) {
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    auto first = backend_->allocate({.bytes = 1000, .tier = tier}).value();
+    {
+      const auto second = backend_->allocate({.bytes = 500, .tier = tier}).value();
+      EXPECT_EQ(backend_->memory(tier).in_use, 1500U);
+    }
+    EXPECT_EQ(backend_->memory(tier).in_use, 1000U);
+    EXPECT_EQ(backend_->memory(tier).peak, 1500U);
+    backend_->reset_peak();
+    EXPECT_EQ(backend_->memory(tier).peak, 1000U);
+    first.reset();
+    EXPECT_EQ(backend_->memory(tier).in_use, 0U);
+  }
+  EXPECT_EQ(backend_->memory(Tier::device).limit, device_limit);
+  EXPECT_EQ(backend_->memory(Tier::host).limit, host_limit);
+}
+
+TEST_P(MemoryContract, RefusesWhatIsOverTheLimitAndNamesTheNumbers) {
+  const auto most = backend_->allocate({.bytes = device_limit - 100}).value();
+  const auto refused = backend_->allocate({.bytes = 101, .purpose = Purpose::cache});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  EXPECT_THAT(std::string(refused.error().message()),
+              AllOf(HasSubstr("device.memory"), HasSubstr(std::to_string(device_limit)),
+                    HasSubstr(std::to_string(device_limit - 100)), HasSubstr("101")));
+  EXPECT_TRUE(backend_->allocate({.bytes = 100}));
+  EXPECT_TRUE(backend_->allocate({.bytes = 101, .tier = Tier::host}));
+}
+
+TEST_P(MemoryContract, RefusesRequestsThatMakeNoSense) {
+  EXPECT_EQ(backend_->allocate({.bytes = 0}).error().code, Errc::invalid_argument);
+  EXPECT_EQ(backend_->allocate({.bytes = 64, .alignment = 48}).error().code,
+            Errc::invalid_argument);
+  const auto nvme = backend_->allocate({.bytes = 64, .tier = Tier::nvme});
+  ASSERT_FALSE(nvme);
+  EXPECT_THAT(std::string(nvme.error().message()), HasSubstr("nvme"));
+}
+
+TEST_P(MemoryContract, AlignsAndDoesNotOverlap) {
+  std::vector<Buffer> buffers;
+  for (const std::size_t alignment : {1U, 64U, 256U, 4096U, 65536U}) {
+    for (const std::size_t bytes : {1U, 63U, 4097U}) {
+      buffers.push_back(backend_->allocate({.bytes = bytes, .alignment = alignment}).value());
+      const auto address = reinterpret_cast<std::uintptr_t>(buffers.back().data());
+      EXPECT_EQ(address % alignment, 0U);
+      std::memset(buffers.back().data(), static_cast<int>(buffers.size()), bytes);
+    }
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    for (std::size_t at = 0; at < buffers[i].bytes(); ++at) {
+      ASSERT_EQ(buffers[i].data()[at], static_cast<std::byte>(i + 1));
+    }
+  }
+}
+
+TEST_P(MemoryContract, AQueueSaysItsName) {
+  EXPECT_EQ(queue("compute")->name(), "compute");
+  EXPECT_EQ(backend_->make_host_queue({.name = "cluster"}).value()->name(), "cluster");
+}
+
+#ifndef NDEBUG
+TEST_P(MemoryContract, FreshMemoryIsNotANumber) {
+  if (!moves_bytes()) GTEST_SKIP() << "moves no bytes";
+  const auto buffer = backend_->allocate({.bytes = 64}).value();
+  EXPECT_TRUE(std::isnan(buffer.as<float>()[15]));
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Backends, MemoryContract, testing::ValuesIn(backend_cases()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace terrace

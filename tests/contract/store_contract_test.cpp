@@ -1,0 +1,195 @@
+// Every store keeps to terrace/core/store.hpp.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "contract/fuzz.hpp"
+#include "terrace/core/rng.hpp"
+#include "terrace/offload/fault_store.hpp"
+#include "terrace/offload/memory_store.hpp"
+
+namespace terrace {
+namespace {
+
+using offload::FaultStore;
+using offload::MemoryStore;
+
+constexpr Duration patience = std::chrono::seconds(60);
+using Bytes = std::vector<std::byte>;
+
+struct StoreCase {
+  std::string name;
+  std::function<std::unique_ptr<Store>()> make;
+};
+
+class StoreContract : public testing::TestWithParam<StoreCase> {
+ protected:
+  void SetUp() override { store_ = GetParam().make(); }
+
+  void run(std::vector<PageRequest>& batch) {
+    const auto ticket = store_->submit(batch);
+    ASSERT_TRUE(ticket);
+    ASSERT_TRUE(store_->wait(*ticket, patience));
+    EXPECT_TRUE(store_->poll(*ticket).value());
+  }
+
+  std::unique_ptr<Store> store_;
+};
+
+PageRequest put(std::uint64_t key, Bytes& from) {
+  return {.verb = PageVerb::put, .key = {.low = key}, .data = from.data(), .bytes = from.size(),
+          .status = {}};
+}
+PageRequest get(std::uint64_t key, Bytes& to) {
+  return {.verb = PageVerb::get, .key = {.low = key}, .data = to.data(), .bytes = to.size(),
+          .status = {}};
+}
+PageRequest drop(std::uint64_t key) {
+  return {.verb = PageVerb::drop, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
+}
+
+TEST_P(StoreContract, GivesBackWhatWasPutInTheSameBatch) {
+  Bytes source(100, std::byte{7});
+  Bytes target(100);
+  std::vector<PageRequest> batch{put(1, source), get(1, target)};
+  run(batch);
+  EXPECT_TRUE(batch[0].status);
+  EXPECT_TRUE(batch[1].status);
+  EXPECT_EQ(target, source);
+}
+
+TEST_P(StoreContract, APageThatFailsDoesNotHoldUpTheOthersOfItsBatch) {
+  Bytes source(100, std::byte{7});
+  Bytes target(100);
+  Bytes small(50);
+  std::vector<PageRequest> batch{put(1, source), get(2, target), get(1, small), drop(9),
+                                 get(1, target)};
+  run(batch);
+  EXPECT_EQ(batch[1].status.error().code, Errc::invalid_argument);
+  EXPECT_EQ(batch[2].status.error().code, Errc::invalid_argument);
+  EXPECT_THAT(std::string(batch[2].status.error().message()), testing::HasSubstr("100 bytes"));
+  EXPECT_EQ(batch[3].status.error().code, Errc::invalid_argument);
+  EXPECT_TRUE(batch[4].status);
+  EXPECT_EQ(target, source);
+}
+
+TEST_P(StoreContract, RefusesATicketItNeverGave) {
+  EXPECT_EQ(store_->poll({.number = 77}).error().code, Errc::invalid_argument);
+  EXPECT_EQ(store_->wait({.number = 77}, Duration{}).error().code, Errc::invalid_argument);
+}
+
+TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
+  const std::uint64_t seed = fuzz_seed(4);
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps(), 20'000);
+  Rng rng(seed);
+  std::map<std::uint64_t, Bytes> model;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    const std::uint64_t key = rng.below(50);
+    const bool known = model.contains(key);
+    Bytes bytes(1 + rng.below(64), static_cast<std::byte>(rng()));
+    switch (rng.below(3)) {
+      case 0: {
+        std::vector<PageRequest> batch{put(key, bytes)};
+        run(batch);
+        ASSERT_TRUE(batch[0].status);
+        model[key] = bytes;
+        break;
+      }
+      case 1: {
+        if (known) bytes.resize(model[key].size());
+        std::vector<PageRequest> batch{get(key, bytes)};
+        run(batch);
+        ASSERT_EQ(batch[0].status.has_value(), known);
+        if (known) {
+          ASSERT_EQ(bytes, model[key]);
+        }
+        break;
+      }
+      default: {
+        std::vector<PageRequest> batch{drop(key)};
+        run(batch);
+        ASSERT_EQ(batch[0].status.has_value(), known);
+        model.erase(key);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stores, StoreContract,
+    testing::Values(StoreCase{"Memory", [] { return std::make_unique<MemoryStore>(); }},
+                    StoreCase{"FaultWithoutFaults",
+                              [] {
+                                return std::make_unique<FaultStore>(
+                                    std::make_unique<MemoryStore>());
+                              }}),
+    [](const auto& each) { return each.param.name; });
+
+TEST(MemoryStore, ReportsADamagedPageAsCorruptAndOnlyThat) {
+  MemoryStore store;
+  Bytes source(100, std::byte{7});
+  Bytes target(100);
+  std::vector<PageRequest> batch{put(1, source), put(2, source)};
+  ASSERT_TRUE(store.submit(batch));
+  ASSERT_TRUE(store.damage({.low = 1}));
+  batch = {get(1, target), get(2, target)};
+  ASSERT_TRUE(store.submit(batch));
+  EXPECT_EQ(batch[0].status.error().code, Errc::corrupt);
+  EXPECT_TRUE(batch[1].status);
+}
+
+TEST(MemoryStore, RefusesAPageBeyondItsCapacityAndCountsExactly) {
+  MemoryStore store({.capacity_bytes = 150});
+  Bytes hundred(100);
+  Bytes fifty(50);
+  std::vector<PageRequest> batch{put(1, hundred), put(2, hundred), put(2, fifty), put(1, fifty)};
+  ASSERT_TRUE(store.submit(batch));
+  EXPECT_EQ(batch[1].status.error().code, Errc::out_of_memory);
+  EXPECT_TRUE(batch[2].status);
+  EXPECT_TRUE(batch[3].status);
+  EXPECT_EQ(store.bytes_in_use(), 100U);
+  EXPECT_EQ(store.page_count(), 2U);
+}
+
+TEST(FaultStore, FailsTheNthRequestOfItsVerb) {
+  FaultStore store(std::make_unique<MemoryStore>());
+  store.arm({.verb = PageVerb::get, .nth = 2, .error = Errc::io_error});
+  Bytes bytes(10, std::byte{1});
+  std::vector<PageRequest> batch{put(1, bytes), get(1, bytes), get(1, bytes), get(1, bytes)};
+  const auto ticket = store.submit(batch);
+  ASSERT_TRUE(store.wait(*ticket, patience));
+  EXPECT_TRUE(batch[1].status);
+  EXPECT_EQ(batch[2].status.error().code, Errc::io_error);
+  EXPECT_TRUE(batch[3].status);
+}
+
+TEST(FaultStore, AWaitThatIsTooShortCancelsAndMovesNoByteAfterwards) {
+  FaultStore store(std::make_unique<MemoryStore>());
+  Bytes source(10, std::byte{1});
+  Bytes target(10);
+  std::vector<PageRequest> batch{put(1, source)};
+  ASSERT_TRUE(store.wait(*store.submit(batch), patience));
+  store.arm({.delay = std::chrono::hours(1)});
+  batch = {get(1, target)};
+  const auto ticket = store.submit(batch);
+  EXPECT_FALSE(store.poll(*ticket).value());
+  EXPECT_EQ(store.wait(*ticket, std::chrono::milliseconds(1)).error().code, Errc::not_ready);
+  EXPECT_EQ(batch[0].status.error().code, Errc::cancelled);
+  EXPECT_EQ(target, Bytes(10));
+  EXPECT_TRUE(store.poll(*ticket).value());
+}
+
+TEST(FaultStore, RefusesMoreBatchesThanMayBeUnderWay) {
+  FaultStore store(std::make_unique<MemoryStore>());
+  store.arm({.delay = std::chrono::hours(1), .batches_max = 1});
+  std::vector<PageRequest> batch{drop(1)};
+  ASSERT_TRUE(store.submit(batch));
+  EXPECT_EQ(store.submit(batch).error().code, Errc::out_of_memory);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,142 @@
+// Against what PyTorch computed (golden/ORIGIN.md), and against a model with one weight changed:
+// a tolerance that lets that pass would test nothing.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "temporary_folder.hpp"
+#include "terrace/engine/reference_decoder.hpp"
+#include "terrace/engine/safetensors.hpp"
+
+namespace terrace::engine {
+namespace {
+
+using nlohmann::json;
+
+// f32 throughout on both sides: only the order of additions differs. Ten times what was seen.
+constexpr double f32_tolerance = 4e-4;
+// A half is off by up to 2^-11 of itself. Were a logit of 20, the largest here, off by as much,
+// that would be 0.01; the layers may double it. bfloat16 has three bits less.
+constexpr double f16_tolerance = 0.02;
+constexpr double bf16_tolerance = 8 * f16_tolerance;
+
+std::vector<json> cases_of(const std::string& file) {
+  std::ifstream stream(std::string(TERRACE_GOLDEN_FOLDER) + "/" + file);
+  return json::parse(stream).at("cases").get<std::vector<json>>();
+}
+
+std::vector<TokenId> tokens_of(const json& golden) {
+  std::vector<TokenId> tokens;
+  for (const json& token : golden.at("tokens")) tokens.push_back(TokenId(token.get<unsigned>()));
+  return tokens;
+}
+
+double distance(std::span<const float> logits, const json& expected) {
+  double largest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    largest = std::max(largest, std::abs(logits[i] - expected.at(i).get<double>()));
+  }
+  return largest;
+}
+
+/// The largest difference from the golden logits when all tokens are prefilled.
+double prefill_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype) {
+  Serial serial;
+  const auto tokens = tokens_of(golden);
+  auto decoder =
+      ReferenceDecoder::create(
+          model, {.kv_dtype = kv_dtype, .capacity = tokens.size(), .chunk_rows = 256}, serial)
+          .value();
+  const FloatArray hidden = decoder.prefill(tokens).value();
+  std::vector<float> logits(model.config().vocabulary);
+  double largest = 0;
+  for (std::size_t i = 0; i < golden.at("positions").size(); ++i) {
+    const auto position = golden.at("positions").at(i).get<std::size_t>();
+    model.logits(hidden.data() + position * model.config().hidden_size, 1, logits.data(),
+                 decoder.workspace(), serial);
+    largest = std::max(largest, distance(logits, golden.at("logits").at(i)));
+  }
+  return largest;
+}
+
+/// The same when the tokens up to the golden position in the middle are prefilled, and those behind
+/// it are decoded one by one.
+double decode_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype) {
+  Serial serial;
+  const auto tokens = tokens_of(golden);
+  const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
+  const std::size_t middle = positions.size() / 2;
+  auto decoder =
+      ReferenceDecoder::create(model, {.kv_dtype = kv_dtype, .capacity = tokens.size()}, serial)
+          .value();
+  std::size_t position = positions[middle] + 1;
+  EXPECT_TRUE(decoder.prefill(std::span(tokens).first(position)).has_value());
+  std::vector<float> logits(model.config().vocabulary);
+  double largest = 0;
+  for (std::size_t i = middle + 1; i < positions.size(); ++i) {
+    for (; position <= positions[i]; ++position) {
+      EXPECT_TRUE(decoder.step(tokens[position], logits).has_value());
+    }
+    largest = std::max(largest, distance(logits, golden.at("logits").at(i)));
+  }
+  return largest;
+}
+
+TEST(GoldenLogits, AreMetByTheBundledModel) {
+  const LlamaModel model = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  for (const json& golden : cases_of("tiny_logits.json")) {
+    EXPECT_LE(prefill_distance(model, golden, Dtype::f32), f32_tolerance);
+    EXPECT_LE(decode_distance(model, golden, Dtype::f32), f32_tolerance);
+  }
+}
+
+TEST(GoldenLogits, AreMetByLlama3ScalingShardsAndAnOwnHead) {
+  const LlamaModel model =
+      LlamaModel::load(std::string(TERRACE_GOLDEN_FOLDER) + "/llama3_rope_model").value();
+  for (const json& golden : cases_of("llama3_rope_logits.json")) {
+    EXPECT_LE(prefill_distance(model, golden, Dtype::f32), f32_tolerance);
+    EXPECT_LE(decode_distance(model, golden, Dtype::f32), f32_tolerance);
+  }
+}
+
+TEST(GoldenLogits, AreMetWithinTheRoundingOfNarrowKeysAndValues) {
+  const LlamaModel model = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  for (const json& golden : cases_of("tiny_logits.json")) {
+    for (const auto& [dtype, tolerance] :
+         {std::pair{Dtype::f16, f16_tolerance}, std::pair{Dtype::bf16, bf16_tolerance}}) {
+      const double distance = prefill_distance(model, golden, dtype);
+      EXPECT_LE(distance, tolerance) << to_string(dtype);
+      EXPECT_GT(distance, f32_tolerance) << "were they rounded to " << to_string(dtype) << "?";
+      EXPECT_LE(decode_distance(model, golden, dtype), tolerance) << to_string(dtype);
+    }
+  }
+}
+
+/// Copies the bundled model and sets the first element of one F16 tensor.
+void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
+  const std::filesystem::path tiny = TERRACE_TINY_MODEL;
+  std::filesystem::copy(tiny / "config.json", folder.path());
+  const MappedFile file = MappedFile::open(tiny / "model.safetensors").value();
+  const Tensor tensor = parse_safetensors(file.bytes(), "tiny").value().at(name);
+  const auto* bytes = reinterpret_cast<const char*>(file.bytes().data());
+  std::string changed(bytes, file.bytes().size());
+  store_f32(changed.data() + (tensor.bytes.data() - file.bytes().data()), tensor.dtype, 0, value);
+  folder.write("model.safetensors", changed);
+}
+
+TEST(GoldenLogits, AreMissedByAModelWithOneWeightChanged) {
+  for (const char* name : {"model.layers.0.self_attn.k_proj.weight",
+                           "model.layers.2.mlp.down_proj.weight", "model.norm.weight"}) {
+    const TemporaryFolder folder;
+    copy_with_changed_weight(folder, name, 2.0F);
+    const LlamaModel model = LlamaModel::load(folder.path()).value();
+    const json golden = cases_of("tiny_logits.json").back();
+    EXPECT_GT(prefill_distance(model, golden, Dtype::f32), f32_tolerance) << name;
+    EXPECT_GT(prefill_distance(model, golden, Dtype::f16), f16_tolerance) << name;
+  }
+}
+
+}  // namespace
+}  // namespace terrace::engine

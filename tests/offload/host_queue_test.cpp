@@ -1,0 +1,158 @@
+// What only the host backend's threads do: a link's time, a full ring, standing still.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "terrace/offload/host_backend.hpp"
+
+namespace terrace::offload {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr Duration patience = std::chrono::seconds(60);
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+Duration busy(const Queue& queue, Phase phase) {
+  return queue.counters().busy[static_cast<std::size_t>(phase)];
+}
+
+Status copy_and_wait(Queue& queue, Phase phase, std::vector<std::byte>& bytes) {
+  std::vector<std::byte> target(bytes.size());
+  const CopyExtent extent{.target = target.data(), .source = bytes.data(), .bytes = bytes.size()};
+  TERRACE_ASSIGN(const Ticket ticket, queue.copy(phase, {&extent, 1}));
+  return wait(ticket, patience);
+}
+
+TEST(HostQueueLink, ATransferTakesLatencyAndBytesOverBandwidth) {
+  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6,
+                                                     .latency = milliseconds(5)}})
+                           .value();
+  const auto offload = backend->make_queue({.name = "offload"}).value();
+  std::vector<std::byte> bytes(20'000);  // 20 ms
+  const TimePoint began = now();
+  ASSERT_TRUE(copy_and_wait(*offload, Phase::offload, bytes));
+  EXPECT_GE(now() - began, milliseconds(25));
+  EXPECT_GE(busy(*offload, Phase::offload), milliseconds(25));
+}
+
+TEST(HostQueueLink, TransfersOfTwoQueuesInOneDirectionShareItsLane) {
+  const auto backend =
+      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6}}).value();
+  const auto fetch = backend->make_queue({.name = "fetch"}).value();
+  const auto refill = backend->make_queue({.name = "refill"}).value();
+  const auto moved = [] { return std::size_t{15'000}; };  // 15 ms each
+  const TimePoint began = now();
+  ASSERT_TRUE(fetch->call(Phase::fetch, moved));
+  ASSERT_TRUE(refill->call(Phase::refill, moved));
+  ASSERT_TRUE(fetch->drain(patience));
+  ASSERT_TRUE(refill->drain(patience));
+  EXPECT_GE(now() - began, milliseconds(30));
+}
+
+TEST(HostQueueLink, ComputeAndHostQueuesDoNotPay) {
+  // A link so slow that paying once would be seen as a timeout.
+  const auto backend =
+      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  const auto cluster = backend->make_host_queue({.name = "cluster"}).value();
+  std::vector<std::byte> bytes(1000);
+  EXPECT_TRUE(copy_and_wait(*compute, Phase::update, bytes));
+  EXPECT_TRUE(copy_and_wait(*cluster, Phase::index, bytes));
+}
+
+TEST(HostQueueLink, DestructionDoesNotSitOutASlowTransfer) {
+  const auto backend =
+      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
+  auto fetch = backend->make_queue({.name = "fetch"}).value();
+  ASSERT_TRUE(fetch->call(Phase::fetch, [] { return std::size_t{100'000}; }));  // a day
+  fetch.reset();
+}
+
+TEST(HostQueue, AFullQueueHoldsItsCallerUpAndThenSaysSo) {
+  const auto backend = HostBackend::create({.queue_capacity = 2,
+                                            .enqueue_timeout = milliseconds(2)})
+                           .value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  std::atomic<bool> open{false};
+  const auto gate = [&] {
+    open.wait(false);
+    return std::size_t{0};
+  };
+  ASSERT_TRUE(compute->call(Phase::model, gate));
+  ASSERT_TRUE(compute->call(Phase::model, gate));
+  const auto refused = compute->call(Phase::model, gate);
+  open = true;
+  open.notify_all();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::not_ready);
+  EXPECT_THAT(std::string(refused.error().message()), testing::HasSubstr("compute is full"));
+  EXPECT_TRUE(compute->drain(patience));
+}
+
+TEST(HostQueue, CountsStandingStillOnlyWithWorkBehindIt) {
+  const auto backend = HostBackend::create({}).value();
+  const auto slow = backend->make_queue({.name = "slow"}).value();
+  const auto held_up = backend->make_queue({.name = "held up"}).value();
+  const auto idle = backend->make_queue({.name = "idle"}).value();
+  std::atomic<bool> open{false};
+  ASSERT_TRUE(slow->call(Phase::model, [&] {
+    open.wait(false);
+    return std::size_t{0};
+  }));
+  const Ticket ticket = slow->record().value();
+  ASSERT_TRUE(held_up->wait_for(ticket));
+  ASSERT_TRUE(held_up->call(Phase::model, [] { return std::size_t{0}; }));
+  const TimePoint began = now();
+  ASSERT_TRUE(idle->wait_for(ticket));
+  while (now() - began < milliseconds(5)) {
+  }
+  open = true;
+  open.notify_all();
+  ASSERT_TRUE(held_up->drain(patience));
+  ASSERT_TRUE(idle->drain(patience));
+  EXPECT_GE(held_up->counters().waited, milliseconds(4));
+  EXPECT_EQ(idle->counters().waited, Duration{});
+}
+
+TEST(HostQueue, CountersFollowTheClockThatIsPassedIn) {
+  ManualClock clock;
+  const auto backend = HostBackend::create({.clock = &clock}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  ASSERT_TRUE(compute->call(Phase::attend, [&] {
+    clock.advance(milliseconds(7));
+    return std::size_t{0};
+  }));
+  ASSERT_TRUE(compute->drain(patience));
+  EXPECT_EQ(busy(*compute, Phase::attend), milliseconds(7));
+}
+
+TEST(HostQueue, OffersTheDeviceThreadsToDeviceQueuesOnly) {
+  const auto backend = HostBackend::create({.device_threads = 3}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  const auto cluster = backend->make_host_queue({.name = "cluster"}).value();
+  EXPECT_EQ(&compute->threads(), &backend->device_threads());
+  EXPECT_EQ(compute->threads().concurrency(), 3U);
+  EXPECT_EQ(cluster->threads().concurrency(), 1U);
+}
+
+TEST(HostBackend, SaysWhoHoldsItsMemory) {
+  const auto backend = HostBackend::create({}).value();
+  auto* const host = dynamic_cast<HostBackend*>(backend.get());
+  ASSERT_NE(host, nullptr);
+  const auto index = backend->allocate({.bytes = 10, .purpose = Purpose::index}).value();
+  EXPECT_EQ(host->in_use(Tier::device, Purpose::index), 10U);
+  EXPECT_EQ(host->in_use(Tier::device, Purpose::kv), 0U);
+  EXPECT_EQ(host->in_use(Tier::host, Purpose::index), 0U);
+}
+
+TEST(HostBackend, RefusesOptionsThatMakeNoSense) {
+  EXPECT_FALSE(HostBackend::create({.device_threads = 0}));
+  EXPECT_FALSE(HostBackend::create({.link = {.bandwidth_bytes_per_second = -1}}));
+  EXPECT_FALSE(HostBackend::create({.queue_capacity = 0}));
+}
+
+}  // namespace
+}  // namespace terrace::offload

@@ -1,0 +1,215 @@
+#include "terrace/offload/resident_cache.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "contract/fuzz.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace::offload {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// First in, first out; notes what it is told.
+class Fifo final : public ReplacementPolicy {
+ public:
+  explicit Fifo(std::vector<UnitKey>* touched = nullptr) : touched_(touched) {}
+
+  void track(UnitKey key, std::uint32_t) override {
+    EXPECT_EQ(std::ranges::count(order_, key), 0) << "tracked twice: " << key;
+    order_.push_back(key);
+  }
+  void touch(UnitKey key) override {
+    EXPECT_EQ(std::ranges::count(order_, key), 1);
+    if (touched_ != nullptr) touched_->push_back(key);
+  }
+  void forget(UnitKey key) override { EXPECT_EQ(std::erase(order_, key), 1U); }
+  std::optional<UnitKey> evict(FunctionRef<bool(UnitKey)> evictable) override {
+    const auto found = std::ranges::find_if(order_, [&](UnitKey key) { return evictable(key); });
+    if (found == order_.end()) return std::nullopt;
+    const UnitKey key = *found;
+    order_.erase(found);
+    return key;
+  }
+  [[nodiscard]] std::size_t size() const noexcept override { return order_.size(); }
+
+ private:
+  std::deque<UnitKey> order_;
+  std::vector<UnitKey>* touched_;
+};
+
+/// Worth as the test sets it.
+class SetWorth final : public AdmissionPolicy {
+ public:
+  explicit SetWorth(std::map<UnitKey, double>& worth) : worth_(&worth) {}
+  void want(UnitKey key, std::uint32_t rows) override { (*worth_)[key] += 0 * rows; }
+  [[nodiscard]] double worth(UnitKey key) const override { return worth_->at(key); }
+  void end_step() override {}
+  void forget(UnitKey key) override { worth_->erase(key); }
+
+ private:
+  std::map<UnitKey, double>* worth_;
+};
+
+WantedUnit unit(UnitKey key, std::uint32_t slots = 1) {
+  return {.unit = key, .rows_wanted = 10, .slots = slots, .refill_rows = 128};
+}
+
+std::vector<UnitKey> admitted(const CachePlan& plan, const std::vector<WantedUnit>& wanted) {
+  std::vector<UnitKey> keys;
+  for (const std::uint32_t index : plan.admitted) keys.push_back(wanted[index].unit);
+  return keys;
+}
+
+class ResidentCacheTest : public testing::Test {
+ protected:
+  ResidentCache make(std::size_t capacity, std::unique_ptr<AdmissionPolicy> admission = nullptr) {
+    return ResidentCache::create(capacity, 1000, std::make_unique<Fifo>(&touched_),
+                                 std::move(admission))
+        .value();
+  }
+  void step(ResidentCache& cache, std::vector<WantedUnit> wanted) {
+    wanted_ = std::move(wanted);
+    cache.plan_step(wanted_, plan_);
+  }
+
+  std::vector<UnitKey> touched_;
+  std::vector<WantedUnit> wanted_;
+  CachePlan plan_;
+};
+
+TEST_F(ResidentCacheTest, WhatIsAdmittedHitsFromTheNextStepOn) {
+  auto cache = make(2);
+  step(cache, {unit(1), unit(2)});
+  EXPECT_THAT(plan_.hit, ElementsAre(0, 0));
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(1, 2));
+  step(cache, {unit(2), unit(1)});
+  EXPECT_THAT(plan_.hit, ElementsAre(1, 1));
+  EXPECT_THAT(touched_, ElementsAre(2, 1));
+  EXPECT_EQ(cache.counters().hit_rows, 20U);
+  EXPECT_EQ(cache.counters().missed_rows, 20U);
+  EXPECT_EQ(cache.counters().refill_rows, 256U);
+}
+
+TEST_F(ResidentCacheTest, NeverEvictsWhatTheStepWants) {
+  auto cache = make(3);
+  step(cache, {unit(1), unit(2), unit(3)});
+  step(cache, {unit(4), unit(1), unit(5), unit(6)});  // only 2 and 3 may go
+  EXPECT_THAT(plan_.hit, ElementsAre(0, 1, 0, 0));
+  EXPECT_THAT(plan_.evicted, ElementsAre(2, 3));
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(4, 5));
+  EXPECT_EQ(cache.counters().no_room_units, 1U);
+  EXPECT_TRUE(cache.resident(1));
+}
+
+TEST_F(ResidentCacheTest, AListAsLongAsTheCacheReloadsOnlyWhatIsNew) {
+  auto cache = make(32);
+  std::vector<WantedUnit> first;
+  for (UnitKey key = 0; key < 32; ++key) first.push_back(unit(key));
+  step(cache, first);
+  std::vector<WantedUnit> second;
+  for (UnitKey key = 100; key < 108; ++key) second.push_back(unit(key));
+  for (UnitKey key = 0; key < 24; ++key) second.push_back(unit(key));
+  step(cache, second);
+  EXPECT_EQ(plan_.admitted.size(), 8U);
+  EXPECT_EQ(plan_.evicted.size(), 8U);
+}
+
+TEST_F(ResidentCacheTest, AdmitsTheWorthiestFirstAndRefusesWhatCostsMoreThanItSaves) {
+  std::map<UnitKey, double> worth{{1, 127}, {2, 128}, {3, 500}, {4, 500}};
+  auto cache = make(2, std::make_unique<SetWorth>(worth));
+  step(cache, {unit(1), unit(2), unit(3), unit(4)});
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(3, 4));
+  EXPECT_EQ(cache.counters().refused_units, 1U);
+  EXPECT_EQ(cache.counters().no_room_units, 1U);
+}
+
+TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
+  auto cache = make(4);
+  step(cache, {unit(1, 2), unit(2, 2)});
+  step(cache, {unit(1, 2), unit(3, 3)});  // 1 stays, so 3 slots cannot be made
+  EXPECT_THAT(plan_.evicted, IsEmpty());
+  EXPECT_THAT(plan_.admitted, IsEmpty());
+  step(cache, {unit(3, 3), unit(4, 5), unit(5, 1)});  // 4 never fits, 5 still does
+  EXPECT_THAT(plan_.evicted, ElementsAre(1, 2));
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(3, 5));
+  EXPECT_EQ(cache.used_slots(), 4U);
+}
+
+TEST_F(ResidentCacheTest, DropForgetsResidencyAndForgetEverything) {
+  std::map<UnitKey, double> worth{{1, 500}, {2, 500}};
+  auto cache = make(2, std::make_unique<SetWorth>(worth));
+  step(cache, {unit(1), unit(2)});
+  cache.drop(1);
+  cache.forget(2);
+  EXPECT_FALSE(cache.resident(1));
+  EXPECT_FALSE(cache.resident(2));
+  EXPECT_EQ(cache.used_slots(), 0U);
+  EXPECT_TRUE(worth.contains(1));
+  EXPECT_FALSE(worth.contains(2));
+  cache.drop(1);  // nothing to drop
+  step(cache, {unit(1)});
+  EXPECT_THAT(plan_.hit, ElementsAre(0));
+}
+
+TEST_F(ResidentCacheTest, ShrinksUnderPressure) {
+  auto cache = make(4);
+  step(cache, {unit(1), unit(2, 2), unit(3)});
+  std::vector<UnitKey> evicted;
+  cache.resize(1, evicted);
+  EXPECT_THAT(evicted, ElementsAre(1, 2));
+  EXPECT_EQ(cache.used_slots(), 1U);
+  cache.resize(0, evicted);
+  step(cache, {unit(3)});
+  EXPECT_THAT(plan_.admitted, IsEmpty());
+}
+
+TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
+  const std::uint64_t seed = fuzz_seed(9);
+  Rng rng(seed);
+  auto cache = make(40);
+  std::map<UnitKey, std::uint32_t> model;  // resident -> slots
+  for (std::uint64_t step = 0; step < fuzz_steps() / 10; ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    touched_.clear();
+    std::set<UnitKey> keys;
+    while (keys.size() < rng.below(30)) keys.insert(static_cast<UnitKey>(rng.below(80)));
+    wanted_.clear();
+    for (const UnitKey key : keys) wanted_.push_back(unit(key, 1 + key % 4));
+    cache.plan_step(wanted_, plan_);
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      ASSERT_EQ(plan_.hit[i] != 0, model.contains(wanted_[i].unit));
+    }
+    for (const UnitKey key : plan_.evicted) {
+      ASSERT_FALSE(keys.contains(key));
+      ASSERT_EQ(model.erase(key), 1U);
+    }
+    for (const std::uint32_t index : plan_.admitted) {
+      ASSERT_TRUE(model.emplace(wanted_[index].unit, wanted_[index].slots).second);
+    }
+    if (rng.below(20) == 0) {
+      const auto key = static_cast<UnitKey>(rng.below(80));
+      cache.drop(key);
+      model.erase(key);
+    }
+    std::size_t slots = 0;
+    for (const auto& [key, size] : model) slots += size;
+    ASSERT_EQ(cache.used_slots(), slots);
+    ASSERT_LE(slots, cache.capacity_slots());
+    ASSERT_EQ(cache.resident_units(), model.size());
+  }
+}
+
+TEST(ResidentCache, RefusesToBeMadeWithoutAPolicyOrKeys) {
+  EXPECT_FALSE(ResidentCache::create(4, 10, nullptr, nullptr));
+  EXPECT_FALSE(ResidentCache::create(4, 0, std::make_unique<Fifo>(), nullptr));
+}
+
+}  // namespace
+}  // namespace terrace::offload

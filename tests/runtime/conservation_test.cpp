@@ -1,0 +1,131 @@
+// No token is lost or wrong: every row is read back bit for bit from the tier that owns it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "runtime/scenario.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::Scenario;
+using testing::Traffic;
+
+std::size_t rounds(std::size_t usual) {
+  const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
+  if (steps == nullptr) return usual;
+  return std::min<std::size_t>(usual, 1 + static_cast<std::size_t>(std::atoi(steps)) / 1000);
+}
+
+Scenario random_scenario(Rng& rng) {
+  constexpr std::size_t dims[] = {2, 6, 16, 64};
+  constexpr std::size_t blocks[] = {1, 3, 8, 32, 128};
+  constexpr Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+  constexpr const char* policies[] = {"full", "streaming", "oracle", "pqcache"};
+  Scenario scenario;
+  RuntimeOptions& options = scenario.runtime;
+  options.shape.kv_heads = 1 + rng.below(3);
+  options.shape.query_heads = options.shape.kv_heads * (1 + rng.below(3));
+  options.shape.layers = 1 + rng.below(3);
+  options.shape.head_dim = dims[rng.below(4)];
+  options.shape.dtype = dtypes[rng.below(3)];
+  options.policy = policies[rng.below(4)];
+  options.retrieval.pq = {.subspaces = 2, .bits = 4};
+  options.block_tokens = blocks[rng.below(5)];
+  options.sink_tokens = rng.below(40);
+  options.window_share = rng.uniform();
+  options.budget.value = static_cast<double>(1 + rng.below(300));
+  options.cache.tokens = 1 + rng.below(512);
+  options.cache.admission = rng.below(2) == 0 ? "always" : "refill";
+  options.placement = rng.below(2) == 0 ? Placement::offload : Placement::resident_first;
+  options.index_residency = rng.below(2) == 0 ? IndexResidency::device : IndexResidency::host;
+  options.planning.iterations = {2};
+  return scenario;
+}
+
+TEST(Conservation, HoldsForRandomShapesLengthsAndSettings) {
+  for (std::uint64_t seed = 0; seed < rounds(40); ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Rng rng(seed);
+    const Scenario scenario = random_scenario(rng);
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, seed);
+    Drive drive(*runtime, traffic);
+    const std::size_t length = 1 + rng.below(rng.below(4) == 0 ? 2000 : 200);
+    Status done = drive.prefill(length, 1 + rng.below(256));
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+    drive.expect_all_rows_right();
+    for (int i = 0; i < 20; ++i) {
+      done = drive.step();
+      ASSERT_TRUE(done.has_value()) << done.error().message();
+      if (i % 5 == 4) drive.expect_all_rows_right();
+    }
+    ASSERT_EQ(drive.sequence().length(), length + 20);
+  }
+}
+
+TEST(Conservation, HoldsWhileTokensLeaveTheWindowOneByOne) {
+  Scenario scenario;
+  scenario.runtime.block_tokens = 4;
+  scenario.runtime.budget.value = 20;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 7);
+  Drive drive(*runtime, traffic);
+  for (int i = 0; i < 100; ++i) {
+    const Status done = drive.step();
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST(Conservation, AttendsNoMoreThanTheBudget) {
+  for (const char* const policy : {"streaming", "oracle", "pqcache"}) {
+    for (const double budget : {1.0, 2.0, 7.0, 48.0, 150.0}) {
+      Scenario scenario;
+      scenario.runtime.policy = policy;
+      scenario.runtime.budget.value = budget;
+      const auto runtime = scenario.open();
+      const Traffic traffic(scenario.runtime.shape, 3);
+      Drive drive(*runtime, traffic);
+      ASSERT_TRUE(drive.prefill(120).has_value());
+      ASSERT_TRUE(drive.steps(10).has_value());
+      const SequenceCounters counters = drive.sequence().counters();
+      EXPECT_LE(static_cast<double>(counters.attended), budget * static_cast<double>(counters.lists))
+          << policy;
+      const StepSelection selection = drive.sequence().selection(LayerId{0});
+      for (const std::uint32_t count : selection.counts) {
+        EXPECT_LE(selection.sinks.size() + selection.window.size() + count,
+                  static_cast<std::size_t>(budget));
+      }
+    }
+  }
+}
+
+TEST(Conservation, GivesAllMemoryBackWhenTheSequenceCloses) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const std::size_t device = runtime->backend().memory(Tier::device).in_use;
+  {
+    const Traffic traffic(scenario.runtime.shape, 3);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(500).has_value());
+    ASSERT_TRUE(drive.steps(5).has_value());
+    EXPECT_GT(runtime->backend().memory(Tier::device).in_use, device);
+  }
+  // Slabs of blocks stay with the runtime, for the next sequence; a second life takes no more.
+  const std::size_t kept = runtime->backend().memory(Tier::device).in_use;
+  const std::size_t host = runtime->backend().memory(Tier::host).in_use;
+  for (int life = 0; life < 3; ++life) {
+    const Traffic traffic(scenario.runtime.shape, 4);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(500).has_value());
+    ASSERT_TRUE(drive.steps(5).has_value());
+  }
+  EXPECT_EQ(runtime->backend().memory(Tier::device).in_use, kept);
+  EXPECT_EQ(runtime->backend().memory(Tier::host).in_use, host);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,185 @@
+// Faults: a step or a prompt whose copy or op fails returns the error, and the sequence goes on or says
+// that it is lost. Nothing hangs, nothing leaks.
+#include <gmock/gmock.h>
+
+#include "runtime/scenario.hpp"
+#include "terrace/offload/fault_backend.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::Traffic;
+
+struct FaultyRuntime {
+  explicit FaultyRuntime(const Scenario& scenario) {
+    auto wrapped = offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
+    faults = wrapped.get();
+    runtime = scenario.open(std::move(wrapped));
+  }
+  offload::FaultBackend* faults;
+  std::unique_ptr<Runtime> runtime;
+};
+
+class EachPhase : public ::testing::TestWithParam<Phase> {};
+
+TEST_P(EachPhase, FailedStepCanBeRepeatedAndChangesNothing) {
+  Scenario scenario;
+  scenario.runtime.cache.admission = "always";
+  scenario.runtime.index_residency =
+      GetParam() == Phase::index ? IndexResidency::host : IndexResidency::device;
+  const auto expected = outputs_of(scenario, 150, 30);
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  ASSERT_TRUE(drive.prefill(150).has_value());
+  std::size_t failures = 0;
+  for (std::uint64_t nth = 1; drive.outputs().size() < 30; ++nth) {
+    faulty.faults->arm({.pieces = {{.phase = GetParam(), .nth = 1 + nth % 5}}});
+    const std::size_t length = drive.sequence().length();
+    const Status done = drive.step();
+    if (done) continue;
+    ++failures;
+    EXPECT_EQ(done.error().code, Errc::device_error) << done.error().message();
+    ASSERT_EQ(drive.sequence().phase(), SequencePhase::idle);
+    EXPECT_EQ(drive.sequence().length(), length);
+    faulty.faults->arm({});
+    drive.expect_all_rows_right();
+    const Status again = drive.step();
+    ASSERT_TRUE(again.has_value()) << again.error().message();
+  }
+  EXPECT_GT(failures, 0U) << "the fault never struck";
+  EXPECT_EQ(drive.outputs(), expected);
+  drive.expect_all_rows_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Step, EachPhase,
+                         ::testing::Values(Phase::select, Phase::fetch, Phase::attend,
+                                           Phase::update, Phase::offload, Phase::refill,
+                                           Phase::index),
+                         [](const auto& phase) { return std::string(to_string(phase.param)); });
+
+TEST(Faults, FailedPromptLosesTheSequenceAndSaysSo) {
+  const Scenario scenario;
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  {
+    Drive drive(*faulty.runtime, traffic);
+    faulty.faults->arm({.pieces = {{.phase = Phase::offload, .nth = 2}}});
+    const Status done = drive.prefill(300);
+    ASSERT_FALSE(done.has_value());
+    EXPECT_THAT(std::string(done.error().message()), ::testing::HasSubstr("lost"));
+    EXPECT_EQ(drive.sequence().phase(), SequencePhase::lost);
+    EXPECT_EQ(drive.sequence().begin_step().error().code, Errc::invalid_argument);
+  }
+  faulty.faults->arm({});
+  Drive next(*faulty.runtime, traffic);
+  ASSERT_TRUE(next.prefill(300).has_value()) << "the runtime is not lost with it";
+  next.expect_all_rows_right();
+}
+
+TEST(Faults, FailedClusteringIsDoneAgain) {
+  const Scenario scenario;
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  faulty.faults->arm({.pieces = {{.phase = Phase::cluster, .nth = 1}}});
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  Status done = drive.step();
+  ASSERT_FALSE(done.has_value());
+  for (int i = 0; i < 3 && !done; ++i) done = drive.step();
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  ASSERT_TRUE(drive.steps(5).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST(Faults, EveryRefusedAllocationIsAnErrorAndLeavesTheSequenceAsItWas) {
+  const Scenario scenario;
+  for (std::uint64_t nth = 1;; ++nth) {
+    ASSERT_LT(nth, 200U);
+    FaultyRuntime faulty(scenario);
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*faulty.runtime, traffic);
+    faulty.faults->arm({.allocation_nth = nth});
+    const Status refused = drive.prefill(100);
+    if (refused && faulty.faults->counters().allocations_failed == 0) break;
+    if (!refused) {
+      EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+      ASSERT_EQ(drive.sequence().phase(), SequencePhase::idle);
+      ASSERT_EQ(drive.sequence().length(), 0U);
+    }
+    faulty.faults->arm({});
+    if (!refused) ASSERT_TRUE(drive.prefill(100).has_value());
+    ASSERT_TRUE(drive.steps(3).has_value());
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST(Faults, RandomFaultsAndDelaysNeverLoseATokenOrChangeABit) {
+  Scenario scenario;
+  scenario.runtime.cache.admission = "always";
+  const auto expected = outputs_of(scenario, 120, 40);
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    FaultyRuntime faulty(scenario);
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*faulty.runtime, traffic);
+    ASSERT_TRUE(drive.prefill(120).has_value());
+    std::size_t tries = 0;
+    while (drive.outputs().size() < 40) {
+      ASSERT_LT(++tries, 2000U);
+      faulty.faults->arm({.piece_probability = 0.01,
+                          .seed = seed * 1000 + tries,
+                          .delay = std::chrono::microseconds(50),
+                          .delay_phase = Phase::offload});
+      static_cast<void>(drive.step());
+      ASSERT_EQ(drive.sequence().phase(), SequencePhase::idle);
+    }
+    faulty.faults->arm({});
+    EXPECT_EQ(drive.outputs(), expected) << "seed " << seed;
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST(Faults, ADelayBeyondTheDeadlineIsAnErrorNotAHang) {
+  Scenario scenario;
+  scenario.runtime.deadline = std::chrono::milliseconds(20);
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  Status done = drive.prefill(40);
+  if (!done) GTEST_SKIP() << "this machine is too slow for a deadline of 20 ms";
+  faulty.faults->arm({.delay = std::chrono::milliseconds(400), .delay_phase = Phase::offload});
+  done = drive.step();
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().code, Errc::not_ready) << done.error().message();
+  faulty.faults->arm({});
+}
+
+TEST(Memory, TooLittleForTheWindowIsOneLineThatSaysWhatToDo) {
+  Scenario scenario;
+  scenario.backend.device_memory_limit = 4096;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  const Status refused = drive.prefill(100);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  EXPECT_EQ(drive.sequence().phase(), SequencePhase::idle);
+}
+
+TEST(Memory, ExhaustedHostPoolIsOneLineThatNamesTheKey) {
+  Scenario scenario;
+  scenario.backend.host_memory_limit = 8192;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  const Status refused = drive.prefill(1000);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  EXPECT_THAT(std::string(refused.error().message()), ::testing::HasSubstr("host.memory"));
+}
+
+}  // namespace
+}  // namespace terrace

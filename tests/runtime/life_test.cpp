@@ -1,0 +1,158 @@
+// Rolling back, pausing and forking: the sequence goes on as if nothing had happened.
+#include <gtest/gtest.h>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::StepOutput;
+using testing::Traffic;
+
+class EachIndexResidency : public ::testing::TestWithParam<IndexResidency> {
+ protected:
+  Scenario scenario_ = [] {
+    Scenario scenario;
+    scenario.runtime.index_residency = GetParam();
+    scenario.runtime.cache.admission = "always";
+    return scenario;
+  }();
+  std::unique_ptr<Runtime> runtime_ = scenario_.open();
+  Traffic traffic_{scenario_.runtime.shape, 1};
+};
+
+TEST_P(EachIndexResidency, TruncatedSequenceRepeatsItsSteps) {
+  Drive drive(*runtime_, traffic_);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  ASSERT_TRUE(drive.steps(40).has_value());
+  ASSERT_TRUE(drive.sequence().truncate(210).has_value());
+  EXPECT_EQ(drive.sequence().length(), 210U);
+  drive.expect_all_rows_right();
+  ASSERT_TRUE(drive.steps(30).has_value());
+  drive.expect_all_rows_right();
+  const std::vector<StepOutput>& outputs = drive.outputs();
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(outputs[40 + i], outputs[10 + i]) << i;
+}
+
+TEST_P(EachIndexResidency, TruncatedPromptKeepsItsRows) {
+  Drive drive(*runtime_, traffic_);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  for (const std::size_t length : {150U, 49U, 3U, 0U}) {
+    ASSERT_TRUE(drive.sequence().truncate(length).has_value());
+    drive.expect_all_rows_right();
+    ASSERT_TRUE(drive.steps(2).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(length).has_value());
+  }
+}
+
+TEST_P(EachIndexResidency, PausedSequenceHoldsNoDeviceMemoryAndGoesOnAfterResume) {
+  const auto expected = outputs_of(scenario_, 200, 20);
+  Drive drive(*runtime_, traffic_);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  ASSERT_TRUE(drive.steps(10).has_value());
+  const std::size_t running = runtime_->backend().memory(Tier::device).in_use;
+  ASSERT_TRUE(drive.sequence().pause().has_value());
+  EXPECT_LT(runtime_->backend().memory(Tier::device).in_use, running);
+  EXPECT_FALSE(drive.sequence().begin_step().has_value());
+  ASSERT_TRUE(drive.sequence().resume().has_value());
+  drive.expect_all_rows_right();
+  ASSERT_TRUE(drive.steps(10).has_value());
+  EXPECT_EQ(drive.outputs(), expected);
+}
+
+TEST_P(EachIndexResidency, ForkedSequencesGoTheirOwnWays) {
+  const auto expected = outputs_of(scenario_, 203, 40);
+  Drive trunk(*runtime_, traffic_);
+  ASSERT_TRUE(trunk.prefill(203).has_value());
+  ASSERT_TRUE(trunk.steps(10).has_value());
+  const std::size_t host = runtime_->backend().memory(Tier::host).in_use;
+  auto forked = trunk.sequence().fork();
+  ASSERT_TRUE(forked.has_value()) << forked.error().message();
+  EXPECT_LT(runtime_->backend().memory(Tier::host).in_use, 2 * host) << "pages are shared";
+  const Traffic other_future(scenario_.runtime.shape, 99);
+  Drive branch(std::move(*forked), *runtime_, traffic_);
+  // In turn, so that each writes into what the other shares.
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_TRUE(branch.step().has_value());
+    if (i % 2 == 0) ASSERT_TRUE(trunk.step().has_value());
+  }
+  branch.expect_all_rows_right();
+  trunk.expect_all_rows_right();
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(branch.outputs()[i], expected[10 + i]) << i;
+  for (std::size_t i = 0; i < 25; ++i) EXPECT_EQ(trunk.outputs()[i], expected[i]) << i;
+}
+
+TEST_P(EachIndexResidency, SecondPromptContinuesTheSequence) {
+  Drive drive(*runtime_, traffic_);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  ASSERT_TRUE(drive.steps(7).has_value());
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  EXPECT_EQ(drive.sequence().length(), 300U);
+  drive.expect_all_rows_right();
+  ASSERT_TRUE(drive.steps(20).has_value());
+  drive.expect_all_rows_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Index, EachIndexResidency,
+                         ::testing::Values(IndexResidency::device, IndexResidency::host),
+                         [](const auto& residency) {
+                           return residency.param == IndexResidency::device ? "Device" : "Host";
+                         });
+
+TEST(SecondPrompt, ExtendsTheOraclesIndexAsIfBuiltAtOnce) {
+  Scenario scenario;
+  scenario.runtime.policy = "oracle";
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive at_once(*runtime, traffic);
+  ASSERT_TRUE(at_once.prefill(250).has_value());
+  Drive in_parts(*runtime, traffic);
+  ASSERT_TRUE(in_parts.prefill(80).has_value());
+  ASSERT_TRUE(in_parts.prefill(81).has_value());
+  ASSERT_TRUE(in_parts.prefill(250).has_value());
+  ASSERT_TRUE(at_once.steps(20).has_value());
+  ASSERT_TRUE(in_parts.steps(20).has_value());
+  EXPECT_EQ(in_parts.outputs(), at_once.outputs());
+}
+
+TEST(ShortPrompts, AreServedWhateverTheirLength) {
+  for (const char* const policy : {"full", "streaming", "oracle", "pqcache"}) {
+    for (const std::size_t length : {0U, 1U, 3U, 4U, 5U, 8U, 9U, 20U, 47U, 48U, 49U, 50U}) {
+      SCOPED_TRACE(::testing::Message() << policy << " " << length);
+      Scenario scenario;
+      scenario.runtime.policy = policy;
+      const auto runtime = scenario.open();
+      const Traffic traffic(scenario.runtime.shape, 1);
+      Drive drive(*runtime, traffic);
+      if (length > 0) ASSERT_TRUE(drive.prefill(length).has_value());
+      const Status done = drive.steps(60);
+      ASSERT_TRUE(done.has_value()) << done.error().message();
+      drive.expect_all_rows_right();
+    }
+  }
+}
+
+TEST(Sequence, RefusesCallsOutOfTurn) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  Sequence& sequence = drive.sequence();
+  EXPECT_EQ(sequence.begin_prefill(0).error().code, Errc::invalid_argument);
+  EXPECT_EQ(sequence.end_step().error().code, Errc::invalid_argument);
+  EXPECT_EQ(sequence.end_prefill().error().code, Errc::invalid_argument);
+  EXPECT_EQ(sequence.truncate(1).error().code, Errc::invalid_argument);
+  EXPECT_EQ(sequence.resume().error().code, Errc::invalid_argument);
+  ASSERT_TRUE(sequence.begin_step().has_value());
+  EXPECT_EQ(sequence.begin_step().error().code, Errc::invalid_argument);
+  EXPECT_EQ(sequence.attend(LayerId{1}, {}, nullptr, drive.compute()).error().code,
+            Errc::invalid_argument);
+  ASSERT_TRUE(sequence.abandon_step().has_value());
+  ASSERT_TRUE(drive.steps(3).has_value());
+}
+
+}  // namespace
+}  // namespace terrace

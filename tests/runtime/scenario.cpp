@@ -1,0 +1,164 @@
+#include "runtime/scenario.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "terrace/core/rng.hpp"
+
+namespace terrace::testing {
+namespace {
+
+constexpr Duration patience = std::chrono::seconds{120};
+
+// Sums of four uniforms: near enough to normal, and the same on every machine.
+float normal(Rng& rng) {
+  const double sum = rng.uniform() + rng.uniform() + rng.uniform() + rng.uniform();
+  return static_cast<float>((sum - 2) * std::sqrt(3.0));
+}
+
+}  // namespace
+
+std::vector<std::byte> Traffic::row(std::size_t layer, std::size_t head,
+                                    std::size_t position) const {
+  std::vector<std::byte> bytes(shape_.row_bytes());
+  Rng rng(seed_, {layer, head, position});
+  for (std::size_t i = 0; i < 2 * shape_.head_dim; ++i) {
+    store_f32(bytes.data(), shape_.dtype, i, normal(rng));
+  }
+  return bytes;
+}
+
+std::vector<std::byte> Traffic::rows(std::size_t layer, TokenRange tokens) const {
+  std::vector<std::byte> all;
+  all.reserve(shape_.kv_heads * tokens.size() * shape_.row_bytes());
+  for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+    for (std::size_t position = tokens.begin; position < tokens.end; ++position) {
+      const std::vector<std::byte> one = row(layer, head, position);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+  }
+  return all;
+}
+
+std::vector<float> Traffic::query(std::size_t layer, std::size_t position) const {
+  std::vector<float> values(shape_.query_heads * shape_.head_dim);
+  Rng rng(seed_ + 1, {layer, position});
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+KvTensors Traffic::tensors(const std::vector<std::byte>& rows, std::size_t tokens) const noexcept {
+  return {.keys = rows.data(),
+          .values = rows.data() + shape_.row_bytes() / 2,
+          .token_stride = shape_.row_bytes(),
+          .head_stride = tokens * shape_.row_bytes()};
+}
+
+Drive::Drive(Runtime& runtime, const Traffic& traffic)
+    : Drive(runtime.open_sequence().value(), runtime, traffic) {}
+
+Drive::Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic)
+    : traffic_(traffic),
+      sequence_(std::move(sequence)),
+      compute_(runtime.backend().make_queue({.name = "compute"}).value()) {}
+
+Drive::~Drive() {
+  EXPECT_TRUE(compute_->drain(patience).has_value() || compute_->clear_error().has_value());
+}
+
+Status Drive::prefill(std::size_t length, std::size_t piece) {
+  const std::size_t first = sequence_->length();
+  TERRACE_TRY(sequence_->begin_prefill(length - first));
+  std::vector<std::vector<std::byte>> pieces;  // alive until all copies are done
+  for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
+    for (std::size_t begin = first; begin < length; begin += piece) {
+      const TokenRange tokens{begin, std::min(begin + piece, length)};
+      pieces.push_back(traffic_.rows(layer, tokens));
+      const auto stored =
+          sequence_->append(static_cast<LayerId>(layer),
+                            {.tokens = tokens, .kv = traffic_.tensors(pieces.back(), tokens.size())},
+                            *compute_);
+      TERRACE_TRY(stored);
+    }
+    TERRACE_TRY(sequence_->finish(static_cast<LayerId>(layer), *compute_));
+  }
+  return sequence_->end_prefill();
+}
+
+Status Drive::step() {
+  const KvShape& shape = traffic_.shape();
+  const std::size_t position = sequence_->length();
+  StepOutput output(shape.layers * shape.query_heads * shape.head_dim);
+  std::vector<std::vector<std::byte>> rows;
+  std::vector<std::vector<float>> queries;
+  TERRACE_TRY(sequence_->begin_step());
+  const auto enqueue = [&]() -> Status {
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      rows.push_back(traffic_.rows(layer, {position, position + 1}));
+      queries.push_back(traffic_.query(layer, position));
+      TERRACE_TRY(sequence_->attend(
+          static_cast<LayerId>(layer),
+          {.query = queries.back().data(), .kv = traffic_.tensors(rows.back(), 1)},
+          output.data() + layer * shape.query_heads * shape.head_dim, *compute_));
+    }
+    TERRACE_TRY(sequence_->end_step());
+    return compute_->drain(patience);
+  };
+  const Status done = enqueue();
+  if (!done && sequence_->phase() == SequencePhase::step) {
+    const Status abandoned = sequence_->abandon_step();
+    if (!abandoned) return abandoned;
+  }
+  if (done) outputs_.push_back(std::move(output));
+  return done;
+}
+
+Status Drive::steps(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) TERRACE_TRY(step());
+  return {};
+}
+
+void Drive::expect_all_rows_right() {
+  const std::size_t length = sequence_->length();
+  const TokenRange sinks = sequence_->sinks();
+  const TokenRange window = sequence_->window();
+  EXPECT_EQ(sinks.begin, 0U);
+  EXPECT_LE(sinks.end, window.begin);
+  EXPECT_EQ(window.end, length);
+  std::vector<std::byte> row(traffic_.shape().row_bytes());
+  for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
+    for (std::size_t head = 0; head < traffic_.shape().kv_heads; ++head) {
+      for (std::size_t position = 0; position < length; ++position) {
+        const Status read = sequence_->read_row(static_cast<LayerId>(layer),
+                                                static_cast<HeadId>(head), position, row);
+        ASSERT_TRUE(read.has_value()) << read.error().message();
+        ASSERT_EQ(row, traffic_.row(layer, head, position))
+            << "layer " << layer << " head " << head << " position " << position << " of "
+            << length;
+      }
+    }
+  }
+}
+
+std::unique_ptr<Runtime> Scenario::open() const {
+  return open(offload::HostBackend::create(backend).value());
+}
+
+std::unique_ptr<Runtime> Scenario::open(std::unique_ptr<Backend> on) const {
+  auto opened = Runtime::open(runtime, std::move(on));
+  if (!opened) ADD_FAILURE() << opened.error().message();
+  return std::move(opened).value();
+}
+
+std::vector<StepOutput> outputs_of(const Scenario& scenario, std::size_t length, std::size_t steps,
+                                   std::uint64_t seed) {
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, seed);
+  Drive drive(*runtime, traffic);
+  Status done = length > 0 ? drive.prefill(length) : Status{};
+  if (done) done = drive.steps(steps);
+  EXPECT_TRUE(done.has_value()) << done.error().message();
+  return drive.outputs();
+}
+
+}  // namespace terrace::testing

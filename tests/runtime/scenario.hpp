@@ -1,0 +1,90 @@
+// A made-up model that drives a sequence: every K, V and query is a function of (seed, layer, head,
+// position), so that any row can be checked against where it came from.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::testing {
+
+class Traffic {
+ public:
+  Traffic(const KvShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {}
+
+  /// The row of a token as it must lie in every tier.
+  [[nodiscard]] std::vector<std::byte> row(std::size_t layer, std::size_t head,
+                                           std::size_t position) const;
+
+  /// Rows [kv_heads, tokens] of a range, as an engine would hold them.
+  [[nodiscard]] std::vector<std::byte> rows(std::size_t layer, TokenRange tokens) const;
+
+  /// [query_heads, head_dim]
+  [[nodiscard]] std::vector<float> query(std::size_t layer, std::size_t position) const;
+
+  [[nodiscard]] KvTensors tensors(const std::vector<std::byte>& rows,
+                                  std::size_t tokens) const noexcept;
+
+  [[nodiscard]] const KvShape& shape() const noexcept { return shape_; }
+
+ private:
+  KvShape shape_;
+  std::uint64_t seed_;
+};
+
+/// Output of one step, all layers: [layers, query_heads, head_dim].
+using StepOutput = std::vector<float>;
+
+/// One sequence of a runtime and its compute queue, fed by traffic.
+class Drive {
+ public:
+  Drive(Runtime& runtime, const Traffic& traffic);
+  Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic);
+  ~Drive();
+
+  /// Prefills to `length`, in pieces of `piece` tokens.
+  Status prefill(std::size_t length, std::size_t piece = 64);
+  Status step();
+  Status steps(std::size_t count);
+
+  /// Checks that every row of every tier is what traffic made it, and that ranges are a partition.
+  void expect_all_rows_right();
+
+  [[nodiscard]] Sequence& sequence() noexcept { return *sequence_; }
+  [[nodiscard]] Queue& compute() noexcept { return *compute_; }
+  [[nodiscard]] const std::vector<StepOutput>& outputs() const noexcept { return outputs_; }
+
+ private:
+  const Traffic& traffic_;
+  std::unique_ptr<Sequence> sequence_;
+  std::unique_ptr<Queue> compute_;
+  std::vector<StepOutput> outputs_;
+};
+
+/// A runtime on a host backend, with small defaults that tests change.
+struct Scenario {
+  RuntimeOptions runtime{
+      .shape = {.layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16},
+      .budget = {.kind = TokenBudget::Kind::tokens, .value = 48},
+      .sink_tokens = 4,
+      .block_tokens = 8,
+  };
+  offload::HostBackendOptions backend{};
+
+  [[nodiscard]] std::unique_ptr<Runtime> open() const;
+  [[nodiscard]] std::unique_ptr<Runtime> open(std::unique_ptr<Backend> on) const;
+};
+
+/// Prefills `length` tokens and returns the outputs of `steps` steps.
+std::vector<StepOutput> outputs_of(const Scenario& scenario, std::size_t length, std::size_t steps,
+                                   std::uint64_t seed = 1);
+
+}  // namespace terrace::testing

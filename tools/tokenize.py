@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Turns text into the token ids of a model, for `terrace run --tokens`, and back.
+
+    tools/tokenize.py MODEL_DIR TEXT OUT.u32
+    tools/tokenize.py MODEL_DIR TEXT OUT.u32 --needles 20 --seed 1 --context 4096
+    tools/tokenize.py MODEL_DIR --decode IN.u32
+
+Ids are little-endian 32-bit integers; nothing is put before the text. Needs the package
+transformers (tools/fetch_model.py makes an environment that has it), but for models of 256 tokens
+without a tokenizer, whose tokens are bytes.
+
+With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted at
+evenly spread depths of the first --context tokens, and OUT.needles.json says what to ask, for
+`terrace run --needles-file`:
+
+    {"version": 1, "context_tokens": 4096, "needles": [
+      {"depth": 0.025,                  planned place, as a share of the context
+       "position": 101,                 of the statement's first token in OUT.u32
+       "statement": [ids],              as planted: "\\nNote: ... is" and the answer
+       "question": [ids],               "\\nAgain: the pass code of the amber anchor is"
+       "answer": [ids],                 " 4821.\\n"
+       "answer_is_digit": [bools]}]}    which ids of the answer are digits, to be scored
+
+Questions are not in OUT.u32: they are asked after the scored text, the true answers fed.
+"""
+
+import sys
+
+sys.path.pop(0)  # the folder of this script, whose own name hides Python's module tokenize
+
+import argparse
+import array
+import json
+import pathlib
+import random
+
+ADJECTIVES = """amber brisk calm dusty eager faint gentle hollow icy jolly keen lucid mellow narrow
+olive proud quiet rusty silent tidy urban vivid wary young zesty bitter clever distant early
+frozen""".split()
+NOUNS = """anchor bridge canyon desert engine falcon garden harbor island jacket kettle lantern meadow
+needle orchard pepper quarry river saddle temple uncle valley window yonder zipper bakery cottage
+dragon forest glacier""".split()
+
+
+class ByteTokenizer:
+    """Of models whose 256 tokens are the bytes."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+class HuggingFaceTokenizer:
+    def __init__(self, folder: pathlib.Path):
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids)
+
+
+def stop(message: str):
+    sys.exit(f"tokenize: {message}")
+
+
+def load_tokenizer(folder: pathlib.Path):
+    config = folder / "config.json"
+    if not config.is_file():
+        stop(f"{config}: no such file; MODEL_DIR must be a Hugging Face model folder")
+    if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        return HuggingFaceTokenizer(folder)
+    if json.loads(config.read_text()).get("vocab_size") == 256:
+        return ByteTokenizer()
+    stop(f"{folder}: has no tokenizer.json, tokenizer.model or vocab.json")
+
+
+def read_ids(path: pathlib.Path) -> list[int]:
+    data = path.read_bytes()
+    if len(data) % 4 != 0:
+        stop(f"{path}: {len(data)} bytes are no whole number of 32-bit ids")
+    ids = array.array("I", data)
+    if sys.byteorder == "big":
+        ids.byteswap()
+    return ids.tolist()
+
+
+def write_ids(path: pathlib.Path, ids: list[int]) -> None:
+    data = array.array("I", ids)
+    if sys.byteorder == "big":
+        data.byteswap()
+    path.write_bytes(data.tobytes())
+
+
+def make_needles(tokenizer, count: int, seed: int) -> list[dict]:
+    """Returns facts about distinct things; values depend on the seed alone."""
+    generator = random.Random(seed)
+    names = [f"{adjective} {noun}" for adjective in ADJECTIVES for noun in NOUNS]
+    if count > len(names):
+        stop(f"--needles {count}: there are {len(names)} distinct names")
+    needles = []
+    for i, name in enumerate(generator.sample(names, count)):
+        digits = generator.randint(4, 6)
+        value = generator.randint(10 ** (digits - 1), 10**digits - 1)
+        # Encoded apart from its statement, so that the ids asked for are the ids that were planted.
+        answer = tokenizer.encode(f" {value}.\n")
+        needles.append({
+            "depth": round((i + 0.5) / count, 6),
+            "statement": tokenizer.encode(f"\nNote: the pass code of the {name} is") + answer,
+            "question": tokenizer.encode(f"\nAgain: the pass code of the {name} is"),
+            "answer": answer,
+            "answer_is_digit": [tokenizer.decode([t]).strip().isdigit() for t in answer],
+        })
+    return needles
+
+
+def plant(needles: list[dict], text: list[int], context: int) -> list[int]:
+    """Returns the text with the statements in its first `context` ids, and notes their positions."""
+    room = context - sum(len(needle["statement"]) for needle in needles)
+    if room < len(needles):
+        stop(f"--context {context}: too short for {len(needles)} needles")
+    if len(text) < room:
+        stop(f"the text has {len(text)} tokens; --context {context} needs {room} beside the needles")
+    ids, taken = [], 0
+    for needle in needles:
+        upto = int(needle["depth"] * room)
+        ids += text[taken:upto]
+        taken = upto
+        needle["position"] = len(ids)
+        ids += needle["statement"]
+    return ids + text[taken:]
+
+
+def encode(options) -> None:
+    tokenizer = load_tokenizer(options.model)
+    try:
+        text = options.text.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        stop(f"{options.text}: {error.strerror}")
+    ids = tokenizer.encode(text)
+    if options.needles:
+        needles = make_needles(tokenizer, options.needles, options.seed)
+        ids = plant(needles, ids, options.context)
+        sidecar = options.out.with_suffix(".needles.json")
+        sidecar.write_text(json.dumps(
+            {"version": 1, "context_tokens": options.context, "needles": needles}) + "\n")
+        print(f"{len(needles)} needles -> {sidecar}")
+    write_ids(options.out, ids)
+    print(f"{len(ids)} tokens -> {options.out}")
+
+
+def decode(options) -> None:
+    try:
+        ids = read_ids(options.decode)
+    except OSError as error:
+        stop(f"{options.decode}: {error.strerror}")
+    sys.stdout.write(load_tokenizer(options.model).decode(ids))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL_DIR", type=pathlib.Path)
+    parser.add_argument("text", metavar="TEXT", type=pathlib.Path, nargs="?")
+    parser.add_argument("out", metavar="OUT.u32", type=pathlib.Path, nargs="?")
+    parser.add_argument("--decode", metavar="IN.u32", type=pathlib.Path)
+    parser.add_argument("--needles", metavar="N", type=int, default=0)
+    parser.add_argument("--seed", metavar="S", type=int, default=1)
+    parser.add_argument("--context", metavar="C", type=int, default=4096)
+    options = parser.parse_args()
+    if options.decode is not None:
+        decode(options)
+    elif options.text is None or options.out is None:
+        parser.error("give TEXT and OUT.u32, or --decode IN.u32")
+    elif options.needles < 0 or options.context < 1:
+        parser.error("--needles and --context must be positive")
+    else:
+        encode(options)
+
+
+if __name__ == "__main__":
+    main()
