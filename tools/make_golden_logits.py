@@ -40,8 +40,9 @@ def prose(sentences: int) -> str:
     """Returns text that depends on nothing but its length."""
     lines = []
     for i in range(sentences):
-        subject = SUBJECTS[i * i % 6]
-        lines.append(f"{subject.capitalize()} {VERBS[(i * 5 + 1) % 6]} {OBJECTS[(i * 3 + i // 4) % 6]}.")
+        subject = SUBJECTS[i * i % 6].capitalize()
+        what = OBJECTS[(i * 3 + i // 4) % 6]
+        lines.append(f"{subject} {VERBS[(i * 5 + 1) % 6]} {what}.")
     return " ".join(lines)
 
 
@@ -108,9 +109,10 @@ def write_llama3_rope_cases() -> None:
 def write_origin() -> None:
     (GOLDEN / "ORIGIN.md").write_text(
         "# Golden logits\n\n"
-        "Written by `tools/make_golden_logits.py`, which says how to run it. Logits are f32, rounded to\n"
-        "5 digits; row i belongs to `positions[i]` and follows the tokens up to and with that position.\n"
-        "Texts and the model in `llama3_rope_model/` (random weights) are made by the script itself.\n\n"
+        "Written by `tools/make_golden_logits.py`, which says how to run it. Logits are f32,\n"
+        "rounded to 5 digits; row i belongs to `positions[i]` and follows the tokens up to and\n"
+        "with that position. Texts and the model in `llama3_rope_model/` (random weights) are\n"
+        "made by the script itself.\n\n"
         f"Versions: Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}.\n")
 

@@ -6,12 +6,12 @@
     tools/tokenize.py MODEL_DIR --decode IN.u32
 
 Ids are little-endian 32-bit integers; nothing is put before the text. Needs the package
-transformers (tools/fetch_model.py makes an environment that has it), but for models of 256 tokens
-without a tokenizer, whose tokens are bytes.
+transformers (tools/fetch_model.py makes an environment that has it), but for models of 256
+tokens without a tokenizer, whose tokens are bytes.
 
-With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted at
-evenly spread depths of the first --context tokens, and OUT.needles.json says what to ask, for
-`terrace run --needles-file`:
+With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted
+at evenly spread depths of the first --context tokens, and OUT.needles.json says what to ask,
+for `terrace run --needles-file`:
 
     {"version": 1, "context_tokens": 4096, "needles": [
       {"depth": 0.025,                  planned place, as a share of the context
@@ -37,9 +37,11 @@ import random
 ADJECTIVES = """amber brisk calm dusty eager faint gentle hollow icy jolly keen lucid mellow narrow
 olive proud quiet rusty silent tidy urban vivid wary young zesty bitter clever distant early
 frozen""".split()
-NOUNS = """anchor bridge canyon desert engine falcon garden harbor island jacket kettle lantern meadow
-needle orchard pepper quarry river saddle temple uncle valley window yonder zipper bakery cottage
-dragon forest glacier""".split()
+NOUNS = """anchor bridge canyon desert engine falcon garden harbor island jacket kettle
+lantern meadow needle orchard pepper quarry river saddle temple uncle valley window yonder
+zipper bakery cottage dragon forest glacier""".split()
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 class ByteTokenizer:
@@ -74,11 +76,11 @@ def load_tokenizer(folder: pathlib.Path):
     config = folder / "config.json"
     if not config.is_file():
         stop(f"{config}: no such file; MODEL_DIR must be a Hugging Face model folder")
-    if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return HuggingFaceTokenizer(folder)
     if json.loads(config.read_text()).get("vocab_size") == 256:
         return ByteTokenizer()
-    stop(f"{folder}: has no tokenizer.json, tokenizer.model or vocab.json")
+    stop(f"{folder}: has none of {', '.join(TOKENIZER_FILES)}")
 
 
 def read_ids(path: pathlib.Path) -> list[int]:
@@ -108,7 +110,7 @@ def make_needles(tokenizer, count: int, seed: int) -> list[dict]:
     for i, name in enumerate(generator.sample(names, count)):
         digits = generator.randint(4, 6)
         value = generator.randint(10 ** (digits - 1), 10**digits - 1)
-        # Encoded apart from its statement, so that the ids asked for are the ids that were planted.
+        # Encoded apart from its statement, so that the ids asked for are the planted ones.
         answer = tokenizer.encode(f" {value}.\n")
         needles.append({
             "depth": round((i + 0.5) / count, 6),
@@ -121,12 +123,12 @@ def make_needles(tokenizer, count: int, seed: int) -> list[dict]:
 
 
 def plant(needles: list[dict], text: list[int], context: int) -> list[int]:
-    """Returns the text with the statements in its first `context` ids, and notes their positions."""
+    """Returns the text with the statements in its first `context` ids, and notes where."""
     room = context - sum(len(needle["statement"]) for needle in needles)
     if room < len(needles):
         stop(f"--context {context}: too short for {len(needles)} needles")
     if len(text) < room:
-        stop(f"the text has {len(text)} tokens; --context {context} needs {room} beside the needles")
+        stop(f"the text has {len(text)} tokens; --context {context} needs {room} of them")
     ids, taken = [], 0
     for needle in needles:
         upto = int(needle["depth"] * room)

@@ -37,8 +37,7 @@ class FaultBackend::Faults {
 
   Verdict judge_piece(Phase phase) {
     const std::scoped_lock lock(mutex_);
-    Verdict verdict{.error = plan_.piece_error,
-                    .nth = ++seen_[static_cast<std::size_t>(phase)]};
+    Verdict verdict{.error = plan_.piece_error, .nth = ++seen_[static_cast<std::size_t>(phase)]};
     verdict.fails = std::ranges::any_of(plan_.pieces, [&](const PieceFault& fault) {
       return fault.phase == phase && fault.nth == verdict.nth;
     });

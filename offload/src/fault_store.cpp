@@ -21,9 +21,8 @@ Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
   if (pending_.size() >= plan_.batches_max) {
     return fail(Errc::out_of_memory, "store {}: {} batches are under way", name(), pending_.size());
   }
-  pending_.push_back({.number = ++batches_,
-                      .begins_at = deadline_after(plan_.delay),
-                      .requests = batch});
+  pending_.push_back(
+      {.number = ++batches_, .begins_at = deadline_after(plan_.delay), .requests = batch});
   return StoreTicket{batches_};
 }
 
@@ -89,8 +88,8 @@ void FaultStore::cancel(std::uint64_t number) {
   const auto batch = std::ranges::find(pending_, number, &Batch::number);
   if (batch == pending_.end()) return;
   for (PageRequest& request : batch->requests) {
-    request.status = fail(Errc::cancelled, "store {}: the batch was given up at its deadline",
-                          name());
+    request.status =
+        fail(Errc::cancelled, "store {}: the batch was given up at its deadline", name());
   }
   pending_.erase(batch);
 }

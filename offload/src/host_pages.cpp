@@ -58,8 +58,9 @@ std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
 
 Status HostPagePool::grow() {
   if (backend_ == nullptr) {
-    return fail(Errc::out_of_memory, "host.memory: all {} pages of {} bytes of the mapping are taken",
-                pages_, page_bytes_);
+    return fail(Errc::out_of_memory,
+                "host.memory: all {} pages of {} bytes of the mapping are taken", pages_,
+                page_bytes_);
   }
   std::size_t pages =
       std::clamp(options_.region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
@@ -84,9 +85,8 @@ Status HostPagePool::grow() {
 
 void HostPagePool::add_region(Buffer memory, std::byte* base, std::size_t pages) {
   const auto region = static_cast<std::uint32_t>(regions_.size());
-  regions_.push_back({.memory = std::move(memory),
-                      .base = base,
-                      .references = std::vector<std::uint32_t>(pages)});
+  regions_.push_back(
+      {.memory = std::move(memory), .base = base, .references = std::vector<std::uint32_t>(pages)});
   pages_ += pages;
   free_.reserve(pages_);
   // Low addresses first: the last handle is taken first.

@@ -147,8 +147,7 @@ Status HostQueue::perform(Piece& piece) {
 
 Status HostQueue::await(const Piece& piece) {
   const TimePoint began = setup_.clock->now();
-  const Status status =
-      piece.awaited->wait(piece.awaited_number, TimePoint::max(), setup_.spin);
+  const Status status = piece.awaited->wait(piece.awaited_number, TimePoint::max(), setup_.spin);
   if (ready_.read_available() != 0) {
     // Standing still costs only from when there is work to hold up.
     const TimePoint held_from = std::max(began, ready_.front()->enqueued_at);

@@ -1,12 +1,16 @@
 #include "terrace/offload/parallel.hpp"
 
+#include <algorithm>
 #include <exception>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "plain_parallel.hpp"
 
 #if !TERRACE_PLAIN_THREADS
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_scheduler_observer.h>
@@ -27,6 +31,40 @@ Result<std::shared_ptr<const Topology>> topology_for(const ParallelOptions& opti
 }
 
 #if !TERRACE_PLAIN_THREADS
+
+/// An arena's share of oneTBB's workers. These are the process's, by default one per CPU: without a
+/// share of its own, one arena would take the workers that another one counts on.
+class WorkerShare {
+ public:
+  explicit WorkerShare(std::size_t threads) : threads_(threads) {
+    change([&] { total += threads_; });
+  }
+  ~WorkerShare() {
+    change([&] { total -= threads_; });
+  }
+  WorkerShare(const WorkerShare&) = delete;
+  WorkerShare& operator=(const WorkerShare&) = delete;
+
+ private:
+  template <typename Change>
+  static void change(Change of_total) {
+    const std::scoped_lock lock(mutex);
+    of_total();
+    // The new limit before the old one goes, and one more for a thread outside all arenas.
+    std::unique_ptr<tbb::global_control> next;
+    if (total != 0) {
+      const std::size_t most = std::max<std::size_t>(total, std::thread::hardware_concurrency());
+      next = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
+                                                   most + 1);
+    }
+    limit = std::move(next);
+  }
+
+  static inline std::mutex mutex;
+  static inline std::size_t total = 0;
+  static inline std::unique_ptr<tbb::global_control> limit;
+  std::size_t threads_;
+};
 
 /// Binds an arena's workers while they are in it.
 class WorkerBinding final : public tbb::task_scheduler_observer {
@@ -57,7 +95,9 @@ class WorkerBinding final : public tbb::task_scheduler_observer {
 class ArenaParallel final : public Parallel {
  public:
   ArenaParallel(const ParallelOptions& options, const std::shared_ptr<const Topology>& topology)
-      : threads_(options.threads), arena_(static_cast<int>(options.threads)) {
+      : share_(options.threads),
+        threads_(options.threads),
+        arena_(static_cast<int>(options.threads)) {
     arena_.initialize();
     if (topology) binding_.emplace(arena_, topology, options.cpus);
   }
@@ -67,10 +107,12 @@ class ArenaParallel final : public Parallel {
   void for_each(std::size_t count, FunctionRef<void(std::size_t)> part) override {
     if (count == 0) return;
     if (count == 1) return part(0);
-    arena_.execute([&] { tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) { part(i); }); });
+    arena_.execute(
+        [&] { tbb::parallel_for(std::size_t{0}, count, [&](std::size_t i) { part(i); }); });
   }
 
  private:
+  WorkerShare share_;  // before the arena, which asks for workers
   std::size_t threads_;
   tbb::task_arena arena_;
   std::optional<WorkerBinding> binding_;

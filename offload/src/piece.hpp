@@ -21,9 +21,9 @@ struct Piece {
   Phase phase = Phase::model;
   std::uint64_t number = 0;
   TimePoint enqueued_at{};
-  std::vector<CopyExtent> extents;     ///< copy
-  Task task;                           ///< call
-  std::shared_ptr<Progress> awaited;   ///< wait_for
+  std::vector<CopyExtent> extents;    ///< copy
+  Task task;                          ///< call
+  std::shared_ptr<Progress> awaited;  ///< wait_for
   std::uint64_t awaited_number = 0;
 
   void make_copy(Phase for_phase, std::span<const CopyExtent> of);

@@ -25,7 +25,9 @@ void Progress::complete(std::uint64_t number) {
   // is seen here and woken.
   done_.store(number, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-  { const std::scoped_lock lock(mutex_); }
+  {
+    const std::scoped_lock lock(mutex_);
+  }
   moved_.notify_all();
 }
 

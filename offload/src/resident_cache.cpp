@@ -66,8 +66,8 @@ void ResidentCache::rank_misses(std::span<const WantedUnit> wanted, const CacheP
   candidates_.clear();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (plan.hit[i] != 0) continue;
-    const double worth = admission_ ? admission_->worth(wanted[i].unit)
-                                    : std::numeric_limits<double>::infinity();
+    const double worth =
+        admission_ ? admission_->worth(wanted[i].unit) : std::numeric_limits<double>::infinity();
     if (worth < static_cast<double>(wanted[i].refill_rows)) {
       ++counters_.refused_units;
       continue;
@@ -100,8 +100,8 @@ bool ResidentCache::make_room(std::size_t slots, std::vector<UnitKey>& evicted) 
   // Asked before anything is evicted, so that nothing goes in vain.
   if (wanted_slots_ + slots > capacity_) return false;
   while (used_ + slots > capacity_) {
-    const auto victim = replacement_->evict(
-        [this](UnitKey unit) { return units_[unit].wanted_step != step_; });
+    const auto victim =
+        replacement_->evict([this](UnitKey unit) { return units_[unit].wanted_step != step_; });
     if (!victim) return false;
     clear_slots(*victim);
     evicted.push_back(*victim);

@@ -42,9 +42,8 @@ class SeededScheduler::State final : public Stepper {
  private:
   void run(SteppedQueue& queue) {
     const Piece& piece = queue.front();
-    const PieceView view{.queue = queue.name(),
-                         .phase = piece.phase,
-                         .is_copy = piece.kind == Piece::Kind::copy};
+    const PieceView view{
+        .queue = queue.name(), .phase = piece.phase, .is_copy = piece.kind == Piece::Kind::copy};
     const bool shown =
         observer_ != nullptr && piece.kind != Piece::Kind::wait_for && !queue.failed();
     if (shown) observer_->before(view);

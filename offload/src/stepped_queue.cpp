@@ -7,8 +7,10 @@ namespace terrace::offload {
 
 Status Stepper::deadlock(const SteppedQueue& queue, std::uint64_t number) const {
   const auto blocked = std::ranges::count_if(queues_, [](auto* each) { return each->has_work(); });
-  return fail(Errc::not_ready, "deadlock: piece {} of queue {} can never be done; {} queues with "
-              "work are blocked", number, queue.name(), blocked);
+  return fail(Errc::not_ready,
+              "deadlock: piece {} of queue {} can never be done; {} queues with "
+              "work are blocked",
+              number, queue.name(), blocked);
 }
 
 SteppedQueue::SteppedQueue(SteppedQueueSetup setup)

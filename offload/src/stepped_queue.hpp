@@ -42,7 +42,7 @@ struct SteppedQueueSetup {
   Stepper* stepper = nullptr;
   Parallel* threads = nullptr;
   const Clock* clock = nullptr;
-  Link* link = nullptr;     ///< what transfers pay for, where time is virtual
+  Link* link = nullptr;  ///< what transfers pay for, where time is virtual
   bool moves_bytes = true;
 };
 
@@ -99,7 +99,7 @@ class SteppedQueue final : public Queue {
   PhaseCounters counters_;
   std::deque<Piece> pending_;
   std::optional<Running> running_;
-  bool inside_ = false;     ///< begin() is on the stack: a task of ours waits for something
+  bool inside_ = false;  ///< begin() is on the stack: a task of ours waits for something
   TimePoint last_end_{};
 };
 

@@ -80,8 +80,8 @@ Status Topology::bind_thread(std::span<const CpuIndex> cpus) const {
 }
 
 Status Topology::bind_memory(std::span<std::byte> range, std::uint32_t node) const {
-  const bool known = std::ranges::any_of(state_->nodes,
-                                         [&](const NumaNode& each) { return each.index == node; });
+  const bool known =
+      std::ranges::any_of(state_->nodes, [&](const NumaNode& each) { return each.index == node; });
   if (!known) {
     return fail(Errc::invalid_argument, "no NUMA node {}; this machine has {}", node,
                 state_->nodes.size());

@@ -51,9 +51,8 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
       backend_ = offload::SimBackend::create(options).value();
       return;
     }
-    offload::HostBackendOptions options{.device_memory_limit = device_limit,
-                                        .host_memory_limit = host_limit,
-                                        .device_threads = 2};
+    offload::HostBackendOptions options{
+        .device_memory_limit = device_limit, .host_memory_limit = host_limit, .device_threads = 2};
     if (kind == BackendKind::small_ring) options.queue_capacity = 8;
     if (kind == BackendKind::seeded || kind == BackendKind::fault_seeded) {
       scheduler_ = std::make_unique<offload::SeededScheduler>(GetParam().seed);

@@ -13,9 +13,7 @@ inline std::uint64_t number_from_environment(const char* name, std::uint64_t oth
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-inline std::uint64_t fuzz_steps() {
-  return number_from_environment("TERRACE_FUZZ_STEPS", 100'000);
-}
+inline std::uint64_t fuzz_steps() { return number_from_environment("TERRACE_FUZZ_STEPS", 100'000); }
 inline std::uint64_t fuzz_seed(std::uint64_t otherwise) {
   return number_from_environment("TERRACE_SEED", otherwise);
 }

@@ -40,11 +40,17 @@ class StoreContract : public testing::TestWithParam<StoreCase> {
 };
 
 PageRequest put(std::uint64_t key, Bytes& from) {
-  return {.verb = PageVerb::put, .key = {.low = key}, .data = from.data(), .bytes = from.size(),
+  return {.verb = PageVerb::put,
+          .key = {.low = key},
+          .data = from.data(),
+          .bytes = from.size(),
           .status = {}};
 }
 PageRequest get(std::uint64_t key, Bytes& to) {
-  return {.verb = PageVerb::get, .key = {.low = key}, .data = to.data(), .bytes = to.size(),
+  return {.verb = PageVerb::get,
+          .key = {.low = key},
+          .data = to.data(),
+          .bytes = to.size(),
           .status = {}};
 }
 PageRequest drop(std::uint64_t key) {
@@ -119,15 +125,15 @@ TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Stores, StoreContract,
-    testing::Values(StoreCase{"Memory", [] { return std::make_unique<MemoryStore>(); }},
-                    StoreCase{"FaultWithoutFaults",
-                              [] {
-                                return std::make_unique<FaultStore>(
-                                    std::make_unique<MemoryStore>());
-                              }}),
-    [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
+                         testing::Values(StoreCase{"Memory",
+                                                   [] { return std::make_unique<MemoryStore>(); }},
+                                         StoreCase{"FaultWithoutFaults",
+                                                   [] {
+                                                     return std::make_unique<FaultStore>(
+                                                         std::make_unique<MemoryStore>());
+                                                   }}),
+                         [](const auto& each) { return each.param.name; });
 
 TEST(MemoryStore, ReportsADamagedPageAsCorruptAndOnlyThat) {
   MemoryStore store;

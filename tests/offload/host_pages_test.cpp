@@ -77,9 +77,9 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
   const std::uint64_t seed = fuzz_seed(8);
   Rng rng(seed);
   const auto backend = HostBackend::create({.host_memory_limit = 60 * page_bytes}).value();
-  const auto pool = HostPagePool::create(
-                        *backend, {.page_bytes = page_bytes, .region_bytes = 7 * page_bytes})
-                        .value();
+  const auto pool =
+      HostPagePool::create(*backend, {.page_bytes = page_bytes, .region_bytes = 7 * page_bytes})
+          .value();
   struct Both {
     PageTable table;
     std::vector<std::uint64_t> model;

@@ -27,9 +27,9 @@ Status copy_and_wait(Queue& queue, Phase phase, std::vector<std::byte>& bytes) {
 }
 
 TEST(HostQueueLink, ATransferTakesLatencyAndBytesOverBandwidth) {
-  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6,
-                                                     .latency = milliseconds(5)}})
-                           .value();
+  const auto backend =
+      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6, .latency = milliseconds(5)}})
+          .value();
   const auto offload = backend->make_queue({.name = "offload"}).value();
   std::vector<std::byte> bytes(20'000);  // 20 ms
   const TimePoint began = now();
@@ -39,8 +39,7 @@ TEST(HostQueueLink, ATransferTakesLatencyAndBytesOverBandwidth) {
 }
 
 TEST(HostQueueLink, TransfersOfTwoQueuesInOneDirectionShareItsLane) {
-  const auto backend =
-      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6}}).value();
+  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6}}).value();
   const auto fetch = backend->make_queue({.name = "fetch"}).value();
   const auto refill = backend->make_queue({.name = "refill"}).value();
   const auto moved = [] { return std::size_t{15'000}; };  // 15 ms each
@@ -54,8 +53,7 @@ TEST(HostQueueLink, TransfersOfTwoQueuesInOneDirectionShareItsLane) {
 
 TEST(HostQueueLink, ComputeAndHostQueuesDoNotPay) {
   // A link so slow that paying once would be seen as a timeout.
-  const auto backend =
-      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
+  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
   const auto compute = backend->make_queue({.name = "compute"}).value();
   const auto cluster = backend->make_host_queue({.name = "cluster"}).value();
   std::vector<std::byte> bytes(1000);
@@ -64,17 +62,15 @@ TEST(HostQueueLink, ComputeAndHostQueuesDoNotPay) {
 }
 
 TEST(HostQueueLink, DestructionDoesNotSitOutASlowTransfer) {
-  const auto backend =
-      HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
+  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
   auto fetch = backend->make_queue({.name = "fetch"}).value();
   ASSERT_TRUE(fetch->call(Phase::fetch, [] { return std::size_t{100'000}; }));  // a day
   fetch.reset();
 }
 
 TEST(HostQueue, AFullQueueHoldsItsCallerUpAndThenSaysSo) {
-  const auto backend = HostBackend::create({.queue_capacity = 2,
-                                            .enqueue_timeout = milliseconds(2)})
-                           .value();
+  const auto backend =
+      HostBackend::create({.queue_capacity = 2, .enqueue_timeout = milliseconds(2)}).value();
   const auto compute = backend->make_queue({.name = "compute"}).value();
   std::atomic<bool> open{false};
   const auto gate = [&] {

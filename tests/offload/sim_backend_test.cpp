@@ -22,7 +22,9 @@ class SimTest : public testing::Test {
     start_ = sim_->clock().now();
   }
 
-  std::unique_ptr<Queue> queue(const char* name) { return sim_->make_queue({.name = name}).value(); }
+  std::unique_ptr<Queue> queue(const char* name) {
+    return sim_->make_queue({.name = name}).value();
+  }
   Duration elapsed() { return sim_->clock().now() - start_; }
   static auto nothing() {
     return [] { return std::size_t{0}; };
@@ -107,9 +109,10 @@ TEST_F(SimTest, OpsTakeTheirPhasesTime) {
 
 TEST_F(SimTest, StoringRowsOnTheHostIsATransfer) {
   const auto offload = queue("offload");
-  const StoreRows rows{.tokens = {.begin = 0, .end = 10},
-                       .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 25},
-                       .crosses_link = true};
+  StoreRows rows;
+  rows.tokens = {.begin = 0, .end = 10};
+  rows.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 25};
+  rows.crosses_link = true;
   ASSERT_TRUE(sim_->ops().store_rows(*offload, Phase::offload, rows));
   ASSERT_TRUE(offload->drain(patience));
   EXPECT_EQ(elapsed(), microseconds(1010));

@@ -46,8 +46,7 @@ TEST(SlotPool, GivesDisjointSlotsUnderRandomUse) {
   Rng rng(seed);
   constexpr std::size_t slot_bytes = 256;
   constexpr std::size_t slots_max = 50;
-  const auto backend =
-      HostBackend::create({.device_memory_limit = slots_max * slot_bytes}).value();
+  const auto backend = HostBackend::create({.device_memory_limit = slots_max * slot_bytes}).value();
   auto pool =
       SlotPool::create(*backend, {.slot_bytes = slot_bytes, .slab_bytes = 8 * slot_bytes}).value();
   std::map<std::byte*, std::byte> model;  // slot -> what it was filled with
@@ -64,7 +63,8 @@ TEST(SlotPool, GivesDisjointSlotsUnderRandomUse) {
       model[*slot] = static_cast<std::byte>(rng());
       std::memset(*slot, static_cast<int>(model[*slot]), slot_bytes);
     } else if (what < 99 && !model.empty()) {
-      const auto victim = std::next(model.begin(), static_cast<std::ptrdiff_t>(rng.below(model.size())));
+      const auto victim =
+          std::next(model.begin(), static_cast<std::ptrdiff_t>(rng.below(model.size())));
       ASSERT_EQ(victim->first[0], victim->second);
       ASSERT_EQ(victim->first[slot_bytes - 1], victim->second);
       pool.release(victim->first);

@@ -111,7 +111,9 @@ TEST(Faults, EveryRefusedAllocationIsAnErrorAndLeavesTheSequenceAsItWas) {
       ASSERT_EQ(drive.sequence().length(), 0U);
     }
     faulty.faults->arm({});
-    if (!refused) ASSERT_TRUE(drive.prefill(100).has_value());
+    if (!refused) {
+      ASSERT_TRUE(drive.prefill(100).has_value());
+    }
     ASSERT_TRUE(drive.steps(3).has_value());
     drive.expect_all_rows_right();
   }

@@ -72,12 +72,13 @@ TEST_P(EachIndexResidency, ForkedSequencesGoTheirOwnWays) {
   auto forked = trunk.sequence().fork();
   ASSERT_TRUE(forked.has_value()) << forked.error().message();
   EXPECT_LT(runtime_->backend().memory(Tier::host).in_use, 2 * host) << "pages are shared";
-  const Traffic other_future(scenario_.runtime.shape, 99);
   Drive branch(std::move(*forked), *runtime_, traffic_);
   // In turn, so that each writes into what the other shares.
   for (int i = 0; i < 30; ++i) {
     ASSERT_TRUE(branch.step().has_value());
-    if (i % 2 == 0) ASSERT_TRUE(trunk.step().has_value());
+    if (i % 2 == 0) {
+      ASSERT_TRUE(trunk.step().has_value());
+    }
   }
   branch.expect_all_rows_right();
   trunk.expect_all_rows_right();
@@ -127,7 +128,9 @@ TEST(ShortPrompts, AreServedWhateverTheirLength) {
       const auto runtime = scenario.open();
       const Traffic traffic(scenario.runtime.shape, 1);
       Drive drive(*runtime, traffic);
-      if (length > 0) ASSERT_TRUE(drive.prefill(length).has_value());
+      if (length > 0) {
+        ASSERT_TRUE(drive.prefill(length).has_value());
+      }
       const Status done = drive.steps(60);
       ASSERT_TRUE(done.has_value()) << done.error().message();
       drive.expect_all_rows_right();

@@ -5,7 +5,7 @@
 // Deterministic. Extending is the same as building at once.
 #include "rows.hpp"
 #include "selection_args.hpp"
-#include "terrace/kernels/host.hpp"
+#include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
 namespace {

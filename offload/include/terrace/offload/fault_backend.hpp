@@ -25,12 +25,12 @@ struct PieceFault {
 
 struct FaultPlan {
   std::vector<PieceFault> pieces{};
-  double piece_probability = 0;       ///< of any piece to fail
-  std::uint64_t seed = 0;             ///< of the above
+  double piece_probability = 0;  ///< of any piece to fail
+  std::uint64_t seed = 0;        ///< of the above
   Errc piece_error = Errc::device_error;
-  Duration delay{};                   ///< put before each piece of delay_phase; real time
+  Duration delay{};                    ///< put before each piece of delay_phase; real time
   std::optional<Phase> delay_phase{};  ///< none = all
-  std::uint64_t allocation_nth = 0;   ///< the allocation refused as out_of_memory; 0 = none
+  std::uint64_t allocation_nth = 0;    ///< the allocation refused as out_of_memory; 0 = none
 };
 
 /// What has been made to go wrong since the last arm().

@@ -16,12 +16,12 @@ namespace terrace::offload {
 
 struct StoreFaultPlan {
   PageVerb verb = PageVerb::get;
-  std::uint64_t nth = 0;          ///< the page request of `verb` that fails, from 1; 0 = none
-  double probability = 0;         ///< of any request of `verb` to fail
-  std::uint64_t seed = 0;         ///< of the above
+  std::uint64_t nth = 0;   ///< the page request of `verb` that fails, from 1; 0 = none
+  double probability = 0;  ///< of any request of `verb` to fail
+  std::uint64_t seed = 0;  ///< of the above
   Errc error = Errc::io_error;
-  Duration delay{};               ///< real time before a batch begins
-  std::size_t batches_max = 64;   ///< under way at once; more are out_of_memory
+  Duration delay{};              ///< real time before a batch begins
+  std::size_t batches_max = 64;  ///< under way at once; more are out_of_memory
 };
 
 /// Batches begin in the order they were submitted, when they are polled or waited for after their

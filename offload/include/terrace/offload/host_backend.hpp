@@ -28,13 +28,13 @@ struct HostBackendOptions {
   std::size_t device_threads = 1;
   LinkOptions link{};
   HugePages huge_pages = HugePages::automatic;
-  std::optional<std::uint32_t> numa_node{};  ///< of host-tier memory
-  bool lock_memory = false;                ///< try to lock host-tier memory
-  std::size_t queue_capacity = 1024;       ///< pieces enqueued and not done, per queue
-  Duration spin = std::chrono::microseconds(20);  ///< before a thread sleeps
+  std::optional<std::uint32_t> numa_node{};             ///< of host-tier memory
+  bool lock_memory = false;                             ///< try to lock host-tier memory
+  std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
+  Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up
-  const Clock* clock = nullptr;            ///< of counters; null = steady. Deadlines are steady time
-  SeededScheduler* scheduler = nullptr;    ///< null = threads
+  const Clock* clock = nullptr;          ///< of counters; null = steady. Deadlines are steady time
+  SeededScheduler* scheduler = nullptr;  ///< null = threads
 };
 
 class HostBackend final : public Backend {

@@ -25,10 +25,10 @@ enum class HugePages : std::uint8_t { automatic, on, off };
 struct HostMemoryOptions {
   HugePages huge_pages = HugePages::automatic;
   std::optional<std::uint32_t> numa_node{};  ///< where pages go; none = the first touch decides
-  bool lock = false;                          ///< try mlock; the report says what it got
-  bool touch = true;                          ///< fault every page in when its region is mapped
+  bool lock = false;                         ///< try mlock; the report says what it got
+  bool touch = true;                         ///< fault every page in when its region is mapped
   std::size_t region_bytes = std::size_t{2} << 20;  ///< smallest region; larger ones as asked for
-  Parallel* parallel = nullptr;               ///< touches pages; null = the caller's thread
+  Parallel* parallel = nullptr;                     ///< touches pages; null = the caller's thread
 };
 
 /// What the system gave. Bytes of regions mapped now.
@@ -36,8 +36,8 @@ struct HostMemoryReport {
   std::size_t mapped_bytes = 0;
   std::size_t huge_page_bytes = 0;  ///< where madvise accepted huge pages
   std::size_t locked_bytes = 0;
-  std::size_t placed_bytes = 0;     ///< on the node asked for
-  std::size_t free_bytes = 0;       ///< mapped and not allocated
+  std::size_t placed_bytes = 0;  ///< on the node asked for
+  std::size_t free_bytes = 0;    ///< mapped and not allocated
 };
 
 /// Threads  safe from any thread

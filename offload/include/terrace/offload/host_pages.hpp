@@ -5,7 +5,8 @@
 //   PageTable table(*pool);
 //   std::byte* rows = table.append().value();
 //   PageTable branch = table.fork();            // shares every page
-//   branch.make_writable(0);                    // the shared last page is copied before it is written
+//   branch.make_writable(0);                    // the shared last page is copied before it is
+//   written
 //
 // Threads  one thread at a time, per pool and its tables.
 #pragma once

@@ -16,9 +16,9 @@
 namespace terrace::offload {
 
 struct ParallelOptions {
-  std::size_t threads = 1;      ///< the caller's included
+  std::size_t threads = 1;       ///< the caller's included
   std::vector<CpuIndex> cpus{};  ///< keep the workers on these; empty = anywhere
-  std::string name = "terrace"; ///< of the threads, for debuggers
+  std::string name = "terrace";  ///< of the threads, for debuggers
 };
 
 /// Makes a Parallel of `threads` threads: a oneTBB arena, or plain threads where the build is

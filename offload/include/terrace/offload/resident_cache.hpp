@@ -5,8 +5,8 @@
 //   ... fetch the misses, attend ...
 //   free the slots of plan.evicted, copy plan.admitted into theirs
 //
-// One step: all units are tested; hits are touched in the order given; then misses are admitted, the
-// worthiest first, each only if its worth is at least the rows its refill costs; and only units
+// One step: all units are tested; hits are touched in the order given; then misses are admitted,
+// the worthiest first, each only if its worth is at least the rows its refill costs; and only units
 // that the step does not want are evicted for them. What is admitted serves from the next step on.
 #pragma once
 
@@ -29,10 +29,11 @@ struct WantedUnit {
   std::uint32_t refill_rows = 0;  ///< rows that making it resident would copy
 };
 
-/// What a step found, and what its caller is to do after it. Reused, so that steps allocate nothing.
+/// What a step found, and what its caller is to do after it. Reused, so that steps allocate
+/// nothing.
 struct CachePlan {
-  std::vector<std::uint8_t> hit;      ///< [wanted]: 1 = resident before this step
-  std::vector<UnitKey> evicted;       ///< in order; their slots are free for what is admitted
+  std::vector<std::uint8_t> hit;        ///< [wanted]: 1 = resident before this step
+  std::vector<UnitKey> evicted;         ///< in order; their slots are free for what is admitted
   std::vector<std::uint32_t> admitted;  ///< indices into wanted, in order
 };
 
@@ -43,8 +44,8 @@ struct CacheCounters {
   std::uint64_t missed_rows = 0;
   std::uint64_t admitted_units = 0;
   std::uint64_t evicted_units = 0;
-  std::uint64_t refused_units = 0;   ///< not worth their refill
-  std::uint64_t no_room_units = 0;   ///< worth it, but all slots are wanted by this step
+  std::uint64_t refused_units = 0;  ///< not worth their refill
+  std::uint64_t no_room_units = 0;  ///< worth it, but all slots are wanted by this step
   std::uint64_t refill_rows = 0;
 };
 
@@ -53,9 +54,10 @@ class ResidentCache {
  public:
   /// `key_count`: unit keys are below it; the policies must be made for as many.
   /// Null admission admits always. Errors: invalid_argument for no keys or no replacement.
-  [[nodiscard]] static Result<ResidentCache> create(
-      std::size_t capacity_slots, std::size_t key_count,
-      std::unique_ptr<ReplacementPolicy> replacement, std::unique_ptr<AdmissionPolicy> admission);
+  [[nodiscard]] static Result<ResidentCache> create(std::size_t capacity_slots,
+                                                    std::size_t key_count,
+                                                    std::unique_ptr<ReplacementPolicy> replacement,
+                                                    std::unique_ptr<AdmissionPolicy> admission);
 
   /// Plans one step. Deterministic. Cost: O(wanted log wanted) and the policies' own.
   void plan_step(std::span<const WantedUnit> wanted, CachePlan& plan);

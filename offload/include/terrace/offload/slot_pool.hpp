@@ -17,8 +17,8 @@ namespace terrace::offload {
 
 struct SlotPoolOptions {
   std::size_t slot_bytes = 0;
-  std::size_t alignment = 64;                            ///< of each slot; a power of two
-  std::size_t slab_bytes = std::size_t{32} << 20;        ///< wanted size of a slab
+  std::size_t alignment = 64;                      ///< of each slot; a power of two
+  std::size_t slab_bytes = std::size_t{32} << 20;  ///< wanted size of a slab
   Tier tier = Tier::device;
   Purpose purpose = Purpose::cache;
 };

@@ -20,8 +20,8 @@ namespace terrace::offload {
 using CpuIndex = std::uint32_t;
 
 struct NumaNode {
-  std::uint32_t index = 0;        ///< the operating system's number
-  std::size_t memory_bytes = 0;   ///< 0 where it is not known
+  std::uint32_t index = 0;       ///< the operating system's number
+  std::size_t memory_bytes = 0;  ///< 0 where it is not known
   std::vector<CpuIndex> cpus;
 };
 

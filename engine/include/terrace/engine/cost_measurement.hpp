@@ -1,0 +1,21 @@
+// Measures what the planner of iteration limits needs to know of this machine and model.
+#pragma once
+
+#include "terrace/core/backend.hpp"
+#include "terrace/engine/llama_model.hpp"
+#include "terrace/policies/iteration_planner.hpp"
+#include "terrace/runtime/options.hpp"
+
+namespace terrace::engine {
+
+/// Runs short prefills and clusterings and fits T_compute, T_offload and T_kmeans to their times.
+///
+/// Takes some seconds: prefills of 512, 1024 and 2048 tokens (how one layer's time grows with the length),
+/// copies of their rows, and clusterings of 1024 and 4096 rows with 3 and 9 iterations.
+///
+/// Units    seconds for one layer
+/// Errors   unsupported: the policy does not cluster; the runtime's own
+Result<policies::CostModel> measure_costs(const LlamaModel& model, const RuntimeOptions& options,
+                                          Backend& backend);
+
+}  // namespace terrace::engine

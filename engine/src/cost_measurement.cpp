@@ -1,0 +1,156 @@
+#include "terrace/engine/cost_measurement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "terrace/core/bytes.hpp"
+#include "terrace/core/rng.hpp"
+#include "terrace/engine/prefill_attention.hpp"
+#include "terrace/offload/parallel.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::engine {
+namespace {
+
+using policies::KmeansSample;
+using policies::TimeSample;
+
+constexpr std::array<std::size_t, 3> prompt_lengths{512, 1024, 2048};
+constexpr std::array<std::size_t, 2> cluster_lengths{1024, 4096};
+constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
+constexpr int repeats = 3;
+
+/// Returns the shortest of some runs: what disturbs a run only makes it longer.
+template <typename Work>
+Result<double> shortest_seconds(const Clock& clock, Work work) {
+  double shortest = std::numeric_limits<double>::max();
+  for (int i = 0; i < repeats; ++i) {
+    const TimePoint begin = clock.now();
+    TERRACE_TRY(work());
+    shortest = std::min(shortest, seconds(clock.now() - begin));
+  }
+  return shortest;
+}
+
+/// Rows of made-up values, in blocks.
+struct SampleRows {
+  std::vector<std::byte> memory;
+  std::vector<std::byte*> blocks;
+  std::size_t block_tokens;
+
+  SampleRows(const KvShape& shape, std::size_t tokens, std::size_t block)
+      : memory(divide_up(tokens, block) * block * shape.token_bytes()), block_tokens(block) {
+    Rng rng(0);
+    for (std::size_t i = 0; i < memory.size() / size_bytes(shape.dtype); ++i) {
+      store_f32(memory.data(), shape.dtype, i, static_cast<float>(rng.uniform() - 0.5));
+    }
+    for (std::size_t at = 0; at < memory.size(); at += block * shape.token_bytes()) {
+      blocks.push_back(memory.data() + at);
+    }
+  }
+  [[nodiscard]] BlockTable table() const { return {blocks.data(), block_tokens}; }
+};
+
+Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape, Backend& backend,
+                             std::size_t tokens) {
+  const ModelConfig& config = model.config();
+  Parallel& threads = backend.device_threads();
+  TERRACE_ASSIGN(Workspace workspace, model.make_workspace(tokens));
+  TERRACE_ASSIGN(auto attention, PrefillAttention::create(shape, threads.concurrency()));
+  TERRACE_ASSIGN(FloatArray hidden, FloatArray::create(tokens * config.hidden_size));
+  TERRACE_ASSIGN(FloatArray query, FloatArray::create(tokens * config.query_size()));
+  TERRACE_ASSIGN(FloatArray key, FloatArray::create(tokens * config.kv_size()));
+  TERRACE_ASSIGN(FloatArray value, FloatArray::create(tokens * config.kv_size()));
+  TERRACE_ASSIGN(FloatArray attended, FloatArray::create(tokens * config.query_size()));
+  const SampleRows rows(shape, tokens, tokens);
+  return shortest_seconds(backend.clock(), [&]() -> Status {
+    std::fill_n(hidden.data(), hidden.size(), 0.1F);
+    model.project_qkv(0, hidden.data(), {0, tokens},
+                      {.query = query.data(), .key = key.data(), .value = value.data()}, workspace,
+                      threads);
+    attention.run({.query = query.data(),
+                   .kv = rows.memory.data(),
+                   .out = attended.data(),
+                   .capacity = tokens,
+                   .rows = tokens},
+                  threads);
+    model.finish_layer(0, attended.data(), tokens, hidden.data(), workspace, threads);
+    return {};
+  });
+}
+
+Result<double> offload_seconds(const KvShape& shape, Backend& backend, Queue& queue,
+                               std::size_t tokens, std::size_t block_tokens) {
+  const SampleRows rows(shape, tokens, block_tokens);
+  TERRACE_ASSIGN(Buffer host,
+                 backend.allocate({.bytes = rows.memory.size(), .tier = Tier::host}));
+  return shortest_seconds(backend.clock(), [&]() -> Status {
+    const CopyExtent extent{host.data(), rows.memory.data(), rows.memory.size()};
+    TERRACE_ASSIGN(const Ticket copied, queue.copy(Phase::offload, {&extent, 1}));
+    return wait(copied, std::chrono::minutes{1});
+  });
+}
+
+Result<double> cluster_seconds(const RetrievalPolicy& policy, const RuntimeOptions& options,
+                               Parallel& threads, const Clock& clock, const KmeansSample& sample) {
+  const auto tokens = static_cast<std::size_t>(sample.tokens);
+  const SampleRows rows(options.shape, tokens, options.block_tokens);
+  TERRACE_ASSIGN(const IndexLayout layout, policy.index_layout(options.shape));
+  const std::size_t chunk_count = divide_up(tokens, layout.chunk_tokens);
+  std::vector<std::byte> fixed(layout.fixed_bytes);
+  std::vector<std::byte> memory(chunk_count * layout.chunk_bytes);
+  std::vector<std::byte*> chunks(chunk_count);
+  for (std::size_t i = 0; i < chunk_count; ++i) chunks[i] = memory.data() + i * layout.chunk_bytes;
+  const BuildRequest request{.shape = options.shape,
+                             .rows = rows.table(),
+                             .tokens = {0, tokens},
+                             .fixed = fixed.data(),
+                             .index = {.chunks = chunks.data(), .chunk_tokens = layout.chunk_tokens},
+                             .iterations = static_cast<std::size_t>(sample.iterations),
+                             .clock = &clock};
+  return shortest_seconds(clock, [&]() -> Status {
+    return policy.build(request, threads).map([](const BuildReport&) {});
+  });
+}
+
+}  // namespace
+
+Result<policies::CostModel> measure_costs(const LlamaModel& model, const RuntimeOptions& options,
+                                          Backend& backend) {
+  TERRACE_ASSIGN(const auto policy,
+                 policies::make_retrieval_policy(options.policy, options.retrieval));
+  if (!policy->traits().clusters) {
+    return fail(Errc::unsupported, "policy {} does not cluster", options.policy);
+  }
+  TERRACE_ASSIGN(const auto host_threads,
+                 offload::make_parallel({.threads = options.host_threads}));
+  TERRACE_ASSIGN(const auto queue, backend.make_queue({.name = "measure"}));
+  std::vector<TimeSample> compute;
+  std::vector<TimeSample> offload;
+  for (const std::size_t tokens : prompt_lengths) {
+    const auto n = static_cast<double>(tokens);
+    TERRACE_ASSIGN(const double layer, layer_seconds(model, options.shape, backend, tokens));
+    compute.push_back({n, layer});
+    TERRACE_ASSIGN(const double copy, offload_seconds(options.shape, backend, *queue, tokens,
+                                                      options.block_tokens));
+    offload.push_back({n, copy});
+  }
+  std::vector<KmeansSample> clusterings;
+  for (const std::size_t tokens : cluster_lengths) {
+    for (const std::size_t iterations : cluster_iterations) {
+      KmeansSample sample{static_cast<double>(tokens), static_cast<double>(iterations), 0};
+      TERRACE_ASSIGN(sample.seconds, cluster_seconds(*policy, options, *host_threads,
+                                                     backend.clock(), sample));
+      clusterings.push_back(sample);
+    }
+  }
+  policies::CostModel costs;
+  TERRACE_ASSIGN(costs.compute, policies::fit_time(compute, 2));
+  TERRACE_ASSIGN(costs.offload, policies::fit_time(offload, 1));
+  TERRACE_TRY(policies::fit_kmeans(clusterings, costs));
+  return costs;
+}
+
+}  // namespace terrace::engine

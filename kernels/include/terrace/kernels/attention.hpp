@@ -1,0 +1,31 @@
+// Attention of one query token over rows that lie anywhere in host memory.
+//
+//   DecodeAttention op{.shape = shape, .query = q, .output = out, .resident = table, ...};
+//   host::decode_attention(op, threads);
+//
+// Not here: prefill, more than one query token, or choosing the rows.
+#pragma once
+
+#include "terrace/core/ops.hpp"
+#include "terrace/core/parallel.hpp"
+
+namespace terrace::kernels::host {
+
+/// Computes attention over sinks | window | selected | pseudo-entries, in this order.
+///
+/// A piece of `attention_split` entries is an online softmax over tiles of 64; pieces are merged in
+/// order. Bits depend on the rows' contents and their order only: not on addresses, blocks, threads,
+/// or on which query heads share a KV head. No entries at all give zeros.
+///
+/// Logits   -inf has weight 0 (its value must be finite, for 0 * inf is NaN); if all are -inf the
+///          output is zero; +inf or NaN make the output of their query heads NaN
+/// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
+/// Memory   rows need no alignment; query, output and scratch must not overlap
+/// Threads  lists * pieces parts, then one part per query head; allocates nothing
+/// Cost     reads each row once per 8 query heads; bound by memory for groups up to 4
+/// Source   own; online softmax after Milakov and Gimelshein 2018, split and merge after
+///          Flash-Decoding 2023 (ideas only)
+/// Tests    tests/kernels/attention_test.cpp
+void decode_attention(const DecodeAttention& op, Parallel& threads);
+
+}  // namespace terrace::kernels::host

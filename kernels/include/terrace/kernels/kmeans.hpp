@@ -1,0 +1,80 @@
+// Lloyd's k-means over f32 rows, the same bits on any number of threads.
+//
+//   std::vector<float> keys(n * dims), centroids(64 * dims);
+//   host::read_keys(slice, keys.data());
+//   auto report = host::kmeans({.rows = keys.data(), .row_count = n, .dims = dims},
+//                              {.clusters = 64, .iterations = 10, .seed = 7},
+//                              {.centroids = centroids.data(), .labels = labels.data()}, threads);
+//
+// To cluster many small problems at once make each a part of a Parallel and give it a Serial.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/parallel.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::kernels {
+
+/// What rows are compared by. Centroids are plain means of their members under either.
+enum class Metric : std::uint8_t { l2, cosine };
+
+struct KmeansRows {
+  const float* rows = nullptr;  ///< [row_count, dims]
+  std::size_t row_count = 0;
+  std::size_t dims = 0;
+};
+
+struct KmeansOptions {
+  std::size_t clusters = 0;
+  std::size_t iterations = 0;  ///< at most; an iteration is an update and an assignment
+  Metric metric = Metric::l2;
+  std::uint64_t seed = 0;                         ///< draws the initial rows
+  std::span<const std::uint32_t> initial_rows{};  ///< [clusters]; given, nothing is drawn
+  const Clock* clock = nullptr;                   ///< needed for a deadline only
+  TimePoint deadline = TimePoint::max();          ///< no new iteration starts after it
+  const std::atomic<bool>* cancelled = nullptr;   ///< looked at between iterations
+};
+
+struct KmeansOutput {
+  float* centroids = nullptr;       ///< [clusters, dims]
+  std::uint32_t* labels = nullptr;  ///< [row_count]
+};
+
+struct KmeansReport {
+  std::size_t iterations = 0;  ///< done
+  bool converged = false;      ///< labels repeated
+  double inertia = 0;  ///< sum over finite rows of |x - c|^2, or of 1 - cos(x, c)
+};
+
+namespace host {
+
+/// Clusters rows; labels are the nearest of the centroids returned, ties to the lower one.
+///
+/// 1. Rows that are not finite get label 0 and take no part.
+/// 2. With no more distinct rows than clusters, the distinct rows in order of appearance are the
+///    centroids, and the remaining centroids repeat the first, so that no row is nearest to them.
+/// 3. Else initial centroids are rows drawn without replacement.
+/// 4. Each iteration makes centroids the means of their members and assigns anew. A cluster without
+///    members first takes over the row farthest from its centroid (ties to the lower row) whose
+///    cluster has other members.
+/// 5. It ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
+///    result is whole in each case.
+///
+/// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from all.
+///
+/// Errors   invalid_argument: no clusters, no dims, no rows, or initial_rows of another size or out of
+///          range; out_of_memory: about 12 bytes a row could not be had. Then nothing is written
+/// Limits   row_count and clusters < 2^32
+/// Threads  parts of 1024 rows or 8 clusters; one problem per thread needs no locking
+/// Cost     2 * row_count * clusters * dims flops an iteration; no distance matrix
+/// Source   Lloyd 1982
+/// Tests    tests/kernels/kmeans_test.cpp
+[[nodiscard]] Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& options,
+                                          const KmeansOutput& output, Parallel& threads);
+
+}  // namespace host
+}  // namespace terrace::kernels

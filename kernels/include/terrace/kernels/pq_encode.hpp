@@ -1,0 +1,20 @@
+// Product-quantisation codes of keys.
+#pragma once
+
+#include "terrace/core/ops.hpp"
+#include "terrace/core/parallel.hpp"
+
+namespace terrace::kernels::host {
+
+/// Codes each token, head and sub-space with the nearest centroid (L2), ties to the lower one.
+///
+/// The same arithmetic as kmeans(): a key gets the label it had there. Distances are compared as
+/// |c|^2 - 2 x.c in f32, so centroids nearer to each other than about 1e-6 of their norm may be
+/// taken for one another. A sub-vector with a NaN or infinity gets code 0.
+///
+/// Layout   as PqShape says; codes are written for `tokens` only
+/// Threads  one part per KV head and sub-space; allocates nothing
+/// Tests    tests/kernels/pq_encode_test.cpp
+void pq_encode(const PqEncode& op, Parallel& threads);
+
+}  // namespace terrace::kernels::host

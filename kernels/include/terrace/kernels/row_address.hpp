@@ -1,0 +1,31 @@
+// Where the row of a token lies in a table of blocks.
+//
+// Blocks are laid out as terrace/core/shape.hpp says: [kv_heads, block_tokens] rows, a row being
+// the key and the value of one token of one head, side by side.
+#pragma once
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace::kernels {
+
+/// Returns the bytes of half a row: a key, or a value.
+constexpr std::size_t row_half_bytes(const KvShape& shape) noexcept {
+  return shape.head_dim * size_bytes(shape.dtype);
+}
+
+/// Returns how far into its block the row of (position, KV head) lies.
+///
+/// Units    bytes
+constexpr std::size_t row_offset(const KvShape& shape, const BlockTable& table, std::size_t head,
+                                 std::size_t position) noexcept {
+  return (head * table.block_tokens + position % table.block_tokens) * shape.row_bytes();
+}
+
+/// Returns the row of (position, KV head), or null where its block is not there.
+inline std::byte* row_address(const KvShape& shape, const BlockTable& table, std::size_t head,
+                              std::size_t position) noexcept {
+  std::byte* block = table.blocks[position / table.block_tokens];
+  return block == nullptr ? nullptr : block + row_offset(shape, table, head, position);
+}
+
+}  // namespace terrace::kernels

@@ -1,0 +1,41 @@
+// Choosing the rows a query attends to: scores of all candidates, one weight per KV head, top-k.
+//
+//   host::pq_select({.common = common, .pq = {.subspaces = 2, .bits = 6}, .index = view}, threads);
+//
+// Not here: fetching what was chosen (rows.hpp).
+#pragma once
+
+#include "terrace/core/ops.hpp"
+#include "terrace/core/parallel.hpp"
+
+namespace terrace::kernels::host {
+
+// What both selections share.
+//
+// The logit of a candidate and a query head is its score divided by sqrt(head_dim). A NaN logit
+// counts as -inf, +inf as the largest float; a query head all of whose logits are -inf adds nothing.
+// The group's query heads are reduced to one weight as GroupReduction says, the softmax being over
+// the candidates. Where the group is one query head its logits are ranked directly: softmax keeps
+// order, and underflow would make ties of what is none.
+// Chosen are the min(count, candidates) largest weights, ties to the lower position, ascending.
+//
+// Memory   ids: nothing beyond the count is written; scratch as SelectCommon says, any alignment
+// Threads  one part per KV head; results do not depend on threads; allocates nothing
+
+/// Chooses by approximate scores from product-quantisation codes.
+///
+/// Layout   codes u8 [kv_heads, subspaces, chunk_tokens] per chunk, each below 2^bits
+/// Shapes   subspaces divides head_dim; bits 1 to 8
+/// Cost     candidates * subspaces look-ups per query head, about three passes over the logits
+/// Source   asymmetric distance: Jegou, Douze, Schmid 2011; use for KV cache: PQCache 2024, decode
+/// Tests    tests/kernels/select_test.cpp
+void pq_select(const PqSelect& op, Parallel& threads);
+
+/// Chooses by exact scores.
+///
+/// Layout   keys in the KV dtype [kv_heads, chunk_tokens, head_dim] per chunk
+/// Cost     reads every candidate's key once per 4 query heads of a group
+/// Tests    tests/kernels/select_test.cpp
+void exact_select(const ExactSelect& op, Parallel& threads);
+
+}  // namespace terrace::kernels::host

@@ -1,0 +1,28 @@
+// The entries that attention goes over, as row addresses: where they come from is decided here, so
+// that arithmetic sees one list.
+#pragma once
+
+#include <array>
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace::kernels::host {
+
+/// A piece of a list of entries.
+struct EntryPiece {
+  std::size_t count = 0;
+  std::array<const std::byte*, attention_split> rows;
+  std::array<float, attention_split> bias;
+};
+
+/// Returns how many lists the op has: its KV heads, or its query heads.
+std::size_t list_count(const DecodeAttention& op) noexcept;
+
+/// Returns the entries of a list: sinks, window, selected and pseudo-entries together.
+std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept;
+
+/// Writes entries [piece * attention_split, (piece + 1) * attention_split) of a list.
+void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece,
+                  EntryPiece& out) noexcept;
+
+}  // namespace terrace::kernels::host

@@ -1,0 +1,202 @@
+#include "host/centroid_tiles.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/centroid_tiles.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "host/vectors-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace terrace::kernels::host::HWY_NAMESPACE {
+
+constexpr std::size_t tile_vectors = tile_centroids / lanes;
+constexpr std::size_t rows_at_once = 12 / tile_vectors;  // 12 sums leave registers for the operands
+
+/// Searches a tile for `row_count` rows at once.
+template <std::size_t row_count>
+HWY_INLINE void search_rows(const NearestSearch& search, std::size_t begin, const float* tile,
+                            std::uint32_t first) {
+  const FloatTag tag;
+  const std::size_t dims = search.dims;
+  const float* rows = search.rows + begin * dims;
+  Floats sums[row_count * tile_vectors];
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < row_count * tile_vectors; ++i) {
+    sums[i] = hn::LoadU(tag, tile + i % tile_vectors * lanes);
+  }
+  for (std::size_t dim = 0; dim < dims; ++dim) {
+    const float* coefficients = tile + (1 + dim) * tile_centroids;
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < row_count * tile_vectors; ++i) {
+      const Floats element = hn::Set(tag, rows[i / tile_vectors * dims + dim]);
+      const Floats coefficient = hn::LoadU(tag, coefficients + i % tile_vectors * lanes);
+      sums[i] = hn::MulAdd(element, coefficient, sums[i]);
+    }
+  }
+#pragma GCC unroll 12
+  for (std::size_t r = 0; r < row_count; ++r) {
+    Floats least = sums[r * tile_vectors];
+    for (std::size_t v = 1; v < tile_vectors; ++v) {
+      least = hn::Min(least, sums[r * tile_vectors + v]);
+    }
+    const Floats minimum = hn::MinOfLanes(tag, least);
+    if (!(hn::GetLane(minimum) < search.distances[begin + r])) continue;
+    for (std::size_t v = 0; v < tile_vectors; ++v) {
+      const auto lane = hn::FindFirstTrue(tag, hn::Eq(sums[r * tile_vectors + v], minimum));
+      if (lane < 0) continue;
+      search.distances[begin + r] = hn::GetLane(minimum);
+      search.labels[begin + r] = first + static_cast<std::uint32_t>(v * lanes) +
+                                 static_cast<std::uint32_t>(lane);
+      break;
+    }
+  }
+}
+
+void search_tile_of(const NearestSearch& search, const float* tile, std::uint32_t first) {
+  std::size_t row = 0;
+  for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
+    search_rows<rows_at_once>(search, row, tile, first);
+  }
+  for (; row < search.row_count; ++row) search_rows<1>(search, row, tile, first);
+}
+
+bool is_finite_row(const float* row, std::size_t dims) {
+  const FloatTag tag;
+  Floats zeros = hn::Zero(tag);  // x * 0 is 0, or NaN for what is not finite
+  float tail = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= dims; i += lanes) {
+    zeros = hn::MulAdd(hn::LoadU(tag, row + i), hn::Zero(tag), zeros);
+  }
+  for (; i < dims; ++i) tail += row[i] * 0.0F;
+  return sum_of_lanes(zeros) + tail == 0.0F;
+}
+
+constexpr std::size_t mean_block = 256;  // rows summed before their sum is added to the whole
+constexpr std::size_t mean_width = 8;    // vectors of sums held in registers
+constexpr std::size_t mean_ahead = 8;    // rows prefetched
+
+/// Sums `width` vectors of dimensions from `dim` on over members.
+template <std::size_t width>
+HWY_INLINE void sum_slab(const float* rows, std::size_t dims, std::size_t dim,
+                         const std::uint32_t* members, std::size_t count, float scale,
+                         float* mean) {
+  const FloatTag tag;
+  Floats whole[width];
+#pragma GCC unroll 8
+  for (std::size_t v = 0; v < width; ++v) whole[v] = hn::Zero(tag);
+  for (std::size_t begin = 0; begin < count; begin += mean_block) {
+    const std::size_t end = HWY_MIN(count, begin + mean_block);
+    Floats block[width];
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < width; ++v) block[v] = hn::Zero(tag);
+    for (std::size_t m = begin; m < end; ++m) {
+      const float* ahead = rows + members[HWY_MIN(m + mean_ahead, count - 1)] * dims + dim;
+      const float* row = rows + members[m] * dims + dim;
+#pragma GCC unroll 8
+      for (std::size_t v = 0; v < width; ++v) {
+        if (v * lanes % 16 == 0) hwy::Prefetch(ahead + v * lanes);
+        block[v] = hn::Add(block[v], hn::LoadU(tag, row + v * lanes));
+      }
+    }
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < width; ++v) whole[v] = hn::Add(whole[v], block[v]);
+  }
+#pragma GCC unroll 8
+  for (std::size_t v = 0; v < width; ++v) {
+    hn::StoreU(hn::Mul(whole[v], hn::Set(tag, scale)), tag, mean + dim + v * lanes);
+  }
+}
+
+void mean_of(const float* rows, std::size_t dims, const std::uint32_t* members, std::size_t count,
+             float* mean) {
+  const float scale = 1.0F / static_cast<float>(count);
+  std::size_t dim = 0;
+  for (; dim + mean_width * lanes <= dims; dim += mean_width * lanes) {
+    sum_slab<mean_width>(rows, dims, dim, members, count, scale, mean);
+  }
+  for (; dim + lanes <= dims; dim += lanes) {
+    sum_slab<1>(rows, dims, dim, members, count, scale, mean);
+  }
+  for (; dim < dims; ++dim) {
+    float whole = 0;
+    for (std::size_t begin = 0; begin < count; begin += mean_block) {
+      float block = 0;
+      for (std::size_t m = begin; m < HWY_MIN(count, begin + mean_block); ++m) {
+        block += rows[members[m] * dims + dim];
+      }
+      whole += block;
+    }
+    mean[dim] = whole * scale;
+  }
+}
+
+}  // namespace terrace::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace terrace::kernels::host {
+
+HWY_EXPORT(search_tile_of);
+HWY_EXPORT(is_finite_row);
+HWY_EXPORT(mean_of);
+
+void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
+               float* tile) noexcept {
+  for (std::size_t c = 0; c < tile_centroids; ++c) {
+    const float* centroid = centroids + c * dims;
+    float square = 0;
+    for (std::size_t i = 0; c < count && i < dims; ++i) square += centroid[i] * centroid[i];
+    float factor = -2.0F;
+    if (metric == Metric::cosine) factor = square > 0 ? -1.0F / std::sqrt(square) : 0.0F;
+    const float addend = metric == Metric::l2 ? square : 0.0F;
+    tile[c] = c < count ? addend : std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < dims; ++i) {
+      tile[(1 + i) * tile_centroids + c] = c < count ? factor * centroid[i] : 0.0F;
+    }
+  }
+}
+
+void begin_search(const NearestSearch& search) noexcept {
+  std::fill_n(search.distances, search.row_count, std::numeric_limits<float>::infinity());
+  std::fill_n(search.labels, search.row_count, 0U);
+}
+
+void search_tile(const NearestSearch& search, const float* tile, std::uint32_t first) noexcept {
+  HWY_DYNAMIC_DISPATCH(search_tile_of)(search, tile, first);
+}
+
+bool is_finite(const float* row, std::size_t dims) noexcept {
+  return HWY_DYNAMIC_DISPATCH(is_finite_row)(row, dims);
+}
+
+float exact_distance(const float* row, const float* centroid, std::size_t dims,
+                     Metric metric) noexcept {
+  float difference = 0;
+  float product = 0;
+  float row_square = 0;
+  float centroid_square = 0;
+  for (std::size_t i = 0; i < dims; ++i) {
+    difference += (row[i] - centroid[i]) * (row[i] - centroid[i]);
+    product += row[i] * centroid[i];
+    row_square += row[i] * row[i];
+    centroid_square += centroid[i] * centroid[i];
+  }
+  if (metric == Metric::l2) return difference;
+  const float norms = std::sqrt(row_square) * std::sqrt(centroid_square);
+  return norms > 0 ? std::max(0.0F, 1.0F - product / norms) : 1.0F;
+}
+
+void mean_of_rows(const float* rows, std::size_t dims, const std::uint32_t* members,
+                  std::size_t count, float* mean) noexcept {
+  HWY_DYNAMIC_DISPATCH(mean_of)(rows, dims, members, count, mean);
+}
+
+}  // namespace terrace::kernels::host
+#endif  // HWY_ONCE

@@ -1,0 +1,55 @@
+// The inner loops of clustering and coding: nearest centroids, and means of rows.
+//
+// Centroids are packed in tiles of 16, so that one loaded vector serves several centroids and a tile
+// fits into the first cache: [1 + dims, 16] f32, first what is added to each distance, then the
+// coefficients of each dimension. The distance of a row is addend + sum of row * coefficient:
+//   l2      |c|^2 - 2 x.c   = |x - c|^2 - |x|^2
+//   cosine  -x.c / |c|      = -|x| cos(x, c)
+// which rank centroids as the metric does. Places without a centroid are infinitely far.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "terrace/kernels/kmeans.hpp"
+
+namespace terrace::kernels::host {
+
+constexpr std::size_t tile_centroids = 16;
+
+/// Returns the floats of one tile.
+constexpr std::size_t tile_floats(std::size_t dims) noexcept { return (1 + dims) * tile_centroids; }
+
+/// Packs centroids [count <= 16, dims] into a tile.
+void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
+               float* tile) noexcept;
+
+/// The nearest centroids so far of a block of rows.
+struct NearestSearch {
+  const float* rows = nullptr;  ///< [row_count, dims]
+  std::size_t row_count = 0;
+  std::size_t dims = 0;
+  float* distances = nullptr;       ///< [row_count]
+  std::uint32_t* labels = nullptr;  ///< [row_count]
+};
+
+/// Sets all distances to infinity and all labels to 0.
+void begin_search(const NearestSearch& search) noexcept;
+
+/// Lowers distances to those of a tile whose first centroid has label `first`. Tiles come in rising
+/// order, so that ties go to the lower label.
+void search_tile(const NearestSearch& search, const float* tile, std::uint32_t first) noexcept;
+
+/// Returns whether no element is NaN or infinite.
+bool is_finite(const float* row, std::size_t dims) noexcept;
+
+/// Returns the distance of a row and a centroid as the metric has it, never negative: |x - c|^2
+/// or 1 - cos(x, c).
+float exact_distance(const float* row, const float* centroid, std::size_t dims,
+                     Metric metric) noexcept;
+
+/// Writes the mean of rows [members] of a matrix, summed in blocks of 256 in their order.
+void mean_of_rows(const float* rows, std::size_t dims, const std::uint32_t* members,
+                  std::size_t count, float* mean) noexcept;
+
+}  // namespace terrace::kernels::host

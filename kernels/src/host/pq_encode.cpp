@@ -1,0 +1,89 @@
+// Product-quantisation codes: see terrace/kernels/pq_encode.hpp.
+#include "terrace/kernels/pq_encode.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "host/centroid_tiles.hpp"
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace::kernels::host {
+namespace {
+
+constexpr std::size_t sub_dims_max = 1024;    // KvShape::validate
+constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
+constexpr std::size_t block_tokens_max = 512;
+
+/// One head and sub-space of the work.
+struct SubspaceCoder {
+  const PqEncode& op;
+  std::size_t head;
+  std::size_t subspace;
+
+  [[nodiscard]] std::size_t dims() const noexcept {
+    return op.shape.head_dim / op.pq.subspaces;
+  }
+
+  void code(TokenRange tokens) const noexcept {
+    const std::size_t block = std::min(block_tokens_max, block_floats / dims());
+    for (std::size_t begin = tokens.begin; begin < tokens.end; begin += block) {
+      code_block({begin, std::min(tokens.end, begin + block)});
+    }
+  }
+
+ private:
+  void code_block(TokenRange tokens) const noexcept {
+    alignas(64) std::array<float, block_floats> keys;
+    std::array<float, block_tokens_max> distances;
+    std::array<std::uint32_t, block_tokens_max> labels;
+    read_keys({.shape = op.shape,
+               .rows = op.rows,
+               .tokens = tokens,
+               .head = head,
+               .first_dim = subspace * dims(),
+               .dims = dims()},
+              keys.data());
+    const NearestSearch search{.rows = keys.data(),
+                               .row_count = tokens.size(),
+                               .dims = dims(),
+                               .distances = distances.data(),
+                               .labels = labels.data()};
+    find_nearest(search);
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const bool finite = is_finite(&keys[t * dims()], dims());
+      write_code(tokens.begin + t, finite ? labels[t] : 0);
+    }
+  }
+
+  void find_nearest(const NearestSearch& search) const noexcept {
+    alignas(64) std::array<float, tile_floats(sub_dims_max)> tile;
+    const std::size_t centroids = op.pq.centroids();
+    const float* codebook = reinterpret_cast<const float*>(op.index.fixed) +
+                            (head * op.pq.subspaces + subspace) * centroids * dims();
+    begin_search(search);
+    for (std::size_t first = 0; first < centroids; first += tile_centroids) {
+      const std::size_t count = std::min(tile_centroids, centroids - first);
+      pack_tile(codebook + first * dims(), count, dims(), Metric::l2, tile.data());
+      search_tile(search, tile.data(), static_cast<std::uint32_t>(first));
+    }
+  }
+
+  void write_code(std::size_t position, std::uint32_t code) const noexcept {
+    const IndexView& index = op.index;
+    const std::size_t token = position - index.first_token;
+    std::byte* chunk = index.chunks[token / index.chunk_tokens];
+    chunk[(head * op.pq.subspaces + subspace) * index.chunk_tokens + token % index.chunk_tokens] =
+        static_cast<std::byte>(code);
+  }
+};
+
+}  // namespace
+
+void pq_encode(const PqEncode& op, Parallel& threads) {
+  const std::size_t subspaces = op.pq.subspaces;
+  threads.for_each(op.shape.kv_heads * subspaces, [&](std::size_t part) {
+    SubspaceCoder{op, part / subspaces, part % subspaces}.code(op.tokens);
+  });
+}
+
+}  // namespace terrace::kernels::host

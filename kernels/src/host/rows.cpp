@@ -1,0 +1,100 @@
+// Copies of rows and keys: see terrace/kernels/rows.hpp.
+#include "terrace/kernels/rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "terrace/kernels/row_address.hpp"
+
+namespace terrace::kernels::host {
+namespace {
+
+/// Cuts `tokens` at the blocks of a table: the part of `tokens` in the i-th block they touch.
+struct BlockCut {
+  TokenRange tokens;
+  std::size_t block_tokens;
+
+  [[nodiscard]] std::size_t first_block() const noexcept { return tokens.begin / block_tokens; }
+  [[nodiscard]] std::size_t count() const noexcept {
+    return tokens.empty() ? 0 : (tokens.end - 1) / block_tokens - first_block() + 1;
+  }
+  [[nodiscard]] TokenRange part(std::size_t i) const noexcept {
+    const std::size_t begin = (first_block() + i) * block_tokens;
+    return {std::max(tokens.begin, begin), std::min(tokens.end, begin + block_tokens)};
+  }
+};
+
+/// Packs one head's tokens of one block.
+void store_run(const StoreRows& op, TokenRange run, std::size_t head) noexcept {
+  const std::size_t half = row_half_bytes(op.shape);
+  const KvTensors& source = op.source;
+  const std::size_t offset =
+      (run.begin - op.tokens.begin) * source.token_stride + head * source.head_stride;
+  const std::byte* key = source.keys + offset;
+  const std::byte* value = source.values + offset;
+  std::byte* row = row_address(op.shape, op.target, head, run.begin);
+  if (value == key + half && source.token_stride == 2 * half) {
+    std::memcpy(row, key, run.size() * 2 * half);
+    return;
+  }
+  for (std::size_t t = 0; t < run.size(); ++t) {
+    std::memcpy(row, key, half);
+    std::memcpy(row + half, value, half);
+    row += 2 * half;
+    key += source.token_stride;
+    value += source.token_stride;
+  }
+}
+
+constexpr std::size_t fetch_part_rows = 256;
+constexpr std::size_t fetch_rows_ahead = 16;
+
+void prefetch(const std::byte* row, std::size_t bytes) noexcept {
+  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
+}
+
+void fetch_part(const FetchRows& op, std::size_t begin, std::size_t end) noexcept {
+  const std::size_t bytes = op.shape.row_bytes();
+  const auto source = [&op](std::size_t i) {
+    return row_address(op.shape, op.source, op.missed[i].head, op.missed[i].position);
+  };
+  for (std::size_t i = begin; i < end; ++i) {
+    if (i + fetch_rows_ahead < end) prefetch(source(i + fetch_rows_ahead), bytes);
+    std::memcpy(op.missed[i].target, source(i), bytes);
+  }
+}
+
+}  // namespace
+
+std::size_t store_rows(const StoreRows& op, Parallel& threads) {
+  const BlockCut cut{op.tokens, op.target.block_tokens};
+  const std::size_t heads = op.shape.kv_heads;
+  threads.for_each(cut.count() * heads, [&](std::size_t part) {
+    store_run(op, cut.part(part / heads), part % heads);
+  });
+  return op.tokens.size() * op.shape.token_bytes();
+}
+
+void key_copy(const KeyCopy& op, Parallel& threads) {
+  const std::size_t key_bytes = row_half_bytes(op.shape);
+  const IndexView& index = op.index;
+  threads.for_each(op.shape.kv_heads, [&](std::size_t head) {
+    for (std::size_t p = op.tokens.begin; p < op.tokens.end; ++p) {
+      const std::size_t token = p - index.first_token;
+      std::byte* chunk = index.chunks[token / index.chunk_tokens];
+      const std::size_t place = head * index.chunk_tokens + token % index.chunk_tokens;
+      std::memcpy(chunk + place * key_bytes, row_address(op.shape, op.rows, head, p), key_bytes);
+    }
+  });
+}
+
+std::size_t fetch_rows(const FetchRows& op, Parallel& threads) {
+  const std::size_t count = *op.missed_count;
+  threads.for_each((count + fetch_part_rows - 1) / fetch_part_rows, [&](std::size_t part) {
+    const std::size_t begin = part * fetch_part_rows;
+    fetch_part(op, begin, std::min(count, begin + fetch_part_rows));
+  });
+  return count * op.shape.row_bytes();
+}
+
+}  // namespace terrace::kernels::host

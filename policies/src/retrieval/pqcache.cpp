@@ -1,0 +1,145 @@
+// PQCache: scores of all candidates from product-quantised keys, the best rows fetched.
+//   build:  for each KV head and sub-space, k-means (L2) of the sub-keys into 2^bits centroids;
+//           codes are the labels. Trained on everything behind the sinks, the window included, so
+//           that prompt tokens have codes when they leave it
+//   extend: nearest centroids of the existing codebook
+//   select: per query head a table of q.centroid, logits by look-up, softmax over the candidates,
+//           reduced over the group, top k per KV head, ties to the lower position
+// Index: subspaces bytes a token and KV head, 4 * 2^bits * head_dim bytes a KV head. Deterministic for a
+// seed on any number of threads.
+// Source: PQCache (Zhang et al., arXiv 2407.12820), idea and parameters; see docs/decisions/0003 for
+// where codes are made.
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "rows.hpp"
+#include "selection_args.hpp"
+#include "terrace/core/rng.hpp"
+#include "terrace/kernels/kmeans.hpp"
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+constexpr std::size_t chunk_tokens = 256;
+
+class PqCache final : public RetrievalPolicy {
+ public:
+  explicit PqCache(const RetrievalOptions& options)
+      : pq_(options.pq),
+        reduction_(options.reduction),
+        traits_{.name = "pqcache",
+                .index_scope = IndexScope::sequence,
+                .clusters = true,
+                .training_tokens = 16 * options.pq.centroids()} {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
+    if (shape.head_dim % pq_.subspaces != 0) {
+      return fail(Errc::invalid_argument, "pq.subspaces {} does not divide head_dim {}",
+                  pq_.subspaces, shape.head_dim);
+    }
+    return IndexLayout{
+        .fixed_bytes = shape.kv_heads * pq_.centroids() * shape.head_dim * sizeof(float),
+        .chunk_tokens = chunk_tokens,
+        .chunk_bytes = shape.kv_heads * pq_.subspaces * chunk_tokens};
+  }
+
+  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept override {
+    return 0;
+  }
+
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept override {
+    return selection_scratch_floats(shape, candidates);
+  }
+
+  [[nodiscard]] Result<BuildReport> build(const BuildRequest& request,
+                                          Parallel& threads) const override {
+    const std::size_t parts = request.shape.kv_heads * pq_.subspaces;
+    std::vector<Result<BuildReport>> reports(parts);
+    threads.for_each(parts, [&](std::size_t part) {
+      reports[part] = build_part(request, part / pq_.subspaces, part % pq_.subspaces);
+    });
+    BuildReport report;
+    for (const Result<BuildReport>& part : reports) {
+      if (!part) return part;
+      report.iterations = std::max(report.iterations, part->iterations);
+    }
+    return report;
+  }
+
+  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
+                                      const Ops& host_ops) const override {
+    return host_ops.pq_encode(
+        queue, Phase::update,
+        {request.shape, pq_, request.rows, request.tokens, request.index});
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    return ops.pq_select(queue, Phase::select,
+                         {selection_of(request, out, reduction_), pq_, request.index});
+  }
+
+  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
+                                             TimePoint /*deadline*/) const override {
+    return false;
+  }
+
+ private:
+  /// Clusters one sub-space of one KV head and writes its codes.
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request, std::size_t head,
+                                               std::size_t subspace) const {
+    const std::size_t dims = request.shape.head_dim / pq_.subspaces;
+    const std::size_t count = request.tokens.size();
+    std::vector<float> keys(count * dims);
+    std::vector<std::uint32_t> labels(count);
+    kernels::host::read_keys({.shape = request.shape,
+                              .rows = request.rows,
+                              .tokens = request.tokens,
+                              .head = head,
+                              .first_dim = subspace * dims,
+                              .dims = dims},
+                             keys.data());
+    auto* const codebook = reinterpret_cast<float*>(request.fixed);
+    const std::size_t part = head * pq_.subspaces + subspace;
+    Serial alone;
+    TERRACE_ASSIGN(
+        const kernels::KmeansReport report,
+        kernels::host::kmeans({.rows = keys.data(), .row_count = count, .dims = dims},
+                              {.clusters = pq_.centroids(),
+                               .iterations = request.iterations,
+                               .seed = Rng(request.seed, {index(request.layer), part})(),
+                               .clock = request.clock,
+                               .deadline = request.deadline,
+                               .cancelled = request.cancelled},
+                              {.centroids = codebook + part * pq_.centroids() * dims,
+                               .labels = labels.data()},
+                              alone));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = request.tokens.begin + i - request.index.first_token;
+      std::byte* const chunk = request.index.chunks[at / chunk_tokens];
+      chunk[part * chunk_tokens + at % chunk_tokens] = static_cast<std::byte>(labels[i]);
+    }
+    return BuildReport{.iterations = report.iterations};
+  }
+
+  PqShape pq_;
+  GroupReduction reduction_;
+  RetrievalTraits traits_;
+};
+
+}  // namespace
+
+MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options) {
+  if (options.pq.subspaces == 0 || options.pq.bits == 0 || options.pq.bits > 8) {
+    return fail(Errc::invalid_argument, "pq.subspaces {} and pq.bits {}: use at least 1, and at most 8 bits",
+                options.pq.subspaces, options.pq.bits);
+  }
+  return std::make_unique<PqCache>(options);
+}
+
+}  // namespace terrace::policies
