@@ -2,17 +2,25 @@
 add_library(terrace_build_flags INTERFACE)
 target_compile_options(terrace_build_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
-  # Options are given by designated initialisers; what is left out has its default.
+  # A designated initializer leaves fields out on purpose: they keep their defaults.
   -Wno-missing-field-initializers)
 
 set(TERRACE_SANITIZER none CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE TERRACE_SANITIZER PROPERTY STRINGS none address thread)
 if(TERRACE_SANITIZER STREQUAL address)
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(
+    -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 elseif(TERRACE_SANITIZER STREQUAL thread)
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
   add_link_options(-fsanitize=thread)
 elseif(NOT TERRACE_SANITIZER STREQUAL none)
   message(FATAL_ERROR "TERRACE_SANITIZER is '${TERRACE_SANITIZER}'; use none, address or thread")
+endif()
+
+# The presets compile the same sources several times; a compiler cache pays for itself at once.
+find_program(TERRACE_CCACHE ccache)
+mark_as_advanced(TERRACE_CCACHE)
+if(TERRACE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TERRACE_CCACHE})
 endif()

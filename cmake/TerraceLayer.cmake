@@ -1,4 +1,5 @@
-# terrace_layer(name DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...)
+# terrace_layer(name
+#   DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...)
 #
 # Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
 # its include root is <name>/include and nothing else, so that including a layer that is not

@@ -1,13 +1,26 @@
 # terrace_test(name PREFIX prefix SOURCES file... LIBRARIES target...)
 #
-# Makes the GoogleTest program `name`; its cases appear in ctest as <prefix>.<Suite>.<Case>.
+# Makes the GoogleTest program `name`; its cases appear in ctest as <prefix>.<Suite>.<Case>, with
+# the prefix as label. The label of programs named in TERRACE_CONCURRENT_TESTS ends in -concurrent.
+#
+# Test programs are built by the targets terrace_tests and terrace_concurrent_tests, not by `all`.
 include(GoogleTest)
+
+add_custom_target(terrace_tests)
+add_custom_target(terrace_concurrent_tests)
+
 function(terrace_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "PREFIX" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock_main terrace_build_flags)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  add_dependencies(terrace_tests ${name})
+  set(label ${arg_PREFIX})
+  if(name IN_LIST TERRACE_CONCURRENT_TESTS)
+    add_dependencies(terrace_concurrent_tests ${name})
+    set(label ${arg_PREFIX}-concurrent)  # one word: a list of labels does not survive discovery
+  endif()
   gtest_discover_tests(${name}
     TEST_PREFIX ${arg_PREFIX}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-    PROPERTIES LABELS ${arg_PREFIX})
+    PROPERTIES LABELS ${label})
 endfunction()

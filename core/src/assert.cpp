@@ -1,3 +1,4 @@
+// tidy-allow(library_calls): to print and to abort is what an assertion is for.
 #include "terrace/core/assert.hpp"
 
 #include <cstdio>

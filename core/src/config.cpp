@@ -46,17 +46,27 @@ std::string spoken_list(std::string_view words) {
 
 std::string describe_kind(const ConfigKey& key) {
   switch (key.kind) {
-    case ConfigKind::text: return "a line of printable text";
-    case ConfigKind::choice: return spoken_list(key.words);
+    case ConfigKind::text:
+      return "a line of printable text";
+    case ConfigKind::choice:
+      return spoken_list(key.words);
     case ConfigKind::integer:
       // The widest limit has no short decimal form.
-      return key.high >= 0x1p64 ? "an integer from 0 to 2^64 - 1"
-                                : fmt::format("an integer from {:.0f} to {:.0f}", key.low, key.high);
-    case ConfigKind::number: return fmt::format("a number from {} to {}", key.low, key.high);
-    case ConfigKind::size: return "a size above 0 such as 8GiB";
-    case ConfigKind::bandwidth: return "a rate above 0 such as 25GB/s";
-    case ConfigKind::duration: return "a time such as 10us or 60s";
-    case ConfigKind::budget: return "a share such as 0.1, tokens such as 2048, or mass:0.95";
+      return key.high >= 0x1p64
+                 ? "an integer from 0 to 2^64 - 1"
+                 : fmt::format("an integer from {:.0f} to {:.0f}", key.low, key.high);
+    case ConfigKind::integers:
+      return fmt::format("integers from {:.0f} to {:.0f}, as 10 or 10,8,12", key.low, key.high);
+    case ConfigKind::number:
+      return fmt::format("a number from {} to {}", key.low, key.high);
+    case ConfigKind::size:
+      return "a size above 0 such as 8GiB";
+    case ConfigKind::bandwidth:
+      return "a rate above 0 such as 25GB/s";
+    case ConfigKind::duration:
+      return "a time such as 10us or 60s";
+    case ConfigKind::budget:
+      return "a share such as 0.1, tokens such as 2048, or mass:0.95";
   }
   return {};
 }
@@ -120,10 +130,14 @@ std::string shown(std::string_view text) {
 
 std::string_view to_string(ConfigOrigin origin) noexcept {
   switch (origin) {
-    case ConfigOrigin::default_value: return "default";
-    case ConfigOrigin::file: return "file";
-    case ConfigOrigin::environment: return "environment";
-    case ConfigOrigin::flag: return "flag";
+    case ConfigOrigin::default_value:
+      return "default";
+    case ConfigOrigin::file:
+      return "file";
+    case ConfigOrigin::environment:
+      return "environment";
+    case ConfigOrigin::flag:
+      return "flag";
   }
   return "unknown";
 }
@@ -183,6 +197,10 @@ std::size_t Config::integer(std::string_view name) const {
 
 std::optional<std::size_t> Config::integer_or_auto(std::string_view name) const {
   return config_values::parse_integer(text_of_kind(name, ConfigKind::integer));
+}
+
+std::vector<std::size_t> Config::integers_or_auto(std::string_view name) const {
+  return config_values::parse_integers(text_of_kind(name, ConfigKind::integers));
 }
 
 double Config::number(std::string_view name) const {

@@ -39,6 +39,19 @@ std::optional<std::size_t> parse_integer(std::string_view text) noexcept {
   return number;
 }
 
+std::vector<std::size_t> parse_integers(std::string_view text) {
+  std::vector<std::size_t> numbers;
+  for (bool more = true; more;) {
+    const auto comma = text.find(',');
+    const auto number = parse_integer(text.substr(0, comma));
+    if (!number) return {};
+    numbers.push_back(*number);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
+  }
+  return numbers;
+}
+
 std::optional<double> parse_number(std::string_view text) noexcept {
   double number = 0;
   const char* last = text.data() + text.size();
@@ -79,11 +92,19 @@ bool contains_word(std::string_view words, std::string_view word) noexcept {
 bool accepts(const ConfigKey& key, std::string_view text) {
   if (contains_word(key.words, text)) return true;
   switch (key.kind) {
-    case ConfigKind::text: return is_printable(text);
-    case ConfigKind::choice: return false;
+    case ConfigKind::text:
+      return is_printable(text);
+    case ConfigKind::choice:
+      return false;
     case ConfigKind::integer: {
       const auto value = parse_integer(text);
       return value && within(key, static_cast<double>(*value));
+    }
+    case ConfigKind::integers: {
+      const auto values = parse_integers(text);
+      return !values.empty() && std::ranges::all_of(values, [&](std::size_t value) {
+        return within(key, static_cast<double>(value));
+      });
     }
     case ConfigKind::number: {
       const auto value = parse_number(text);
@@ -93,9 +114,12 @@ bool accepts(const ConfigKey& key, std::string_view text) {
       const auto value = parse_size(text);
       return value && within(key, static_cast<double>(*value));
     }
-    case ConfigKind::bandwidth: return parse_bandwidth(text).has_value();
-    case ConfigKind::duration: return parse_duration(text).has_value();
-    case ConfigKind::budget: return parse_token_budget(text).has_value();
+    case ConfigKind::bandwidth:
+      return parse_bandwidth(text).has_value();
+    case ConfigKind::duration:
+      return parse_duration(text).has_value();
+    case ConfigKind::budget:
+      return parse_token_budget(text).has_value();
   }
   return false;
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "terrace/core/clock.hpp"
 #include "terrace/core/config.hpp"
@@ -10,6 +11,8 @@
 namespace terrace::config_values {
 
 std::optional<std::size_t> parse_integer(std::string_view text) noexcept;
+/// Reads "10,8,12"; an empty result means that the text is no such list.
+std::vector<std::size_t> parse_integers(std::string_view text);
 std::optional<double> parse_number(std::string_view text) noexcept;
 /// Reads "10us", "1.5s"; the unit is required.
 std::optional<Duration> parse_duration(std::string_view text) noexcept;

@@ -6,9 +6,12 @@ namespace terrace {
 
 std::string_view to_string(Dtype dtype) noexcept {
   switch (dtype) {
-    case Dtype::f32: return "f32";
-    case Dtype::f16: return "f16";
-    case Dtype::bf16: return "bf16";
+    case Dtype::f32:
+      return "f32";
+    case Dtype::f16:
+      return "f16";
+    case Dtype::bf16:
+      return "bf16";
   }
   return "unknown";
 }

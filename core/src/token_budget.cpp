@@ -22,13 +22,12 @@ std::optional<Number> parse_whole(std::string_view text) {
 std::size_t TokenBudget::tokens(std::size_t context_tokens) const noexcept {
   switch (kind) {
     case Kind::mass: return context_tokens;
-    case Kind::tokens: return std::min(static_cast<std::size_t>(value), context_tokens);
+    case Kind::tokens: return static_cast<std::size_t>(value);
     case Kind::share: break;
   }
-  // 0.29 * 100 is 28.999999999999996 in binary; the nudge keeps it from losing a token.
-  constexpr double nudge = 1 + 1e-12;
-  const auto limit = static_cast<std::size_t>(value * static_cast<double>(context_tokens) * nudge);
-  return std::clamp(limit, std::min<std::size_t>(1, context_tokens), context_tokens);
+  // A share such as 0.1 has no exact binary form: 0.1 * 4090 must not become 408.99999999999994.
+  const double limit = std::floor(value * static_cast<double>(context_tokens) + 1e-6);
+  return std::max<std::size_t>(1, static_cast<std::size_t>(limit));
 }
 
 Result<TokenBudget> parse_token_budget(std::string_view text) {
@@ -43,10 +42,11 @@ Result<TokenBudget> parse_token_budget(std::string_view text) {
   } else if (const auto count = parse_whole<std::uint32_t>(digits); count && *count > 0) {
     return TokenBudget{.kind = TokenBudget::Kind::tokens, .value = static_cast<double>(*count)};
   }
-  return fail(Errc::invalid_argument,
-              "'{}' is not a budget; write a share such as 0.1, a number of tokens such as 2048, or "
-              "a share of attention mass such as mass:0.95",
-              text);
+  return fail(
+      Errc::invalid_argument,
+      "'{}' is not a budget; write a share such as 0.1, a number of tokens such as 2048, or "
+      "a share of attention mass such as mass:0.95",
+      text);
 }
 
 }  // namespace terrace

@@ -32,9 +32,8 @@ double overlap_with_top(std::span<const std::uint32_t> ids, std::span<const doub
                    better);
   std::vector<bool> top(weights.size());
   for (std::size_t i = 0; i < k; ++i) top[order[i]] = true;
-  const auto found = std::count_if(ids.begin(), ids.end(), [&](std::uint32_t id) {
-    return top[id - first];
-  });
+  const auto found =
+      std::count_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return top[id - first]; });
   return static_cast<double>(found) / static_cast<double>(ids.size());
 }
 
@@ -88,11 +87,10 @@ void AttentionProbe::measure_head(const StepSelection& selection, std::size_t la
       logits[i] = scale * std::inner_product(key, key + shape_.head_dim, q, 0.0F);
     }
     softmax_into(logits, weights);
-    double mass = std::accumulate(weights.begin(),
-                                  weights.begin() + static_cast<std::ptrdiff_t>(selection.sinks.end),
-                                  0.0);
-    mass += std::accumulate(
-        weights.begin() + static_cast<std::ptrdiff_t>(selection.window.begin), weights.end(), 0.0);
+    double mass = std::accumulate(
+        weights.begin(), weights.begin() + static_cast<std::ptrdiff_t>(selection.sinks.end), 0.0);
+    mass += std::accumulate(weights.begin() + static_cast<std::ptrdiff_t>(selection.window.begin),
+                            weights.end(), 0.0);
     if (selected) {
       const bool own_list = selection.scope == ListScope::query_head;
       for (const std::uint32_t id : list_of(own_list ? query_head : kv_head)) mass += weights[id];

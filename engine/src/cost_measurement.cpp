@@ -84,8 +84,7 @@ Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape, Back
 Result<double> offload_seconds(const KvShape& shape, Backend& backend, Queue& queue,
                                std::size_t tokens, std::size_t block_tokens) {
   const SampleRows rows(shape, tokens, block_tokens);
-  TERRACE_ASSIGN(Buffer host,
-                 backend.allocate({.bytes = rows.memory.size(), .tier = Tier::host}));
+  TERRACE_ASSIGN(Buffer host, backend.allocate({.bytes = rows.memory.size(), .tier = Tier::host}));
   return shortest_seconds(backend.clock(), [&]() -> Status {
     const CopyExtent extent{host.data(), rows.memory.data(), rows.memory.size()};
     TERRACE_ASSIGN(const Ticket copied, queue.copy(Phase::offload, {&extent, 1}));
@@ -103,13 +102,14 @@ Result<double> cluster_seconds(const RetrievalPolicy& policy, const RuntimeOptio
   std::vector<std::byte> memory(chunk_count * layout.chunk_bytes);
   std::vector<std::byte*> chunks(chunk_count);
   for (std::size_t i = 0; i < chunk_count; ++i) chunks[i] = memory.data() + i * layout.chunk_bytes;
-  const BuildRequest request{.shape = options.shape,
-                             .rows = rows.table(),
-                             .tokens = {0, tokens},
-                             .fixed = fixed.data(),
-                             .index = {.chunks = chunks.data(), .chunk_tokens = layout.chunk_tokens},
-                             .iterations = static_cast<std::size_t>(sample.iterations),
-                             .clock = &clock};
+  const BuildRequest request{
+      .shape = options.shape,
+      .rows = rows.table(),
+      .tokens = {0, tokens},
+      .fixed = fixed.data(),
+      .index = {.chunks = chunks.data(), .chunk_tokens = layout.chunk_tokens},
+      .iterations = static_cast<std::size_t>(sample.iterations),
+      .clock = &clock};
   return shortest_seconds(clock, [&]() -> Status {
     return policy.build(request, threads).map([](const BuildReport&) {});
   });
@@ -133,16 +133,16 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
     const auto n = static_cast<double>(tokens);
     TERRACE_ASSIGN(const double layer, layer_seconds(model, options.shape, backend, tokens));
     compute.push_back({n, layer});
-    TERRACE_ASSIGN(const double copy, offload_seconds(options.shape, backend, *queue, tokens,
-                                                      options.block_tokens));
+    TERRACE_ASSIGN(const double copy,
+                   offload_seconds(options.shape, backend, *queue, tokens, options.block_tokens));
     offload.push_back({n, copy});
   }
   std::vector<KmeansSample> clusterings;
   for (const std::size_t tokens : cluster_lengths) {
     for (const std::size_t iterations : cluster_iterations) {
       KmeansSample sample{static_cast<double>(tokens), static_cast<double>(iterations), 0};
-      TERRACE_ASSIGN(sample.seconds, cluster_seconds(*policy, options, *host_threads,
-                                                     backend.clock(), sample));
+      TERRACE_ASSIGN(sample.seconds,
+                     cluster_seconds(*policy, options, *host_threads, backend.clock(), sample));
       clusterings.push_back(sample);
     }
   }

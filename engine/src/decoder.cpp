@@ -89,9 +89,8 @@ Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t
     const TokenRange positions{first, first + range.count};
     KvTensors kv = tensors(rows, tokens);
     TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
-      const QkvTargets targets{.query = chunk_query_.data(),
-                               .key = chunk_key_.data(),
-                               .value = chunk_value_.data()};
+      const QkvTargets targets{
+          .query = chunk_query_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
       model_.project_qkv(layer, hidden_.data() + first * model_.config().hidden_size, range,
                          targets, workspace_, backend_.device_threads());
       pack_rows(rows, tokens, range);

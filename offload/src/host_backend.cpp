@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "host_ops.hpp"
 #include "host_queue.hpp"
 #include "stepped_queue.hpp"
+#include "terrace/offload/host_ops.hpp"
 #include "terrace/offload/parallel.hpp"
 
 namespace terrace::offload {

@@ -1,10 +1,55 @@
-#include "host_ops.hpp"
+#include "terrace/offload/host_ops.hpp"
+
+#include "terrace/kernels/attention.hpp"
+#include "terrace/kernels/pq_encode.hpp"
+#include "terrace/kernels/rows.hpp"
+#include "terrace/kernels/select.hpp"
 
 namespace terrace::offload {
+namespace {
 
-const Ops& host_ops() noexcept {
-  static constexpr Ops table{};
-  return table;
+namespace host = kernels::host;
+
+/// Enqueues a kernel that moves nothing across the link, on the queue's threads.
+template <auto kernel, typename Arguments>
+Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
+  return queue.call(phase, [arguments, threads = &queue.threads()] {
+    kernel(arguments, *threads);
+    return std::size_t{0};
+  });
 }
+
+Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& arguments) {
+  return queue.call(phase, [arguments, threads = &queue.threads()] {
+    const std::size_t bytes = host::store_rows(arguments, *threads);
+    return arguments.crosses_link ? bytes : 0;
+  });
+}
+
+Result<Ticket> resolve_rows(Queue& queue, Phase phase, const ResolveRows& arguments) {
+  return queue.call(phase, [arguments] {
+    host::resolve_rows(arguments);
+    return std::size_t{0};
+  });
+}
+
+Result<Ticket> fetch_rows(Queue& queue, Phase phase, const FetchRows& arguments) {
+  return queue.call(phase, [arguments, threads = &queue.threads()] {
+    return host::fetch_rows(arguments, *threads);
+  });
+}
+
+constexpr Ops table{.store_rows = store_rows,
+                    .pq_encode = compute<host::pq_encode>,
+                    .pq_select = compute<host::pq_select>,
+                    .key_copy = compute<host::key_copy>,
+                    .exact_select = compute<host::exact_select>,
+                    .resolve_rows = resolve_rows,
+                    .fetch_rows = fetch_rows,
+                    .decode_attention = compute<host::decode_attention>};
+
+}  // namespace
+
+const Ops& host_ops() noexcept { return table; }
 
 }  // namespace terrace::offload

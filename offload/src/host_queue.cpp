@@ -34,11 +34,14 @@ HostQueue::HostQueue(HostQueueSetup setup)
 
 HostQueue::~HostQueue() {
   if (!worker_.joinable()) return;
+  std::shared_ptr<Progress> awaiting;
   {
-    const std::scoped_lock lock(link_mutex_);
+    const std::scoped_lock lock(stop_mutex_);
     stopping_.store(true, std::memory_order_release);
+    awaiting = awaiting_;
   }
   link_wait_ends_.notify_all();
+  if (awaiting != nullptr) awaiting->wake();
   bell_.fetch_add(1, std::memory_order_seq_cst);
   bell_.notify_one();
   worker_.join();
@@ -122,11 +125,13 @@ Piece* HostQueue::next_piece() {
 void HostQueue::carry_out(Piece& piece) {
   if (progress_->failed()) return;
   if (stopping_.load(std::memory_order_acquire)) {
-    progress_->fail(piece.number, make_error(Errc::cancelled,
-                                             "queue {} was destroyed before this was run", name()));
-    return;
+    return progress_->fail(piece.number, cancelled());
   }
   if (const Status status = perform(piece); !status) progress_->fail(piece.number, status.error());
+}
+
+Error HostQueue::cancelled() const {
+  return make_error(Errc::cancelled, "queue {} was destroyed before this was run", name());
 }
 
 Status HostQueue::perform(Piece& piece) {
@@ -147,13 +152,24 @@ Status HostQueue::perform(Piece& piece) {
 
 Status HostQueue::await(const Piece& piece) {
   const TimePoint began = setup_.clock->now();
-  const Status status = piece.awaited->wait(piece.awaited_number, TimePoint::max(), setup_.spin);
+  {
+    const std::scoped_lock lock(stop_mutex_);
+    awaiting_ = piece.awaited;
+  }
+  const bool done =
+      piece.awaited->wait_done(piece.awaited_number, TimePoint::max(), setup_.spin, &stopping_);
+  {
+    const std::scoped_lock lock(stop_mutex_);
+    awaiting_.reset();
+  }
+  if (!done) return tl::unexpected(cancelled());
   if (ready_.read_available() != 0) {
     // Standing still costs only from when there is work to hold up.
     const TimePoint held_from = std::max(began, ready_.front()->enqueued_at);
     counters_.add_wait(std::max(Duration{}, setup_.clock->now() - held_from));
   }
-  return status;
+  TERRACE_TRY(piece.awaited->poll(piece.awaited_number));
+  return {};
 }
 
 void HostQueue::pay_for(Phase phase, TimePoint began, std::size_t bytes) {
@@ -162,7 +178,7 @@ void HostQueue::pay_for(Phase phase, TimePoint began, std::size_t bytes) {
   if (!lane) return;
   const TimePoint end = setup_.link->reserve(*lane, began, bytes);
   if (end <= std::chrono::steady_clock::now()) return;
-  std::unique_lock lock(link_mutex_);
+  std::unique_lock lock(stop_mutex_);
   link_wait_ends_.wait_until(lock, end, [&] { return stopping_.load(std::memory_order_relaxed); });
 }
 

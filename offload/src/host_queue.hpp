@@ -3,7 +3,7 @@
 //
 // A full queue holds its caller up until a piece is free, at most `enqueue_timeout` (not_ready).
 // Destruction lets the running piece end and cancels the rest: their tickets, which others may wait
-// for, report `cancelled`. It cannot hang: a piece waits only for work enqueued before it.
+// for, report `cancelled`. Waits for other queues and for an imitated link are cut short.
 #pragma once
 
 #include <atomic>
@@ -61,6 +61,7 @@ class HostQueue final : public Queue {
   Piece* next_piece();
   void carry_out(Piece& piece);
   Status perform(Piece& piece);
+  [[nodiscard]] Error cancelled() const;
   Status await(const Piece& piece);
   void pay_for(Phase phase, TimePoint began, std::size_t bytes);
 
@@ -72,8 +73,9 @@ class HostQueue final : public Queue {
   boost::lockfree::spsc_queue<Piece*> free_;
   std::atomic<std::uint32_t> bell_{0};  ///< counts what the worker should look at
   std::atomic<bool> stopping_{false};
-  std::mutex link_mutex_;
+  std::mutex stop_mutex_;  ///< guards awaiting_; stopping_ is set under it
   std::condition_variable link_wait_ends_;
+  std::shared_ptr<Progress> awaiting_;  ///< whom the worker waits for
   std::thread worker_;
 };
 

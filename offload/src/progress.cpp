@@ -1,5 +1,6 @@
 #include "progress.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "spin.hpp"
@@ -24,10 +25,12 @@ void Progress::complete(std::uint64_t number) {
   // Sequentially consistent against the sleeper's registration: either it sees this number, or it
   // is seen here and woken.
   done_.store(number, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-  {
-    const std::scoped_lock lock(mutex_);
-  }
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+}
+
+void Progress::wake() {
+  // Whoever has looked before this lock is asleep after it, and hears the notification.
+  std::unique_lock(mutex_).unlock();
   moved_.notify_all();
 }
 
@@ -50,19 +53,22 @@ Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
   return {};
 }
 
-bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin) {
+bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
+                         const std::atomic<bool>* give_up) {
   const auto done = [&] { return done_.load(std::memory_order_seq_cst) >= number; };
-  if (spin_until(done, std::min(deadline, deadline_after(spin)))) return true;
+  const auto over = [&] {
+    return done() || (give_up != nullptr && give_up->load(std::memory_order_acquire));
+  };
+  if (spin_until(over, std::min(deadline, deadline_after(spin)))) return done();
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock lock(mutex_);
-  bool is_done = true;
   if (deadline == TimePoint::max()) {
-    moved_.wait(lock, done);
+    moved_.wait(lock, over);
   } else {
-    is_done = moved_.wait_until(lock, deadline, done);
+    moved_.wait_until(lock, deadline, over);
   }
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
-  return is_done;
+  return done();
 }
 
 Status Progress::clear_error() {

@@ -47,8 +47,13 @@ class Progress {
   /// Waits in real time, spinning for `spin` first. Errors: the work's; not_ready at the deadline.
   [[nodiscard]] Status wait(std::uint64_t number, TimePoint deadline, Duration spin);
 
-  /// Waits until a piece is done, well or not. Returns whether it is.
-  bool wait_done(std::uint64_t number, TimePoint deadline, Duration spin);
+  /// Waits until a piece is done, well or not, or `give_up` is set and wake() called. Returns
+  /// whether it is done.
+  bool wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
+                 const std::atomic<bool>* give_up = nullptr);
+
+  /// Has all waiters look at their `give_up`.
+  void wake();
 
   /// Ends the failure. Tickets of the work it took keep their error.
   [[nodiscard]] Status clear_error();

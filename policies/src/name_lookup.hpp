@@ -18,7 +18,8 @@ Result<const Entry*> find_by_name(std::span<const Entry> table, std::string_view
     if (entry.name == name) return &entry;
     known += (known.empty() ? "" : ", ") + std::string(entry.name);
   }
-  return fail(Errc::invalid_argument, "{}: unknown policy '{}'; known are {}", setting, name, known);
+  return fail(Errc::invalid_argument, "{}: unknown policy '{}'; known are {}", setting, name,
+              known);
 }
 
 }  // namespace terrace::policies

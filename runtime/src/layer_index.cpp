@@ -13,8 +13,8 @@ constexpr std::size_t slab_bytes = std::size_t{256} << 10;
 }  // namespace
 
 Status IndexMemory::reserve(Backend& backend, const IndexLayout& layout, std::size_t chunk_count) {
-  const AllocationRequest fixed{.bytes = layout.fixed_bytes, .tier = tier_,
-                                .purpose = Purpose::index};
+  const AllocationRequest fixed{
+      .bytes = layout.fixed_bytes, .tier = tier_, .purpose = Purpose::index};
   if (!fixed_ && layout.fixed_bytes > 0) {
     TERRACE_ASSIGN(fixed_, backend.allocate(fixed));
   }
@@ -23,8 +23,8 @@ Status IndexMemory::reserve(Backend& backend, const IndexLayout& layout, std::si
   while (chunk_count_ < chunk_count) {
     const std::size_t count = std::min(slab_chunks, chunk_count - chunk_count_);
     TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(count, layout.chunk_bytes));
-    TERRACE_ASSIGN(Buffer slab, backend.allocate({.bytes = bytes, .tier = tier_,
-                                                  .purpose = Purpose::index}));
+    TERRACE_ASSIGN(Buffer slab,
+                   backend.allocate({.bytes = bytes, .tier = tier_, .purpose = Purpose::index}));
     TERRACE_TRY(chunks_.reserve(backend, chunk_count_ + count));
     for (std::size_t i = 0; i < count; ++i) {
       chunks_.set(chunk_count_ + i, slab.data() + i * layout.chunk_bytes);

@@ -1,6 +1,6 @@
-// The memory of one layer's retrieval index. The host's copy is the truth: built and extended there.
-// The device reads either a resident copy, to which changed chunks are uploaded, or a stage into
-// which the live chunks are streamed one layer ahead (index.residency).
+// The memory of one layer's retrieval index. The host's copy is the truth: built and extended
+// there. The device reads either a resident copy, to which changed chunks are uploaded, or a stage
+// into which the live chunks are streamed one layer ahead (index.residency).
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,9 @@ struct LayerIndex {
   IndexMemory host{Tier::host};
   IndexMemory device{Tier::device};  ///< used when the index is resident on the device
   TokenRange tokens;                 ///< coded; empty = no index yet
+  std::size_t coded_before = 0;      ///< end of `tokens` before the last extension
   std::size_t trained = 0;           ///< tokens the codebook was trained on
+  bool stale = false;                ///< the device's copy may lack something: upload all of it
   bool building = false;             ///< a build is enqueued and has not been waited for
   Ticket coded;                      ///< last build or extension, on the cluster queue
   Ticket uploaded;                   ///< last upload, on the index queue

@@ -56,8 +56,7 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                 "tokens: use block",
                 config.text("cache.granularity"), options.policy);
   }
-  TERRACE_ASSIGN(options.planning.iterations,
-                 parse_iterations(config.text("planning.iterations")));
+  TERRACE_ASSIGN(options.planning.iterations, parse_iterations(config.text("planning.iterations")));
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};
   options.deadline = config.duration("deadline");

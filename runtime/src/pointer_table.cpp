@@ -22,9 +22,14 @@ Status PointerTable::reserve(Backend& backend, std::size_t count) {
   host_ = std::move(host);
   device_ = std::move(device);
   capacity_ = capacity;
-  changed_.resize(capacity);
-  std::iota(changed_.begin(), changed_.end(), 0U);
+  touch_all();
   return {};
+}
+
+void PointerTable::touch_all() {
+  if (tier_ == Tier::host) return;
+  changed_.resize(capacity_);
+  std::iota(changed_.begin(), changed_.end(), 0U);
 }
 
 void PointerTable::set(std::size_t i, std::byte* pointer) {

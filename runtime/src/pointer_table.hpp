@@ -27,6 +27,9 @@ class PointerTable {
   /// Enqueues the copying of all entries set since the last flush.
   [[nodiscard]] Status flush(Queue& queue);
 
+  /// Takes every entry as set since the last flush: what a failed queue was to copy may be missing.
+  void touch_all();
+
   /// Returns the host's copy, current at once: for work whose arguments are read on the host.
   [[nodiscard]] std::byte* const* host_data() const noexcept { return host_.as<std::byte*>(); }
 

@@ -127,9 +127,7 @@ std::size_t Sequence::selected_tokens() const noexcept { return state_->split().
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->cache_capacity_tokens();
 }
-StepSelection Sequence::selection(LayerId layer) const noexcept {
-  return state_->selection(layer);
-}
+StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
 SequenceCounters Sequence::counters() const noexcept { return state_->counters(); }
 void Sequence::reset_counters() noexcept { state_->reset_counters(); }
 

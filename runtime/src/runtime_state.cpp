@@ -42,11 +42,11 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   std::unique_ptr<RuntimeState> state(
       new RuntimeState(std::move(options), std::move(backend), std::move(policy), layout));
   state->cluster_threads_ = std::move(threads);
-  TERRACE_ASSIGN(auto blocks,
-                 offload::SlotPool::create(*state->backend,
-                                           {.slot_bytes = state->block_bytes(),
-                                            .slab_bytes = slab_blocks * state->block_bytes(),
-                                            .purpose = Purpose::kv}));
+  TERRACE_ASSIGN(
+      auto blocks,
+      offload::SlotPool::create(*state->backend, {.slot_bytes = state->block_bytes(),
+                                                  .slab_bytes = slab_blocks * state->block_bytes(),
+                                                  .purpose = Purpose::kv}));
   state->blocks_ = std::make_unique<offload::SlotPool>(std::move(blocks));
   TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
                                     *state->backend, {.page_bytes = state->block_bytes()}));
@@ -55,13 +55,13 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   return state;
 }
 
-Result<std::unique_ptr<offload::ResidentCache>> RuntimeState::make_cache(
-    std::size_t slots, std::size_t blocks) const {
+Result<std::unique_ptr<offload::ResidentCache>> RuntimeState::make_cache(std::size_t slots,
+                                                                         std::size_t blocks) const {
   TERRACE_ASSIGN(auto replacement, policies::make_replacement_policy(options.cache.policy));
   TERRACE_ASSIGN(auto admission, policies::make_admission_policy(options.cache.admission));
-  TERRACE_ASSIGN(offload::ResidentCache cache,
-                 offload::ResidentCache::create(slots, blocks, std::move(replacement),
-                                                std::move(admission)));
+  TERRACE_ASSIGN(
+      offload::ResidentCache cache,
+      offload::ResidentCache::create(slots, blocks, std::move(replacement), std::move(admission)));
   return std::make_unique<offload::ResidentCache>(std::move(cache));
 }
 
@@ -70,18 +70,24 @@ Result<std::byte*> RuntimeState::take_spare_block() {
   return blocks_->allocate();
 }
 
+bool RuntimeState::reclaim(SequenceState& requester) {
+  bool spilled = requester.spill_one(/*own_thread=*/true);
+  if (!spilled) {
+    const std::lock_guard lock(sequences_mutex_);
+    spilled = std::any_of(sequences_.begin(), sequences_.end(), [&](SequenceState* sequence) {
+      return sequence != &requester && sequence->spill_one(/*own_thread=*/false);
+    });
+  }
+  const std::lock_guard lock(pool_mutex_);
+  blocks_->trim();
+  return spilled;
+}
+
 Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
   for (;;) {
     Result<std::byte*> block = take_spare_block();
     if (block || block.error().code != Errc::out_of_memory) return block;
-    bool spilled = requester.spill_one(/*own_thread=*/true);
-    if (!spilled) {
-      const std::lock_guard lock(sequences_mutex_);
-      spilled = std::any_of(sequences_.begin(), sequences_.end(), [&](SequenceState* sequence) {
-        return sequence != &requester && sequence->spill_one(/*own_thread=*/false);
-      });
-    }
-    if (!spilled) {
+    if (!reclaim(requester)) {
       return tl::unexpected(block.error().while_doing(
           "device memory is too small for sinks and window (raise device.memory, lower "
           "retrieval.budget)"));

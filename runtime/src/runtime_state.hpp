@@ -39,6 +39,10 @@ class RuntimeState {
   Result<std::byte*> take_spare_block();
   void give_block(std::byte* block);
 
+  /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
+  /// the backend. Returns whether there was one.
+  bool reclaim(SequenceState& requester);
+
   offload::HostPagePool& pages() noexcept { return *pages_; }
 
   /// Held while page tables change: the pool is shared, and guarded by nobody else.

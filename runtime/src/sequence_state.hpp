@@ -57,10 +57,10 @@ struct LayerState {
   TokenRange sinks;       ///< of the last step
   TokenRange window;
 
-  Ticket offloaded;      ///< last rows written to the host
-  Ticket selection_read; ///< selection_host is current
-  Ticket attended;       ///< last op of the last step
-  Ticket refilled;       ///< arriving blocks are in their slots
+  Ticket offloaded;       ///< last rows written to the host
+  Ticket selection_read;  ///< selection_host is current
+  Ticket attended;        ///< last op of the last step
+  Ticket refilled;        ///< arriving blocks are in their slots
 };
 
 /// Where the parts of LayerState::selection lie.
@@ -72,12 +72,12 @@ struct SelectionBuffers {
 
 /// Device memory that layers use in turn, in the compute queue's order.
 struct StepBuffers {
-  Buffer staging;            ///< [lists * selected] rows
-  Buffer rows;               ///< [lists, selected] row pointers
-  Buffer missed;             ///< [lists * selected] MissedRow
+  Buffer staging;  ///< [lists * selected] rows
+  Buffer rows;     ///< [lists, selected] row pointers
+  Buffer missed;   ///< [lists * selected] MissedRow
   Buffer select_scratch;
   Buffer attention_scratch;
-  Buffer seen;               ///< per-query-head lists only
+  Buffer seen;  ///< per-query-head lists only
   Buffer seen_epoch;
   std::size_t candidates = 0;  ///< that select_scratch holds
   std::size_t entries = 0;     ///< that attention_scratch holds
@@ -157,11 +157,14 @@ class SequenceState {
   void withdraw_arrivals(LayerState& layer);
   Status load_needed_blocks();
   Status reserve_selection(LayerState& layer);
+  Status reserve_seen(std::size_t length);
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
   Status reserve_cache();
   [[nodiscard]] bool needs_block(std::size_t block, TokenRange sinks, TokenRange window) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
+  /// Tries `reserve` again after each block that some sequence could spare.
+  Status reclaiming(FunctionRef<Status()> reserve);
   void give_up_device_memory();
 
   // sequence_prefill.cpp
@@ -176,11 +179,13 @@ class SequenceState {
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;
   Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
   Status select_rows(std::size_t layer, const StepInput& input, Queue& compute);
+  void recover();
   Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);
 
   // sequence_upkeep.cpp
   Status build_index(std::size_t layer, TokenRange tokens);
   Status extend_index(std::size_t layer, std::size_t end);
+  Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);
   Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
   Status stream_index(std::size_t layer);
@@ -210,7 +215,8 @@ class SequenceState {
   std::size_t prefill_end_ = 0;
   std::size_t next_layer_ = 0;  ///< layers are finished and attended in order
   std::size_t appended_ = 0;    ///< positions of next_layer_ appended so far
-  std::size_t first_window_block_ = 0;  ///< blocks before it have passed the window and been looked at
+  std::size_t first_window_block_ =
+      0;  ///< blocks before it have passed the window and been looked at
 
   bool budget_resolved_ = false;
   std::size_t budget_tokens_ = 0;
@@ -220,17 +226,19 @@ class SequenceState {
   std::vector<LayerState> layers_;
   StepBuffers step_;
   bool index_streamed_ = false;
-  bool stream_ready_ = false;  ///< layer 0's index has been streamed for the next step
+  bool indexes_ready_ = false;  ///< passed tokens are coded, layer 0's index is streamed
   std::array<IndexStage, 2> stages_;
 
-  // Each sequence has queues of its own: a failure stays with it, and none is shared between threads.
+  // Each sequence has queues of its own: a failure stays with it, and none is shared between
+  // threads.
   std::unique_ptr<Queue> offload_queue_;  ///< device to host
   std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
   std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
   std::unique_ptr<Queue> cluster_queue_;  ///< host work
   Queue* compute_ = nullptr;              ///< of the last step or prefill
 
-  std::vector<TimePoint> hidden_until_;   ///< per layer: when the compute that hides its clustering ended
+  std::vector<TimePoint>
+      hidden_until_;  ///< per layer: when the compute that hides its clustering ended
   std::size_t late_layers_ = 0;
   Duration clustering_waited_{};
   std::atomic<bool> cancel_builds_{false};

@@ -68,6 +68,17 @@ TEST(HostQueueLink, DestructionDoesNotSitOutASlowTransfer) {
   fetch.reset();
 }
 
+TEST(HostQueueLink, DestructionDoesNotSitOutAWaitForASlowTransfer) {
+  const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1}}).value();
+  const auto fetch = backend->make_queue({.name = "fetch"}).value();
+  auto compute = backend->make_queue({.name = "compute"}).value();
+  ASSERT_TRUE(fetch->call(Phase::fetch, [] { return std::size_t{100'000}; }));  // a day
+  ASSERT_TRUE(compute->wait_for(*fetch->record()));
+  const Ticket ticket = compute->record().value();
+  EXPECT_EQ(wait(ticket, milliseconds(1)).error().code, Errc::not_ready);
+  compute.reset();
+}
+
 TEST(HostQueue, AFullQueueHoldsItsCallerUpAndThenSaysSo) {
   const auto backend =
       HostBackend::create({.queue_capacity = 2, .enqueue_timeout = milliseconds(2)}).value();
@@ -109,7 +120,7 @@ TEST(HostQueue, CountsStandingStillOnlyWithWorkBehindIt) {
   open.notify_all();
   ASSERT_TRUE(held_up->drain(patience));
   ASSERT_TRUE(idle->drain(patience));
-  EXPECT_GE(held_up->counters().waited, milliseconds(4));
+  EXPECT_GT(held_up->counters().waited, Duration{});
   EXPECT_EQ(idle->counters().waited, Duration{});
 }
 

@@ -35,10 +35,9 @@ struct Model {
     std::optional<UnitKey> best;
     for (const auto& [key, unit] : units) {
       if (!allowed(key)) continue;
-      const bool better =
-          !best || (policy == "lfu" && unit.uses != units.at(*best).uses
-                        ? unit.uses < units.at(*best).uses
-                        : unit.last < units.at(*best).last);
+      const bool better = !best || (policy == "lfu" && unit.uses != units.at(*best).uses
+                                        ? unit.uses < units.at(*best).uses
+                                        : unit.last < units.at(*best).last);
       if (better) best = key;
     }
     return best;

@@ -92,7 +92,8 @@ TEST(Conservation, AttendsNoMoreThanTheBudget) {
       ASSERT_TRUE(drive.prefill(120).has_value());
       ASSERT_TRUE(drive.steps(10).has_value());
       const SequenceCounters counters = drive.sequence().counters();
-      EXPECT_LE(static_cast<double>(counters.attended), budget * static_cast<double>(counters.lists))
+      EXPECT_LE(static_cast<double>(counters.attended),
+                budget * static_cast<double>(counters.lists))
           << policy;
       const StepSelection selection = drive.sequence().selection(LayerId{0});
       for (const std::uint32_t count : selection.counts) {

@@ -1,5 +1,5 @@
-// Faults: a step or a prompt whose copy or op fails returns the error, and the sequence goes on or says
-// that it is lost. Nothing hangs, nothing leaks.
+// Faults: a step or a prompt whose copy or op fails returns the error, and the sequence goes on or
+// says that it is lost. Nothing hangs, nothing leaks.
 #include <gmock/gmock.h>
 
 #include "runtime/scenario.hpp"
@@ -15,7 +15,8 @@ using testing::Traffic;
 
 struct FaultyRuntime {
   explicit FaultyRuntime(const Scenario& scenario) {
-    auto wrapped = offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
+    auto wrapped =
+        offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
     faults = wrapped.get();
     runtime = scenario.open(std::move(wrapped));
   }
@@ -114,7 +115,8 @@ TEST(Faults, EveryRefusedAllocationIsAnErrorAndLeavesTheSequenceAsItWas) {
     if (!refused) {
       ASSERT_TRUE(drive.prefill(100).has_value());
     }
-    ASSERT_TRUE(drive.steps(3).has_value());
+    const Status stepped = drive.steps(3);
+    ASSERT_TRUE(stepped.has_value()) << "allocation " << nth << ": " << stepped.error().message();
     drive.expect_all_rows_right();
   }
 }

@@ -59,8 +59,8 @@ Drive::Drive(Runtime& runtime, const Traffic& traffic)
 
 Drive::Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic)
     : traffic_(traffic),
-      sequence_(std::move(sequence)),
-      compute_(runtime.backend().make_queue({.name = "compute"}).value()) {}
+      compute_(runtime.backend().make_queue({.name = "compute"}).value()),
+      sequence_(std::move(sequence)) {}
 
 Drive::~Drive() {
   EXPECT_TRUE(compute_->drain(patience).has_value() || compute_->clear_error().has_value());
@@ -74,10 +74,9 @@ Status Drive::prefill(std::size_t length, std::size_t piece) {
     for (std::size_t begin = first; begin < length; begin += piece) {
       const TokenRange tokens{begin, std::min(begin + piece, length)};
       pieces.push_back(traffic_.rows(layer, tokens));
-      const auto stored =
-          sequence_->append(static_cast<LayerId>(layer),
-                            {.tokens = tokens, .kv = traffic_.tensors(pieces.back(), tokens.size())},
-                            *compute_);
+      const auto stored = sequence_->append(
+          static_cast<LayerId>(layer),
+          {.tokens = tokens, .kv = traffic_.tensors(pieces.back(), tokens.size())}, *compute_);
       TERRACE_TRY(stored);
     }
     TERRACE_TRY(sequence_->finish(static_cast<LayerId>(layer), *compute_));

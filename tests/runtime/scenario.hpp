@@ -64,8 +64,8 @@ class Drive {
 
  private:
   const Traffic& traffic_;
-  std::unique_ptr<Sequence> sequence_;
   std::unique_ptr<Queue> compute_;
+  std::unique_ptr<Sequence> sequence_;
   std::vector<StepOutput> outputs_;
 };
 

@@ -144,8 +144,8 @@ TEST(Tiers, DemandBytesAreMissedRowsTimesRowBytes) {
               counters.cache.rows_missed * scenario.runtime.shape.row_bytes());
     EXPECT_EQ(counters.bytes.demand, drive.compute().counters().bytes[fetch] - before.bytes[fetch])
         << "what the queue moved is what the sequence counted";
-    const std::uint64_t selected = counters.cache.rows_hit + counters.cache.rows_missed +
-                                   counters.cache.rows_resident;
+    const std::uint64_t selected =
+        counters.cache.rows_hit + counters.cache.rows_missed + counters.cache.rows_resident;
     EXPECT_EQ(selected, 30 * scenario.runtime.shape.layers * scenario.runtime.shape.kv_heads *
                             drive.sequence().selected_tokens());
     EXPECT_EQ(counters.bytes.offload,

@@ -90,14 +90,13 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsWhenARunningSequenceIsSpilled) {
   tight.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak + 40'000;
   const auto tight_runtime = tight.open();
   Drive drive(*tight_runtime, traffic);
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  const Status done = drive.steps(60);
+  Status done = drive.prefill(prompt);
+  if (done) done = drive.steps(60);
   ASSERT_TRUE(done.has_value()) << done.error().message();
   EXPECT_EQ(drive.outputs(), expected);
   EXPECT_GT(drive.sequence().counters().cache.rows_resident, 0U);
   EXPECT_GT(drive.sequence().counters().cache.rows_missed, 0U);
-  EXPECT_LE(tight_runtime->backend().memory(Tier::device).peak,
-            tight.backend.device_memory_limit);
+  EXPECT_LE(tight_runtime->backend().memory(Tier::device).peak, tight.backend.device_memory_limit);
 }
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsOnAnyNumberOfThreads) {
@@ -181,6 +180,7 @@ TEST(Exactness, IsFullAttentionsWhenTheBudgetCoversTheContext) {
     scenario.runtime.policy = policy;
     scenario.runtime.budget.value = 400;
     scenario.runtime.window_share = 0.1;
+    SCOPED_TRACE(policy);
     expect_near(outputs_of(scenario, 150, 20), expected);
   }
 }

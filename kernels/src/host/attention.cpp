@@ -1,8 +1,9 @@
 // Decode attention: see terrace/kernels/attention.hpp.
 //
-// One part of the work is a piece of one list for up to 8 query heads. Within it, a tile of 64
+// One part of the work is a piece of one list for up to 8 query heads. Within it, a tile of 16
 // rows passes three steps: logits, weights, and the weighted sum of values, whose registers hold
-// a slab of dimensions at a time. Rows are prefetched while earlier ones are scored.
+// a slab of dimensions at a time. Both passes over a tile prefetch the bytes that they will want of
+// the next tile, so that memory is busy all the time, and scattered rows come as fast as it allows.
 #include "terrace/kernels/attention.hpp"
 
 #include <algorithm>
@@ -10,10 +11,10 @@
 #include <limits>
 
 #include "host/attention_entries.hpp"
+#include "host/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/attention.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -25,10 +26,8 @@
 #define TERRACE_KERNELS_ATTENTION_ONCE
 namespace terrace::kernels::host {
 
-constexpr std::size_t tile_rows = 64;
 constexpr std::size_t head_dim_max = 1024;  // KvShape::validate
 constexpr std::size_t heads_per_pass = 8;   // query heads that share one reading of the rows
-constexpr std::size_t prefetch_rows = 16;   // ahead; covers the latency of memory at 256 bytes a row
 
 /// Query heads that attend to one piece, and where their parts of the result go.
 struct PieceHeads {
@@ -55,17 +54,12 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 
 constexpr std::size_t state_stride = sizeof(HeadState) / sizeof(float);
 
-/// The rows of a tile, and all rows of the piece from there on, for prefetching.
+/// A tile of entries. Behind its rows come as many of the next tile, to be prefetched.
 struct Tile {
   const std::byte* const* rows;
   const float* bias;
   std::size_t count;
-  std::size_t rows_left;
 };
-
-HWY_INLINE void prefetch_row(const std::byte* row, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += HWY_ALIGNMENT) hwy::Prefetch(row + at);
-}
 
 /// Turns the dot products of a tile into weights exp(logit - maximum), rescaling what was summed.
 HWY_INLINE void weigh(HeadState& head, const Tile& tile, float scale, std::size_t dims) {
@@ -101,22 +95,22 @@ HWY_INLINE void weigh(HeadState& head, const Tile& tile, float scale, std::size_
   head.maximum = new_maximum;
 }
 
-/// Adds weight * value over the tile to `width` vectors of output of each head, from `dim` on.
+/// Adds weight * value over the tile to `width` vectors of output of each head. The slab starts
+/// `offset` bytes into a row; load(address, v) reads its vector v.
 template <std::size_t heads, std::size_t width, typename Load>
-HWY_INLINE void add_value_slab(HeadState* head, const Tile& tile, std::size_t dim, Load load) {
+HWY_INLINE void add_value_slab(HeadState* head, const Tile& tile, std::size_t dim,
+                               std::size_t offset, std::size_t slab_bytes, Load load) {
   const FloatTag tag;
   Floats sums[heads * width];
-#pragma GCC unroll 4
-  for (std::size_t h = 0; h < heads; ++h) {
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < width; ++v) {
-      sums[h * width + v] = hn::Load(tag, head[h].output + dim + v * lanes);
-    }
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < heads * width; ++i) {
+    sums[i] = hn::Load(tag, head[i / width].output + dim + i % width * lanes);
   }
   for (std::size_t t = 0; t < tile.count; ++t) {
+    if (offset % line_bytes == 0) prefetch(tile.rows[t + tile_rows] + offset, slab_bytes);
 #pragma GCC unroll 8
     for (std::size_t v = 0; v < width; ++v) {
-      const Floats value = load(tile.rows[t], dim + v * lanes);
+      const Floats value = load(tile.rows[t] + offset, v);
 #pragma GCC unroll 4
       for (std::size_t h = 0; h < heads; ++h) {
         const Floats weight = hn::Set(tag, head[h].weights[t]);
@@ -124,58 +118,53 @@ HWY_INLINE void add_value_slab(HeadState* head, const Tile& tile, std::size_t di
       }
     }
   }
-#pragma GCC unroll 4
-  for (std::size_t h = 0; h < heads; ++h) {
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < width; ++v) {
-      hn::Store(sums[h * width + v], tag, head[h].output + dim + v * lanes);
-    }
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < heads * width; ++i) {
+    hn::Store(sums[i], tag, head[i / width].output + dim + i % width * lanes);
   }
 }
 
 template <typename Elements, std::size_t heads>
 HWY_INLINE void add_values(HeadState* head, const Tile& tile, std::size_t dims) {
   constexpr std::size_t width = heads == 1 ? 8 : heads == 2 ? 4 : 2;
-  const std::size_t key_bytes = dims * Elements::bytes;
-  const auto load = [key_bytes](const std::byte* row, std::size_t dim) HWY_ATTR {
-    return Elements::load(row + key_bytes + dim * Elements::bytes);
-  };
+  constexpr std::size_t vector_bytes = lanes * Elements::bytes;
+  const auto load = [](const std::byte* slab, std::size_t v)
+                        HWY_ATTR { return Elements::load(slab + v * vector_bytes); };
   std::size_t dim = 0;
-  for (; dim + width * lanes <= dims; dim += width * lanes) {
-    add_value_slab<heads, width>(head, tile, dim, load);
+  std::size_t offset = dims * Elements::bytes;  // values follow the key
+  for (; dim + width * lanes <= dims; dim += width * lanes, offset += width * vector_bytes) {
+    add_value_slab<heads, width>(head, tile, dim, offset, width * vector_bytes, load);
   }
-  for (; dim + lanes <= dims; dim += lanes) add_value_slab<heads, 1>(head, tile, dim, load);
-  if (dim < dims) {
-    const std::size_t rest = dims - dim;
-    add_value_slab<heads, 1>(head, tile, dim, [=](const std::byte* row, std::size_t at) HWY_ATTR {
-      return load_tail<Elements>(row + key_bytes + at * Elements::bytes, rest);
-    });
+  for (; dim + lanes <= dims; dim += lanes, offset += vector_bytes) {
+    add_value_slab<heads, 1>(head, tile, dim, offset, vector_bytes, load);
   }
+  if (dim == dims) return;
+  const std::size_t rest = dims - dim;
+  const auto load_rest = [rest](const std::byte* slab, std::size_t)
+                             HWY_ATTR { return load_tail<Elements>(slab, rest); };
+  add_value_slab<heads, 1>(head, tile, dim, offset, rest * Elements::bytes, load_rest);
 }
 
 /// Adds a tile to the softmax of `heads` heads.
 template <typename Elements, std::size_t heads>
 HWY_NOINLINE void attend_tile(HeadState* head, const Tile& tile, float scale, std::size_t dims) {
-  const std::size_t row_bytes = 2 * dims * Elements::bytes;
-  dot_rows<Elements, heads>(
-      head->query, state_stride, tile.rows, tile.count, dims, head->weights, state_stride,
-      [&](std::size_t t) HWY_ATTR {
-        for (std::size_t i = 0; i < rows_per_step<heads>; ++i) {
-          const std::size_t ahead = t + i + prefetch_rows;
-          if (ahead < tile.rows_left) prefetch_row(tile.rows[ahead], row_bytes);
-        }
-      });
+  const auto prefetch_keys = [&](std::size_t t) HWY_ATTR {
+    for (std::size_t i = 0; i < rows_per_step<heads>; ++i) {
+      prefetch(tile.rows[t + i + tile_rows], dims * Elements::bytes);
+    }
+  };
+  dot_rows<Elements, heads>(head->query, state_stride, tile.rows, tile.count, dims, head->weights,
+                            state_stride, prefetch_keys);
   for (std::size_t h = 0; h < heads; ++h) weigh(head[h], tile, scale, dims);
   add_values<Elements, heads>(head, tile, dims);
 }
 
-/// Adds a tile to the softmax of any number of heads, four at a time.
+/// Adds a tile to the softmax of any number of heads, four, two or one at a time.
 template <typename Elements>
 HWY_INLINE void attend_tile_any(HeadState* head, std::size_t heads, const Tile& tile, float scale,
                                 std::size_t dims) {
   for (; heads >= 4; heads -= 4, head += 4) attend_tile<Elements, 4>(head, tile, scale, dims);
-  if (heads == 3) attend_tile<Elements, 3>(head, tile, scale, dims);
-  if (heads == 2) attend_tile<Elements, 2>(head, tile, scale, dims);
+  for (; heads >= 2; heads -= 2, head += 2) attend_tile<Elements, 2>(head, tile, scale, dims);
   if (heads == 1) attend_tile<Elements, 1>(head, tile, scale, dims);
 }
 
@@ -192,9 +181,12 @@ HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads
     state[h].maximum = -std::numeric_limits<float>::infinity();
     state[h].sum = 0;
   }
+  for (std::size_t t = 0; t < HWY_MIN(tile_rows, piece.count); ++t) {
+    prefetch(piece.rows[t], 2 * dims * Elements::bytes);
+  }
   for (std::size_t begin = 0; begin < piece.count; begin += tile_rows) {
-    const std::size_t left = piece.count - begin;
-    const Tile tile{&piece.rows[begin], &piece.bias[begin], HWY_MIN(tile_rows, left), left};
+    const Tile tile{&piece.rows[begin], &piece.bias[begin],
+                    HWY_MIN(tile_rows, piece.count - begin)};
     attend_tile_any<Elements>(state, heads.count, tile, scale, dims);
   }
   for (std::size_t h = 0; h < heads.count; ++h) {
@@ -208,9 +200,12 @@ HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads
 void attend_piece(const EntryPiece& piece, const PieceHeads& heads, float scale,
                   const KvShape& shape) {
   switch (shape.dtype) {
-    case Dtype::f32: return attend_piece_of<F32Elements>(piece, heads, scale, shape.head_dim);
-    case Dtype::f16: return attend_piece_of<F16Elements>(piece, heads, scale, shape.head_dim);
-    case Dtype::bf16: return attend_piece_of<Bf16Elements>(piece, heads, scale, shape.head_dim);
+    case Dtype::f32:
+      return attend_piece_of<F32Elements>(piece, heads, scale, shape.head_dim);
+    case Dtype::f16:
+      return attend_piece_of<F16Elements>(piece, heads, scale, shape.head_dim);
+    case Dtype::bf16:
+      return attend_piece_of<Bf16Elements>(piece, heads, scale, shape.head_dim);
   }
 }
 
@@ -231,8 +226,6 @@ void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
   EntryPiece entries;
   gather_piece(op, list, piece, entries);
   if (entries.count == 0) return;
-  std::fill(entries.bias.begin() + static_cast<std::ptrdiff_t>(entries.count), entries.bias.end(),
-            0.0F);
   for (std::size_t done = 0; done < list_heads; done += heads_per_pass) {
     const std::size_t head = list * list_heads + done;
     const PieceHeads heads{.query = op.query + head * dims,

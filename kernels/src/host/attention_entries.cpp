@@ -76,6 +76,10 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
     row = op.pseudo.rows + (pseudo + i) * op.shape.row_bytes();
     if (op.pseudo.bias != nullptr) bias = op.pseudo.bias[pseudo + i];
   });
+  if (out.count == 0) return;
+  const auto end = static_cast<std::ptrdiff_t>(out.count);
+  std::fill(out.rows.begin() + end, out.rows.end(), out.rows[out.count - 1]);
+  std::fill(out.bias.begin() + end, out.bias.end(), 0.0F);
 }
 
 }  // namespace terrace::kernels::host

@@ -8,10 +8,15 @@
 
 namespace terrace::kernels::host {
 
-/// A piece of a list of entries.
+/// Entries that pass through the arithmetic at once: few enough that their rows and those of the
+/// next tile fit into the first cache.
+constexpr std::size_t tile_rows = 16;
+
+/// A piece of a list of entries, filled up so that there is a whole tile behind its last one: rows
+/// by the last row, biases by 0.
 struct EntryPiece {
   std::size_t count = 0;
-  std::array<const std::byte*, attention_split> rows;
+  std::array<const std::byte*, attention_split + tile_rows> rows;
   std::array<float, attention_split> bias;
 };
 

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "host/prefetch.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/centroid_tiles.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -51,8 +52,8 @@ HWY_INLINE void search_rows(const NearestSearch& search, std::size_t begin, cons
       const auto lane = hn::FindFirstTrue(tag, hn::Eq(sums[r * tile_vectors + v], minimum));
       if (lane < 0) continue;
       search.distances[begin + r] = hn::GetLane(minimum);
-      search.labels[begin + r] = first + static_cast<std::uint32_t>(v * lanes) +
-                                 static_cast<std::uint32_t>(lane);
+      search.labels[begin + r] =
+          first + static_cast<std::uint32_t>(v * lanes) + static_cast<std::uint32_t>(lane);
       break;
     }
   }
@@ -99,9 +100,9 @@ HWY_INLINE void sum_slab(const float* rows, std::size_t dims, std::size_t dim,
     for (std::size_t m = begin; m < end; ++m) {
       const float* ahead = rows + members[HWY_MIN(m + mean_ahead, count - 1)] * dims + dim;
       const float* row = rows + members[m] * dims + dim;
+      prefetch(reinterpret_cast<const std::byte*>(ahead), width * lanes * sizeof(float));
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < width; ++v) {
-        if (v * lanes % 16 == 0) hwy::Prefetch(ahead + v * lanes);
         block[v] = hn::Add(block[v], hn::LoadU(tag, row + v * lanes));
       }
     }

@@ -1,8 +1,8 @@
 // The inner loops of clustering and coding: nearest centroids, and means of rows.
 //
-// Centroids are packed in tiles of 16, so that one loaded vector serves several centroids and a tile
-// fits into the first cache: [1 + dims, 16] f32, first what is added to each distance, then the
-// coefficients of each dimension. The distance of a row is addend + sum of row * coefficient:
+// Centroids are packed in tiles of 16, so that one loaded vector serves several centroids and a
+// tile fits into the first cache: [1 + dims, 16] f32, first what is added to each distance, then
+// the coefficients of each dimension. The distance of a row is addend + sum of row * coefficient:
 //   l2      |c|^2 - 2 x.c   = |x - c|^2 - |x|^2
 //   cosine  -x.c / |c|      = -|x| cos(x, c)
 // which rank centroids as the metric does. Places without a centroid are infinitely far.

@@ -11,30 +11,33 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Rows that dot_step<queries> takes at once: as many as keep their sums in 16 registers.
+/// Rows that dot_step<queries> takes at once: as many as leave 16 registers room for operands.
 template <std::size_t queries>
 constexpr std::size_t rows_per_step = queries == 4 ? 2 : 4;
 
-/// Writes the dot products of `queries` queries with rows_per_step rows: out [queries, rows].
+/// Writes the dot products of 1, 2 or 4 queries with rows_per_step rows: query q, row t to
+/// out[q * out_stride + t].
 ///
 /// Layout   query q starts at query + q * stride, zeros behind its `dims` up to a whole vector
 /// A product's order of additions does not depend on which queries and rows share a step.
 template <typename Elements, std::size_t queries>
 HWY_INLINE void dot_step(const float* query, std::size_t stride, const std::byte* const* rows,
-                         std::size_t dims, float* out) {
+                         std::size_t dims, float* out, std::size_t out_stride) {
   constexpr std::size_t step = rows_per_step<queries>;
   const FloatTag tag;
   Floats sums[queries * step];
-#pragma GCC unroll 12
+#pragma GCC unroll 8
   for (std::size_t i = 0; i < queries * step; ++i) sums[i] = hn::Zero(tag);
   const auto accumulate = [&](std::size_t dim, auto load) HWY_ATTR {
+    Floats keys[step];
 #pragma GCC unroll 4
-    for (std::size_t t = 0; t < step; ++t) {
-      const Floats key = load(rows[t] + dim * Elements::bytes);
+    for (std::size_t t = 0; t < step; ++t) keys[t] = load(rows[t] + dim * Elements::bytes);
 #pragma GCC unroll 4
-      for (std::size_t q = 0; q < queries; ++q) {
-        const Floats factor = hn::LoadU(tag, query + q * stride + dim);
-        sums[q * step + t] = hn::MulAdd(factor, key, sums[q * step + t]);
+    for (std::size_t q = 0; q < queries; ++q) {
+      const Floats factor = hn::LoadU(tag, query + q * stride + dim);
+#pragma GCC unroll 4
+      for (std::size_t t = 0; t < step; ++t) {
+        sums[q * step + t] = hn::MulAdd(factor, keys[t], sums[q * step + t]);
       }
     }
   };
@@ -46,36 +49,40 @@ HWY_INLINE void dot_step(const float* query, std::size_t stride, const std::byte
     const std::size_t rest = dims - dim;
     accumulate(dim, [rest](const std::byte* at) HWY_ATTR { return load_tail<Elements>(at, rest); });
   }
-#pragma GCC unroll 3
+#pragma GCC unroll 2
   for (std::size_t i = 0; i < queries * step; i += 4) {
-    hn::StoreU(sums_of_lanes(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]), QuadTag(), out + i);
+    const Quad products = sums_of_lanes(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    float* at = out + i / step * out_stride;
+    if constexpr (step == 4) {
+      hn::StoreU(products, QuadTag(), at);
+    } else {
+      const hn::Half<QuadTag> pair;
+      hn::StoreU(hn::LowerHalf(pair, products), pair, at);
+      hn::StoreU(hn::UpperHalf(pair, products), pair, at + out_stride);
+    }
   }
 }
 
-/// Writes the dot products of `queries` queries with `count` rows: query q, row t to
-/// out[q * out_stride + t]. `before_step(t)` runs before rows t onwards are read.
+/// Writes the dot products of 1, 2 or 4 queries with `count` rows, as dot_step does.
+/// `before_step(t)` runs before rows t onwards are read.
 template <typename Elements, std::size_t queries, typename BeforeStep>
 HWY_INLINE void dot_rows(const float* query, std::size_t stride, const std::byte* const* rows,
                          std::size_t count, std::size_t dims, float* out, std::size_t out_stride,
                          BeforeStep before_step) {
   constexpr std::size_t step = rows_per_step<queries>;
-  alignas(64) float products[queries * step];
-  for (std::size_t t = 0; t < count; t += step) {
+  std::size_t t = 0;
+  for (; t + step <= count; t += step) {
     before_step(t);
-    const std::byte* few[step];
-    const std::byte* const* at = rows + t;
-    const std::size_t here = HWY_MIN(step, count - t);
-    if (here < step) {
-      // The last rows do not fill a step: the last one stands in, its products are dropped.
-      for (std::size_t i = 0; i < step; ++i) few[i] = rows[HWY_MIN(t + i, count - 1)];
-      at = few;
-    }
-    dot_step<Elements, queries>(query, stride, at, dims, products);
-    for (std::size_t q = 0; q < queries; ++q) {
-      for (std::size_t i = 0; i < here; ++i) {
-        out[q * out_stride + t + i] = products[q * step + i];
-      }
-    }
+    dot_step<Elements, queries>(query, stride, rows + t, dims, out + t, out_stride);
+  }
+  if (t == count) return;
+  // The last rows do not fill a step: the last one stands in, its products are dropped.
+  const std::byte* few[step];
+  float products[queries * step];
+  for (std::size_t i = 0; i < step; ++i) few[i] = rows[HWY_MIN(t + i, count - 1)];
+  dot_step<Elements, queries>(query, stride, few, dims, products, step);
+  for (std::size_t i = 0; t + i < count; ++i) {
+    for (std::size_t q = 0; q < queries; ++q) out[q * out_stride + t + i] = products[q * step + i];
   }
 }
 

@@ -11,11 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Returns exp(x) for x <= 0, within 2 units in the last place; 0 below -87.3, where the result would be
-/// denormal. NaN stays NaN.
+/// Returns exp(x) for x <= 0, within 2 units in the last place; 0 below -87.3, where the result
+/// would be denormal. NaN stays NaN.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2; then exp(r) by its Taylor series, whose eighth-order rest is below
-/// 1e-8, and 2^n by its bits.
+/// x = n ln 2 + r with |r| <= ln 2 / 2; then exp(r) by its Taylor series, whose eighth-order rest
+/// is below 1e-8, and 2^n by its bits.
 HWY_INLINE Floats exp_nonpositive(Floats x) {
   const FloatTag tag;
   const hn::RebindToSigned<FloatTag> whole;

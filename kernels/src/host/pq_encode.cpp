@@ -10,7 +10,7 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr std::size_t sub_dims_max = 1024;    // KvShape::validate
+constexpr std::size_t sub_dims_max = 1024;     // KvShape::validate
 constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
 constexpr std::size_t block_tokens_max = 512;
 
@@ -20,9 +20,7 @@ struct SubspaceCoder {
   std::size_t head;
   std::size_t subspace;
 
-  [[nodiscard]] std::size_t dims() const noexcept {
-    return op.shape.head_dim / op.pq.subspaces;
-  }
+  [[nodiscard]] std::size_t dims() const noexcept { return op.shape.head_dim / op.pq.subspaces; }
 
   void code(TokenRange tokens) const noexcept {
     const std::size_t block = std::min(block_tokens_max, block_floats / dims());

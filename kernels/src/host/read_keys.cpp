@@ -27,9 +27,12 @@ HWY_INLINE void widen_as(const std::byte* source, std::size_t count, float* targ
 
 void widen(const std::byte* source, Dtype dtype, std::size_t count, float* target) {
   switch (dtype) {
-    case Dtype::f32: return widen_as<F32Elements>(source, count, target);
-    case Dtype::f16: return widen_as<F16Elements>(source, count, target);
-    case Dtype::bf16: return widen_as<Bf16Elements>(source, count, target);
+    case Dtype::f32:
+      return widen_as<F32Elements>(source, count, target);
+    case Dtype::f16:
+      return widen_as<F16Elements>(source, count, target);
+    case Dtype::bf16:
+      return widen_as<Bf16Elements>(source, count, target);
   }
 }
 

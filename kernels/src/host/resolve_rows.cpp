@@ -60,9 +60,8 @@ void resolve_rows(const ResolveRows& op) {
       if (row == nullptr) row = seen.find(head, position);
       if (row == nullptr) {
         row = op.staging + place * op.shape.row_bytes();
-        op.missed[misses] = {.position = position,
-                             .head = static_cast<std::uint32_t>(head),
-                             .target = row};
+        op.missed[misses] = {
+            .position = position, .head = static_cast<std::uint32_t>(head), .target = row};
         seen.remember(head, position, misses++);
       }
       op.rows[place] = row;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/prefetch.hpp"
 #include "terrace/kernels/row_address.hpp"
 
 namespace terrace::kernels::host {
@@ -49,10 +50,6 @@ void store_run(const StoreRows& op, TokenRange run, std::size_t head) noexcept {
 constexpr std::size_t fetch_part_rows = 256;
 constexpr std::size_t fetch_rows_ahead = 16;
 
-void prefetch(const std::byte* row, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at);
-}
-
 void fetch_part(const FetchRows& op, std::size_t begin, std::size_t end) noexcept {
   const std::size_t bytes = op.shape.row_bytes();
   const auto source = [&op](std::size_t i) {
@@ -69,9 +66,8 @@ void fetch_part(const FetchRows& op, std::size_t begin, std::size_t end) noexcep
 std::size_t store_rows(const StoreRows& op, Parallel& threads) {
   const BlockCut cut{op.tokens, op.target.block_tokens};
   const std::size_t heads = op.shape.kv_heads;
-  threads.for_each(cut.count() * heads, [&](std::size_t part) {
-    store_run(op, cut.part(part / heads), part % heads);
-  });
+  threads.for_each(cut.count() * heads,
+                   [&](std::size_t part) { store_run(op, cut.part(part / heads), part % heads); });
   return op.tokens.size() * op.shape.token_bytes();
 }
 

@@ -1,5 +1,5 @@
-// What every vector kernel here starts from: the f32 vector of the target, rows of any dtype read as
-// f32, and sums over lanes. Included once per target, as Highway's foreach_target.h demands.
+// What every vector kernel here starts from: the f32 vector of the target, rows of any dtype read
+// as f32, and sums over lanes. Included once per target, as Highway's foreach_target.h demands.
 #if defined(TERRACE_KERNELS_VECTORS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef TERRACE_KERNELS_VECTORS_INL
 #undef TERRACE_KERNELS_VECTORS_INL
@@ -81,13 +81,9 @@ HWY_INLINE Quad sums_of_lanes(Floats a, Floats b, Floats c, Floats d) {
   return fold_blocks(tag, hn::Add(hn::BitCast(tag, low), hn::BitCast(tag, high)));
 }
 
-HWY_INLINE float sum_of_lanes(Floats v) {
-  return hn::GetLane(hn::SumOfLanes(FloatTag(), v));
-}
+HWY_INLINE float sum_of_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 
-HWY_INLINE float max_of_lanes(Floats v) {
-  return hn::GetLane(hn::MaxOfLanes(FloatTag(), v));
-}
+HWY_INLINE float max_of_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), v)); }
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,8 +1,8 @@
-// `refill`: a block of 128 tokens costs 128 rows a head to bring in, and a step may want only two of
-// them. So demand is summed per unit with exponential forgetting,
+// `refill`: a block of 128 tokens costs 128 rows a head to bring in, and a step may want only two
+// of them. So demand is summed per unit with exponential forgetting,
 //   demand <- demand * (1 - 1/horizon) each step, + rows wanted,
-// which estimates the rows the unit would save over the next `horizon` steps if demand stays as it is.
-// It is admitted when that is at least what its refill moves. State: 16 bytes a unit.
+// which estimates the rows the unit would save over the next `horizon` steps if demand stays as it
+// is. It is admitted when that is at least what its refill moves. State: 16 bytes a unit.
 #include "terrace/policies/admission.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Source of the cost model: PQCache (arXiv 2407.12820), section on adaptive iterations; offload time,
-// non-negative fits and the run-time correction are our own (docs/decisions/0006).
+// Source of the cost model: PQCache (arXiv 2407.12820), section on adaptive iterations; offload
+// time, non-negative fits and the run-time correction are our own (docs/decisions/0006).
 #include "terrace/policies/iteration_planner.hpp"
 
 #include <algorithm>

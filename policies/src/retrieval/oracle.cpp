@@ -1,4 +1,5 @@
-// Exact top-k: every candidate's true score, so the best any selection of k rows per KV head can do.
+// Exact top-k: every candidate's true score, so the best any selection of k rows per KV head can
+// do.
 //   index: the candidates' keys, as stored           (half of the KV bytes: a bound, not a product)
 //   select: softmax(q.k / sqrt d) over the candidates per query head, reduced over the group,
 //           top k per KV head, ties to the lower position
@@ -44,7 +45,7 @@ class Oracle final : public RetrievalPolicy {
   [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
                                       const Ops& host_ops) const override {
     return host_ops.key_copy(queue, Phase::update,
-                        {request.shape, request.rows, request.tokens, request.index});
+                             {request.shape, request.rows, request.tokens, request.index});
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,

@@ -5,10 +5,9 @@
 //   extend: nearest centroids of the existing codebook
 //   select: per query head a table of q.centroid, logits by look-up, softmax over the candidates,
 //           reduced over the group, top k per KV head, ties to the lower position
-// Index: subspaces bytes a token and KV head, 4 * 2^bits * head_dim bytes a KV head. Deterministic for a
-// seed on any number of threads.
-// Source: PQCache (Zhang et al., arXiv 2407.12820), idea and parameters; see docs/decisions/0003 for
-// where codes are made.
+// Index: subspaces bytes a token and KV head, 4 * 2^bits * head_dim bytes a KV head. Deterministic
+// for a seed on any number of threads. Source: PQCache (Zhang et al., arXiv 2407.12820), idea and
+// parameters; see docs/decisions/0003 for where codes are made.
 #include <algorithm>
 #include <atomic>
 #include <vector>
@@ -73,9 +72,8 @@ class PqCache final : public RetrievalPolicy {
 
   [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
                                       const Ops& host_ops) const override {
-    return host_ops.pq_encode(
-        queue, Phase::update,
-        {request.shape, pq_, request.rows, request.tokens, request.index});
+    return host_ops.pq_encode(queue, Phase::update,
+                              {request.shape, pq_, request.rows, request.tokens, request.index});
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
@@ -107,18 +105,17 @@ class PqCache final : public RetrievalPolicy {
     auto* const codebook = reinterpret_cast<float*>(request.fixed);
     const std::size_t part = head * pq_.subspaces + subspace;
     Serial alone;
-    TERRACE_ASSIGN(
-        const kernels::KmeansReport report,
-        kernels::host::kmeans({.rows = keys.data(), .row_count = count, .dims = dims},
-                              {.clusters = pq_.centroids(),
-                               .iterations = request.iterations,
-                               .seed = Rng(request.seed, {index(request.layer), part})(),
-                               .clock = request.clock,
-                               .deadline = request.deadline,
-                               .cancelled = request.cancelled},
-                              {.centroids = codebook + part * pq_.centroids() * dims,
-                               .labels = labels.data()},
-                              alone));
+    TERRACE_ASSIGN(const kernels::KmeansReport report,
+                   kernels::host::kmeans({.rows = keys.data(), .row_count = count, .dims = dims},
+                                         {.clusters = pq_.centroids(),
+                                          .iterations = request.iterations,
+                                          .seed = Rng(request.seed, {index(request.layer), part})(),
+                                          .clock = request.clock,
+                                          .deadline = request.deadline,
+                                          .cancelled = request.cancelled},
+                                         {.centroids = codebook + part * pq_.centroids() * dims,
+                                          .labels = labels.data()},
+                                         alone));
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = request.tokens.begin + i - request.index.first_token;
       std::byte* const chunk = request.index.chunks[at / chunk_tokens];
@@ -136,7 +133,8 @@ class PqCache final : public RetrievalPolicy {
 
 MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options) {
   if (options.pq.subspaces == 0 || options.pq.bits == 0 || options.pq.bits > 8) {
-    return fail(Errc::invalid_argument, "pq.subspaces {} and pq.bits {}: use at least 1, and at most 8 bits",
+    return fail(Errc::invalid_argument,
+                "pq.subspaces {} and pq.bits {}: use at least 1, and at most 8 bits",
                 options.pq.subspaces, options.pq.bits);
   }
   return std::make_unique<PqCache>(options);

@@ -10,7 +10,8 @@ namespace {
 constexpr std::array table{
     RetrievalEntry{"full", "attends to everything, all of it in device memory", &make_full},
     RetrievalEntry{"streaming", "sinks and recent tokens only (StreamingLLM)", &make_streaming},
-    RetrievalEntry{"oracle", "exact top-k by true scores: the bound of all selection", &make_oracle},
+    RetrievalEntry{"oracle", "exact top-k by true scores: the bound of all selection",
+                   &make_oracle},
     RetrievalEntry{"pqcache", "top-k by product-quantised scores (PQCache)", &make_pqcache},
 };
 

@@ -31,9 +31,10 @@ Error unknown_variable(std::string_view variable) {
   // Edit distance sees each '_' that stands for a dot as one slip, so near names stay near.
   const std::string_view nearest = nearest_config_key(as_key);
   if (nearest.empty()) {
-    return make_error(Errc::invalid_argument,
-                      "{}: no key has this variable; unset it (`terrace config explain` lists them)",
-                      shown(variable));
+    return make_error(
+        Errc::invalid_argument,
+        "{}: no key has this variable; unset it (`terrace config explain` lists them)",
+        shown(variable));
   }
   return make_error(Errc::invalid_argument, "{}: no key has this variable; did you mean {}?",
                     shown(variable), environment_name(nearest));
@@ -55,9 +56,9 @@ Status apply_environment(Config& config, std::span<const EnvironmentVariable> en
     if (std::ranges::find(other_variables, variable.name) != other_variables.end()) continue;
     const ConfigKey* key = key_of_variable(variable.name);
     if (key == nullptr) return tl::unexpected(unknown_variable(variable.name));
-    TERRACE_TRY(config.set(
-        key->name, variable.value,
-        {.origin = ConfigOrigin::environment, .place = std::string(variable.name)}));
+    TERRACE_TRY(
+        config.set(key->name, variable.value,
+                   {.origin = ConfigOrigin::environment, .place = std::string(variable.name)}));
   }
   return {};
 }

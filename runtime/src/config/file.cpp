@@ -64,9 +64,8 @@ class Reader {
   /// True for the part of a key's name before a dot. Anything else ends the descent, so that
   /// aliases which contain themselves do too.
   static bool names_group(const std::string& name) {
-    return std::ranges::any_of(config_keys(), [&](const ConfigKey& key) {
-      return key.name.starts_with(name + '.');
-    });
+    return std::ranges::any_of(
+        config_keys(), [&](const ConfigKey& key) { return key.name.starts_with(name + '.'); });
   }
 
   Config& config_;

@@ -34,6 +34,9 @@ SequenceState::~SequenceState() {
 
 bool SequenceState::settle_queues() {
   bool at_rest = true;
+  // Between steps the embedder's queue holds no work of ours, and may be gone.
+  const bool under_way = phase_ == SequencePhase::step || phase_ == SequencePhase::prefill;
+  Queue* const compute = under_way ? compute_ : nullptr;
   const auto settle = [&](Queue* queue) {
     if (queue == nullptr) return;
     const Status drained = queue->drain(deadline());
@@ -41,11 +44,11 @@ bool SequenceState::settle_queues() {
     if (!queue->clear_error()) at_rest = false;
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
-  for (Queue* const queue : {compute_, offload_queue_.get(), index_queue_.get(),
-                             refill_queue_.get(), cluster_queue_.get()}) {
-    if (queue != nullptr && !queue->drain(deadline())) continue;
+  for (Queue* const queue : {compute, offload_queue_.get(), index_queue_.get(), refill_queue_.get(),
+                             cluster_queue_.get()}) {
+    if (queue != nullptr) static_cast<void>(queue->drain(deadline()));
   }
-  settle(compute_);
+  settle(compute);
   settle(offload_queue_.get());
   settle(index_queue_.get());
   settle(refill_queue_.get());
@@ -53,10 +56,15 @@ bool SequenceState::settle_queues() {
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.selection_read = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
-    if (!layer.index.building) layer.index.coded = {};
+    // A failed queue may have skipped the copying of what was set.
+    layer.device_blocks.touch_all();
+    layer.index.device.table().touch_all();
   }
-  for (IndexStage& stage : stages_) stage.streamed = stage.read = {};
-  stream_ready_ = false;
+  for (IndexStage& stage : stages_) {
+    stage.streamed = stage.read = {};
+    stage.memory.table().touch_all();
+  }
+  indexes_ready_ = false;
   return at_rest;
 }
 
@@ -121,7 +129,7 @@ Status SequenceState::resume() {
     TERRACE_TRY(reserve_cache());
     return restore_index();
   };
-  const Status restored = restore();
+  const Status restored = reclaiming(restore);
   if (!restored) {
     settle_queues();
     give_up_device_memory();

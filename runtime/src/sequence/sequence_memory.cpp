@@ -1,5 +1,6 @@
 // Where a sequence's rows and buffers lie: host pages, device blocks, step buffers, spilling.
 #include <algorithm>
+#include <cstring>
 
 #include "../sequence_state.hpp"
 #include "terrace/core/assert.hpp"
@@ -31,8 +32,7 @@ TokenRange SequenceState::window_at(std::size_t position) const noexcept {
 
 std::size_t SequenceState::lists() const noexcept {
   const KvShape& shape = runtime_.shape();
-  return runtime_.policy->traits().lists == ListScope::kv_head ? shape.kv_heads
-                                                               : shape.query_heads;
+  return runtime_.policy->traits().lists == ListScope::kv_head ? shape.kv_heads : shape.query_heads;
 }
 
 bool SequenceState::needs_block(std::size_t block, TokenRange sinks, TokenRange window) const {
@@ -187,7 +187,7 @@ Status SequenceState::reserve_selection(LayerState& layer) {
   const std::size_t words = lists() * (split_.selected + 1) + 1;
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
-  if (layer.selection) return {};
+  if (layer.selection_host) return {};
   TERRACE_ASSIGN(layer.selection, runtime_.backend->allocate(request));
   AllocationRequest on_host = request;
   on_host.tier = Tier::host;
@@ -201,11 +201,28 @@ SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const no
   return {.ids = words, .counts = words + ids, .missed_count = words + ids + lists()};
 }
 
+Status SequenceState::reserve_seen(std::size_t length) {
+  if (runtime_.policy->traits().lists == ListScope::kv_head || length <= step_.positions) return {};
+  Backend& backend = *runtime_.backend;
+  const std::size_t room = with_room(length);
+  const std::size_t bytes = runtime_.shape().kv_heads * room * sizeof(std::uint32_t);
+  TERRACE_TRY(reserve_buffer(backend, step_.seen, bytes, Purpose::staging));
+  TERRACE_TRY(
+      reserve_buffer(backend, step_.seen_epoch, sizeof(std::uint32_t), Purpose::staging));
+  TERRACE_ASSIGN(const Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
+  std::memset(zeros.data(), 0, bytes);
+  const CopyExtent extents[] = {
+      {step_.seen.data(), zeros.data(), bytes},
+      {step_.seen_epoch.data(), zeros.data(), sizeof(std::uint32_t)}};
+  TERRACE_ASSIGN(const Ticket zeroed, index_queue_->copy(Phase::update, extents));
+  step_.positions = room;
+  return wait(zeroed, deadline());
+}
+
 Status SequenceState::reserve_step_buffers(std::size_t length) {
   Backend& backend = *runtime_.backend;
   const KvShape& shape = runtime_.shape();
-  const bool everything =
-      keeps_everything() || runtime_.options.when == RetrievalWhen::spilled;
+  const bool everything = keeps_everything() || runtime_.options.when == RetrievalWhen::spilled;
   const std::size_t pseudo = runtime_.policy->pseudo_capacity(length);
   const std::size_t entries =
       everything ? length + 1 : split_.sinks + split_.window + 1 + split_.selected + pseudo;
@@ -218,6 +235,7 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
   }
   if (!selects() || split_.selected == 0) return {};
   for (LayerState& layer : layers_) TERRACE_TRY(reserve_selection(layer));
+  TERRACE_TRY(reserve_seen(length));
   const std::size_t rows = lists() * split_.selected;
   TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.rows, rows * sizeof(std::byte*), Purpose::staging));
@@ -225,8 +243,8 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
   if (length > step_.candidates) {
     const std::size_t room = with_room(length);
     const std::size_t floats = runtime_.policy->select_scratch_floats(shape, room);
-    TERRACE_TRY(reserve_buffer(backend, step_.select_scratch, floats * sizeof(float),
-                               Purpose::staging));
+    TERRACE_TRY(
+        reserve_buffer(backend, step_.select_scratch, floats * sizeof(float), Purpose::staging));
     step_.candidates = room;
   }
   return {};
@@ -277,6 +295,15 @@ Status SequenceState::reserve_cache() {
     TERRACE_ASSIGN(layer.cache, runtime_.make_cache(slots, layer.places.size()));
   }
   return {};
+}
+
+Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {
+  for (;;) {
+    const Status reserved = reserve();
+    if (reserved || reserved.error().code != Errc::out_of_memory || !runtime_.reclaim(*this)) {
+      return reserved;
+    }
+  }
 }
 
 void SequenceState::give_up_device_memory() {

@@ -1,5 +1,5 @@
-// Prefill: rows go to the host behind the compute that follows, sinks and window stay on the device,
-// and each layer's index is built on the host while the next layers compute.
+// Prefill: rows go to the host behind the compute that follows, sinks and window stay on the
+// device, and each layer's index is built on the host while the next layers compute.
 #include <algorithm>
 
 #include "../sequence_state.hpp"
@@ -36,7 +36,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     TERRACE_TRY(reserve_index(total));
     return reserve_cache();
   };
-  if (const Status reserved = reserve(); !reserved) {
+  if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_positions(length_);
     return reserved;
   }
@@ -45,6 +45,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   next_layer_ = 0;
   appended_ = length_;
   hidden_until_.assign(layers_.size(), TimePoint::max());
+  indexes_ready_ = false;
   phase_ = SequencePhase::prefill;
   return {};
 }
@@ -63,8 +64,7 @@ void SequenceState::keep_hints(LayerState& layer, const PromptHints& hints) {
   }
 }
 
-Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piece,
-                                      Queue& compute) {
+Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute) {
   TERRACE_TRY(layer.device_blocks.flush(compute));
   const std::size_t size = block_tokens();
   std::size_t position = piece.tokens.begin;
@@ -72,8 +72,7 @@ Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piec
     // The longest run of tokens whose blocks are all here, or all not.
     const bool here = layer.places[position / size] == BlockPlace::resident;
     std::size_t end = position;
-    while (end < piece.tokens.end &&
-           (layer.places[end / size] == BlockPlace::resident) == here) {
+    while (end < piece.tokens.end && (layer.places[end / size] == BlockPlace::resident) == here) {
       end = std::min((end / size + 1) * size, piece.tokens.end);
     }
     if (here) {
@@ -96,8 +95,7 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
     return fail(Errc::invalid_argument, "append: layer {} is not the one being prefilled",
                 index(id));
   }
-  if (piece.tokens.begin != appended_ || piece.tokens.end > prefill_end_ ||
-      piece.tokens.empty()) {
+  if (piece.tokens.begin != appended_ || piece.tokens.end > prefill_end_ || piece.tokens.empty()) {
     return fail(Errc::invalid_argument,
                 "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
                 piece.tokens.begin, piece.tokens.end, appended_, prefill_end_);
@@ -114,8 +112,8 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
                           .target = table(layer.host_blocks),
                           .shape = runtime_.shape(),
                           .crosses_link = true};
-    TERRACE_ASSIGN(layer.offloaded, runtime_.backend->ops().store_rows(*offload_queue_,
-                                                                       Phase::offload, store));
+    TERRACE_ASSIGN(layer.offloaded,
+                   runtime_.backend->ops().store_rows(*offload_queue_, Phase::offload, store));
     counters_.bytes.offload += piece.tokens.size() * runtime_.shape().token_bytes();
     stored = layer.offloaded;
   }
@@ -157,11 +155,12 @@ Status SequenceState::end_prefill() {
     Status stored = wait(layer.offloaded, deadline());
     if (stored) stored = wait(layer.attended, deadline());
     if (!stored) {
-      phase_ = SequencePhase::lost;
       settle_queues();
+      phase_ = SequencePhase::lost;
       return tl::unexpected(stored.error().while_doing("prefill failed, the sequence is lost"));
     }
   }
+  for (LayerState& layer : layers_) layer.attended = {};
   length_ = prefill_end_;
   first_window_block_ = 0;
   phase_ = SequencePhase::idle;

@@ -1,5 +1,6 @@
-// One decode step: append, select, resolve, fetch, attend. Everything is enqueued; the host waits for
-// nothing between begin_step and end_step.
+// One decode step: append, select, resolve, fetch, attend. Everything is enqueued; the host waits
+// for nothing between begin_step and end_step.
+#include <algorithm>
 #include <cmath>
 
 #include "../sequence_state.hpp"
@@ -11,8 +12,11 @@ Status SequenceState::begin_step() {
     return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
   }
   resolve_budget(length_ + 1);
-  TERRACE_TRY(wait(layers_.back().attended, deadline()));
   TERRACE_TRY(await_indexes());
+  if (!indexes_ready_) {
+    TERRACE_TRY(prepare_indexes());
+    TERRACE_TRY(await_indexes());
+  }
   release_passed_blocks();
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
@@ -21,12 +25,11 @@ Status SequenceState::begin_step() {
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
     return reserve_cache();
   };
-  if (const Status reserved = reserve(); !reserved) {
+  if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_positions(length_);
     return reserved;
   }
-  if (index_streamed_ && !stream_ready_) TERRACE_TRY(stream_index(0));
-  stream_ready_ = false;
+  indexes_ready_ = false;
   next_layer_ = 0;
   phase_ = SequencePhase::step;
   return {};
@@ -48,6 +51,7 @@ Status SequenceState::await_indexes() {
       if (built.error().code == Errc::not_ready) return built;
       // The rows are all there: a later step builds the index again.
       settle_queues();
+      for (LayerState& layer : layers_) layer.index.stale = true;
       const std::size_t end = index.tokens.end;
       index.building = false;
       TERRACE_TRY(build_index(i, {sinks_at(length_).end, end}));
@@ -88,8 +92,7 @@ Status SequenceState::store_token(LayerState& layer, const StepInput& input, Que
   extents_.clear();
   for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
     const std::size_t at = (head * block_tokens() + length_ % block_tokens()) * row_bytes;
-    extents_.push_back(
-        {layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
+    extents_.push_back({layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
   }
   TERRACE_ASSIGN(layer.offloaded, offload_queue_->copy(Phase::offload, extents_));
   return {};
@@ -253,18 +256,34 @@ Status SequenceState::end_step() {
     const Status abandoned = abandon_step();
     return abandoned ? finished : abandoned;
   }
+  // All done: the embedder's queue need not outlive the step.
+  for (LayerState& layer : layers_) layer.attended = {};
   ++length_;
   ++counters_.steps;
   if (!keeps_everything()) {
     counters_.bytes.offload += runtime_.shape().layers * runtime_.shape().token_bytes();
   }
   phase_ = SequencePhase::idle;
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TERRACE_TRY(code_passed_tokens(layer));
-  }
-  if (index_streamed_) TERRACE_TRY(stream_index(0));
-  stream_ready_ = true;
+  // The step itself is done. What fails here is tried again, and reported, when the next one begins.
+  static_cast<void>(prepare_indexes());
   return {};
+}
+
+void SequenceState::recover() {
+  // Any copy of a failed queue may be missing: only what lies on the host, and the resident rows
+  // below length(), can be relied on.
+  for (LayerState& layer : layers_) {
+    withdraw_arrivals(layer);
+    for (std::size_t block = 0; block < layer.places.size(); ++block) {
+      if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
+    }
+    layer.selected = false;
+    LayerIndex& index = layer.index;
+    if (!poll(index.coded)) index.tokens.end = std::max(index.coded_before, index.tokens.begin);
+    index.coded = {};
+    index.stale = true;
+  }
+  indexes_ready_ = false;
 }
 
 Status SequenceState::abandon_step() {
@@ -273,10 +292,7 @@ Status SequenceState::abandon_step() {
   }
   const bool at_rest = settle_queues();
   phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
-  for (LayerState& layer : layers_) {
-    withdraw_arrivals(layer);
-    layer.selected = false;
-  }
+  if (at_rest) recover();
   if (at_rest) return {};
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
 }

@@ -3,7 +3,7 @@
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
-#include "terrace/offload/host_backend.hpp"
+#include "terrace/offload/host_ops.hpp"
 
 namespace terrace {
 namespace {
@@ -18,7 +18,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   if (tokens.empty()) return {};
   LayerState& layer = layers_[layer_number];
   LayerIndex& index = layer.index;
-  TERRACE_TRY(reserve_index(tokens.end));
+  TERRACE_TRY(reclaiming([&] { return reserve_index(tokens.end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
   const BuildRequest request{
@@ -33,18 +33,17 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
       .seed = runtime_.options.seed,
       .clock = &runtime_.backend->clock(),
       .cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr};
-  TERRACE_ASSIGN(index.coded,
-                 cluster_queue_->call(Phase::cluster,
-                                      [this, &index, request]() -> Result<std::size_t> {
-                                        const Clock& clock = runtime_.backend->clock();
-                                        index.build_begin = clock.now();
-                                        const auto report = runtime_.build(request);
-                                        index.build_end = clock.now();
-                                        // The queue goes on: a failed index loses no row.
-                                        index.build_status = report.map([](const BuildReport&) {});
-                                        if (report) index.report = *report;
-                                        return 0;
-                                      }));
+  TERRACE_ASSIGN(index.coded, cluster_queue_->call(
+                                  Phase::cluster, [this, &index, request]() -> Result<std::size_t> {
+                                    const Clock& clock = runtime_.backend->clock();
+                                    index.build_begin = clock.now();
+                                    const auto report = runtime_.build(request);
+                                    index.build_end = clock.now();
+                                    // The queue goes on: a failed index loses no row.
+                                    index.build_status = report.map([](const BuildReport&) {});
+                                    if (report) index.report = *report;
+                                    return 0;
+                                  }));
   index.building = true;
   index.tokens = tokens;
   index.trained = tokens.size();
@@ -56,25 +55,39 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   LayerIndex& index = layer.index;
   const TokenRange tokens{index.tokens.end, end};
   if (tokens.empty()) return {};
-  TERRACE_TRY(reserve_index(end));
+  index.coded_before = tokens.begin;
+  TERRACE_TRY(reclaiming([&] { return reserve_index(end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
-  TERRACE_ASSIGN(index.coded,
-                 runtime_.policy->extend(
-                     {.shape = runtime_.shape(),
-                      .rows = table(layer.host_blocks),
-                      .tokens = tokens,
-                      .index = index.host.view(runtime_.index_layout, index.tokens.begin)},
-                     *cluster_queue_, offload::host_ops()));
+  TERRACE_ASSIGN(
+      index.coded,
+      runtime_.policy->extend({.shape = runtime_.shape(),
+                               .rows = table(layer.host_blocks),
+                               .tokens = tokens,
+                               .index = index.host.view(runtime_.index_layout, index.tokens.begin)},
+                              *cluster_queue_, offload::host_ops()));
   index.tokens.end = end;
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, tokens, /*with_fixed=*/false));
   if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
   return {};
 }
 
+Status SequenceState::prepare_indexes() {
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    TERRACE_TRY(code_passed_tokens(layer));
+  }
+  if (index_streamed_) TERRACE_TRY(stream_index(0));
+  indexes_ready_ = true;
+  return {};
+}
+
 Status SequenceState::code_passed_tokens(std::size_t layer_number) {
   if (runtime_.index_layout.empty() || split_.selected == 0) return {};
-  const LayerIndex& index = layers_[layer_number].index;
+  LayerIndex& index = layers_[layer_number].index;
+  if (index.stale && !index.tokens.empty() && !index.building) {
+    TERRACE_TRY(upload_index(layers_[layer_number], index.tokens, /*with_fixed=*/true));
+    index.stale = false;
+  }
   const TokenRange middle{sinks_at(length_).end, window_at(length_).begin};
   if (middle.empty() || middle.end <= index.tokens.end) return {};
   const std::size_t enough = runtime_.policy->traits().training_tokens;
@@ -116,8 +129,8 @@ Status SequenceState::stream_index(std::size_t layer_number) {
   TERRACE_TRY(stage.memory.table().flush(*index_queue_));
   extents_.clear();
   const std::size_t coded = index.tokens.size();
-  std::size_t bytes = append_chunk_copies(
-      layout, index.host, stage.memory, {0, divide_up(coded, layout.chunk_tokens)}, extents_);
+  std::size_t bytes = append_chunk_copies(layout, index.host, stage.memory,
+                                          {0, divide_up(coded, layout.chunk_tokens)}, extents_);
   if (layout.fixed_bytes > 0) {
     extents_.push_back({stage.memory.fixed(), index.host.fixed(), layout.fixed_bytes});
     bytes += layout.fixed_bytes;

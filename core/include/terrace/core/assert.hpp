@@ -11,8 +11,8 @@ namespace terrace {
 }  // namespace terrace
 
 /// Stops the program when `condition` is false. Always on; for the control plane.
-#define TERRACE_ASSERT(condition)       \
-  ((condition) ? static_cast<void>(0)   \
+#define TERRACE_ASSERT(condition)     \
+  ((condition) ? static_cast<void>(0) \
                : ::terrace::assertion_failed(#condition, std::source_location::current()))
 
 /// The same in builds without NDEBUG only; for inner loops.

@@ -27,6 +27,7 @@ enum class ConfigKind : std::uint8_t {
   text,       ///< anything printable
   choice,     ///< one of the key's words
   integer,    ///< a whole number, not negative
+  integers,   ///< one or more, separated by commas: 10,8,12
   number,     ///< a decimal number
   size,       ///< bytes: 4096, 64KiB, 8GiB
   bandwidth,  ///< bytes per second: 25GB/s
@@ -40,7 +41,7 @@ struct ConfigKey {
   ConfigKind kind = ConfigKind::text;
   std::string_view default_text;
   std::string_view words = {};  ///< accepted besides a value of the kind: "auto", "auto|host|cuda"
-  double low = 0;               ///< limits of integer, number and size, both included
+  double low = 0;               ///< limits of integers, numbers and sizes, both included
   double high = 0;
   std::string_view meaning;  ///< one line for people
 };
@@ -107,6 +108,8 @@ class Config {
   [[nodiscard]] std::size_t integer(std::string_view name) const;
   /// Returns nothing where the value is the word auto.
   [[nodiscard]] std::optional<std::size_t> integer_or_auto(std::string_view name) const;
+  /// Returns nothing where the value is the word auto, else at least one number.
+  [[nodiscard]] std::vector<std::size_t> integers_or_auto(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
   /// "unlimited" is the largest size_t.
   [[nodiscard]] std::size_t size_bytes(std::string_view name) const;

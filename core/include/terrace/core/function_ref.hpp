@@ -17,7 +17,8 @@ class FunctionRef<R(Args...)> {
   template <typename Callable>
     requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef> &&
              std::is_invocable_r_v<R, Callable&, Args...>)
-  FunctionRef(Callable&& callable) noexcept  // NOLINT(google-explicit-constructor): like a reference
+  FunctionRef(
+      Callable&& callable) noexcept  // NOLINT(google-explicit-constructor): like a reference
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* object, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<Callable>*>(object))(

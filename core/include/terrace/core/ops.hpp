@@ -1,7 +1,7 @@
 // The kernels a decode step is made of, as a table that each backend fills.
 //
-// An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they point
-// to must stay valid until the ticket is done. Pointers are device memory unless a line says
+// An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they
+// point to must stay valid until the ticket is done. Pointers are device memory unless a line says
 // otherwise; counts named `*_count` behind a pointer are read when the op runs. f32 arithmetic;
 // ties go to the lower position. Ops but `fetch_rows` and `store_rows` touch device memory only.
 // Positions are absolute token positions, from 0. Shapes and rows: terrace/core/shape.hpp.
@@ -24,8 +24,8 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-/// Where the blocks of a layer lie: position p, KV head h is row h * block_tokens + p % block_tokens
-/// of block p / block_tokens. A null entry is not there.
+/// Where the blocks of a layer lie: position p, KV head h is row h * block_tokens + p %
+/// block_tokens of block p / block_tokens. A null entry is not there.
 struct BlockTable {
   std::byte* const* blocks = nullptr;  ///< [block_count]
   std::size_t block_tokens = 0;
@@ -43,7 +43,7 @@ struct KvTensors {
 /// Packs `tokens.size()` tokens of K and V into rows of blocks. On a table of host blocks this is a
 /// transfer and its bytes are counted.
 struct StoreRows {
-  KvTensors source;   ///< token 0 of it goes to position tokens.begin
+  KvTensors source;  ///< token 0 of it goes to position tokens.begin
   TokenRange tokens;
   BlockTable target;  ///< the table itself is host memory; its blocks any tier
   KvShape shape;
@@ -56,8 +56,8 @@ enum class ListScope : std::uint8_t { kv_head, query_head };
 /// How scores of a group's query heads become one weight per KV head.
 enum class GroupReduction : std::uint8_t { sum_softmax, max_softmax, sum_logits };
 
-/// An index of a layer as ops see it. `fixed` and each chunk are laid out by the policy that owns them;
-/// chunk c holds tokens first_token + [c * chunk_tokens, (c + 1) * chunk_tokens).
+/// An index of a layer as ops see it. `fixed` and each chunk are laid out by the policy that owns
+/// them; chunk c holds tokens first_token + [c * chunk_tokens, (c + 1) * chunk_tokens).
 struct IndexView {
   const std::byte* fixed = nullptr;
   std::byte* const* chunks = nullptr;  ///< [chunk_count]
@@ -89,12 +89,13 @@ struct SelectCommon {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
   TokenRange candidates;
-  std::size_t count = 0;           ///< wanted per KV head; fewer when there are fewer candidates
-  GroupReduction reduction = GroupReduction::sum_softmax;  ///< softmax over the candidates, 1/sqrt(d)
-  std::uint32_t* ids = nullptr;    ///< out [kv_heads, id_stride]: positions, ascending
+  std::size_t count = 0;  ///< wanted per KV head; fewer when there are fewer candidates
+  GroupReduction reduction =
+      GroupReduction::sum_softmax;    ///< softmax over the candidates, 1/sqrt(d)
+  std::uint32_t* ids = nullptr;       ///< out [kv_heads, id_stride]: positions, ascending
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
-  float* scratch = nullptr;        ///< [kv_heads, group + 1, candidates rounded up to 64]
+  float* scratch = nullptr;  ///< [kv_heads, group + 1, candidates rounded up to 64]
 };
 
 /// Top `count` candidates of each KV head by approximate scores from codes.
@@ -104,7 +105,8 @@ struct PqSelect {
   IndexView index;
 };
 
-/// Top `count` candidates by exact scores. chunk: keys in the KV dtype [kv_heads, chunk_tokens, head_dim].
+/// Top `count` candidates by exact scores. chunk: keys in the KV dtype [kv_heads, chunk_tokens,
+/// head_dim].
 struct ExactSelect {
   SelectCommon common;
   IndexView index;
@@ -133,10 +135,10 @@ struct ResolveRows {
   const std::uint32_t* ids = nullptr;       ///< [lists, id_stride]
   const std::uint32_t* id_count = nullptr;  ///< [lists]
   std::size_t id_stride = 0;
-  BlockTable resident;               ///< device blocks; null = on the host only
-  std::byte* staging = nullptr;      ///< [lists * id_stride] rows
-  std::byte** rows = nullptr;        ///< out [lists, id_stride]
-  MissedRow* missed = nullptr;       ///< out [lists * id_stride]
+  BlockTable resident;                    ///< device blocks; null = on the host only
+  std::byte* staging = nullptr;           ///< [lists * id_stride] rows
+  std::byte** rows = nullptr;             ///< out [lists, id_stride]
+  MissedRow* missed = nullptr;            ///< out [lists * id_stride]
   std::uint32_t* missed_count = nullptr;  ///< out [1]
   std::uint32_t* seen = nullptr;  ///< query_head scope only: [kv_heads, positions], zeroed once,
   std::uint32_t* seen_epoch = nullptr;  ///< and [1], kept between calls
@@ -153,9 +155,9 @@ struct FetchRows {
 
 /// Entries that stand for clusters not fetched: rows of their own with a logit bias.
 struct PseudoEntries {
-  const std::byte* rows = nullptr;         ///< [lists, stride] rows
-  const float* bias = nullptr;             ///< [lists, stride], added to the scaled logit
-  const std::uint32_t* count = nullptr;    ///< [lists]
+  const std::byte* rows = nullptr;       ///< [lists, stride] rows
+  const float* bias = nullptr;           ///< [lists, stride], added to the scaled logit
+  const std::uint32_t* count = nullptr;  ///< [lists]
   std::size_t stride = 0;
 };
 
@@ -170,15 +172,15 @@ struct DecodeAttention {
   float* output = nullptr;       ///< [query_heads, head_dim]
   BlockTable resident;           ///< device blocks of sinks and window
   TokenRange sinks;
-  TokenRange window;             ///< the current token included
+  TokenRange window;  ///< the current token included
   ListScope scope = ListScope::kv_head;
   std::byte* const* selected = nullptr;           ///< [lists, selected_stride] rows, or null
   const std::uint32_t* selected_count = nullptr;  ///< [lists]
   std::size_t selected_stride = 0;
   const float* selected_bias = nullptr;  ///< [lists, selected_stride] or null
   PseudoEntries pseudo = {};
-  float scale = 1.0F;            ///< logits are scale * q.k + bias
-  float* scratch = nullptr;      ///< attention_scratch_floats(shape, entries)
+  float scale = 1.0F;        ///< logits are scale * q.k + bias
+  float* scratch = nullptr;  ///< attention_scratch_floats(shape, entries)
 };
 
 inline constexpr std::size_t attention_split = 512;

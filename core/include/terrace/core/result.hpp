@@ -96,18 +96,18 @@ template <typename... Args>
 }  // namespace terrace
 
 /// Leaves the function with the error if `expression` (a Status or Result) failed.
-#define TERRACE_TRY(expression)                                          \
-  do {                                                                   \
+#define TERRACE_TRY(expression)                                           \
+  do {                                                                    \
     if (auto terrace_status = (expression); !terrace_status) [[unlikely]] \
-      return ::tl::unexpected(std::move(terrace_status).error());        \
+      return ::tl::unexpected(std::move(terrace_status).error());         \
   } while (false)
 
 #define TERRACE_CONCAT_INNER(a, b) a##b
 #define TERRACE_CONCAT(a, b) TERRACE_CONCAT_INNER(a, b)
 
 /// Declares `target` as the value of `expression`, or leaves the function with its error.
-#define TERRACE_ASSIGN(target, expression)                                   \
-  auto TERRACE_CONCAT(terrace_result_, __LINE__) = (expression);             \
-  if (!TERRACE_CONCAT(terrace_result_, __LINE__)) [[unlikely]]               \
+#define TERRACE_ASSIGN(target, expression)                                      \
+  auto TERRACE_CONCAT(terrace_result_, __LINE__) = (expression);                \
+  if (!TERRACE_CONCAT(terrace_result_, __LINE__)) [[unlikely]]                  \
     return ::tl::unexpected(TERRACE_CONCAT(terrace_result_, __LINE__).error()); \
   target = std::move(*TERRACE_CONCAT(terrace_result_, __LINE__))

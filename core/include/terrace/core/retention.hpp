@@ -16,7 +16,7 @@ namespace terrace {
 
 struct RetentionTraits {
   std::string_view name;
-  bool merges = false;                  ///< rows may merge: attention needs the log-degree bias
+  bool merges = false;  ///< rows may merge: attention needs the log-degree bias
   bool needs_attention_scores = false;
   bool needs_pre_rope_keys = false;
 };
@@ -26,18 +26,19 @@ struct RetentionRequest {
   LayerId layer{};
   HeadId head{};
   KvShape shape;
-  BlockTable rows;                              ///< host blocks
+  BlockTable rows;  ///< host blocks
   std::size_t row_count = 0;
   std::size_t rows_to_keep = 0;
-  std::span<const std::uint32_t> positions;     ///< [row_count]; of a merged row, its first token's
-  std::span<const std::uint32_t> degrees;       ///< [row_count]
-  std::span<const float> attention_scores;      ///< [row_count] if needed, else empty
+  std::span<const std::uint32_t> positions;  ///< [row_count]; of a merged row, its first token's
+  std::span<const std::uint32_t> degrees;    ///< [row_count]
+  std::span<const float> attention_scores;   ///< [row_count] if needed, else empty
 };
 
 /// What becomes of each row.
 struct RowFate {
   static constexpr std::uint32_t dropped = 0xffffffffU;
-  std::uint32_t into = dropped;  ///< its own number: stays; another row's: merges into it; or dropped
+  std::uint32_t into =
+      dropped;  ///< its own number: stays; another row's: merges into it; or dropped
 };
 
 /// Threads  safe from any thread: no mutable state
@@ -52,7 +53,8 @@ class RetentionPolicy {
 
   /// Decides the fate of every row. Only decides: the caller drops and merges.
   ///
-  /// Shapes   fates [row_count]; fates[i].into == i for at most rows_to_keep rows, and merges only go
+  /// Shapes   fates [row_count]; fates[i].into == i for at most rows_to_keep rows, and merges only
+  /// go
   ///          into rows that stay
   [[nodiscard]] virtual Status decide(const RetentionRequest& request,
                                       std::span<RowFate> fates) const = 0;

@@ -23,16 +23,16 @@ enum class IndexScope : std::uint8_t { none, segment, sequence };
 /// What a policy needs and gives; read before it is chosen.
 struct RetrievalTraits {
   std::string_view name;
-  bool selects = true;          ///< false: sinks and window are all it attends to
+  bool selects = true;            ///< false: sinks and window are all it attends to
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
   IndexScope index_scope = IndexScope::none;
   ListScope lists = ListScope::kv_head;
-  bool clusters = false;        ///< build() iterates, and takes a limit of iterations
+  bool clusters = false;  ///< build() iterates, and takes a limit of iterations
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
   std::size_t training_tokens = 0;
   // Hooks: an embedder that cannot give them is refused at open_sequence.
   bool needs_pre_rope_keys = false;
-  bool needs_query_window = false;      ///< post-RoPE queries of the last prompt positions
+  bool needs_query_window = false;  ///< post-RoPE queries of the last prompt positions
   bool needs_attention_scores = false;
   bool needs_layer_input = false;
   // Answers: gather() refuses these for an engine whose kernel has no bias.
@@ -42,8 +42,8 @@ struct RetrievalTraits {
 };
 
 /// The memory of a layer's index, all KV heads: a fixed part and chunks of `chunk_tokens` tokens.
-/// The host's copy is the truth; a chunk is the unit in which what was added moves to the device, so it
-/// should be some kilobytes.
+/// The host's copy is the truth; a chunk is the unit in which what was added moves to the device,
+/// so it should be some kilobytes.
 struct IndexLayout {
   std::size_t fixed_bytes = 0;
   std::size_t chunk_tokens = 0;
@@ -54,25 +54,25 @@ struct IndexLayout {
 /// What a prompt leaves behind for index building beside its rows. Empty where not asked for.
 /// f32, host memory; positions are those of the last rows given.
 struct PromptHints {
-  std::span<const float> pre_rope_keys;    ///< [tokens, kv_heads, head_dim]
-  std::span<const float> query_window;     ///< [positions, query_heads, head_dim]
-  std::span<const float> attention_scores; ///< [kv_heads, tokens], summed over queries
+  std::span<const float> pre_rope_keys;     ///< [tokens, kv_heads, head_dim]
+  std::span<const float> query_window;      ///< [positions, query_heads, head_dim]
+  std::span<const float> attention_scores;  ///< [kv_heads, tokens], summed over queries
 };
 
 /// Builds the index of one layer on the host.
 struct BuildRequest {
   KvShape shape;
   LayerId layer{};
-  BlockTable rows;      ///< host blocks
-  TokenRange tokens;    ///< to be indexed
+  BlockTable rows;    ///< host blocks
+  TokenRange tokens;  ///< to be indexed
   PromptHints hints;
   std::byte* fixed = nullptr;  ///< out, host
   IndexView index;             ///< out, host chunks
   std::size_t iterations = 0;  ///< at most; for policies that cluster
   std::uint64_t seed = 0;
   const Clock* clock = nullptr;
-  TimePoint deadline = TimePoint::max();          ///< no new iteration starts after it
-  const std::atomic<bool>* cancelled = nullptr;   ///< looked at between iterations; may be null
+  TimePoint deadline = TimePoint::max();         ///< no new iteration starts after it
+  const std::atomic<bool>* cancelled = nullptr;  ///< looked at between iterations; may be null
 };
 
 struct BuildReport {
@@ -94,10 +94,10 @@ struct SelectRequest {
   const float* query = nullptr;        ///< [query_heads, head_dim], post-RoPE
   const float* layer_input = nullptr;  ///< [hidden], if needed
   TokenRange candidates;
-  std::size_t count = 0;               ///< rows per list
-  double mass = 0;                     ///< share of attention mass to reach; 0 = by count
+  std::size_t count = 0;  ///< rows per list
+  double mass = 0;        ///< share of attention mass to reach; 0 = by count
   IndexView index;
-  float* scratch = nullptr;            ///< select_scratch_floats
+  float* scratch = nullptr;  ///< select_scratch_floats
 };
 
 /// Certain bounds of a query head's attention mass on what is attended exactly.
@@ -109,15 +109,15 @@ struct MassBounds {
 /// Where a selection is written: buffers of fixed capacity in device memory.
 struct Selection {
   ListScope scope = ListScope::kv_head;
-  std::size_t capacity = 0;                ///< of each list
-  std::uint32_t* ids = nullptr;            ///< [lists, capacity]: positions, in the order attended
-  std::uint32_t* id_count = nullptr;       ///< [lists]
-  float* logit_bias = nullptr;             ///< [lists, capacity]; null unless gives_logit_bias
-  std::byte* pseudo_rows = nullptr;        ///< [lists, pseudo_capacity] rows; the next three
-  float* pseudo_bias = nullptr;            ///< [lists, pseudo_capacity];      likewise null unless
-  std::uint32_t* pseudo_count = nullptr;   ///< [lists];                       gives_pseudo_entries
+  std::size_t capacity = 0;               ///< of each list
+  std::uint32_t* ids = nullptr;           ///< [lists, capacity]: positions, in the order attended
+  std::uint32_t* id_count = nullptr;      ///< [lists]
+  float* logit_bias = nullptr;            ///< [lists, capacity]; null unless gives_logit_bias
+  std::byte* pseudo_rows = nullptr;       ///< [lists, pseudo_capacity] rows; the next three
+  float* pseudo_bias = nullptr;           ///< [lists, pseudo_capacity];      likewise null unless
+  std::uint32_t* pseudo_count = nullptr;  ///< [lists];                       gives_pseudo_entries
   std::size_t pseudo_capacity = 0;
-  MassBounds* mass = nullptr;              ///< [query_heads]; null unless bounds_mass
+  MassBounds* mass = nullptr;  ///< [query_heads]; null unless bounds_mass
 };
 
 /// Threads  build() on a host queue, the others on the caller's; a policy has no mutable state
@@ -136,8 +136,8 @@ class RetrievalPolicy {
   /// Entries of pseudo_capacity per list for a sequence of at most `tokens`.
   [[nodiscard]] virtual std::size_t pseudo_capacity(std::size_t tokens) const noexcept = 0;
 
-  [[nodiscard]] virtual std::size_t select_scratch_floats(const KvShape& shape,
-                                                          std::size_t candidates) const noexcept = 0;
+  [[nodiscard]] virtual std::size_t select_scratch_floats(
+      const KvShape& shape, std::size_t candidates) const noexcept = 0;
 
   /// Builds an index. On an error the sequence goes on without one: it is not lost.
   [[nodiscard]] virtual Result<BuildReport> build(const BuildRequest& request,

@@ -1,8 +1,8 @@
 // Colder tiers: pages kept under keys, asynchronously, with a status for each page.
 //
 // A store never loses silently: a page that cannot be read back as it was written is an error of
-// that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch go
-// on. Its caller fetches, or reports not_ready, or recomputes.
+// that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
+// go on. Its caller fetches, or reports not_ready, or recomputes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace terrace {
 
-/// Names a page: a hash of what it holds or a (sequence, layer, block) triple, by the caller's choice.
+/// Names a page: a hash of what it holds or a (sequence, layer, block) triple, by the caller's
+/// choice.
 struct PageKey {
   std::uint64_t high = 0;
   std::uint64_t low = 0;

@@ -16,8 +16,8 @@ struct TokenBudget {
   Kind kind = Kind::share;
   double value = 1.0;  ///< share and mass: in (0, 1]; tokens: a whole number from 1
 
-  /// Returns the limit in tokens for a context of that length, at least 1 and at most the context
-  /// (0 for an empty one). A mass sets no limit beforehand: it returns the context.
+  /// Returns the limit in tokens for a prompt of that length, at least 1. A number of tokens may be
+  /// more than the prompt: the sequence grows. A mass sets no limit beforehand: it returns the prompt.
   [[nodiscard]] std::size_t tokens(std::size_t context_tokens) const noexcept;
 
   bool operator==(const TokenBudget&) const = default;

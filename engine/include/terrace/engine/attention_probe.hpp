@@ -1,7 +1,7 @@
 // Measures, by exact attention beside a run, how much of what matters a policy attends to.
 //
-// The probe keeps every key in f32, outside all pools and clocks: keys of the prompt once (they do not
-// depend on the policy), keys of the steps for each policy anew.
+// The probe keeps every key in f32, outside all pools and clocks: keys of the prompt once (they do
+// not depend on the policy), keys of the steps for each policy anew.
 #pragma once
 
 #include <cstddef>

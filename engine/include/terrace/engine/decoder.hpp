@@ -1,7 +1,8 @@
 // Joins a Llama model to a sequence of the runtime: the first embedder of Terrace, and its example.
 //
 //   auto decoder = Decoder::create(model, runtime.backend(), {.kv_dtype = Dtype::f16});
-//   (*decoder)->prefill(sequence, prompt);       // logits() now predict the token behind the prompt
+//   (*decoder)->prefill(sequence, prompt);       // logits() now predict the token behind the
+//   prompt
 //   (*decoder)->step(sequence, token);           // logits() now predict the token behind `token`
 //
 // All arithmetic is enqueued on one compute queue; the host waits once a step, for the logits.
@@ -34,9 +35,9 @@ class KvObserver {
 
 struct DecoderOptions {
   Dtype kv_dtype = Dtype::f16;
-  std::size_t chunk_tokens = 512;               ///< query rows prefilled at once
+  std::size_t chunk_tokens = 512;                ///< query rows prefilled at once
   Duration deadline = std::chrono::minutes{10};  ///< of a layer's prefill, and of a step
-  std::function<void(double)> progress;         ///< share of a prefill done; caller's thread
+  std::function<void(double)> progress;          ///< share of a prefill done; caller's thread
 };
 
 /// Threads  one at a time
@@ -52,7 +53,8 @@ class Decoder {
   /// Runs a prompt through all layers, layer by layer with chunks of query rows inside.
   ///
   /// Memory   activations: 4 bytes x hidden x tokens, and two layers' K and V
-  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that is not
+  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that is
+  /// not
   ///          empty; the sequence's and the queue's own
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
 
@@ -89,13 +91,13 @@ class Decoder {
   PrefillAttention attention_;
   KvObserver* observer_ = nullptr;
 
-  FloatArray hidden_;              ///< [prompt tokens, hidden_size]
-  FloatArray chunk_query_;         ///< [chunk, query_size]
-  FloatArray chunk_key_;           ///< [chunk, kv_size]
-  FloatArray chunk_value_;         ///< [chunk, kv_size]
-  FloatArray chunk_attention_;     ///< [chunk, query_size]
-  FloatArray step_query_;          ///< [layers, query_size]
-  FloatArray logits_;              ///< [vocabulary]
+  FloatArray hidden_;                      ///< [prompt tokens, hidden_size]
+  FloatArray chunk_query_;                 ///< [chunk, query_size]
+  FloatArray chunk_key_;                   ///< [chunk, kv_size]
+  FloatArray chunk_value_;                 ///< [chunk, kv_size]
+  FloatArray chunk_attention_;             ///< [chunk, query_size]
+  FloatArray step_query_;                  ///< [layers, query_size]
+  FloatArray logits_;                      ///< [vocabulary]
   std::vector<std::byte> prompt_rows_[2];  ///< [kv_heads, tokens] rows, of two layers in turn
   std::vector<std::byte> step_rows_;       ///< [kv_heads] rows
   Ticket prompt_rows_read_[2];

@@ -13,9 +13,9 @@ namespace terrace::kernels::host {
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in this order.
 ///
-/// A piece of `attention_split` entries is an online softmax over tiles of 64; pieces are merged in
-/// order. Bits depend on the rows' contents and their order only: not on addresses, blocks, threads,
-/// or on which query heads share a KV head. No entries at all give zeros.
+/// A piece of `attention_split` entries is an online softmax over tiles of 16; pieces are merged in
+/// order. Bits depend on the rows' contents and their order only: not on addresses, blocks,
+/// threads, or on which query heads share a KV head. No entries at all give zeros.
 ///
 /// Logits   -inf has weight 0 (its value must be finite, for 0 * inf is NaN); if all are -inf the
 ///          output is zero; +inf or NaN make the output of their query heads NaN

@@ -47,7 +47,7 @@ struct KmeansOutput {
 struct KmeansReport {
   std::size_t iterations = 0;  ///< done
   bool converged = false;      ///< labels repeated
-  double inertia = 0;  ///< sum over finite rows of |x - c|^2, or of 1 - cos(x, c)
+  double inertia = 0;          ///< sum over finite rows of |x - c|^2, or of 1 - cos(x, c)
 };
 
 namespace host {
@@ -64,9 +64,11 @@ namespace host {
 /// 5. It ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
 ///    result is whole in each case.
 ///
-/// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from all.
+/// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
+/// all.
 ///
-/// Errors   invalid_argument: no clusters, no dims, no rows, or initial_rows of another size or out of
+/// Errors   invalid_argument: no clusters, no dims, no rows, or initial_rows of another size or out
+/// of
 ///          range; out_of_memory: about 12 bytes a row could not be had. Then nothing is written
 /// Limits   row_count and clusters < 2^32
 /// Threads  parts of 1024 rows or 8 clusters; one problem per thread needs no locking

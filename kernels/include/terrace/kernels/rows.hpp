@@ -31,8 +31,8 @@ void key_copy(const KeyCopy& op, Parallel& threads);
 /// Missed rows come in the order of the lists. The row at place i of list l, if missed, is staged
 /// in row l * id_stride + i. Under query_head scope the first list of a group that wants a missed
 /// row stages it and later ones point there: `seen` remembers the number of the miss, counted from
-/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. So an entry is of this call
-/// exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
+/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. So an entry is of this
+/// call exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
 ///
 /// Limits   one list of a group at a time; when the count of misses nears 2^32, `seen` is zeroed
 /// Threads  one thread at a time per `seen`

@@ -70,6 +70,11 @@ class ResidentCache {
   /// Drops a unit's residency only: what it holds is a copy, so this changes no output.
   void drop(UnitKey unit);
 
+  /// Makes room for unit keys below `key_count`; what is known stays.
+  void reserve_keys(std::size_t key_count) {
+    if (key_count > units_.size()) units_.resize(key_count);
+  }
+
   /// Changes the capacity; appends to `evicted` what must go now.
   void resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted);
 

@@ -14,10 +14,10 @@ struct AdmissionOptions {
   double horizon_steps = 32;
 };
 
-/// Makes `always` (every miss is admitted) or `refill` (a unit is admitted when the rows it would have
-/// saved over the horizon are at least the rows its refill moves).
-/// Errors: invalid_argument naming the known ones.
-Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(std::string_view name,
-                                                               const AdmissionOptions& options = {});
+/// Makes `always` (every miss is admitted) or `refill` (a unit is admitted when the rows it would
+/// have saved over the horizon are at least the rows its refill moves). Errors: invalid_argument
+/// naming the known ones.
+Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(
+    std::string_view name, const AdmissionOptions& options = {});
 
 }  // namespace terrace::policies

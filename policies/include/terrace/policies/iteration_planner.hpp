@@ -60,8 +60,8 @@ struct PlannerOptions {
 
 /// Chooses iterations layer by layer and corrects itself.
 ///
-/// The correction is a factor on T_kmeans: it rises at once to what a layer was observed to take, and
-/// falls by a tenth of the way a layer, so that one quick layer does not undo a slow machine.
+/// The correction is a factor on T_kmeans: it rises at once to what a layer was observed to take,
+/// and falls by a tenth of the way a layer, so that one quick layer does not undo a slow machine.
 /// Threads: one at a time.
 class IterationPlanner {
  public:

@@ -2,8 +2,8 @@
 //
 //   auto lru = policies::make_replacement_policy("lru");
 //
-// One policy is one file in policies/src/replacement/ and one row in table.cpp; tests and benches walk
-// the table.
+// One policy is one file in policies/src/replacement/ and one row in table.cpp; tests and benches
+// walk the table.
 #pragma once
 
 #include <memory>

@@ -2,8 +2,8 @@
 //
 //   auto policy = policies::make_retrieval_policy("pqcache", {.pq = {.subspaces = 2, .bits = 6}});
 //
-// One policy is one file in policies/src/retrieval/ and one row in table.cpp; tests, `terrace run` and
-// benches walk the table.
+// One policy is one file in policies/src/retrieval/ and one row in table.cpp; tests, `terrace run`
+// and benches walk the table.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ std::span<const RetrievalEntry> retrieval_policies() noexcept;
 
 /// Makes the policy of that name.
 /// Errors: invalid_argument naming the known policies, or the setting that is out of range.
-Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(std::string_view name,
-                                                               const RetrievalOptions& options = {});
+Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(
+    std::string_view name, const RetrievalOptions& options = {});
 
 }  // namespace terrace::policies

@@ -19,9 +19,10 @@ struct LinkBytes {
 
 /// Rows and blocks that steps wanted from the middle.
 struct CacheCounters {
-  std::uint64_t rows_hit = 0;       ///< in a cached block
+  std::uint64_t rows_hit = 0;  ///< in a cached block
   std::uint64_t rows_missed = 0;
-  std::uint64_t rows_resident = 0;  ///< in a block that placement keeps in device memory: no look-up
+  std::uint64_t rows_resident =
+      0;  ///< in a block that placement keeps in device memory: no look-up
   std::uint64_t blocks_hit = 0;
   std::uint64_t blocks_missed = 0;
   std::uint64_t admitted = 0;
@@ -32,9 +33,9 @@ struct CacheCounters {
 struct ClusteringReport {
   std::vector<std::size_t> iterations = {};  ///< done, per layer
   bool planned = false;
-  std::size_t late_layers = 0;   ///< whose clustering outlasted the compute that was to hide it
-  Duration busy{};               ///< spent clustering, summed over layers
-  Duration waited{};             ///< that the first step stood still for it
+  std::size_t late_layers = 0;  ///< whose clustering outlasted the compute that was to hide it
+  Duration busy{};              ///< spent clustering, summed over layers
+  Duration waited{};            ///< that the first step stood still for it
 };
 
 struct SequenceCounters {
@@ -43,8 +44,8 @@ struct SequenceCounters {
   std::uint64_t steps = 0;
   std::uint64_t attended = 0;  ///< entries, summed over lists, layers and steps
   std::uint64_t pseudo_entries = 0;
-  std::uint64_t lists = 0;     ///< lists summed over layers and steps: the divisor of both
-  Duration upkeep{};           ///< host time of cache upkeep
+  std::uint64_t lists = 0;  ///< lists summed over layers and steps: the divisor of both
+  Duration upkeep{};        ///< host time of cache upkeep
 };
 
 }  // namespace terrace

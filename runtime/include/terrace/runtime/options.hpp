@@ -37,7 +37,7 @@ enum class IndexResidency : std::uint8_t {
 struct CacheOptions {
   std::string policy = "lru";  ///< "none" for no cache
   std::string admission = "refill";
-  std::size_t tokens = 0;      ///< per layer, all KV heads; 0 = twice the selected tokens
+  std::size_t tokens = 0;  ///< per layer, all KV heads; 0 = twice the selected tokens
 };
 
 struct PlanningOptions {

@@ -68,15 +68,15 @@ struct StepSelection {
   std::size_t stride = 0;
 };
 
-/// Threads  one thread at a time
+/// Threads  one thread at a time. A compute queue must outlive the step or prefill it is used in
 class Sequence {
  public:
   ~Sequence();
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
-  /// Announces `tokens` more tokens, behind what is there. The first prefill resolves a budget given
-  /// as a share.
+  /// Announces `tokens` more tokens, behind what is there. The first prefill resolves a budget
+  /// given as a share.
   ///
   /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small, the
   ///          sequence is as before
@@ -84,7 +84,8 @@ class Sequence {
 
   /// Enqueues the storing of a piece of a layer's rows.
   ///
-  /// Order    work enqueued on `compute` so far must produce the piece; the piece's memory must stay
+  /// Order    work enqueued on `compute` so far must produce the piece; the piece's memory must
+  /// stay
   ///          as it is until the returned ticket is done
   [[nodiscard]] Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
 
@@ -99,8 +100,7 @@ class Sequence {
 
   /// Enqueues append, selection, fetch and attention of one layer. `output` [query_heads,
   /// head_dim] f32, device memory, is written in `compute`'s order.
-  [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output,
-                              Queue& compute);
+  [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
 
   /// The same without attention. Errors: unsupported when the policy needs a logit bias or
   /// pseudo-entries, which a plain view cannot carry.

@@ -1,0 +1,70 @@
+# The front door. Each target installs the packages it misses and builds what it needs first.
+MODEL ?= tiny
+PREFIX ?= /usr/local
+# Steps of each fuzz test: in `make test`, under its sanitizers, in `make check-all`.
+FUZZ_STEPS ?= 20000
+FUZZ_STEPS_SANITIZED ?= 2000
+FUZZ_STEPS_ALL ?= 1000000
+
+.DEFAULT_GOAL := build
+.PHONY: help packages build demo test test-release test-asan test-tsan check-all lint install \
+  format clean
+
+help:  ## says what there is
+	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
+
+packages:
+	@tools/install-packages build
+
+build: packages  ## builds the program, build/release/bin/terrace, and the libraries
+	@cmake --preset release
+	@cmake --build --preset release
+
+demo: build  ## runs the program over real text; MODEL=smollm2 for a larger model
+	@tools/demo $(MODEL)
+
+test: test-release test-asan test-tsan  ## the tests to pass before each change
+
+test-release: packages
+	@cmake --preset release
+	@cmake --build --preset release --target all terrace_tests
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
+
+# Runs of the whole program under sanitizers take minutes each: they are check-all's.
+test-asan: packages
+	@cmake --preset host-asan
+	@cmake --build --preset host-asan
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan --exclude-regex '^run\.'
+
+# The thread sanitizer watches tests of code that runs on several threads; check-all gives it all.
+test-tsan: packages
+	@cmake --preset host-tsan
+	@cmake --build --preset host-tsan --target terrace_concurrent_tests
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent
+
+lint: packages  ## clang-format, clang-tidy, headers that compile alone
+	@tools/install-packages lint
+	@cmake --preset tidy
+	@cmake --build --preset tidy
+	@ctest --preset tidy
+
+check-all: packages lint  ## everything there is, without a time limit
+	@for preset in release host-debug host-asan host-tsan; do \
+	  cmake --preset $$preset && \
+	  cmake --build --preset $$preset --target all terrace_tests && \
+	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL) ctest --preset $$preset || exit 1; \
+	done
+	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
+	  cmake --preset cuda-compile && cmake --build --preset cuda-compile && \
+	  ctest --preset cuda-compile; \
+	else echo "check-all: no nvcc here, so preset cuda-compile did not run"; fi
+
+install: build  ## installs program, libraries and headers to PREFIX
+	@cmake --install build/release --prefix $(PREFIX)
+
+format: packages  ## brings all C++ files into the house format
+	@tools/install-packages lint
+	@tests/tidy/format -i
+
+clean:  ## removes everything that was built
+	@rm -rf build

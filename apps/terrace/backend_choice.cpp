@@ -1,0 +1,31 @@
+#include "backend_choice.hpp"
+
+#include <cmath>
+
+namespace terrace::apps {
+namespace {
+
+offload::HugePages huge_pages(const Config& config) {
+  if (config.is("host.huge_pages", "on")) return offload::HugePages::on;
+  if (config.is("host.huge_pages", "off")) return offload::HugePages::off;
+  return offload::HugePages::automatic;
+}
+
+}  // namespace
+
+Result<offload::ChosenBackend> choose_backend(const Config& config) {
+  if (config.is("backend", "sim")) {
+    return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
+  }
+  const double bandwidth = config.bytes_per_second("link.bandwidth");
+  offload::BackendOptions options;
+  options.host = {.device_memory_limit = config.size_bytes("device.memory"),
+                  .host_memory_limit = config.size_bytes("host.memory"),
+                  .device_threads = config.integer("threads.device"),
+                  .link = {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
+                           .latency = config.duration("link.latency")},
+                  .huge_pages = huge_pages(config)};
+  return offload::make_backend(config.text("backend"), options);
+}
+
+}  // namespace terrace::apps

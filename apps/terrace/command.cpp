@@ -1,0 +1,59 @@
+#include "command.hpp"
+
+#include <CLI/Validators.hpp>
+
+#include "terrace/policies/admission.hpp"
+#include "terrace/policies/replacement.hpp"
+#include "terrace/policies/retrieval.hpp"
+#include "terrace/runtime/config.hpp"
+#include "terrace/runtime/options.hpp"
+
+namespace terrace::apps {
+
+void add_shared_options(CLI::App& command, SharedOptions& options) {
+  command.add_option("--format", options.format, "how results are written: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->option_text("text|json");
+  command.add_option("--config", options.config_file, "read config keys from a YAML file")
+      ->option_text("FILE");
+  command.add_option("--set", options.assignments, "set a config key; may be given many times")
+      ->allow_extra_args(false)
+      ->option_text("KEY=VALUE");
+  command.add_flag("-q,--quiet", options.quiet, "neither progress nor warnings");
+  command.add_flag("-v,--verbose", options.verbose, "say more, on standard error");
+  constexpr KeyFlag seed{"--seed", "seed", "names every random stream"};
+  add_key_flags(command, {&seed, 1}, options);
+}
+
+void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options) {
+  for (const KeyFlag& row : flags) {
+    const auto keep = [&options, row](const std::string& text) {
+      options.flag_values.push_back({row.flag, row.key, text});
+    };
+    command.add_option_function<std::string>(row.flag, keep, row.meaning)->option_text("VALUE");
+  }
+}
+
+Result<Config> resolve_config(const SharedOptions& options) {
+  const auto environment = process_environment();
+  TERRACE_ASSIGN(Config config, load_config({.file = options.config_file,
+                                             .environment = environment,
+                                             .flags = options.assignments}));
+  for (const FlagValue& flag : options.flag_values) {
+    TERRACE_TRY(config.set(flag.key, flag.text, {ConfigOrigin::flag, flag.flag}));
+  }
+  TERRACE_TRY(config.validate());
+  return config;
+}
+
+Status check_config(const Config& config) {
+  // Any shape will do: what depends on the model is checked when there is one.
+  const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
+  TERRACE_ASSIGN(const RuntimeOptions options, RuntimeOptions::from(config, shape));
+  TERRACE_TRY(policies::make_retrieval_policy(options.policy, options.retrieval));
+  if (options.cache.policy == "none") return {};
+  TERRACE_TRY(policies::make_replacement_policy(options.cache.policy));
+  return policies::make_admission_policy(options.cache.admission).map([](const auto&) {});
+}
+
+}  // namespace terrace::apps

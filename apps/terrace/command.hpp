@@ -1,0 +1,69 @@
+// What all commands share: options, the config they resolve, and how one is called.
+//
+//   auto options = std::make_shared<SharedOptions>();
+//   add_shared_options(*command, *options);
+//   ...parse...
+//   TERRACE_ASSIGN(const Config config, resolve_config(*options));
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "terrace/core/config.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::apps {
+
+/// A flag that is short for a config key.
+struct KeyFlag {
+  const char* flag;
+  const char* key;
+  const char* meaning;
+};
+
+/// A config value as a flag gave it.
+struct FlagValue {
+  std::string flag;
+  std::string key;
+  std::string text;
+};
+
+struct SharedOptions {
+  std::string format = "text";
+  std::string config_file;
+  std::vector<std::string> assignments;  ///< of --set
+  std::vector<FlagValue> flag_values;
+  bool quiet = false;
+  bool verbose = false;
+
+  [[nodiscard]] bool json() const noexcept { return format == "json"; }
+};
+
+/// What the command line asks for; filled while it is parsed.
+struct Invocation {
+  std::function<Result<int>()> action;  ///< returns the exit status
+  bool verbose = false;
+};
+
+/// Adds --format, --config, --set, --seed, -q and -v.
+void add_shared_options(CLI::App& command, SharedOptions& options);
+
+/// Adds a flag for each row.
+void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options);
+
+/// Resolves defaults, file, environment, --set and the flags, the latter two strongest.
+/// Errors: those of load_config and Config::set, naming the flag.
+Result<Config> resolve_config(const SharedOptions& options);
+
+/// Checks that the policies a config names exist and that its values fit together.
+/// Errors: invalid_argument naming the key and what is known.
+Status check_config(const Config& config);
+
+void add_run_command(CLI::App& program, Invocation& invocation);
+void add_config_command(CLI::App& program, Invocation& invocation);
+void add_doctor_command(CLI::App& program, Invocation& invocation);
+
+}  // namespace terrace::apps

@@ -1,0 +1,87 @@
+// `terrace config validate` and `terrace config explain`.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "command.hpp"
+#include "document.hpp"
+
+namespace terrace::apps {
+namespace {
+
+/// "file serve.yaml:3", "default".
+std::string describe_source(const ConfigSource& source) {
+  const std::string_view origin = to_string(source.origin);
+  return source.place.empty() ? std::string(origin) : fmt::format("{} {}", origin, source.place);
+}
+
+Result<int> validate(const SharedOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options));
+  TERRACE_TRY(check_config(config));
+  if (options.json()) {
+    Json document = document_head("config validate", config, read_machine());
+    document["valid"] = true;
+    print_document(document);
+  } else if (!options.quiet) {
+    fmt::print("the config is valid\n");
+  }
+  return 0;
+}
+
+void print_rows(const Config& config) {
+  for (const ConfigKey& key : config_keys()) {
+    const std::string_view value = config.text(key.name);
+    fmt::print("{:<26} {:<12} {:<16} {}\n", key.name, value.empty() ? "''" : value,
+               describe_source(config.source(key.name)), key.meaning);
+  }
+}
+
+Json explain_rows(const Config& config) {
+  const Json values = config_values(config);
+  Json rows = Json::array();
+  for (const ConfigKey& key : config_keys()) {
+    const ConfigSource& source = config.source(key.name);
+    rows.push_back({{"key", key.name},
+                    {"value", values[std::string(key.name)]},
+                    {"origin", to_string(source.origin)},
+                    {"place", source.place.empty() ? Json(nullptr) : Json(source.place)},
+                    {"accepts", describe_accepted(key)},
+                    {"meaning", key.meaning}});
+  }
+  return rows;
+}
+
+Result<int> explain(const SharedOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options));
+  if (options.json()) {
+    Json document = document_head("config explain", config, read_machine());
+    document["rows"] = explain_rows(config);
+    print_document(document);
+  } else {
+    print_rows(config);
+  }
+  return 0;
+}
+
+void add_action(CLI::App& config, const char* name, const char* meaning,
+                Result<int> (*action)(const SharedOptions&), Invocation& invocation) {
+  CLI::App* const command = config.add_subcommand(name, meaning);
+  const auto options = std::make_shared<SharedOptions>();
+  add_shared_options(*command, *options);
+  command->callback([options, action, &invocation] {
+    invocation = {[options, action] { return action(*options); }, options->verbose};
+  });
+}
+
+}  // namespace
+
+void add_config_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const config = program.add_subcommand("config", "check or explain a configuration");
+  config->require_subcommand(0, 1);
+  add_action(*config, "validate", "check a configuration; exit 2 if it is wrong", &validate,
+             invocation);
+  add_action(*config, "explain", "print every key: value, origin, meaning", &explain, invocation);
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,182 @@
+#include "doctor_checks.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/io_uring.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "backend_choice.hpp"
+#include "command.hpp"
+#include "machine.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using enum CheckStatus;
+
+bool exists(const char* path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+CheckResult check_cpu() {
+  const Machine machine = read_machine();
+  const char* level = "x86-64";
+  if (__builtin_cpu_supports("sse4.2")) level = "x86-64-v2";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) level = "x86-64-v3";
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) level = "x86-64-v4";
+  CheckResult result{"cpu", ok,
+                     fmt::format("{}: {}, kernels use {}", machine.cpu, level, machine.isa), ""};
+  if (!__builtin_cpu_supports("avx2")) {
+    result.status = warn;
+    result.advice = "without AVX2 attention on the host is several times slower";
+  }
+  return result;
+}
+
+CheckResult check_numa() {
+  const Machine machine = read_machine();
+  return {"numa", ok,
+          fmt::format("{} cores, {} NUMA node{}", machine.cores, machine.numa_nodes,
+                      machine.numa_nodes == 1 ? "" : "s"),
+          ""};
+}
+
+CheckResult check_huge_pages() {
+  const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
+  if (setting.empty()) return {"huge_pages", skip, "the kernel does not say", ""};
+  if (setting.find("[never]") == std::string::npos) return {"huge_pages", ok, setting, ""};
+  return {"huge_pages", warn, setting,
+          "write madvise to /sys/kernel/mm/transparent_hugepage/enabled: gathers from host memory "
+          "get faster"};
+}
+
+CheckResult check_pinned_memory() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return {"pinned_memory", ok, "unlimited", ""};
+  constexpr std::size_t enough = std::size_t{1} << 30;
+  const std::size_t bytes = limit.rlim_cur;
+  if (bytes >= enough) return {"pinned_memory", ok, format_size(bytes), ""};
+  return {"pinned_memory", warn, format_size(bytes),
+          "raise it (ulimit -l unlimited) if host memory is to be locked for a device"};
+}
+
+CheckResult check_io_uring() {
+  io_uring_params params{};
+  const long ring = syscall(SYS_io_uring_setup, 1, &params);
+  if (ring >= 0) {
+    close(static_cast<int>(ring));
+    return {"io_uring", ok, "available", ""};
+  }
+  return {"io_uring", warn, std::strerror(errno),
+          "allow io_uring (kernel.io_uring_disabled, container profile) before KV goes to NVMe"};
+}
+
+CheckResult check_direct_io() {
+  std::error_code error;
+  const fs::path folder = fs::temp_directory_path(error);
+  // A file without a name: nothing stays behind, whatever happens.
+  const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0) {
+    close(file);
+    return {"direct_io", ok, fmt::format("O_DIRECT works in {}", folder.string()), ""};
+  }
+  return {"direct_io", warn, fmt::format("{}: {}", folder.string(), std::strerror(errno)),
+          "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"};
+}
+
+CheckResult check_cuda_driver() {
+  const std::string version = first_line("/proc/driver/nvidia/version");
+  if (version.empty()) return {"cuda_driver", skip, "no NVIDIA driver is loaded", ""};
+  return {"cuda_driver", ok, version, ""};
+}
+
+CheckResult check_cuda_toolkit() {
+  if (exists("/usr/local/cuda/bin/nvcc")) {
+    return {"cuda_toolkit", ok, "/usr/local/cuda", ""};
+  }
+  return {"cuda_toolkit", skip, "no /usr/local/cuda", ""};
+}
+
+CheckResult check_cuda_device() {
+  if (!exists("/dev/nvidia0")) return {"cuda_device", skip, "no /dev/nvidia0", ""};
+  for (const offload::BackendInfo& backend : offload::list_backends()) {
+    if (backend.name == "cuda" && !backend.available) {
+      return {"cuda_device", warn, "a device is there, and " + std::string(backend.reason),
+              "the host backend is used"};
+    }
+  }
+  return {"cuda_device", ok, "/dev/nvidia0", ""};
+}
+
+CheckResult check_profile(const Config& config) {
+  const std::string& profile = config.text("profile");
+  if (profile.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
+  std::error_code error;
+  const auto written = fs::last_write_time(profile, error);
+  if (error) {
+    return {"profile", CheckStatus::fail, fmt::format("{}: {}", shown(profile), error.message()),
+            "name a profile that is there, or leave the key out"};
+  }
+  constexpr auto fresh = std::chrono::days{90};
+  const auto age =
+      std::chrono::floor<std::chrono::days>(fs::file_time_type::clock::now() - written);
+  if (age <= fresh) return {"profile", ok, fmt::format("{} days old", age.count()), ""};
+  return {"profile", warn, fmt::format("{} days old", age.count()), "measure the machine again"};
+}
+
+/// Whether policies and backend of the config in force exist here.
+CheckResult check_config_in_force(const Config& config) {
+  Status usable = check_config(config);
+  if (usable) usable = choose_backend(config).map([](const offload::ChosenBackend&) {});
+  if (!usable) {
+    return {"config", CheckStatus::fail, std::string(usable.error().message()),
+            "`terrace config explain` says where each value comes from"};
+  }
+  std::size_t changed = 0;
+  for (const ConfigKey& key : config_keys()) {
+    if (config.source(key.name).origin != ConfigOrigin::default_value) ++changed;
+  }
+  return {"config", ok, fmt::format("valid; {} keys differ from the defaults", changed), ""};
+}
+
+}  // namespace
+
+std::string_view to_string(CheckStatus status) noexcept {
+  constexpr std::array<std::string_view, 4> words{"ok", "warn", "fail", "skip"};
+  return words[static_cast<std::size_t>(status)];
+}
+
+std::vector<CheckResult> run_checks(const Config& config) {
+  return {check_cpu(),
+          check_numa(),
+          check_huge_pages(),
+          check_pinned_memory(),
+          check_io_uring(),
+          check_direct_io(),
+          check_cuda_driver(),
+          check_cuda_toolkit(),
+          check_cuda_device(),
+          check_profile(config),
+          check_config_in_force(config)};
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,27 @@
+// What `terrace doctor` looks at: one function for each thing that users stumble over.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/config.hpp"
+
+namespace terrace::apps {
+
+enum class CheckStatus : std::uint8_t { ok, warn, fail, skip };
+
+std::string_view to_string(CheckStatus status) noexcept;
+
+struct CheckResult {
+  std::string_view check;
+  CheckStatus status = CheckStatus::ok;
+  std::string found;
+  std::string advice;  ///< empty when there is nothing to do
+};
+
+/// Runs all checks. Nothing is changed; no file with a name is written.
+std::vector<CheckResult> run_checks(const Config& config);
+
+}  // namespace terrace::apps

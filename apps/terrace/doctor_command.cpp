@@ -1,0 +1,59 @@
+// `terrace doctor`: checks the machine and the config in force.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "command.hpp"
+#include "doctor_checks.hpp"
+#include "document.hpp"
+
+namespace terrace::apps {
+namespace {
+
+void print_rows(const std::vector<CheckResult>& results) {
+  for (const CheckResult& result : results) {
+    fmt::print("{:<5} {:<14} {}\n", to_string(result.status), result.check, result.found);
+    if (!result.advice.empty()) fmt::print("{:20} -> {}\n", "", result.advice);
+  }
+}
+
+Json rows_of(const std::vector<CheckResult>& results) {
+  Json rows = Json::array();
+  for (const CheckResult& result : results) {
+    rows.push_back({{"check", result.check},
+                    {"status", to_string(result.status)},
+                    {"found", result.found},
+                    {"advice", result.advice}});
+  }
+  return rows;
+}
+
+Result<int> diagnose(const SharedOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options));
+  const std::vector<CheckResult> results = run_checks(config);
+  if (options.json()) {
+    Json document = document_head("doctor", config, read_machine());
+    document["rows"] = rows_of(results);
+    print_document(document);
+  } else {
+    print_rows(results);
+  }
+  const bool failed = std::ranges::any_of(
+      results, [](const CheckResult& result) { return result.status == CheckStatus::fail; });
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const command =
+      program.add_subcommand("doctor", "check what users stumble over; exit 1 if a check fails");
+  const auto options = std::make_shared<SharedOptions>();
+  add_shared_options(*command, *options);
+  command->callback([options, &invocation] {
+    invocation = {[options] { return diagnose(*options); }, options->verbose};
+  });
+}
+
+}  // namespace terrace::apps

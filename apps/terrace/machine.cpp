@@ -1,0 +1,46 @@
+#include "machine.hpp"
+
+#include <fmt/format.h>
+#include <hwy/targets.h>
+
+#include <fstream>
+
+#include "terrace/offload/topology.hpp"
+
+namespace terrace::apps {
+namespace {
+
+std::string read_cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+/// Highway's targets are bits, the better the lower.
+std::string best_target() {
+  const std::int64_t supported = hwy::SupportedTargets();
+  return hwy::TargetName(supported & -supported);
+}
+
+}  // namespace
+
+Machine read_machine() {
+  Machine machine{.cpu = read_cpu_name(), .isa = best_target()};
+  if (const auto topology = offload::Topology::discover()) {
+    machine.cores = topology->core_count();
+    machine.numa_nodes = topology->nodes().size();
+  }
+  return machine;
+}
+
+std::string describe_link(const Config& config) {
+  const bool imitated = !config.is("link.bandwidth", "unlimited") ||
+                        config.duration("link.latency") != Duration::zero();
+  if (!imitated) return "memcpy";
+  return fmt::format("imitated {} {}", config.text("link.bandwidth"), config.text("link.latency"));
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,23 @@
+// What machine this is, as far as reports name it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "terrace/core/config.hpp"
+
+namespace terrace::apps {
+
+struct Machine {
+  std::string cpu;        ///< "unknown" where the system does not say
+  std::string isa;        ///< best instruction set that kernels may use
+  std::size_t cores = 1;  ///< physical
+  std::size_t numa_nodes = 1;
+};
+
+Machine read_machine();
+
+/// Returns what stands for the link to the device: "memcpy", or "imitated 25GB/s 10us".
+std::string describe_link(const Config& config);
+
+}  // namespace terrace::apps

@@ -1,0 +1,78 @@
+// The program `terrace`: reads the command line, runs one command, turns errors into one line and
+// an exit status (0 done, 1 failed, 2 wrong usage).
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "build_info.hpp"
+#include "command.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr int failed = 1;
+constexpr int wrong_usage = 2;
+
+int report(const Error& error, bool verbose) {
+  fmt::print(stderr, "terrace: {}\n", error.message());
+  if (verbose) {
+    fmt::print(stderr, "terrace: ({}, native code {}, {}:{})\n", to_string(error.code),
+               error.native, error.where.file_name(), error.where.line());
+  }
+  return error.code == Errc::invalid_argument ? wrong_usage : failed;
+}
+
+int report_usage(const CLI::ParseError& error) {
+  std::string line = error.what();
+  std::ranges::replace(line, '\n', ' ');
+  fmt::print(stderr, "terrace: {}; see --help\n", line);
+  return wrong_usage;
+}
+
+int dispatch(int argc, const char* const* argv) {
+  Invocation invocation;
+  const BuildInfo build = build_info();
+  CLI::App program{"CPU-GPU tiered memory for the KV cache of long-context inference", "terrace"};
+  program.set_version_flag("--version",
+                           fmt::format("terrace {} ({})", build.version, build.commit));
+  program.require_subcommand(0, 1);  // none is told below, a wrong one by name
+  add_run_command(program, invocation);
+  add_config_command(program, invocation);
+  add_doctor_command(program, invocation);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool asked_for = error.get_exit_code() == 0;  // --help and --version
+    return asked_for ? program.exit(error) : report_usage(error);
+  }
+  if (!invocation.action) {
+    fmt::print(stderr, "terrace: no command given; see --help\n");
+    return wrong_usage;
+  }
+  const Result<int> status = invocation.action();
+  if (!status) return report(status.error(), invocation.verbose);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "terrace: cannot write the results: {}\n", std::strerror(errno));
+    return failed;
+  }
+  return *status;
+}
+
+}  // namespace
+}  // namespace terrace::apps
+
+int main(int argc, char** argv) {
+  try {
+    return terrace::apps::dispatch(argc, argv);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "terrace: out of memory; give a smaller --context\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "terrace: {}\n", error.what());
+  }
+  return terrace::apps::failed;
+}

@@ -1,0 +1,18 @@
+// Files that come with the program, found from the build tree and from an install prefix whatever
+// the working directory.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "terrace/core/result.hpp"
+
+namespace terrace::apps {
+
+/// Returns the folder of the bundled model. Errors: io_error naming --model.
+Result<std::filesystem::path> bundled_model();
+
+/// Returns folders that may hold prose, best first; they need not exist.
+std::vector<std::filesystem::path> default_text_folders();
+
+}  // namespace terrace::apps

@@ -1,0 +1,171 @@
+// `terrace run`: prefills a context, decodes once for each policy, and says what each costs and
+// keeps.
+#include "command.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/Error.hpp>
+#include <array>
+#include <cstdio>
+#include <memory>
+
+#include "document.hpp"
+#include "progress.hpp"
+#include "run/figures.hpp"
+#include "run/job.hpp"
+#include "run/quality_pass.hpp"
+#include "run/report.hpp"
+#include "run/session.hpp"
+#include "run/table.hpp"
+#include "run/timed_pass.hpp"
+#include "terrace/policies/replacement.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::array key_flags{
+    KeyFlag{"--policy", "retrieval.policy", "policies to run, separated by commas [all]"},
+    KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
+    KeyFlag{"--cache", "cache.policy", "replacement policy of the device cache, or none"},
+    KeyFlag{"--cache-granularity", "cache.granularity", "unit that is cached: block or cluster"},
+    KeyFlag{"--cache-tokens", "cache.tokens", "cache capacity in tokens per layer"},
+    KeyFlag{"--backend", "backend", "auto, host or cuda"},
+    KeyFlag{"--placement", "placement", "offload or resident_first"},
+    KeyFlag{"--device-memory", "device.memory", "limit for KV, index, cache and staging: 8GiB"},
+    KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
+    KeyFlag{"--link-bandwidth", "link.bandwidth", "imitate a link of this speed: 25GB/s"},
+    KeyFlag{"--link-latency", "link.latency", "start-up time of a copy on the imitated link: 10us"},
+    KeyFlag{"--profile", "profile", "machine profile: a file or a preset"},
+};
+
+/// Reads "device=2,host=1" into the keys threads.device and threads.host.
+void read_threads(std::string_view text, SharedOptions& options) {
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+    const std::size_t equals = item.find('=');
+    const std::string_view side = item.substr(0, equals);
+    if (equals == std::string_view::npos || (side != "device" && side != "host")) {
+      throw CLI::ValidationError("--threads", "write device=N,host=N");
+    }
+    options.flag_values.push_back(
+        {"--threads", fmt::format("threads.{}", side), std::string(item.substr(equals + 1))});
+  }
+}
+
+/// An option of the contract that this version cannot serve yet: refused, never ignored.
+void add_later_option(CLI::App& command, const char* flag) {
+  const auto refuse = [flag](const std::string&) {
+    throw CLI::ValidationError(flag, "comes with a later version; leave it out");
+  };
+  command.add_option_function<std::string>(flag, refuse, "comes with a later version")
+      ->option_text("FILE");
+}
+
+void add_job_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--model", options.model, "folder with config.json and model.safetensors")
+      ->option_text("DIR");
+  CLI::Option* const text =
+      command.add_option("--text", options.text_file, "text whose bytes are the tokens");
+  command
+      .add_option("--tokens", options.tokens_file, "little-endian 32-bit ids, for any vocabulary")
+      ->excludes(text)
+      ->option_text("FILE");
+  text->option_text("FILE");
+  command.add_option("--context", options.context, "tokens of prompt [4096]")->option_text("N");
+  command.add_option("--decode", options.decode, "steps decoded behind it [128]")->option_text("N");
+  CLI::Option* const needles =
+      command.add_option("--needles", options.needles, "facts to plant in the context and ask for");
+  needles->option_text("N");
+  command
+      .add_option("--needles-file", options.needles_file, "facts that tools/tokenize.py planted")
+      ->excludes(needles)
+      ->option_text("FILE");
+  command.add_flag("--generate", options.generate, "decode greedily and print what comes out");
+  command
+      .add_option_function<std::string>(
+          "--threads",
+          [&options](const std::string& value) { read_threads(value, options.shared); },
+          "threads of the imitated device and of the host")
+      ->option_text("device=N,host=N");
+}
+
+void warn_of_long_context(const RunJob& job, bool quiet) {
+  const std::size_t trained = job.model.config().positions_max;
+  if (quiet || job.context + job.decode <= trained) return;
+  fmt::print(
+      stderr,
+      "terrace: warning: {} tokens are more than the {} positions the model was made for; its "
+      "words mean little, times and bytes hold\n",
+      job.context + job.decode, trained);
+}
+
+Result<PolicyFigures> run_policy(const RunJob& job, const std::string& policy,
+                                 const ReferencePass& reference, engine::AttentionProbe& probe,
+                                 Progress& progress) {
+  TERRACE_ASSIGN(Session session, open_session(job, config_of_policy(job, policy), progress));
+  TERRACE_ASSIGN(TimedPass timed, run_timed_pass(job, session, progress));
+  if (session.runtime->traits().clusters) {
+    TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
+                   time_prefill_without_clustering(job, progress));
+  }
+  TERRACE_ASSIGN(const QualityPass quality,
+                 run_quality_pass(job, session, timed.fed, probe, progress));
+  return make_figures(job, session, timed, quality, reference);
+}
+
+Result<int> run(const RunOptions& options) {
+  TERRACE_ASSIGN(const RunJob job, prepare_job(options));
+  warn_of_long_context(job, options.shared.quiet);
+  Progress progress(options.shared.quiet);
+  engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
+                               job.context + job.decode);
+  TERRACE_ASSIGN(const ReferencePass reference, run_reference_pass(job, probe, progress));
+  std::vector<PolicyFigures> figures;
+  for (const std::string& policy : job.policies) {
+    auto one = run_policy(job, policy, reference, probe, progress);
+    progress.clear();
+    if (!one) return tl::unexpected(one.error().while_doing("policy " + policy));
+    figures.push_back(std::move(*one));
+  }
+  progress.clear();
+  const Machine machine = read_machine();
+  if (options.shared.json()) {
+    print_document(run_document(job, machine, figures));
+  } else {
+    fmt::print("{}", run_table(job, machine, figures));
+  }
+  return 0;
+}
+
+/// The policies there are, for --help.
+std::string policy_list() {
+  std::string text = "Policies (--policy):\n";
+  for (const auto& entry : policies::retrieval_policies()) {
+    text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
+  }
+  text += "Replacement in the cache (--cache):\n";
+  for (const auto& entry : policies::replacement_policies()) {
+    text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const command =
+      program.add_subcommand("run", "prefill a context, decode once per policy, and compare");
+  command->footer(policy_list());
+  const auto options = std::make_shared<RunOptions>();
+  add_job_options(*command, *options);
+  add_key_flags(*command, key_flags, options->shared);
+  for (const char* const flag : {"--timeline", "--trace"}) add_later_option(*command, flag);
+  add_shared_options(*command, options->shared);
+  command->callback([options, &invocation] {
+    invocation = {[options] { return run(*options); }, options->shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps

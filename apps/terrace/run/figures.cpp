@@ -1,0 +1,111 @@
+#include "run/figures.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace terrace::apps {
+namespace {
+
+double mean_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// A share of nothing is no number.
+std::optional<double> share(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return std::nullopt;
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double agreement(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const auto same = std::inner_product(a.begin(), a.end(), b.begin(), std::size_t{0}, std::plus<>(),
+                                       std::equal_to<>());
+  return static_cast<double>(same) / static_cast<double>(a.size());
+}
+
+/// Figures that need a text to compare with.
+void compare_with_text(const RunJob& job, const StepScores& scores, const StepScores& reference,
+                       PolicyFigures& figures) {
+  if (job.generate) return;
+  figures.bits_per_token = mean_of(scores.bits);
+  if (job.tokens_are_bytes()) figures.bits_per_byte = figures.bits_per_token;
+  figures.bits_delta = paired_difference(scores.bits, reference.bits);
+  figures.top1_agreement = agreement(scores.most_likely, reference.most_likely);
+}
+
+std::optional<CacheFigures> cache_figures(const RunJob& job, const Session& session,
+                                          const CacheCounters& counters) {
+  const std::size_t capacity = session.sequence->cache_capacity_tokens();
+  if (!session.runtime->traits().selects || capacity == 0) return std::nullopt;
+  return CacheFigures{
+      .policy = session.runtime->options().cache.policy,
+      .granularity = job.config.text("cache.granularity"),
+      .capacity_tokens = capacity,
+      .hit_rate_tokens = share(counters.rows_hit, counters.rows_hit + counters.rows_missed),
+      .hit_rate_units = share(counters.blocks_hit, counters.blocks_hit + counters.blocks_missed),
+      .counters = counters};
+}
+
+BytesPerToken bytes_per_token(const LinkBytes& bytes, std::size_t context, std::size_t decode) {
+  const auto per = [](std::uint64_t total, std::size_t tokens) {
+    return static_cast<double>(total) / static_cast<double>(tokens);
+  };
+  return {.offload = per(bytes.offload, context + decode),
+          .demand = per(bytes.demand, decode),
+          .refill = per(bytes.refill, decode),
+          .index = per(bytes.index, decode)};
+}
+
+std::optional<double> hidden_ratio(const ClusteringReport& report) {
+  if (report.busy <= Duration::zero()) return std::nullopt;
+  return 1 - seconds(report.waited) / seconds(report.busy);
+}
+
+}  // namespace
+
+MeanWithError paired_difference(std::span<const double> a, std::span<const double> b) {
+  std::vector<double> differences(a.size());
+  std::ranges::transform(a, b, differences.begin(), std::minus<>());
+  MeanWithError result{.mean = mean_of(differences)};
+  if (a.size() < 2) return result;
+  double squares = 0;
+  for (const double value : differences) squares += (value - result.mean) * (value - result.mean);
+  const auto count = static_cast<double>(a.size());
+  result.standard_error = std::sqrt(squares / (count - 1) / count);
+  return result;
+}
+
+PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
+                           const QualityPass& quality, const ReferencePass& reference) {
+  const SequenceCounters& counters = timed.counters;
+  const RetrievalTraits& traits = session.runtime->traits();
+  const auto lists = static_cast<double>(counters.lists);
+  const std::size_t row_bytes = session.runtime->options().shape.row_bytes();
+  PolicyFigures figures{
+      .policy = session.runtime->options().policy,
+      .placement = job.config.text("placement"),
+      .budget_tokens = session.sequence->budget_tokens(),
+      .selected_tokens = session.sequence->selected_tokens(),
+      .attended_tokens_mean = static_cast<double>(counters.attended) / lists,
+      .attention_mass = quality.attention.mass(),
+      .pseudo_entries_mean = static_cast<double>(counters.pseudo_entries) / lists,
+      .needles = quality.needles,
+      .cache = cache_figures(job, session, counters.cache),
+      .bytes = counters.bytes,
+      .bytes_per_token = bytes_per_token(counters.bytes, job.context, job.decode),
+      .seconds = timed.seconds,
+      .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /
+                                 (timed.seconds.attend * static_cast<double>(job.decode)),
+      .device_peak_bytes = timed.device_peak_bytes,
+      .host_peak_bytes = timed.host_peak_bytes};
+  compare_with_text(job, quality.scores, reference.scores, figures);
+  if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
+  if (traits.clusters) {
+    figures.clustering = timed.clustering;
+    figures.hidden_ratio = hidden_ratio(timed.clustering);
+  }
+  if (job.generate) figures.generated = timed.fed;
+  return figures;
+}
+
+}  // namespace terrace::apps

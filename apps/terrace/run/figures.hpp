@@ -1,0 +1,68 @@
+// What a run found out about one policy: the numbers of its report. No value = not applicable.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run/quality_pass.hpp"
+#include "run/timed_pass.hpp"
+
+namespace terrace::apps {
+
+struct MeanWithError {
+  double mean = 0;
+  std::optional<double> standard_error = {};  ///< of two values or more
+};
+
+struct CacheFigures {
+  std::string policy = {};
+  std::string granularity = {};
+  std::size_t capacity_tokens = 0;  ///< per layer, all KV heads
+  std::optional<double> hit_rate_tokens = {};
+  std::optional<double> hit_rate_units = {};
+  CacheCounters counters = {};
+};
+
+/// Of bytes moved, the mean per token: of rows per token of the sequence, of all else per step.
+struct BytesPerToken {
+  double offload = 0;
+  double demand = 0;
+  double refill = 0;
+  double index = 0;
+};
+
+struct PolicyFigures {
+  std::string policy = {};
+  std::string placement = {};
+  std::size_t budget_tokens = 0;
+  std::size_t selected_tokens = 0;
+  double attended_tokens_mean = 0;
+  std::optional<double> bits_per_token = {};
+  std::optional<double> bits_per_byte = {};
+  std::optional<MeanWithError> bits_delta = {};
+  std::optional<double> top1_agreement = {};
+  std::optional<double> recall = {};
+  double attention_mass = 0;
+  double pseudo_entries_mean = 0;
+  std::vector<NeedleScore> needles = {};  ///< none asked: empty
+  std::optional<CacheFigures> cache = {};
+  LinkBytes bytes = {};
+  BytesPerToken bytes_per_token = {};
+  RunSeconds seconds = {};
+  double attend_bytes_per_second = 0;
+  ClusteringReport clustering = {};
+  std::optional<double> hidden_ratio = {};
+  std::size_t device_peak_bytes = 0;
+  std::size_t host_peak_bytes = 0;
+  std::vector<TokenId> generated = {};  ///< not generating: empty
+};
+
+PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
+                           const QualityPass& quality, const ReferencePass& reference);
+
+/// Returns the mean of a[i] - b[i] and its standard error.
+MeanWithError paired_difference(std::span<const double> a, std::span<const double> b);
+
+}  // namespace terrace::apps

@@ -1,0 +1,151 @@
+#include "run/job.hpp"
+
+#include <initializer_list>
+#include <sstream>
+#include <utility>
+
+#include "backend_choice.hpp"
+#include "program_files.hpp"
+#include "terrace/core/assert.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr const char* default_policies = "full,streaming,oracle,pqcache";
+constexpr std::size_t tokens_max = std::size_t{1} << 30;
+
+using KeyValue = std::pair<std::string_view, std::string_view>;
+
+/// Returns `config` with other values, all of them known to be accepted.
+Config with(Config config, std::initializer_list<KeyValue> values) {
+  for (const auto& [key, text] : values) {
+    const Status accepted = config.set(key, text, {ConfigOrigin::flag, "terrace run"});
+    TERRACE_ASSERT(accepted.has_value());
+  }
+  return config;
+}
+
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream stream(list);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+/// Whoever names no policy anywhere compares them all.
+Result<Config> resolve(const RunOptions& options) {
+  TERRACE_ASSIGN(Config config, resolve_config(options.shared));
+  if (config.source("retrieval.policy").origin == ConfigOrigin::default_value) {
+    TERRACE_TRY(config.set("retrieval.policy", default_policies, {}));
+  }
+  return config;
+}
+
+Result<std::filesystem::path> model_folder(const RunOptions& options) {
+  if (options.model.empty()) return bundled_model();
+  return std::filesystem::path(options.model);
+}
+
+Status check_counts(const RunOptions& options) {
+  for (const auto& [name, count] :
+       {std::pair{"--context", options.context}, std::pair{"--decode", options.decode}}) {
+    if (count == 0 || count > tokens_max) {
+      return fail(Errc::invalid_argument, "{} {}: give 1 to {} tokens", name, count, tokens_max);
+    }
+  }
+  return {};
+}
+
+/// Opens a runtime for each policy and drops it: a mistake in the last policy's settings must not
+/// show after minutes of the first.
+Status check_policies(const Config& config, const std::vector<std::string>& policies,
+                      const KvShape& shape) {
+  if (policies.empty()) return fail(Errc::invalid_argument, "--policy: names no policy");
+  for (const std::string& policy : policies) {
+    const Config own = with(config, {{"retrieval.policy", policy}});
+    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(own));
+    const auto opened =
+        RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {
+          return Runtime::open(options, std::move(chosen.backend));
+        });
+    if (opened) continue;
+    Error error = opened.error();
+    if (error.code == Errc::unsupported) error.code = Errc::invalid_argument;  // chosen by the user
+    return tl::unexpected(error);
+  }
+  return {};
+}
+
+/// Errors in a model's files are no wrong usage.
+Error as_model_error(Error error) {
+  if (error.code == Errc::invalid_argument) error.code = Errc::corrupt;
+  return error;
+}
+
+Result<std::vector<Needle>> load_needles(const RunOptions& options, const Config& config,
+                                         std::size_t vocabulary) {
+  if (!options.needles_file.empty()) {
+    return read_needles_file(options.needles_file, options.context, vocabulary);
+  }
+  if (options.needles > 0 && vocabulary != 256) {
+    return fail(Errc::invalid_argument,
+                "--needles: the model has {} tokens, not bytes: plant the facts with "
+                "tools/tokenize.py and give --tokens and --needles-file",
+                vocabulary);
+  }
+  return make_needles(options.needles, config.integer("seed"));
+}
+
+/// The text of a job, with its needles in it.
+Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> needles,
+                            std::size_t vocabulary) {
+  // Step t feeds token context + t and scores the one behind it; generated steps need no text.
+  const std::size_t behind = options.generate ? 0 : options.decode + 1;
+  // Statements of a needles file are in its tokens already.
+  const auto planted = options.needles > 0 ? needles : std::span<const Needle>{};
+  TERRACE_ASSIGN(const std::size_t room, room_beside(planted, options.context));
+  TERRACE_ASSIGN(TokenText text,
+                 read_tokens({options.text_file, options.tokens_file}, vocabulary, room + behind));
+  TERRACE_ASSIGN(text.tokens, plant_needles(planted, text.tokens, options.context));
+  return text;
+}
+
+}  // namespace
+
+Result<RunJob> prepare_job(const RunOptions& options) {
+  TERRACE_TRY(check_counts(options));
+  TERRACE_ASSIGN(Config config, resolve(options));
+  TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
+  const auto shape = engine::read_model_config(folder).map_error(as_model_error);
+  if (!shape) return tl::unexpected(shape.error());
+  std::vector<std::string> policies = split_names(config.text("retrieval.policy"));
+  TERRACE_TRY(check_policies(config, policies, shape->kv_shape(Dtype::f16)));
+  TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
+  TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
+  auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
+  if (!model) return tl::unexpected(model.error());
+  return RunJob{.config = std::move(config),
+                .policies = std::move(policies),
+                .model_folder = folder.string(),
+                .model = std::move(*model),
+                .text = std::move(text),
+                .context = options.context,
+                .decode = options.decode,
+                .generate = options.generate,
+                .needles = std::move(needles)};
+}
+
+Config config_of_policy(const RunJob& job, const std::string& policy) {
+  return with(job.config, {{"retrieval.policy", policy}});
+}
+
+Config config_of_reference(const RunJob& job) {
+  return with(job.config, {{"retrieval.policy", "full"},
+                           {"retrieval.budget", "1.0"},
+                           {"device.memory", "unlimited"},
+                           {"link.bandwidth", "unlimited"},
+                           {"link.latency", "0us"}});
+}
+
+}  // namespace terrace::apps

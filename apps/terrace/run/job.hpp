@@ -1,0 +1,41 @@
+// A run that has been checked: what `terrace run` was asked for, resolved and loaded.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "run/needles.hpp"
+#include "run/options.hpp"
+#include "run/token_text.hpp"
+#include "terrace/core/config.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/engine/llama_model.hpp"
+
+namespace terrace::apps {
+
+struct RunJob {
+  Config config;
+  std::vector<std::string> policies;
+  std::string model_folder;
+  engine::LlamaModel model;
+  TokenText text;  ///< the context, and behind it what is fed and scored
+  std::size_t context = 0;
+  std::size_t decode = 0;
+  bool generate = false;
+  std::vector<Needle> needles;
+
+  [[nodiscard]] bool tokens_are_bytes() const noexcept { return model.config().vocabulary == 256; }
+};
+
+/// Resolves and checks everything before any of it costs time, then loads the model.
+/// Errors: invalid_argument for what was typed wrong; others for what could not be read.
+Result<RunJob> prepare_job(const RunOptions& options);
+
+/// Returns the config of one policy of the job.
+Config config_of_policy(const RunJob& job, const std::string& policy);
+
+/// Returns the config of full attention with all KV in device memory, however much that is.
+Config config_of_reference(const RunJob& job);
+
+}  // namespace terrace::apps

@@ -1,0 +1,54 @@
+// Planted facts: statements hidden in the context, asked for behind the text, scored digit by
+// digit.
+//
+//   TERRACE_ASSIGN(auto needles, make_needles(20, seed));
+//   TERRACE_ASSIGN(auto tokens, plant_needles(needles, text, context));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::apps {
+
+struct Needle {
+  double depth = 0;                ///< where in the context, as a share of it
+  std::vector<TokenId> statement;  ///< as planted
+  std::vector<TokenId> question;
+  std::vector<TokenId> answer;
+  std::vector<bool> answer_is_digit = {};  ///< one for each token of the answer
+};
+
+/// What a run made of a needle.
+struct NeedleScore {
+  double depth = 0;
+  std::size_t digits = 0;
+  std::size_t right = 0;
+};
+
+/// Makes `count` facts with distinct names, whose tokens are bytes, at evenly spread depths. The
+/// words are those that the bundled model knows. Errors: invalid_argument: more facts than names.
+Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed);
+
+/// Returns how many of `context` tokens the statements leave for text.
+/// Errors: invalid_argument: they leave less than a token each.
+Result<std::size_t> room_beside(std::span<const Needle> needles, std::size_t context);
+
+/// Returns `text` with the statements in its first `context` tokens.
+/// Errors: those of room_beside.
+Result<std::vector<TokenId>> plant_needles(std::span<const Needle> needles,
+                                           std::span<const TokenId> text, std::size_t context);
+
+/// Reads the side file of tools/tokenize.py, whose statements are already in the tokens.
+///
+/// Errors   io_error: no such file; corrupt: not such a file; invalid_argument: made for another
+///          context or vocabulary
+Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
+                                              std::size_t context, std::size_t vocabulary);
+
+}  // namespace terrace::apps

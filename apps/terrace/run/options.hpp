@@ -1,0 +1,23 @@
+// What `terrace run` was asked for, as typed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "command.hpp"
+
+namespace terrace::apps {
+
+struct RunOptions {
+  SharedOptions shared;
+  std::string model;      ///< folder; empty = the bundled model
+  std::string text_file;  ///< empty = the default text, unless tokens_file is given
+  std::string tokens_file;
+  std::size_t context = 4096;
+  std::size_t decode = 128;
+  bool generate = false;
+  std::size_t needles = 0;
+  std::string needles_file;
+};
+
+}  // namespace terrace::apps

@@ -1,0 +1,88 @@
+#include "run/quality_pass.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "run/timed_pass.hpp"
+
+namespace terrace::apps {
+namespace {
+
+/// Feeds tokens one by one; scores what follows each and, with a probe, what each attended to.
+Result<StepScores> score_steps(const RunJob& job, Session& session, std::span<const TokenId> fed,
+                               engine::AttentionProbe* probe, Progress& progress) {
+  StepScores scores;
+  for (std::size_t step = 0; step < fed.size(); ++step) {
+    TERRACE_TRY(session.decoder->step(*session.sequence, fed[step]));
+    const std::span<const float> logits = session.decoder->logits();
+    scores.most_likely.push_back(most_likely(logits));
+    if (!job.generate) {
+      scores.bits.push_back(bits_of(logits, job.text.tokens[job.context + step + 1]));
+    }
+    if (probe != nullptr) {
+      probe->measure(*session.sequence, *session.decoder,
+                     session.runtime->backend().device_threads());
+    }
+    progress.show(session.runtime->options().policy, "quality",
+                  static_cast<double>(step + 1) / static_cast<double>(fed.size()));
+  }
+  return scores;
+}
+
+Result<NeedleScore> ask(Session& session, const Needle& needle) {
+  const auto feed = [&](TokenId token) { return session.decoder->step(*session.sequence, token); };
+  NeedleScore score{.depth = needle.depth};
+  for (const TokenId token : needle.question) TERRACE_TRY(feed(token));
+  for (std::size_t i = 0; i < needle.answer.size(); ++i) {
+    if (needle.answer_is_digit[i]) {
+      ++score.digits;
+      if (most_likely(session.decoder->logits()) == needle.answer[i]) ++score.right;
+    }
+    TERRACE_TRY(feed(needle.answer[i]));
+  }
+  return score;
+}
+
+}  // namespace
+
+double bits_of(std::span<const float> logits, TokenId token) {
+  const auto largest = static_cast<double>(std::ranges::max(logits));
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  const double log_probability =
+      static_cast<double>(logits[index(token)]) - largest - std::log(sum);
+  return -log_probability * std::numbers::log2e;
+}
+
+Result<ReferencePass> run_reference_pass(const RunJob& job, engine::AttentionProbe& probe,
+                                         Progress& progress) {
+  TERRACE_ASSIGN(Session session, open_session(job, config_of_reference(job), progress));
+  session.decoder->observe(&probe);
+  TERRACE_TRY(prefill(job, session));
+  session.decoder->observe(nullptr);
+  if (job.generate) return ReferencePass{};
+  const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
+  return score_steps(job, session, fed, nullptr, progress).map([](StepScores&& scores) {
+    return ReferencePass{std::move(scores)};
+  });
+}
+
+Result<QualityPass> run_quality_pass(const RunJob& job, Session& session,
+                                     std::span<const TokenId> fed, engine::AttentionProbe& probe,
+                                     Progress& progress) {
+  QualityPass pass;
+  TERRACE_TRY(session.sequence->truncate(job.context));
+  probe.reset();
+  session.decoder->observe(&probe);
+  TERRACE_ASSIGN(pass.scores, score_steps(job, session, fed, &probe, progress));
+  session.decoder->observe(nullptr);
+  pass.attention = probe.quality();
+  for (const Needle& needle : job.needles) {
+    TERRACE_ASSIGN(const NeedleScore score, ask(session, needle));
+    pass.needles.push_back(score);
+  }
+  return pass;
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,40 @@
+// The pass that is measured: the same steps once more, with exact attention beside them.
+#pragma once
+
+#include <vector>
+
+#include "run/session.hpp"
+#include "terrace/engine/attention_probe.hpp"
+
+namespace terrace::apps {
+
+/// What the model said at each step.
+struct StepScores {
+  std::vector<double> bits;  ///< of the text's next token; empty when generating
+  std::vector<TokenId> most_likely;
+};
+
+struct QualityPass {
+  StepScores scores;
+  engine::AttentionQuality attention;
+  std::vector<NeedleScore> needles;
+};
+
+/// What the others are compared with: full attention, all of it in device memory.
+struct ReferencePass {
+  StepScores scores;  ///< empty when generating
+};
+
+/// Runs full attention. The probe learns the prompt's keys, which no policy changes.
+Result<ReferencePass> run_reference_pass(const RunJob& job, engine::AttentionProbe& probe,
+                                         Progress& progress);
+
+/// Goes back behind the context, feeds `fed` again and asks for the needles.
+Result<QualityPass> run_quality_pass(const RunJob& job, Session& session,
+                                     std::span<const TokenId> fed, engine::AttentionProbe& probe,
+                                     Progress& progress);
+
+/// Returns -log2 of a token's probability.
+double bits_of(std::span<const float> logits, TokenId token);
+
+}  // namespace terrace::apps

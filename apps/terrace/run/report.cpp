@@ -1,0 +1,140 @@
+#include "run/report.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+namespace terrace::apps {
+namespace {
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json delta_object(const std::optional<MeanWithError>& delta) {
+  if (!delta) return {{"mean", nullptr}, {"standard_error", nullptr}};
+  return {{"mean", delta->mean}, {"standard_error", or_null(delta->standard_error)}};
+}
+
+Json needles_object(std::span<const NeedleScore> scores) {
+  if (scores.empty()) return nullptr;
+  std::size_t digits = 0;
+  std::size_t right = 0;
+  Json by_depth = Json::array();
+  for (const NeedleScore& score : scores) {
+    digits += score.digits;
+    right += score.right;
+    by_depth.push_back({{"depth", score.depth}, {"digits", score.digits}, {"right", score.right}});
+  }
+  return {{"asked", scores.size()},
+          {"digits_right_ratio", static_cast<double>(right) / static_cast<double>(digits)},
+          {"by_depth", by_depth}};
+}
+
+Json cache_object(const std::optional<CacheFigures>& cache) {
+  if (!cache) return nullptr;
+  return {{"policy", cache->policy},
+          {"granularity", cache->granularity},
+          {"capacity_tokens", cache->capacity_tokens},
+          {"hit_rate_tokens", or_null(cache->hit_rate_tokens)},
+          {"hit_rate_units", or_null(cache->hit_rate_units)},
+          {"admitted", cache->counters.admitted},
+          {"evicted", cache->counters.evicted},
+          {"refused", cache->counters.refused}};
+}
+
+/// LinkBytes and BytesPerToken name their parts alike.
+template <typename Parts>
+Json bytes_object(const Parts& bytes) {
+  return {{"offload", bytes.offload},
+          {"demand", bytes.demand},
+          {"refill", bytes.refill},
+          {"index", bytes.index}};
+}
+
+Json seconds_object(const RunSeconds& seconds) {
+  return {{"prefill", seconds.prefill},
+          {"prefill_without_clustering", seconds.prefill_without_clustering},
+          {"decode_per_token", seconds.decode_per_token},
+          {"select", seconds.select},
+          {"fetch", seconds.fetch},
+          {"attend", seconds.attend},
+          {"wait", seconds.wait},
+          {"update", seconds.update},
+          {"model", seconds.model}};
+}
+
+Json clustering_object(const PolicyFigures& figures) {
+  return {{"iterations", figures.clustering.iterations},
+          {"planned", figures.clustering.planned},
+          {"late_layers", figures.clustering.late_layers},
+          {"hidden_ratio", or_null(figures.hidden_ratio)}};
+}
+
+Json generated_object(std::span<const TokenId> tokens, bool bytes) {
+  Json ids = Json::array();
+  for (const TokenId token : tokens) ids.push_back(index(token));
+  return {{"ids", ids}, {"text", bytes ? Json(spell(tokens, bytes)) : Json(nullptr)}};
+}
+
+}  // namespace
+
+std::string spell(std::span<const TokenId> tokens, bool bytes) {
+  std::string text;
+  for (const TokenId token : tokens) {
+    if (bytes) {
+      text += static_cast<char>(index(token));
+    } else {
+      text += fmt::format("{}{}", text.empty() ? "" : " ", index(token));
+    }
+  }
+  return text;
+}
+
+Json run_object(const PolicyFigures& figures) {
+  return {{"policy", figures.policy},
+          {"placement", figures.placement},
+          {"budget_tokens", figures.budget_tokens},
+          {"selected_tokens", figures.selected_tokens},
+          {"attended_tokens_mean", figures.attended_tokens_mean},
+          {"bits_per_token", or_null(figures.bits_per_token)},
+          {"bits_per_byte", or_null(figures.bits_per_byte)},
+          {"bits_delta_vs_full", delta_object(figures.bits_delta)},
+          {"top1_agreement", or_null(figures.top1_agreement)},
+          {"recall", or_null(figures.recall)},
+          {"attention_mass", figures.attention_mass},
+          // No policy of this version bounds its mass.
+          {"mass_bounds", nullptr},
+          {"pseudo_entries_mean", figures.pseudo_entries_mean},
+          {"needles", needles_object(figures.needles)},
+          {"cache", cache_object(figures.cache)},
+          {"bytes", bytes_object(figures.bytes)},
+          {"bytes_per_token", bytes_object(figures.bytes_per_token)},
+          {"seconds", seconds_object(figures.seconds)},
+          {"attend_bytes_per_second", figures.attend_bytes_per_second},
+          {"clustering", clustering_object(figures)},
+          {"memory",
+           {{"device_peak_bytes", figures.device_peak_bytes},
+            {"host_peak_bytes", figures.host_peak_bytes}}}};
+}
+
+Json run_document(const RunJob& job, const Machine& machine,
+                  std::span<const PolicyFigures> figures) {
+  Json document = document_head("run", job.config, machine);
+  document["model"] = job.model_folder;
+  document["text"] = {{"path", job.text.path},
+                      {"context_tokens", job.context},
+                      {"scored_tokens", job.generate ? 0 : job.decode}};
+  Json runs = Json::array();
+  for (const PolicyFigures& one : figures) {
+    runs.push_back(run_object(one));
+    if (job.generate) {
+      runs.back()["generated"] = generated_object(one.generated, job.tokens_are_bytes());
+    }
+  }
+  document["runs"] = runs;
+  return document;
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,20 @@
+// The JSON document of `terrace run`.
+#pragma once
+
+#include <span>
+
+#include "document.hpp"
+#include "run/figures.hpp"
+
+namespace terrace::apps {
+
+Json run_document(const RunJob& job, const Machine& machine,
+                  std::span<const PolicyFigures> figures);
+
+/// Returns one element of "runs".
+Json run_object(const PolicyFigures& figures);
+
+/// Returns generated tokens as text where they are bytes, else as ids.
+std::string spell(std::span<const TokenId> tokens, bool bytes);
+
+}  // namespace terrace::apps

@@ -1,0 +1,46 @@
+#include "run/session.hpp"
+
+#include "backend_choice.hpp"
+#include "terrace/engine/cost_measurement.hpp"
+
+namespace terrace::apps {
+namespace {
+
+/// The planner's figures come from a backend of their own: the run's memory and times stay clean.
+Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& options) {
+  if (!options.planning.iterations.empty()) return {};
+  TERRACE_ASSIGN(const auto policy,
+                 policies::make_retrieval_policy(options.policy, options.retrieval));
+  if (!policy->traits().clusters) return {};
+  TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
+  TERRACE_ASSIGN(options.planning.costs,
+                 engine::measure_costs(job.model, options, *chosen.backend));
+  return {};
+}
+
+}  // namespace
+
+Dtype kv_dtype(const RunJob& job) { return *parse_dtype(job.config.text("kv.dtype")); }
+
+Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress) {
+  const KvShape shape = job.model.config().kv_shape(kv_dtype(job));
+  TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
+  TERRACE_TRY(plan_iterations(job, config, options));
+  TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config));
+  Session session;
+  TERRACE_ASSIGN(session.runtime, Runtime::open(options, std::move(chosen.backend)));
+  const auto show = [&progress, policy = options.policy](double share) {
+    progress.show(policy, "prefill", share);
+  };
+  TERRACE_ASSIGN(session.decoder,
+                 engine::Decoder::create(job.model, session.runtime->backend(),
+                                         {.kv_dtype = shape.dtype, .progress = show}));
+  TERRACE_ASSIGN(session.sequence, session.runtime->open_sequence());
+  return session;
+}
+
+Status prefill(const RunJob& job, Session& session) {
+  return session.decoder->prefill(*session.sequence, std::span(job.text.tokens).first(job.context));
+}
+
+}  // namespace terrace::apps

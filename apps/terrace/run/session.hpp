@@ -1,0 +1,30 @@
+// One runtime with a decoder and a sequence on it: what a policy is run in.
+#pragma once
+
+#include <memory>
+
+#include "progress.hpp"
+#include "run/job.hpp"
+#include "terrace/engine/decoder.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::apps {
+
+/// Members end in reverse order: the sequence before the queue that it works on.
+struct Session {
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<engine::Decoder> decoder;
+  std::unique_ptr<Sequence> sequence;
+};
+
+/// Opens a session for the job's model under `config`. Where iterations of clustering are planned,
+/// the machine is measured first. `progress` must outlive the session.
+Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress);
+
+/// Prefills the job's context.
+Status prefill(const RunJob& job, Session& session);
+
+/// Returns the element type of keys and values of all the job's runs.
+Dtype kv_dtype(const RunJob& job);
+
+}  // namespace terrace::apps

@@ -1,0 +1,120 @@
+#include "run/table.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+
+#include "run/report.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::size_t column_count = 13;
+using Row = std::array<std::string, column_count>;
+
+constexpr std::array<int, column_count> widths{10, 6, 16, 6, 5, 5, 6, 6, 6, 6, 8, 8, 9};
+
+/// Columns of one row, the first to the left, the others to the right.
+std::string line(const Row& row) {
+  std::string text = fmt::format("{:<{}}", row[0], widths[0]);
+  for (std::size_t i = 1; i < column_count; ++i) {
+    text += fmt::format(" {:>{}}", row[i], widths[i]);
+  }
+  return text + "\n";
+}
+
+std::string decimals(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+}
+
+std::string delta(const std::optional<MeanWithError>& value) {
+  if (!value) return "-";
+  const std::string mean = fmt::format("{:+.4f}", value->mean);
+  return value->standard_error ? fmt::format("{} ±{:.4f}", mean, *value->standard_error) : mean;
+}
+
+/// Three digits and a unit: "1.5M".
+std::string short_bytes(double bytes) {
+  constexpr std::array<const char*, 5> units{"", "K", "M", "G", "T"};
+  std::size_t unit = 0;
+  for (; bytes >= 999.5 && unit + 1 < units.size(); ++unit) bytes /= 1024;
+  const int digits = unit == 0 || bytes >= 99.95 ? 0 : 1;
+  return fmt::format("{:.{}f}{}", bytes, digits, units[unit]);
+}
+
+Row row_of(const PolicyFigures& figures) {
+  const BytesPerToken& bytes = figures.bytes_per_token;
+  const auto hit_rate = figures.cache ? figures.cache->hit_rate_tokens : std::nullopt;
+  return {figures.policy,
+          decimals(figures.bits_per_token, 3),
+          delta(figures.bits_delta),
+          decimals(figures.recall, 3),
+          decimals(figures.attention_mass, 3),
+          decimals(hit_rate, 3),
+          short_bytes(bytes.demand),
+          short_bytes(bytes.refill),
+          short_bytes(bytes.index),
+          short_bytes(static_cast<double>(figures.device_peak_bytes)),
+          decimals(figures.seconds.prefill, 3),
+          decimals(1e3 * figures.seconds.decode_per_token, 3),
+          decimals(1e3 * figures.seconds.attention(), 3)};
+}
+
+std::string head(const RunJob& job, const Machine& machine, std::size_t budget_tokens) {
+  const engine::ModelConfig& model = job.model.config();
+  return fmt::format(
+      "model    {}: {:.1f} M parameters, {} layers, {} query heads on {} KV heads of {}\n"
+      "text     {}: {} tokens of context, {} decoded\n"
+      "machine  {}, {}, {} cores; link {}\n"
+      "budget   {} ({} tokens attended per step)\n\n",
+      job.model_folder, static_cast<double>(job.model.parameters()) / 1e6, model.layers,
+      model.query_heads, model.kv_heads, model.head_dim, job.text.path, job.context, job.decode,
+      machine.cpu, machine.isa, machine.cores, describe_link(job.config),
+      job.config.text("retrieval.budget"), budget_tokens);
+}
+
+std::string needles_line(const PolicyFigures& figures) {
+  std::size_t digits = 0;
+  std::size_t right = 0;
+  for (const NeedleScore& score : figures.needles) {
+    digits += score.digits;
+    right += score.right;
+  }
+  return fmt::format("needles  {}: {} of {} digits right\n", figures.policy, right, digits);
+}
+
+/// The budget of a policy that has one: full attention's is all there is.
+std::size_t budget_of(std::span<const PolicyFigures> figures) {
+  std::size_t budget = figures.front().budget_tokens;
+  for (const PolicyFigures& one : figures) budget = std::min(budget, one.budget_tokens);
+  return budget;
+}
+
+}  // namespace
+
+std::string figures_table(std::span<const PolicyFigures> figures, bool bytes) {
+  std::string text = line({"", "bits/", "Δ vs full", "", "", "hit", "bytes/", "bytes/", "bytes/",
+                           "device", "prefill", "ms/", "attention"}) +
+                     line({"policy", bytes ? "byte" : "token", "± s.e.", "recall", "mass", "rate",
+                           "demand", "refill", "index", "peak", "s", "token", "ms/token"});
+  for (const PolicyFigures& one : figures) text += line(row_of(one));
+  return text;
+}
+
+std::string run_table(const RunJob& job, const Machine& machine,
+                      std::span<const PolicyFigures> figures) {
+  std::string text = head(job, machine, budget_of(figures));
+  text += figures_table(figures, job.tokens_are_bytes());
+  if (!job.needles.empty()) text += "\n";
+  for (const PolicyFigures& one : figures) {
+    if (!one.needles.empty()) text += needles_line(one);
+  }
+  for (const PolicyFigures& one : figures) {
+    if (one.generated.empty()) continue;
+    text += fmt::format("\n{}:\n{}\n", one.policy, spell(one.generated, job.tokens_are_bytes()));
+  }
+  return text;
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,19 @@
+// What `terrace run` prints for people.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "machine.hpp"
+#include "run/figures.hpp"
+
+namespace terrace::apps {
+
+/// Returns head and table, at most 110 columns wide.
+std::string run_table(const RunJob& job, const Machine& machine,
+                      std::span<const PolicyFigures> figures);
+
+/// Returns the table alone: a row for each policy. `bytes` names the column of bits.
+std::string figures_table(std::span<const PolicyFigures> figures, bool bytes);
+
+}  // namespace terrace::apps

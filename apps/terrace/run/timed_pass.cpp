@@ -1,0 +1,104 @@
+#include "run/timed_pass.hpp"
+
+#include <algorithm>
+
+namespace terrace::apps {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+/// What the steps took, all together.
+struct StepTimes {
+  Duration wall{};
+  Duration upkeep{};           ///< host time of cache upkeep, most of it beside compute
+  Duration clustering_wait{};  ///< the first step's, for indexes not yet built
+  QueueCounters queue;
+};
+
+QueueCounters difference(const QueueCounters& after, const QueueCounters& before) {
+  QueueCounters result = after;
+  for (std::size_t phase = 0; phase < phase_count; ++phase)
+    result.busy[phase] -= before.busy[phase];
+  result.waited -= before.waited;
+  return result;
+}
+
+/// Deals the wall time of the steps out to its parts. What the queue did not do itself is the host
+/// between two pieces of work: cache upkeep as far as there was any, the engine for the rest.
+void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result) {
+  const auto busy = [&](Phase phase) { return times.queue.busy[static_cast<std::size_t>(phase)]; };
+  const Duration wait = times.queue.waited + times.clustering_wait;
+  Duration all_busy{};
+  for (const Duration phase : times.queue.busy) all_busy += phase;
+  const Duration named =
+      busy(Phase::select) + busy(Phase::fetch) + busy(Phase::attend) + busy(Phase::model);
+  const Duration gap = std::max(times.wall - all_busy - wait, Duration::zero());
+  const Duration upkeep = std::min(gap, times.upkeep);
+  const auto mean = [&](Duration total) { return seconds(total) / static_cast<double>(steps); };
+  result.decode_per_token = mean(times.wall);
+  result.select = mean(busy(Phase::select));
+  result.fetch = mean(busy(Phase::fetch));
+  result.attend = mean(busy(Phase::attend));
+  result.wait = mean(wait);
+  result.update = mean(all_busy - named + upkeep);
+  result.model = mean(busy(Phase::model) + gap - upkeep);
+}
+
+Result<double> time_prefill(const RunJob& job, Session& session) {
+  const auto begin = Steady::now();
+  TERRACE_TRY(prefill(job, session));
+  return seconds(Steady::now() - begin);
+}
+
+/// Decodes; nothing but steps is inside the clock.
+Result<Duration> time_steps(const RunJob& job, Session& session, Progress& progress,
+                            std::vector<TokenId>& fed) {
+  Duration wall{};
+  for (std::size_t step = 0; step < job.decode; ++step) {
+    fed.push_back(job.generate ? most_likely(session.decoder->logits())
+                               : job.text.tokens[job.context + step]);
+    const auto begin = Steady::now();
+    TERRACE_TRY(session.decoder->step(*session.sequence, fed.back()));
+    wall += Steady::now() - begin;
+    progress.show(session.runtime->options().policy, "decode",
+                  static_cast<double>(step + 1) / static_cast<double>(job.decode));
+  }
+  return wall;
+}
+
+}  // namespace
+
+TokenId most_likely(std::span<const float> logits) {
+  return TokenId{static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin())};
+}
+
+Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress) {
+  TimedPass pass;
+  TERRACE_ASSIGN(pass.seconds.prefill, time_prefill(job, session));
+  pass.seconds.prefill_without_clustering = pass.seconds.prefill;
+  const std::uint64_t offloaded = session.sequence->counters().bytes.offload;
+  session.sequence->reset_counters();
+
+  const QueueCounters before = session.decoder->compute_queue().counters();
+  StepTimes times;
+  TERRACE_ASSIGN(times.wall, time_steps(job, session, progress, pass.fed));
+  times.queue = difference(session.decoder->compute_queue().counters(), before);
+
+  TERRACE_ASSIGN(pass.clustering, session.sequence->clustering());
+  pass.counters = session.sequence->counters();
+  pass.counters.bytes.offload += offloaded;
+  pass.device_peak_bytes = session.runtime->backend().memory(Tier::device).peak;
+  pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
+  times.upkeep = pass.counters.upkeep;
+  times.clustering_wait = pass.clustering.waited;
+  deal_out(times, job.decode, pass.seconds);
+  return pass;
+}
+
+Result<double> time_prefill_without_clustering(const RunJob& job, Progress& progress) {
+  // The same budget and placement, and no index.
+  TERRACE_ASSIGN(Session session, open_session(job, config_of_policy(job, "streaming"), progress));
+  return time_prefill(job, session);
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,47 @@
+// The pass that is timed: prefill and the steps, with nothing beside them.
+#pragma once
+
+#include <vector>
+
+#include "run/session.hpp"
+#include "terrace/runtime/counters.hpp"
+
+namespace terrace::apps {
+
+/// Wall time. All but the prefills are means per decoded token; select to model are its parts.
+struct RunSeconds {
+  double prefill = 0;
+  double prefill_without_clustering = 0;
+  double decode_per_token = 0;
+  double select = 0;
+  double fetch = 0;
+  double attend = 0;
+  double wait = 0;    ///< the compute queue stood still for data
+  double update = 0;  ///< append, codes, cache upkeep that held a step up
+  double model = 0;   ///< projections, feed-forward, head
+
+  /// What a step spends on the KV cache.
+  [[nodiscard]] double attention() const noexcept {
+    return select + fetch + attend + wait + update;
+  }
+};
+
+struct TimedPass {
+  RunSeconds seconds;
+  SequenceCounters counters;  ///< of the steps; bytes.offload of the prefill too
+  ClusteringReport clustering;
+  std::size_t device_peak_bytes = 0;
+  std::size_t host_peak_bytes = 0;
+  std::vector<TokenId> fed;  ///< by each step
+};
+
+/// Prefills the session's empty sequence and decodes: the text's own tokens, or greedily.
+Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress);
+
+/// Returns the seconds of the same prefill when nothing is clustered behind it.
+Result<double> time_prefill_without_clustering(const RunJob& job, Progress& progress);
+
+/// Returns the most likely token, the lower of two that are equal.
+TokenId most_likely(std::span<const float> logits);
+
+}  // namespace terrace::apps

@@ -1,0 +1,120 @@
+#include "run/token_text.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+
+#include "program_files.hpp"
+
+namespace terrace::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t byte_vocabulary = 256;
+
+/// Appends up to `wanted` bytes of a file.
+Status append_bytes(const fs::path& path, std::size_t wanted, std::string& bytes) {
+  std::error_code error;
+  std::ifstream file(path, std::ios::binary);
+  if (!file || fs::is_directory(path, error)) {
+    return fail(Errc::io_error, "{}: cannot be read; name a readable file", path.string());
+  }
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  while (wanted > 0 && file) {
+    const std::size_t before = bytes.size();
+    bytes.resize(before + std::min(piece, wanted));
+    file.read(bytes.data() + before, static_cast<std::streamsize>(bytes.size() - before));
+    const auto got = static_cast<std::size_t>(file.gcount());
+    bytes.resize(before + got);
+    wanted -= got;
+  }
+  return {};
+}
+
+/// Regular files of a folder by name; links would repeat what they point to.
+std::vector<fs::path> files_of(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error) && !entry.is_symlink(error)) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+/// Reads the files of the first default folder that has any.
+Result<std::string> read_default_text(std::size_t wanted, std::string& bytes) {
+  for (const fs::path& folder : default_text_folders()) {
+    const std::vector<fs::path> files = files_of(folder);
+    for (const fs::path& file : files) {
+      TERRACE_TRY(append_bytes(file, wanted - bytes.size(), bytes));
+    }
+    if (!files.empty()) return folder.string();
+  }
+  return fail(Errc::io_error, "there is no default text on this machine; name one with --text");
+}
+
+TokenId read_id(const char* bytes) {
+  std::uint32_t id = 0;
+  for (int i = 3; i >= 0; --i) id = id << 8 | static_cast<unsigned char>(bytes[i]);
+  return TokenId{id};
+}
+
+Result<TokenText> read_ids(const std::string& path, std::size_t vocabulary, std::size_t wanted) {
+  constexpr std::size_t id_bytes = 4;
+  std::string bytes;
+  TERRACE_TRY(append_bytes(path, wanted * id_bytes, bytes));
+  if (bytes.size() % id_bytes != 0) {
+    return fail(Errc::invalid_argument,
+                "--tokens {}: {} bytes are no whole number of 32-bit ids; use tools/tokenize.py",
+                path, bytes.size());
+  }
+  TokenText text{.path = path};
+  for (std::size_t i = 0; i < bytes.size(); i += id_bytes) {
+    text.tokens.push_back(read_id(bytes.data() + i));
+    if (index(text.tokens.back()) < vocabulary) continue;
+    return fail(Errc::invalid_argument,
+                "--tokens {}: id {} at position {} is outside the model's vocabulary of {}", path,
+                index(text.tokens.back()), i / id_bytes, vocabulary);
+  }
+  return text;
+}
+
+Result<TokenText> read_text(const std::string& path, std::size_t wanted) {
+  TokenText text{.path = path};
+  std::string bytes;
+  if (path.empty()) {
+    TERRACE_ASSIGN(text.path, read_default_text(wanted, bytes));
+  } else {
+    TERRACE_TRY(append_bytes(path, wanted, bytes));
+  }
+  text.tokens.reserve(bytes.size());
+  for (const char c : bytes) text.tokens.push_back(TokenId{static_cast<unsigned char>(c)});
+  return text;
+}
+
+}  // namespace
+
+Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary,
+                              std::size_t wanted) {
+  const bool ids = !source.tokens_file.empty();
+  if (!ids && vocabulary != byte_vocabulary) {
+    return fail(Errc::invalid_argument,
+                "the model has {} tokens, not bytes: turn the text into ids with tools/tokenize.py "
+                "and give them with --tokens",
+                vocabulary);
+  }
+  TERRACE_ASSIGN(TokenText text, ids ? read_ids(source.tokens_file, vocabulary, wanted)
+                                     : read_text(source.text_file, wanted));
+  if (text.tokens.size() < wanted) {
+    return fail(
+        Errc::invalid_argument,
+        "{}: has {} tokens, {} are needed; give a longer text, or less --context or --decode",
+        text.path, text.tokens.size(), wanted);
+  }
+  return text;
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,30 @@
+// Tokens to run on: the bytes of a text, ids of a file, or the text that is always there.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::apps {
+
+struct TextSource {
+  std::string text_file = {};    ///< bytes are tokens
+  std::string tokens_file = {};  ///< 32-bit ids; both empty = the default text
+};
+
+struct TokenText {
+  std::string path;
+  std::vector<TokenId> tokens = {};
+};
+
+/// Reads the first `wanted` tokens.
+///
+/// Errors   invalid_argument: too few tokens, an id outside the vocabulary, or bytes for a model
+/// whose
+///          tokens are others; io_error: a file cannot be read
+Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary, std::size_t wanted);
+
+}  // namespace terrace::apps

@@ -1,0 +1,28 @@
+# The libraries Terrace is built with. terraceConfig.cmake looks for the same ones: the macros here
+# remember what they found.
+macro(terrace_find_package name)
+  find_package(${name} REQUIRED)
+  set_property(GLOBAL APPEND PROPERTY TERRACE_DEPENDENCIES "find_dependency(${name})")
+endmacro()
+
+# For libraries that come with a pkg-config file only; the target is PkgConfig::<name>.
+macro(terrace_find_module name module)
+  pkg_check_modules(${name} REQUIRED IMPORTED_TARGET ${module})
+  set_property(GLOBAL APPEND PROPERTY TERRACE_DEPENDENCIES
+    "pkg_check_modules(${name} REQUIRED IMPORTED_TARGET ${module})")
+endmacro()
+
+terrace_find_package(Threads)
+terrace_find_package(fmt)
+terrace_find_package(tl-expected)
+terrace_find_package(TBB)
+terrace_find_package(hwy)
+terrace_find_package(Boost)
+terrace_find_package(nlohmann_json)
+terrace_find_package(yaml-cpp)
+terrace_find_package(PkgConfig)
+terrace_find_module(hwloc hwloc)
+terrace_find_module(xxhash libxxhash)
+
+# The reference decoder's alone, by a path and without a target: the installed engine names it.
+find_package(OpenBLAS REQUIRED)

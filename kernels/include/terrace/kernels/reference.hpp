@@ -1,0 +1,38 @@
+// What the kernels compute, written as plainly as possible: one loop per formula, sums in double,
+// one thread. Oracles for tests of any backend; not for use where time matters.
+//
+//   std::vector<double> weights(op.common.candidates.size());
+//   reference::pq_weights(op, head, weights.data());
+#pragma once
+
+#include "terrace/core/ops.hpp"
+#include "terrace/kernels/kmeans.hpp"
+
+namespace terrace::kernels::reference {
+
+/// Attention over sinks | window | selected | pseudo-entries; scratch is not used.
+/// -inf logits and NaN behave as in host::decode_attention.
+void decode_attention(const DecodeAttention& op);
+
+/// Codes each sub-vector with the centroid of least sum (x - c)^2, ties to the lower one; 0 for one
+/// that is not finite.
+void pq_encode(const PqEncode& op);
+
+/// Writes the weight of each candidate for KV head `head`: [candidates]. Of a group of one query
+/// head the weight is its logit.
+void pq_weights(const PqSelect& op, std::size_t head, double* weights);
+void exact_weights(const ExactSelect& op, std::size_t head, double* weights);
+
+/// Writes the indices of the min(k, n) largest weights, ascending, by a full sort on (weight
+/// descending, index ascending); NaN ranks below -inf. Returns how many.
+std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std::uint32_t* ids);
+
+void pq_select(const PqSelect& op);
+void exact_select(const ExactSelect& op);
+
+/// Lloyd's iterations in double from given initial rows (options.initial_rows must be set), with
+/// the same rules as host::kmeans for ties and clusters without members. All rows must be finite.
+KmeansReport kmeans(const KmeansRows& input, const KmeansOptions& options,
+                    const KmeansOutput& output);
+
+}  // namespace terrace::kernels::reference

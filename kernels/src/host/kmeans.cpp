@@ -1,0 +1,311 @@
+// Lloyd's k-means: see terrace/kernels/kmeans.hpp.
+//
+// Assignment runs over parts of rows, each against tiles of centroids, so that distances live in
+// registers only. The update sorts row numbers by label and then forms each mean in registers, row
+// by row: its order of additions is that of the rows, whoever computes it.
+#include "terrace/kernels/kmeans.hpp"
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "host/centroid_tiles.hpp"
+#include "host/kmeans_seeds.hpp"
+
+namespace terrace::kernels::host {
+namespace {
+
+constexpr std::size_t part_rows = 1024;
+constexpr std::size_t search_block_rows = 192;  // a multiple of what is searched at once; fits L2
+constexpr std::size_t part_clusters = 8;
+
+template <typename T>
+using Buffer = hwy::AlignedFreeUniquePtr<T[]>;
+
+class Lloyd {
+ public:
+  Lloyd(const KmeansRows& input, const KmeansOptions& options, const KmeansOutput& output,
+        Parallel& threads) noexcept
+      : input_(input), options_(options), output_(output), threads_(threads) {}
+
+  /// Returns false when memory is short.
+  bool allocate();
+
+  /// Finds the rows that take part. Returns false if a given initial row does not.
+  bool admit_rows();
+
+  /// Writes the first centroids. Returns true when they are all the distinct rows there are.
+  bool place_centroids();
+
+  /// Labels all rows; returns whether any label changed.
+  bool assign();
+
+  /// Makes centroids the means of their members.
+  void update();
+
+  [[nodiscard]] bool may_go_on() const noexcept {
+    if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_acquire)) {
+      return false;
+    }
+    return options_.clock == nullptr || options_.clock->now() < options_.deadline;
+  }
+
+  /// Returns the sum of exact distances.
+  double inertia();
+
+ private:
+  [[nodiscard]] const float* row(std::size_t i) const noexcept {
+    return input_.rows + i * input_.dims;
+  }
+  [[nodiscard]] float* centroid(std::size_t c) const noexcept {
+    return output_.centroids + c * input_.dims;
+  }
+  void copy_row_to_centroid(std::size_t c, std::size_t i) noexcept {
+    std::copy_n(row(i), input_.dims, centroid(c));
+  }
+  template <typename PerRow>
+  void for_each_part(PerRow part);
+  bool assign_rows(std::size_t begin, std::size_t end) noexcept;
+  void sort_members() noexcept;
+  void fill_empty_clusters();
+
+  const KmeansRows& input_;
+  const KmeansOptions& options_;
+  const KmeansOutput& output_;
+  Parallel& threads_;
+  std::size_t parts_ = 0;
+  std::size_t admitted_count_ = 0;
+  Buffer<std::uint8_t> admitted_;  // [row_count]: finite
+  Buffer<std::uint32_t> members_;  // [row_count]: rows by label
+  Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
+  Buffer<std::uint32_t> cluster_begin_;  // [clusters + 1]: into members_
+  Buffer<std::uint32_t> cursor_;         // [clusters]
+  Buffer<std::uint32_t> slots_;          // for finding distinct rows
+  Buffer<float> tiles_;
+  Buffer<double> part_result_;  // [parts]
+};
+
+bool Lloyd::allocate() {
+  const std::size_t rows = input_.row_count;
+  const std::size_t clusters = options_.clusters;
+  const std::size_t tiles = (clusters + tile_centroids - 1) / tile_centroids;
+  parts_ = (rows + part_rows - 1) / part_rows;
+  admitted_ = hwy::AllocateAligned<std::uint8_t>(rows);
+  members_ = hwy::AllocateAligned<std::uint32_t>(rows);
+  distances_ = hwy::AllocateAligned<float>(rows);
+  cluster_begin_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
+  cursor_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
+  slots_ = hwy::AllocateAligned<std::uint32_t>(2 * std::bit_ceil(clusters + 1));
+  tiles_ = hwy::AllocateAligned<float>(tiles * tile_floats(input_.dims));
+  part_result_ = hwy::AllocateAligned<double>(parts_);
+  return admitted_ && members_ && distances_ && cluster_begin_ && cursor_ && slots_ && tiles_ &&
+         part_result_;
+}
+
+template <typename PerPart>
+void Lloyd::for_each_part(PerPart part) {
+  threads_.for_each(parts_, [&](std::size_t p) {
+    part(p, p * part_rows, std::min(input_.row_count, (p + 1) * part_rows));
+  });
+}
+
+bool Lloyd::admit_rows() {
+  for_each_part([this](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) admitted_[i] = is_finite(row(i), input_.dims);
+  });
+  for (std::size_t i = 0; i < input_.row_count; ++i) {
+    if (admitted_[i] != 0) members_[admitted_count_++] = static_cast<std::uint32_t>(i);
+  }
+  return std::ranges::all_of(options_.initial_rows,
+                             [this](std::uint32_t i) { return admitted_[i] != 0; });
+}
+
+bool Lloyd::place_centroids() {
+  const std::size_t clusters = options_.clusters;
+  std::fill_n(output_.labels, input_.row_count, 0U);
+  const std::span<std::uint32_t> candidates(members_.get(), admitted_count_);
+  const std::span<std::uint32_t> distinct(cursor_.get(), clusters + 1);
+  const std::span<std::uint32_t> slots(slots_.get(), 2 * std::bit_ceil(clusters + 1));
+  const std::size_t found = find_distinct_rows(input_, candidates, distinct, slots);
+  if (found <= clusters) {
+    std::fill_n(output_.centroids, clusters * input_.dims, 0.0F);
+    for (std::size_t c = 0; found > 0 && c < clusters; ++c) {
+      copy_row_to_centroid(c, distinct[c < found ? c : 0]);
+    }
+    return true;
+  }
+  std::span<const std::uint32_t> chosen = options_.initial_rows;
+  if (chosen.empty()) {
+    draw_rows(candidates, clusters, options_.seed);
+    chosen = candidates;
+  }
+  for (std::size_t c = 0; c < clusters; ++c) copy_row_to_centroid(c, chosen[c]);
+  return false;
+}
+
+bool Lloyd::assign() {
+  const std::size_t clusters = options_.clusters;
+  const std::size_t dims = input_.dims;
+  for (std::size_t c = 0; c < clusters; c += tile_centroids) {
+    pack_tile(centroid(c), std::min(tile_centroids, clusters - c), dims, options_.metric,
+              &tiles_[c / tile_centroids * tile_floats(dims)]);
+  }
+  for_each_part([this](std::size_t part, std::size_t begin, std::size_t end) {
+    part_result_[part] = 0;
+    for (std::size_t i = begin; i < end; i += search_block_rows) {
+      if (assign_rows(i, std::min(end, i + search_block_rows))) part_result_[part] = 1;
+    }
+  });
+  return std::any_of(part_result_.get(), part_result_.get() + parts_,
+                     [](double changed) { return changed != 0; });
+}
+
+bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
+  std::array<float, search_block_rows> distances;
+  std::array<std::uint32_t, search_block_rows> labels;
+  const NearestSearch search{.rows = row(begin),
+                             .row_count = end - begin,
+                             .dims = input_.dims,
+                             .distances = distances.data(),
+                             .labels = labels.data()};
+  begin_search(search);
+  for (std::size_t c = 0; c < options_.clusters; c += tile_centroids) {
+    search_tile(search, &tiles_[c / tile_centroids * tile_floats(input_.dims)],
+                static_cast<std::uint32_t>(c));
+  }
+  bool changed = false;
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::uint32_t label = admitted_[i] != 0 ? labels[i - begin] : 0;
+    changed |= label != output_.labels[i];
+    output_.labels[i] = label;
+  }
+  return changed;
+}
+
+void Lloyd::sort_members() noexcept {
+  const std::size_t clusters = options_.clusters;
+  std::fill_n(cluster_begin_.get(), clusters + 1, 0U);
+  for (std::size_t i = 0; i < input_.row_count; ++i) {
+    cluster_begin_[output_.labels[i] + 1] += admitted_[i];
+  }
+  for (std::size_t c = 0; c < clusters; ++c) {
+    cluster_begin_[c + 1] += cluster_begin_[c];
+    cursor_[c] = cluster_begin_[c];
+  }
+  for (std::size_t i = 0; i < input_.row_count; ++i) {
+    if (admitted_[i] != 0) members_[cursor_[output_.labels[i]]++] = static_cast<std::uint32_t>(i);
+  }
+}
+
+void Lloyd::fill_empty_clusters() {
+  for_each_part([this](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (admitted_[i] == 0) continue;
+      distances_[i] =
+          exact_distance(row(i), centroid(output_.labels[i]), input_.dims, options_.metric);
+    }
+  });
+  // A heap with the farthest row, of equals the lowest, on top: few of the rows are ever taken out.
+  const auto nearer = [this](std::uint32_t a, std::uint32_t b) {
+    return distances_[a] != distances_[b] ? distances_[a] < distances_[b] : a > b;
+  };
+  const std::size_t clusters = options_.clusters;
+  for (std::size_t c = 0; c < clusters; ++c) cursor_[c] = cluster_begin_[c + 1] - cluster_begin_[c];
+  std::span<std::uint32_t> rows(members_.get(), admitted_count_);
+  std::ranges::make_heap(rows, nearer);
+  for (std::size_t c = 0; c < clusters; ++c) {
+    while (cursor_[c] == 0 && !rows.empty()) {
+      std::ranges::pop_heap(rows, nearer);
+      const std::uint32_t farthest = rows.back();
+      rows = rows.first(rows.size() - 1);
+      std::uint32_t& label = output_.labels[farthest];
+      // A row that is its own centroid would not lower the inertia, nor would any after it.
+      if (!(distances_[farthest] > 0)) return;
+      if (cursor_[label] == 1) continue;
+      --cursor_[label];
+      label = static_cast<std::uint32_t>(c);
+      cursor_[c] = 1;
+    }
+  }
+}
+
+void Lloyd::update() {
+  const std::size_t clusters = options_.clusters;
+  sort_members();
+  const auto is_empty = [this](std::size_t c) {
+    return cluster_begin_[c] == cluster_begin_[c + 1];
+  };
+  for (std::size_t c = 0; c < clusters; ++c) {
+    if (!is_empty(c)) continue;
+    fill_empty_clusters();
+    sort_members();
+    break;
+  }
+  threads_.for_each((clusters + part_clusters - 1) / part_clusters, [&](std::size_t part) {
+    const std::size_t end = std::min(clusters, (part + 1) * part_clusters);
+    for (std::size_t c = part * part_clusters; c < end; ++c) {
+      if (is_empty(c)) continue;  // nothing is left to give it: it keeps its centroid
+      mean_of_rows(input_.rows, input_.dims, &members_[cluster_begin_[c]],
+                   cluster_begin_[c + 1] - cluster_begin_[c], centroid(c));
+    }
+  });
+}
+
+double Lloyd::inertia() {
+  for_each_part([this](std::size_t part, std::size_t begin, std::size_t end) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (admitted_[i] == 0) continue;
+      sum += static_cast<double>(
+          exact_distance(row(i), centroid(output_.labels[i]), input_.dims, options_.metric));
+    }
+    part_result_[part] = sum;
+  });
+  double sum = 0;
+  for (std::size_t part = 0; part < parts_; ++part) sum += part_result_[part];
+  return sum;
+}
+
+Status check(const KmeansRows& input, const KmeansOptions& options) {
+  if (options.clusters == 0 || input.dims == 0 || input.row_count == 0) {
+    return fail(Errc::invalid_argument, "k-means of {} rows of {} dims into {} clusters",
+                input.row_count, input.dims, options.clusters);
+  }
+  const auto out_of_range = [&input](std::uint32_t i) { return i >= input.row_count; };
+  const auto& initial = options.initial_rows;
+  if (!initial.empty() &&
+      (initial.size() != options.clusters || std::ranges::any_of(initial, out_of_range))) {
+    return fail(Errc::invalid_argument, "k-means: {} initial rows do not name {} of {} rows",
+                initial.size(), options.clusters, input.row_count);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& options,
+                            const KmeansOutput& output, Parallel& threads) {
+  TERRACE_TRY(check(input, options));
+  Lloyd lloyd(input, options, output, threads);
+  if (!lloyd.allocate()) {
+    return fail(Errc::out_of_memory, "k-means of {} rows: no memory to work in", input.row_count);
+  }
+  if (!lloyd.admit_rows()) {
+    return fail(Errc::invalid_argument, "k-means: an initial row is not finite");
+  }
+  KmeansReport report;
+  report.converged = lloyd.place_centroids();
+  lloyd.assign();
+  while (!report.converged && report.iterations < options.iterations && lloyd.may_go_on()) {
+    lloyd.update();
+    ++report.iterations;
+    report.converged = !lloyd.assign();
+  }
+  report.inertia = lloyd.inertia();
+  return report;
+}
+
+}  // namespace terrace::kernels::host

@@ -1,0 +1,143 @@
+// Logits from product-quantisation codes: a look-up table per query head, then a scan of the codes.
+#include <algorithm>
+#include <array>
+
+#include "host/scores.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/pq_scores.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "host/dot_rows-inl.hpp"
+
+#ifndef TERRACE_KERNELS_PQ_SCORES_ONCE
+#define TERRACE_KERNELS_PQ_SCORES_ONCE
+namespace terrace::kernels::host {
+
+constexpr std::size_t centroids_max = 256;  // a code is one byte
+constexpr std::size_t tables_at_once = 4;   // sub-spaces added up in one pass over the codes
+constexpr std::size_t sub_dims_max = 1024;
+
+/// Logits that the centroids of a few sub-spaces give to a query head.
+struct LookupTables {
+  alignas(64) std::array<float, tables_at_once * centroids_max> entries;  // [tables, centroids_max]
+};
+
+/// Codes of consecutive candidates: one plane of bytes per sub-space, `plane_stride` apart.
+struct CodeRun {
+  const std::byte* codes;
+  std::size_t plane_stride;
+  std::size_t count;
+  float* logits;  // [count]
+};
+
+}  // namespace terrace::kernels::host
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace terrace::kernels::host::HWY_NAMESPACE {
+
+/// Writes query . centroid for `count` centroids of one sub-space.
+void fill_table(const float* query, const float* centroids, std::size_t count, std::size_t dims,
+                float scale, float* table) {
+  alignas(64) float padded[sub_dims_max];
+  const std::size_t padded_dims = (dims + lanes - 1) / lanes * lanes;
+  for (std::size_t i = 0; i < padded_dims; ++i) padded[i] = i < dims ? query[i] * scale : 0.0F;
+  const std::byte* rows[centroids_max];
+  for (std::size_t c = 0; c < count; ++c) {
+    rows[c] = reinterpret_cast<const std::byte*>(centroids + c * dims);
+  }
+  dot_rows<F32Elements, 1>(padded, 0, rows, count, dims, table, 0, [](std::size_t) HWY_ATTR {});
+}
+
+/// Sets (or, with `add`, raises) logits by the entries of `tables` tables, added in order.
+template <std::size_t tables, bool add>
+HWY_INLINE void scan_codes(const LookupTables& lookup, const CodeRun& run) {
+  const FloatTag tag;
+  const hn::RebindToSigned<FloatTag> index_tag;
+  const hn::Rebind<std::uint8_t, FloatTag> code_tag;
+  const auto* codes = reinterpret_cast<const std::uint8_t*>(run.codes);
+  const float* entries = lookup.entries.data();
+  std::size_t i = 0;
+  for (; i + lanes <= run.count; i += lanes) {
+    Floats sum = add ? hn::LoadU(tag, run.logits + i) : hn::Zero(tag);
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < tables; ++j) {
+      const auto code =
+          hn::PromoteTo(index_tag, hn::LoadU(code_tag, codes + j * run.plane_stride + i));
+      sum = hn::Add(sum, hn::GatherIndex(tag, entries + j * centroids_max, code));
+    }
+    hn::StoreU(sum, tag, run.logits + i);
+  }
+  for (; i < run.count; ++i) {
+    float sum = add ? run.logits[i] : 0.0F;
+    for (std::size_t j = 0; j < tables; ++j) {
+      sum += entries[j * centroids_max + codes[j * run.plane_stride + i]];
+    }
+    run.logits[i] = sum;
+  }
+}
+
+void scan_run(const LookupTables& lookup, std::size_t tables, bool add, const CodeRun& run) {
+  if (tables == 4)
+    return add ? scan_codes<4, true>(lookup, run) : scan_codes<4, false>(lookup, run);
+  if (tables == 3)
+    return add ? scan_codes<3, true>(lookup, run) : scan_codes<3, false>(lookup, run);
+  if (tables == 2)
+    return add ? scan_codes<2, true>(lookup, run) : scan_codes<2, false>(lookup, run);
+  return add ? scan_codes<1, true>(lookup, run) : scan_codes<1, false>(lookup, run);
+}
+
+}  // namespace terrace::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace terrace::kernels::host {
+namespace {
+
+HWY_EXPORT(fill_table);
+HWY_EXPORT(scan_run);
+
+/// Adds the logits of sub-spaces [first, first + tables) for one query head.
+void add_subspaces(const PqSelect& op, std::size_t head, const float* query, std::size_t first,
+                   std::size_t tables, float* logits) noexcept {
+  const KvShape& shape = op.common.shape;
+  const std::size_t dims = shape.head_dim / op.pq.subspaces;
+  const std::size_t centroids = op.pq.centroids();
+  const float* codebook = reinterpret_cast<const float*>(op.index.fixed) +
+                          (head * op.pq.subspaces + first) * centroids * dims;
+  LookupTables lookup;
+  for (std::size_t j = 0; j < tables; ++j) {
+    HWY_DYNAMIC_DISPATCH(fill_table)
+    (query + (first + j) * dims, codebook + j * centroids * dims, centroids, dims,
+     logit_scale(shape), &lookup.entries[j * centroids_max]);
+  }
+  for_each_chunk(
+      op.index, op.common.candidates,
+      [&](const std::byte* chunk, std::size_t offset, std::size_t begin, std::size_t count) {
+        const std::size_t plane = head * op.pq.subspaces + first;
+        const CodeRun run{.codes = chunk + plane * op.index.chunk_tokens + offset,
+                          .plane_stride = op.index.chunk_tokens,
+                          .count = count,
+                          .logits = logits + begin};
+        HWY_DYNAMIC_DISPATCH(scan_run)(lookup, tables, first > 0, run);
+      });
+}
+
+}  // namespace
+
+void write_pq_logits(const PqSelect& op, std::size_t head, float* logits,
+                     std::size_t stride) noexcept {
+  const KvShape& shape = op.common.shape;
+  for (std::size_t q = 0; q < shape.group(); ++q) {
+    const float* query = op.common.query + (head * shape.group() + q) * shape.head_dim;
+    for (std::size_t first = 0; first < op.pq.subspaces; first += tables_at_once) {
+      const std::size_t tables = std::min(tables_at_once, op.pq.subspaces - first);
+      add_subspaces(op, head, query, first, tables, logits + q * stride);
+    }
+  }
+}
+
+}  // namespace terrace::kernels::host
+#endif  // HWY_ONCE

@@ -1,0 +1,195 @@
+// The largest k of n: see terrace/kernels/topk.hpp.
+//
+// Weights are compared as keys: 32-bit integers in the order of the floats, NaN lowest.
+#include "terrace/kernels/topk.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "terrace/core/rng.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "host/topk.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "host/vectors-inl.hpp"
+
+#ifndef TERRACE_KERNELS_TOPK_ONCE
+#define TERRACE_KERNELS_TOPK_ONCE
+namespace terrace::kernels::host {
+
+using Key = std::int32_t;
+constexpr Key lowest_key = std::numeric_limits<Key>::min();
+constexpr Key highest_key = std::numeric_limits<Key>::max();
+
+/// Keys between which the threshold is thought to lie.
+struct Bracket {
+  Key low = lowest_key;
+  Key high = highest_key;
+};
+
+struct Bracketed {
+  std::size_t above = 0;   // keys > high
+  std::size_t within = 0;  // keys in [low, high], kept
+};
+
+/// Keys above `key` are chosen, and the first `ties` that equal it.
+struct Threshold {
+  Key key = lowest_key;
+  std::size_t ties = 0;
+};
+
+}  // namespace terrace::kernels::host
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace terrace::kernels::host::HWY_NAMESPACE {
+
+using KeyTag = hn::RebindToSigned<FloatTag>;
+using Keys = hn::Vec<KeyTag>;
+
+/// Flips the bits below the sign of negative numbers: then integers order as the floats do.
+HWY_INLINE Keys keys_of(Floats weights) {
+  const FloatTag tag;
+  const KeyTag key_tag;
+  const Keys bits = hn::BitCast(key_tag, hn::Add(weights, hn::Zero(tag)));  // -0 becomes +0
+  const Keys flip = hn::And(hn::ShiftRight<31>(bits), hn::Set(key_tag, highest_key));
+  const auto number = hn::RebindMask(key_tag, hn::Eq(weights, weights));
+  return hn::IfThenElse(number, hn::Xor(bits, flip), hn::Set(key_tag, lowest_key));
+}
+
+/// Calls each(i, keys, count) for vectors of keys; the last may be filled up with NaN.
+template <typename Each>
+HWY_INLINE void for_each_keys(const float* weights, std::size_t n, Each each) {
+  const FloatTag tag;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) each(i, keys_of(hn::LoadU(tag, weights + i)), lanes);
+  if (i == n) return;
+  alignas(64) float rest[lanes];
+  for (std::size_t j = 0; j < lanes; ++j) {
+    rest[j] = i + j < n ? weights[i + j] : std::numeric_limits<float>::quiet_NaN();
+  }
+  each(i, keys_of(hn::Load(tag, rest)), n - i);
+}
+
+HWY_INLINE std::uint64_t bits_of(hn::Mask<KeyTag> mask) {
+  alignas(8) std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(KeyTag(), mask, bytes);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return bits;
+}
+
+/// Keeps the keys within a bracket and counts those above it.
+Bracketed keep_bracket(const float* weights, std::size_t n, Bracket bracket, Key* kept) {
+  const KeyTag tag;
+  Bracketed result;
+  for_each_keys(weights, n, [&](std::size_t, Keys keys, std::size_t count) HWY_ATTR {
+    const auto above = hn::Gt(keys, hn::Set(tag, bracket.high));
+    const auto from_low = hn::Not(hn::Lt(keys, hn::Set(tag, bracket.low)));
+    if (hn::AllFalse(tag, from_low)) return;
+    result.above += hn::CountTrue(tag, above);
+    const auto within = hn::AndNot(above, from_low);
+    if (count == lanes) {
+      // Writes a whole vector; it fits because no more keys are kept than were read.
+      result.within += hn::CompressStore(keys, within, tag, kept + result.within);
+      return;
+    }
+    alignas(64) Key rest[lanes];
+    hn::Store(keys, tag, rest);
+    const std::uint64_t bits = bits_of(within);
+    for (std::size_t j = 0; j < count; ++j) {
+      if ((bits >> j & 1) != 0) kept[result.within++] = rest[j];
+    }
+  });
+  return result;
+}
+
+/// Writes the indices of keys above a threshold and of the first ties with it.
+std::size_t write_ids(const float* weights, std::size_t n, Threshold threshold,
+                      std::uint32_t* ids) {
+  const KeyTag tag;
+  std::size_t written = 0;
+  for_each_keys(weights, n, [&](std::size_t i, Keys keys, std::size_t count) HWY_ATTR {
+    const auto reached = hn::Not(hn::Lt(keys, hn::Set(tag, threshold.key)));
+    if (hn::AllFalse(tag, reached)) return;
+    const std::uint64_t above = bits_of(hn::Gt(keys, hn::Set(tag, threshold.key)));
+    std::uint64_t bits = bits_of(reached) & ((std::uint64_t{1} << count) - 1);
+    for (; bits != 0; bits &= bits - 1) {
+      const auto lane = static_cast<std::uint32_t>(__builtin_ctzll(bits));
+      if ((above >> lane & 1) == 0) {
+        if (threshold.ties == 0) continue;
+        --threshold.ties;
+      }
+      ids[written++] = static_cast<std::uint32_t>(i) + lane;
+    }
+  });
+  return written;
+}
+
+}  // namespace terrace::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace terrace::kernels::host {
+namespace {
+
+HWY_EXPORT(keep_bracket);
+HWY_EXPORT(write_ids);
+
+constexpr std::size_t sample_size = 1024;
+
+Key key_of(float weight) noexcept {
+  if (std::isnan(weight)) return lowest_key;
+  const auto bits = std::bit_cast<Key>(weight + 0.0F);
+  return bits < 0 ? bits ^ highest_key : bits;
+}
+
+/// Guesses from a sample where the k-th largest key lies: four standard deviations to either side.
+Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexcept {
+  if (n < 2 * sample_size) return {};
+  std::array<Key, sample_size> sample;
+  Rng rng(n);  // fixed places: a strided sample would follow any period of the weights
+  for (Key& key : sample) key = key_of(weights[rng.below(n)]);
+  std::ranges::sort(sample, std::greater<>());
+  const double share = static_cast<double>(k) / static_cast<double>(n);
+  const double place = share * sample_size;
+  const double slack = 4 * std::sqrt(place * (1 - share)) + 1;
+  Bracket bracket;
+  if (place + slack < sample_size) bracket.low = sample[static_cast<std::size_t>(place + slack)];
+  if (place > slack) bracket.high = sample[static_cast<std::size_t>(place - slack)];
+  return bracket;
+}
+
+/// Finds the k-th largest key, 0 < k < n.
+Threshold find_threshold(const float* weights, std::size_t n, std::size_t k, Key* kept) noexcept {
+  Bracketed found =
+      HWY_DYNAMIC_DISPATCH(keep_bracket)(weights, n, guess_bracket(weights, n, k), kept);
+  if (found.above >= k || found.above + found.within < k) {
+    found = HWY_DYNAMIC_DISPATCH(keep_bracket)(weights, n, Bracket{}, kept);
+  }
+  const std::size_t wanted = k - found.above;
+  std::nth_element(kept, kept + wanted - 1, kept + found.within, std::greater<>());
+  const Key key = kept[wanted - 1];
+  const auto larger = std::count_if(kept, kept + wanted, [key](Key other) { return other > key; });
+  return {.key = key, .ties = wanted - static_cast<std::size_t>(larger)};
+}
+
+}  // namespace
+
+std::size_t select_topk(const float* weights, std::size_t n, std::size_t k, std::uint32_t* scratch,
+                        std::uint32_t* ids) noexcept {
+  if (k == 0 || n == 0) return 0;
+  Threshold threshold{.key = lowest_key, .ties = n};
+  if (k < n) threshold = find_threshold(weights, n, k, reinterpret_cast<Key*>(scratch));
+  return HWY_DYNAMIC_DISPATCH(write_ids)(weights, n, threshold, ids);
+}
+
+}  // namespace terrace::kernels::host
+#endif  // HWY_ONCE

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace::kernels::reference {
+namespace {
+
+constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+/// NaN counts as -inf, +inf as the largest float.
+double limit(double logit) {
+  if (std::isnan(logit)) return minus_infinity;
+  return std::min(logit, double{std::numeric_limits<float>::max()});
+}
+
+void softmax(std::vector<double>& logits) {
+  double maximum = minus_infinity;
+  for (const double logit : logits) maximum = std::max(maximum, logit);
+  if (maximum == minus_infinity) maximum = 0;
+  double sum = 0;
+  for (double& logit : logits) {
+    logit = std::exp(logit - maximum);
+    sum += logit;
+  }
+  if (sum > 0) {
+    for (double& logit : logits) logit /= sum;
+  }
+}
+
+/// Reduces a group's logits; score(query, candidate) is the score before scaling.
+template <typename Score>
+void weigh(const SelectCommon& common, std::size_t head, Score score, double* weights) {
+  const std::size_t candidates = common.candidates.size();
+  const std::size_t group = common.shape.group();
+  const double scale = 1.0 / std::sqrt(static_cast<double>(common.shape.head_dim));
+  std::fill_n(weights, candidates, 0.0);
+  for (std::size_t q = 0; q < group; ++q) {
+    const float* query = common.query + (head * group + q) * common.shape.head_dim;
+    std::vector<double> logits(candidates);
+    for (std::size_t i = 0; i < candidates; ++i) logits[i] = scale * score(query, i);
+    if (group == 1) {
+      std::copy_n(logits.data(), candidates, weights);
+      return;
+    }
+    for (double& logit : logits) logit = limit(logit);
+    if (common.reduction != GroupReduction::sum_logits) softmax(logits);
+    for (std::size_t i = 0; i < candidates; ++i) {
+      const bool by_maximum = common.reduction == GroupReduction::max_softmax;
+      weights[i] = by_maximum ? std::max(weights[i], logits[i]) : weights[i] + logits[i];
+    }
+  }
+}
+
+template <typename Weigh>
+void select(const SelectCommon& common, Weigh weigh_head) {
+  std::vector<double> weights(common.candidates.size());
+  for (std::size_t head = 0; head < common.shape.kv_heads; ++head) {
+    weigh_head(head, weights.data());
+    std::uint32_t* ids = common.ids + head * common.id_stride;
+    const std::size_t count = select_topk(weights.data(), weights.size(), common.count, ids);
+    for (std::size_t i = 0; i < count; ++i) {
+      ids[i] += static_cast<std::uint32_t>(common.candidates.begin);
+    }
+    common.id_count[head] = static_cast<std::uint32_t>(count);
+  }
+}
+
+}  // namespace
+
+void pq_weights(const PqSelect& op, std::size_t head, double* weights) {
+  const std::size_t subspaces = op.pq.subspaces;
+  const std::size_t dims = op.common.shape.head_dim / subspaces;
+  const auto* codebooks = reinterpret_cast<const float*>(op.index.fixed);
+  const auto score = [&](const float* query, std::size_t candidate) {
+    const std::size_t token = op.common.candidates.begin + candidate - op.index.first_token;
+    const std::byte* chunk = op.index.chunks[token / op.index.chunk_tokens];
+    double sum = 0;
+    for (std::size_t j = 0; j < subspaces; ++j) {
+      const std::size_t plane = head * subspaces + j;
+      const auto code = std::to_integer<std::size_t>(
+          chunk[plane * op.index.chunk_tokens + token % op.index.chunk_tokens]);
+      const float* centroid = codebooks + (plane * op.pq.centroids() + code) * dims;
+      for (std::size_t i = 0; i < dims; ++i) {
+        sum += double{query[j * dims + i]} * double{centroid[i]};
+      }
+    }
+    return sum;
+  };
+  weigh(op.common, head, score, weights);
+}
+
+void exact_weights(const ExactSelect& op, std::size_t head, double* weights) {
+  const KvShape& shape = op.common.shape;
+  const auto score = [&](const float* query, std::size_t candidate) {
+    const std::size_t token = op.common.candidates.begin + candidate - op.index.first_token;
+    const std::byte* chunk = op.index.chunks[token / op.index.chunk_tokens];
+    const std::size_t place = head * op.index.chunk_tokens + token % op.index.chunk_tokens;
+    double sum = 0;
+    for (std::size_t i = 0; i < shape.head_dim; ++i) {
+      sum += double{query[i]} * double{load_f32(chunk, shape.dtype, place * shape.head_dim + i)};
+    }
+    return sum;
+  };
+  weigh(op.common, head, score, weights);
+}
+
+std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std::uint32_t* ids) {
+  std::vector<std::uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::sort(order, [weights](std::uint32_t a, std::uint32_t b) {
+    const bool a_nan = std::isnan(weights[a]);
+    const bool b_nan = std::isnan(weights[b]);
+    if (a_nan != b_nan) return b_nan;
+    if (!a_nan && weights[a] != weights[b]) return weights[a] > weights[b];
+    return a < b;
+  });
+  const std::size_t count = std::min(k, n);
+  std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+  std::copy_n(order.begin(), count, ids);
+  return count;
+}
+
+void pq_select(const PqSelect& op) {
+  select(op.common, [&](std::size_t head, double* weights) { pq_weights(op, head, weights); });
+}
+
+void exact_select(const ExactSelect& op) {
+  select(op.common, [&](std::size_t head, double* weights) { exact_weights(op, head, weights); });
+}
+
+}  // namespace terrace::kernels::reference

@@ -1,0 +1,113 @@
+#include "run/needles.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "temporary_file.hpp"
+
+namespace terrace::apps {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+std::string spelled(const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += static_cast<char>(index(token));
+  return text;
+}
+
+std::vector<TokenId> dots(std::size_t count) { return std::vector<TokenId>(count, TokenId{'.'}); }
+
+TEST(Needles, SayTheFactTheQuestionAndTheAnswerInOneWording) {
+  const auto needles = make_needles(1, 7).value();
+  EXPECT_THAT(spelled(needles[0].statement),
+              MatchesRegex("\nNote: the pass code of the [a-z]+ [a-z]+ is [1-9][0-9]{3,5}\\.\n"));
+  const std::string fact = spelled(needles[0].statement).substr(7);
+  EXPECT_EQ("\nAgain: " + fact, spelled(needles[0].question) + spelled(needles[0].answer));
+}
+
+TEST(Needles, MarkExactlyTheDigitsOfTheAnswer) {
+  for (const Needle& needle : make_needles(20, 3).value()) {
+    ASSERT_EQ(needle.answer.size(), needle.answer_is_digit.size());
+    for (std::size_t i = 0; i < needle.answer.size(); ++i) {
+      const auto token = index(needle.answer[i]);
+      EXPECT_EQ(needle.answer_is_digit[i], token >= '0' && token <= '9');
+    }
+  }
+}
+
+TEST(Needles, HaveDistinctNamesThatTheSeedDecides) {
+  const auto needles = make_needles(900, 1).value();
+  std::set<std::string> names;
+  for (const Needle& needle : needles) names.insert(spelled(needle.question));
+  EXPECT_EQ(names.size(), 900U);
+  EXPECT_EQ(spelled(make_needles(1, 1)->front().statement), spelled(needles[0].statement));
+  EXPECT_NE(spelled(make_needles(1, 2)->front().statement), spelled(needles[0].statement));
+}
+
+TEST(Needles, MoreThanThereAreNamesAreRefused) {
+  const auto needles = make_needles(901, 0);
+  ASSERT_FALSE(needles.has_value());
+  EXPECT_EQ(needles.error().code, Errc::invalid_argument);
+  EXPECT_THAT(std::string(needles.error().message()), HasSubstr("900"));
+}
+
+TEST(Needles, LieInTheContextAtTheirDepths) {
+  constexpr std::size_t context = 1000;
+  const auto needles = make_needles(4, 5).value();
+  const std::size_t room = room_beside(needles, context).value();
+  const auto tokens = plant_needles(needles, dots(room + 50), context).value();
+  ASSERT_EQ(tokens.size(), context + 50);
+  const std::string text = spelled(tokens);
+  std::size_t planted_before = 0;
+  for (const Needle& needle : needles) {
+    const std::size_t at = text.find(spelled(needle.statement));
+    ASSERT_LE(at + needle.statement.size(), context);
+    const auto expected = static_cast<std::size_t>(needle.depth * static_cast<double>(room));
+    EXPECT_EQ(at - planted_before, expected);
+    planted_before += needle.statement.size();
+  }
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(text, '.')), room + 50 + needles.size());
+}
+
+TEST(Needles, ThatFillTheContextAreRefused) {
+  const auto needles = make_needles(10, 0).value();
+  const auto tokens = plant_needles(needles, dots(200), 200);
+  ASSERT_FALSE(tokens.has_value());
+  EXPECT_EQ(tokens.error().code, Errc::invalid_argument);
+}
+
+constexpr const char* side_file = R"({"version": 1, "context_tokens": 64, "needles": [
+  {"depth": 0.25, "position": 9, "statement": [1, 2, 3], "question": [4, 5], "answer": [6, 7],
+   "answer_is_digit": [false, true]}]})";
+
+TEST(NeedlesFile, GivesWhatTheToolWrote) {
+  const TemporaryFile file(side_file);
+  const auto needles = read_needles_file(file.path(), 64, 8).value();
+  ASSERT_EQ(needles.size(), 1U);
+  EXPECT_EQ(needles[0].depth, 0.25);
+  EXPECT_EQ(needles[0].question, (std::vector{TokenId{4}, TokenId{5}}));
+  EXPECT_EQ(needles[0].answer_is_digit, (std::vector{false, true}));
+}
+
+TEST(NeedlesFile, OfAnotherContextOrVocabularyIsRefused) {
+  const TemporaryFile file(side_file);
+  EXPECT_EQ(read_needles_file(file.path(), 65, 8).error().code, Errc::invalid_argument);
+  EXPECT_EQ(read_needles_file(file.path(), 64, 7).error().code, Errc::invalid_argument);
+}
+
+TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
+  for (const char* const content : {"", "[]", "{\"version\": 1}", "not json",
+                                    R"({"version": 1, "context_tokens": 64, "needles": [{}]})"}) {
+    const TemporaryFile file(content);
+    EXPECT_EQ(read_needles_file(file.path(), 64, 8).error().code, Errc::corrupt) << content;
+  }
+  EXPECT_EQ(read_needles_file("/nowhere", 64, 8).error().code, Errc::io_error);
+}
+
+}  // namespace
+}  // namespace terrace::apps

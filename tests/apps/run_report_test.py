@@ -1,0 +1,227 @@
+"""Checks what `terrace run` reports on the bundled model: its shape, its figures, its limits."""
+
+import copy
+import math
+import unittest
+
+from program import run_json, terrace
+
+NUMBER, COUNT, TEXT = (int, float), int, str
+PARTS = ("select", "fetch", "attend", "wait", "update", "model")
+BYTES = {"offload": NUMBER, "demand": NUMBER, "refill": NUMBER, "index": NUMBER}
+DOCUMENT = {
+    "terrace": TEXT, "command": TEXT,
+    "build": {"commit": TEXT, "compiler": TEXT, "cuda": bool},
+    "machine": {"cpu": TEXT, "isa": TEXT, "cores": COUNT, "numa_nodes": COUNT, "gpu": None,
+                "link": TEXT},
+    "config": dict, "seed": COUNT, "model": TEXT,
+    "text": {"path": TEXT, "context_tokens": COUNT, "scored_tokens": COUNT},
+    "runs": list,
+}
+RUN = {
+    "policy": TEXT, "placement": TEXT, "budget_tokens": COUNT, "selected_tokens": COUNT,
+    "attended_tokens_mean": NUMBER, "bits_per_token": NUMBER, "bits_per_byte": NUMBER,
+    "bits_delta_vs_full": {"mean": NUMBER, "standard_error": NUMBER},
+    "top1_agreement": NUMBER, "recall": NUMBER, "attention_mass": NUMBER, "mass_bounds": None,
+    "pseudo_entries_mean": NUMBER,
+    "needles": {"asked": COUNT, "digits_right_ratio": NUMBER, "by_depth": list},
+    "cache": {"policy": TEXT, "granularity": TEXT, "capacity_tokens": COUNT,
+              "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
+              "evicted": COUNT, "refused": COUNT},
+    "bytes": BYTES, "bytes_per_token": BYTES,
+    "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
+                "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
+    "attend_bytes_per_second": NUMBER,
+    "clustering": {"iterations": list, "planned": bool, "late_layers": COUNT,
+                   "hidden_ratio": NUMBER},
+    "memory": {"device_peak_bytes": COUNT, "host_peak_bytes": COUNT},
+}
+NULL_FOR = {
+    "full": {"recall", "cache"}, "streaming": {"recall", "cache"},
+    "oracle": set(), "pqcache": set()}
+ROW_BYTES, LAYERS, KV_HEADS = 256, 4, 2  # of the bundled model at f16
+
+
+class ReportTest(unittest.TestCase):
+    def check_shape(self, value, shape, place):
+        """Every field of `shape`, of its type, and no other."""
+        if isinstance(shape, dict):
+            self.assertIsInstance(value, dict, place)
+            self.assertEqual(list(value), list(shape), place)
+            for key, part in shape.items():
+                self.check_shape(value[key], part, f"{place}.{key}")
+        elif shape is None:
+            self.assertIsNone(value, place)
+        else:
+            self.assertIsInstance(value, shape, place)
+            if shape is not bool:
+                self.assertNotIsInstance(value, bool, place)
+
+
+class Fields(ReportTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.document = run_json("--context", 512, "--decode", 8, "--needles", 3, "--seed", 5,
+                                "--budget", "0.5")
+        cls.runs = {run["policy"]: run for run in cls.document["runs"]}
+
+    def test_document_has_every_field_in_order(self):
+        self.check_shape(self.document, DOCUMENT, "document")
+        self.assertEqual(self.document["command"], "run")
+        self.assertEqual(self.document["seed"], 5)
+        self.assertEqual(self.document["config"]["cache.policy"], "lru")
+        self.assertEqual(self.document["text"]["context_tokens"], 512)
+        self.assertEqual(self.document["text"]["scored_tokens"], 8)
+
+    def test_runs_have_every_field_or_null_where_it_does_not_apply(self):
+        self.assertEqual(list(self.runs), ["full", "streaming", "oracle", "pqcache"])
+        for policy, run in self.runs.items():
+            shape = RUN | {field: None for field in NULL_FOR[policy]}
+            if policy != "pqcache":
+                shape = shape | {"clustering": RUN["clustering"] | {"hidden_ratio": None}}
+            self.check_shape(run, shape, policy)
+
+    def test_seconds_add_up(self):
+        for policy, run in self.runs.items():
+            seconds = run["seconds"]
+            parts = math.fsum(seconds[part] for part in PARTS)
+            self.assertLessEqual(abs(parts - seconds["decode_per_token"]),
+                                 0.02 * seconds["decode_per_token"], policy)
+
+    def test_no_policy_attends_to_more_than_its_budget(self):
+        for policy, run in self.runs.items():
+            if policy == "full":
+                continue
+            self.assertEqual(run["budget_tokens"], 256)
+            self.assertLessEqual(run["attended_tokens_mean"], run["budget_tokens"], policy)
+
+    def test_full_attention_is_what_it_is_compared_with(self):
+        full = self.runs["full"]
+        self.assertEqual(full["bits_delta_vs_full"], {"mean": 0, "standard_error": 0})
+        self.assertEqual(full["top1_agreement"], 1)
+        self.assertAlmostEqual(full["attention_mass"], 1, places=9)
+        self.assertAlmostEqual(full["attended_tokens_mean"], 512 + (8 + 1) / 2)
+
+    def test_oracle_finds_everything(self):
+        self.assertEqual(self.runs["oracle"]["recall"], 1)
+        self.assertLessEqual(self.runs["streaming"]["attention_mass"],
+                             self.runs["oracle"]["attention_mass"])
+
+    def test_bytes_are_whole_rows(self):
+        for policy, run in self.runs.items():
+            self.assertEqual(run["bytes"]["demand"] % ROW_BYTES, 0, policy)
+            self.assertEqual(run["bytes_per_token"]["demand"], run["bytes"]["demand"] / 8)
+            rows = 0 if policy == "full" else (512 + 8) * LAYERS * KV_HEADS
+            self.assertEqual(run["bytes"]["offload"], rows * ROW_BYTES, policy)
+
+    def test_clustering_names_its_iterations(self):
+        clustering = self.runs["pqcache"]["clustering"]
+        self.assertEqual(len(clustering["iterations"]), LAYERS)
+        self.assertTrue(all(1 <= n <= 10 for n in clustering["iterations"]))
+        self.assertFalse(clustering["planned"])
+
+    def test_needles_are_counted_by_depth(self):
+        for run in self.runs.values():
+            needles = run["needles"]
+            self.assertEqual(needles["asked"], 3)
+            self.assertEqual(len(needles["by_depth"]), 3)
+            digits = sum(one["digits"] for one in needles["by_depth"])
+            right = sum(one["right"] for one in needles["by_depth"])
+            self.assertAlmostEqual(needles["digits_right_ratio"], right / digits)
+
+
+def without_times(document):
+    """What must repeat: everything but times, and the thread counts that were asked for."""
+    document = copy.deepcopy(document)
+    for key in ("threads.device", "threads.host"):
+        del document["config"][key]
+    for run in document["runs"]:
+        del run["seconds"], run["attend_bytes_per_second"]
+        del run["clustering"]["hidden_ratio"], run["clustering"]["late_layers"]
+    return document
+
+
+class Determinism(unittest.TestCase):
+    def test_two_runs_on_different_threads_say_the_same(self):
+        job = ("--context", 700, "--decode", 12, "--needles", 2)
+        first = run_json(*job, "--threads", "device=1,host=1")
+        second = run_json(*job, "--threads", "device=2,host=2")
+        self.assertEqual(without_times(first), without_times(second))
+
+
+class Limits(unittest.TestCase):
+    def test_device_memory_is_a_limit(self):
+        job = ("--context", 4096, "--decode", 4)
+        full = run_json(*job, "--policy", "full")["runs"][0]
+        kv_bytes = (4096 + 4) * LAYERS * KV_HEADS * ROW_BYTES
+        self.assertGreaterEqual(full["memory"]["device_peak_bytes"], kv_bytes)
+        limit = kv_bytes // 4
+        run = run_json(*job, "--policy", "pqcache", "--device-memory", limit)["runs"][0]
+        self.assertLessEqual(run["memory"]["device_peak_bytes"], limit)
+
+    def test_full_attention_that_does_not_fit_fails(self):
+        process = terrace("run", "--context", 2048, "--decode", 4, "--policy", "full",
+                          "--device-memory", "1MiB")
+        self.assertEqual(process.returncode, 1, process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+        self.assertIn("memory", process.stderr)
+
+    def test_an_imitated_link_costs_time_and_changes_nothing_else(self):
+        job = ("--context", 512, "--decode", 4, "--policy", "oracle", "--cache", "none")
+        quick = run_json(*job)
+        slow = run_json(*job, "--link-latency", "20ms")
+        self.assertGreater(slow["runs"][0]["seconds"]["fetch"] + slow["runs"][0]["seconds"]["wait"],
+                           quick["runs"][0]["seconds"]["fetch"])
+        self.assertTrue(slow["machine"]["link"].startswith("imitated"))
+        self.assertIsNone(slow["runs"][0]["cache"])
+        for field in ("bytes", "bits_per_token", "recall"):
+            self.assertEqual(quick["runs"][0][field], slow["runs"][0][field])
+
+
+class Prompts(unittest.TestCase):
+    def test_any_length_runs_under_every_policy(self):
+        for context in (1, 5, 33):
+            for budget in ("0.1", "8", "1.0"):
+                with self.subTest(context=context, budget=budget):
+                    document = run_json("--context", context, "--decode", 3, "--budget", budget)
+                    self.assertEqual(len(document["runs"]), 4)
+
+    def test_one_step_has_no_standard_error(self):
+        document = run_json("--context", 64, "--decode", 1, "--policy", "streaming")
+        delta = document["runs"][0]["bits_delta_vs_full"]
+        self.assertIsNone(delta["standard_error"])
+
+    def test_a_context_beyond_the_models_positions_warns_once(self):
+        process = terrace("run", "--context", 8192, "--decode", 1, "--policy", "streaming")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+        self.assertIn("8192", process.stderr)
+
+    def test_generating_prints_text_and_scores_nothing(self):
+        job = ("--context", 256, "--decode", 16, "--generate", "--policy", "full,pqcache")
+        for run in run_json(*job)["runs"]:
+            self.assertEqual(len(run["generated"]["ids"]), 16)
+            self.assertEqual(len(run["generated"]["text"]), 16)
+            self.assertIsNone(run["bits_per_token"])
+            self.assertIsNone(run["top1_agreement"])
+        process = terrace("run", *job)
+        self.assertIn("pqcache:\n", process.stdout)
+
+    def test_the_table_fits_a_terminal(self):
+        process = terrace("run", "--context", 256, "--decode", 4)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        for line in process.stdout.splitlines()[5:]:
+            self.assertLessEqual(len(line), 110, line)
+
+
+class Needles(unittest.TestCase):
+    def test_full_attention_finds_what_streaming_cannot_see(self):
+        runs = run_json("--context", 2048, "--decode", 4, "--needles", 4, "--seed", 1,
+                        "--policy", "full,streaming", "--budget", "0.1")["runs"]
+        full, streaming = (run["needles"]["digits_right_ratio"] for run in runs)
+        self.assertGreater(full, 0.7)
+        self.assertLess(streaming, full)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,173 @@
+"""Checks that what is wrong ends in one clear line and the right exit status."""
+
+import array
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from program import terrace
+
+
+class StatusTest(unittest.TestCase):
+    def check(self, status, mentions, *arguments, environment=None):
+        process = terrace(*arguments, environment=environment)
+        told = f"{arguments}: {process.stderr!r}"
+        self.assertEqual(process.returncode, status, told)
+        self.assertEqual(process.stdout, "", told)
+        self.assertEqual(process.stderr.count("\n"), 1, told)
+        self.assertTrue(process.stderr.startswith("terrace: "), told)
+        for word in mentions.split("|"):
+            self.assertIn(word, process.stderr)
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+
+class WrongUsage(StatusTest):
+    def wrong(self, mentions, *arguments, **environment):
+        self.check(2, mentions, *arguments, **environment)
+
+    def test_commands_and_options(self):
+        self.wrong("command")
+        self.wrong("command", "config")
+        self.wrong("fly", "fly")
+        self.wrong("fly", "config", "fly")
+        self.wrong("--frobnicate", "run", "--frobnicate")
+        self.wrong("--format", "run", "--format", "xml")
+        self.wrong("--context", "run", "--context", "many")
+        self.wrong("--context", "run", "--context", "0")
+        self.wrong("--decode", "run", "--decode", "0")
+        self.wrong("--threads", "run", "--threads", "gpu=1")
+        self.wrong("--threads|threads.device", "run", "--threads", "device=0")
+
+    def test_options_that_exclude_each_other(self):
+        self.wrong("--tokens", "run", "--text", "/etc/hostname", "--tokens", "/etc/hostname")
+        self.wrong("--needles", "run", "--needles", "2", "--needles-file", "x.json")
+
+    def test_options_of_a_later_version_are_not_ignored(self):
+        self.wrong("--trace|later", "run", "--trace", "x")
+        self.wrong("--timeline|later", "run", "--timeline", "x")
+
+    def test_values_and_keys(self):
+        self.wrong("--budget|retrieval.budget", "run", "--budget", "1.5")
+        self.wrong("retrieval.budget", "run", "--set", "budget=0.1")
+        self.wrong("KEY=VALUE", "run", "--set", "cache.policy")
+        self.wrong("--device-memory", "run", "--device-memory", "lots")
+        self.wrong("TERRACE_KV_DTYPE", "run", environment={"TERRACE_KV_DTYPE": "f8"})
+        self.wrong("bad.yaml:1", "run", "--config", self.write("bad.yaml", "cache: {polcy: lru}\n"))
+
+    def test_policies(self):
+        self.wrong("guess|full, streaming, oracle, pqcache", "run", "--policy", "full,guess")
+        self.wrong("policy", "run", "--policy", "full,,oracle")
+        self.wrong("fifo|lru", "run", "--cache", "fifo")
+        self.wrong("cluster", "run", "--cache-granularity", "cluster")
+        self.wrong("sim|host", "run", "--backend", "sim")
+        self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
+
+    def test_texts(self):
+        short = self.write("short.txt", "x" * 100)
+        self.wrong("100|141", "run", "--text", short, "--context", "128", "--decode", "12")
+        self.wrong("names", "run", "--needles", "100000")
+        self.wrong("--context 64", "run", "--needles", "10", "--context", "64")
+
+    def test_ids(self):
+        ids = array.array("I", [1, 2, 256, 4])
+        path = self.write("ids.u32", ids.tobytes())
+        self.wrong("256|position 2", "run", "--tokens", path, "--context", "2", "--decode", "1")
+        self.wrong("whole", "run", "--tokens", self.write("half.u32", b"12345"), "--context", "2",
+                   "--decode", "1")
+
+
+class Failures(StatusTest):
+    def fails(self, mentions, *arguments):
+        self.check(1, mentions, *arguments)
+
+    def test_backends_that_are_not_built_in(self):
+        self.fails("cuda", "run", "--backend", "cuda")
+
+    def test_files_that_are_not_there(self):
+        self.fails("/nowhere", "run", "--model", "/nowhere")
+        self.fails("/nowhere", "run", "--text", "/nowhere")
+        self.fails("/nowhere", "run", "--tokens", "/nowhere")
+        self.fails("/nowhere", "run", "--needles-file", "/nowhere")
+        self.fails("/nowhere", "run", "--config", "/nowhere")
+
+    def test_models_that_are_none(self):
+        self.fails("config.json", "run", "--model", self.write("m1/config.json", "garbage").parent)
+        self.fails("config.json", "run", "--model", self.write("m2/config.json", "{}").parent)
+        document = json.loads(terrace("run", "--format", "json", "--context", 8, "--decode", 1,
+                                      "--policy", "streaming").stdout)
+        model = self.folder / "m3"
+        shutil.copytree(document["model"], model)
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100_000])
+        self.fails("model.safetensors", "run", "--model", model)
+        weights.write_bytes(b"\xff" * 4096)
+        self.fails("model.safetensors", "run", "--model", model)
+
+    def test_results_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            process = terrace("config", "explain", stdout=full)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("cannot write", process.stderr)
+
+
+class OtherCommands(unittest.TestCase):
+    def rows(self, *arguments, status=0):
+        process = terrace(*arguments, "--format", "json")
+        self.assertEqual(process.returncode, status, process.stderr)
+        document = json.loads(process.stdout)
+        self.assertEqual(list(document)[:6],
+                         ["terrace", "command", "build", "machine", "config", "seed"])
+        return document["rows"]
+
+    def test_help_and_version(self):
+        self.assertIn("terrace", terrace("--version").stdout)
+        for command in ([], ["run"], ["doctor"], ["config"], ["config", "explain"],
+                        ["config", "validate"]):
+            process = terrace(*command, "--help")
+            self.assertEqual(process.returncode, 0)
+            self.assertIn("--help", process.stdout)
+            self.assertEqual(process.stderr, "")
+
+    def test_explain_says_where_values_come_from(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("cache:\n  policy: lfu\n")
+            file.flush()
+            process = terrace("config", "explain", "--format", "json", "--config", file.name,
+                              "--set", "kv.dtype=f32", environment={"TERRACE_SEED": "9"})
+        rows = {row["key"]: row for row in json.loads(process.stdout)["rows"]}
+        self.assertEqual(rows["cache.policy"]["origin"], "file")
+        self.assertEqual(rows["cache.policy"]["value"], "lfu")
+        self.assertEqual(rows["kv.dtype"]["origin"], "flag")
+        self.assertEqual((rows["seed"]["origin"], rows["seed"]["value"]), ("environment", 9))
+        self.assertEqual(rows["deadline"]["origin"], "default")
+        self.assertTrue(all(row["meaning"] for row in rows.values()))
+
+    def test_validate_knows_policies(self):
+        self.assertEqual(terrace("config", "validate").returncode, 0)
+        process = terrace("config", "validate", "--set", "cache.policy=fifo")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("lru", process.stderr)
+
+    def test_doctor_gives_rows_and_fails_when_one_fails(self):
+        rows = self.rows("doctor")
+        self.assertEqual({key for row in rows for key in row},
+                         {"check", "status", "found", "advice"})
+        self.assertLessEqual({row["status"] for row in rows}, {"ok", "warn", "skip"})
+        rows = self.rows("doctor", "--set", "profile=/nowhere.yaml", status=1)
+        self.assertIn("fail", {row["status"] for row in rows})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,67 @@
+// The table of kernels, as far as every backend shares it; what kernels compute is tested in
+// tests/kernels.
+#include <gmock/gmock.h>
+
+#include "contract/backend_case.hpp"
+
+namespace terrace {
+namespace {
+
+class OpsContract : public BackendContract {};
+
+TEST_P(OpsContract, TheTableIsComplete) {
+  const Ops& ops = backend_->ops();
+  EXPECT_NE(ops.store_rows, nullptr);
+  EXPECT_NE(ops.pq_encode, nullptr);
+  EXPECT_NE(ops.pq_select, nullptr);
+  EXPECT_NE(ops.key_copy, nullptr);
+  EXPECT_NE(ops.exact_select, nullptr);
+  EXPECT_NE(ops.resolve_rows, nullptr);
+  EXPECT_NE(ops.fetch_rows, nullptr);
+  EXPECT_NE(ops.decode_attention, nullptr);
+}
+
+TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
+  const KvShape shape{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 8};
+  constexpr std::size_t tokens = 4;
+  const std::size_t bytes = tokens * shape.token_bytes();
+  std::vector<std::byte> keys(bytes / 2, std::byte{1});
+  std::vector<std::byte> values(bytes / 2, std::byte{2});
+  std::vector<std::byte> block(bytes);
+  std::byte* const blocks[] = {block.data()};
+  StoreRows rows;
+  rows.source = {.keys = keys.data(),
+                 .values = values.data(),
+                 .token_stride = shape.token_bytes() / 2,
+                 .head_stride = shape.row_bytes() / 2};
+  rows.tokens = {.begin = 0, .end = tokens};
+  rows.target = {.blocks = blocks, .block_tokens = tokens};
+  rows.shape = shape;
+  const auto offload = queue("offload");
+  for (const bool crosses_link : {false, true}) {
+    rows.crosses_link = crosses_link;
+    ASSERT_TRUE(backend_->ops().store_rows(*offload, Phase::offload, rows));
+    ASSERT_TRUE(offload->drain(patience));
+    EXPECT_EQ(offload->counters().bytes[static_cast<std::size_t>(Phase::offload)],
+              crosses_link ? bytes : 0U);
+  }
+  if (moves_bytes()) {
+    EXPECT_EQ(block.front(), std::byte{1});
+    EXPECT_EQ(block.back(), std::byte{2});
+  }
+}
+
+TEST(FaultBackendOps, AnOpOfAFailingPhaseFailsBeforeItRuns) {
+  const auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  backend->arm({.pieces = {{.phase = Phase::attend}}});
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  // Null pointers: the kernel would not survive being run.
+  ASSERT_TRUE(backend->ops().decode_attention(*compute, Phase::attend, {}));
+  EXPECT_EQ(compute->drain(patience).error().code, Errc::device_error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OpsContract, testing::ValuesIn(backend_cases()),
+                         [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace terrace

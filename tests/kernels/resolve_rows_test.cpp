@@ -1,0 +1,165 @@
+// Finding and fetching selected rows.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <set>
+
+#include "kernels/block_store.hpp"
+#include "kernels/guarded.hpp"
+#include "kernels/part_threads.hpp"
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::Guarded;
+using testing::PartThreads;
+
+/// A layer whose rows are all on the host and some also on the device, and a selection from it.
+class ResolveScenario {
+ public:
+  ResolveScenario(ListScope scope, std::size_t group, std::size_t list_size)
+      : scope_(scope),
+        shape_{.layers = 1,
+               .query_heads = 2 * group,
+               .kv_heads = 2,
+               .head_dim = 8,
+               .dtype = Dtype::f16},
+        lists_(scope == ListScope::kv_head ? 2 : 2 * group),
+        stride_(list_size + 3),
+        host_(shape_, 16, positions),
+        device_(shape_, 16, positions),
+        staging_(lists_ * stride_ * shape_.row_bytes()),
+        ids_(lists_ * stride_),
+        counts_(lists_, static_cast<std::uint32_t>(list_size)),
+        rows_(lists_ * stride_),
+        missed_(lists_ * stride_),
+        seen_(shape_.kv_heads * positions) {
+    host_.fill_normal(4);
+    device_.fill_normal(4);
+    for (std::size_t b = 0; b < device_.blocks().size(); b += 2) device_.blocks()[b] = nullptr;
+  }
+
+  void select(std::uint64_t stream) {
+    Rng rng(testing::seed(), {stream});
+    for (std::size_t list = 0; list < lists_; ++list) {
+      std::set<std::uint32_t> chosen;
+      while (chosen.size() < counts_[list]) {
+        chosen.insert(static_cast<std::uint32_t>(rng.below(positions)));
+      }
+      std::copy(chosen.begin(), chosen.end(),
+                ids_.begin() + static_cast<std::ptrdiff_t>(list * stride_));
+    }
+  }
+
+  void resolve() {
+    kernels::host::resolve_rows({.shape = shape_,
+                                 .scope = scope_,
+                                 .ids = ids_.data(),
+                                 .id_count = counts_.data(),
+                                 .id_stride = stride_,
+                                 .resident = device_.table(),
+                                 .staging = staging_.data(),
+                                 .rows = rows_.data(),
+                                 .missed = missed_.data(),
+                                 .missed_count = &missed_count_,
+                                 .seen = seen_.data(),
+                                 .seen_epoch = &epoch_,
+                                 .seen_stride = positions});
+  }
+
+  std::size_t fetch(Parallel& threads) {
+    return kernels::host::fetch_rows({.shape = shape_,
+                                      .missed = missed_.data(),
+                                      .missed_count = &missed_count_,
+                                      .source = host_.table()},
+                                     threads);
+  }
+
+  /// Checks rows against what was selected; returns the distinct rows that were not resident.
+  std::size_t expect_right_rows() {
+    std::map<std::pair<std::size_t, std::uint32_t>, std::byte*> staged;
+    for (std::size_t list = 0; list < lists_; ++list) {
+      const std::size_t head = list * 2 / lists_;
+      for (std::size_t i = 0; i < counts_[list]; ++i) {
+        const std::uint32_t position = ids_[list * stride_ + i];
+        std::byte* row = rows_[list * stride_ + i];
+        if (std::byte* resident = device_.row(head, position)) {
+          EXPECT_EQ(row, resident);
+          continue;
+        }
+        EXPECT_EQ(std::memcmp(row, host_.row(head, position), shape_.row_bytes()), 0);
+        const auto [place, first] = staged.insert({{head, position}, row});
+        EXPECT_EQ(place->second, row) << "staged twice";
+      }
+    }
+    return staged.size();
+  }
+
+  static constexpr std::size_t positions = 200;
+  ListScope scope_;
+  KvShape shape_;
+  std::size_t lists_;
+  std::size_t stride_;
+  BlockStore host_;
+  BlockStore device_;
+  Guarded<std::byte> staging_;
+  std::vector<std::uint32_t> ids_;
+  std::vector<std::uint32_t> counts_;
+  std::vector<std::byte*> rows_;
+  std::vector<MissedRow> missed_;
+  std::uint32_t missed_count_ = 0;
+  std::vector<std::uint32_t> seen_;
+  std::uint32_t epoch_ = 0;
+};
+
+TEST(ResolveRows, FindsResidentRowsAndStagesTheOthersOnce) {
+  for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
+    for (const std::size_t size : {0, 1, 60, 200}) {
+      SCOPED_TRACE(std::to_string(size) + " rows per list, " + testing::seed_text());
+      ResolveScenario scenario(scope, 4, size);
+      PartThreads threads(2);
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        scenario.select(step);
+        scenario.resolve();
+        EXPECT_EQ(scenario.fetch(threads), scenario.missed_count_ * scenario.shape_.row_bytes());
+        EXPECT_EQ(scenario.missed_count_, scenario.expect_right_rows());
+        EXPECT_TRUE(scenario.staging_.intact());
+      }
+    }
+  }
+}
+
+TEST(ResolveRows, ListsMissesInTheOrderOfTheLists) {
+  ResolveScenario scenario(ListScope::kv_head, 1, 50);
+  scenario.select(1);
+  scenario.resolve();
+  for (std::size_t i = 1; i < scenario.missed_count_; ++i) {
+    EXPECT_LT(scenario.missed_[i - 1].target, scenario.missed_[i].target);
+  }
+}
+
+TEST(ResolveRows, StartsOverWhenTheCountOfMissesIsNearItsEnd) {
+  ResolveScenario scenario(ListScope::query_head, 4, 60);
+  scenario.epoch_ = std::numeric_limits<std::uint32_t>::max() - 100;
+  std::fill(scenario.seen_.begin(), scenario.seen_.end(), scenario.epoch_);
+  Serial threads;
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    scenario.select(step);
+    scenario.resolve();
+    scenario.fetch(threads);
+    EXPECT_EQ(scenario.missed_count_, scenario.expect_right_rows());
+  }
+  EXPECT_LT(scenario.epoch_, 3 * 480U);
+}
+
+TEST(FetchRows, CopiesNothingWhenNothingIsMissed) {
+  ResolveScenario scenario(ListScope::kv_head, 1, 10);
+  Serial threads;
+  EXPECT_EQ(scenario.fetch(threads), 0U);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,161 @@
+// Storing rows, copying keys, and reading keys as f32.
+#include "terrace/kernels/rows.hpp"
+
+#include <gtest/gtest.h>
+
+#include "kernels/block_store.hpp"
+#include "kernels/guarded.hpp"
+#include "kernels/part_threads.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::Guarded;
+using testing::PartThreads;
+
+KvShape make_shape(std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
+  return {.layers = 1,
+          .query_heads = kv_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .dtype = dtype};
+}
+
+/// Element i of a key (then a value) that names token and head, exact in any dtype.
+float mark(std::size_t token, std::size_t head, std::size_t i) {
+  return static_cast<float>((token * 31 + head * 7 + i) % 128);
+}
+
+void expect_marked(const BlockStore& store, TokenRange tokens) {
+  for (std::size_t p = 0; p < store.tokens(); ++p) {
+    const bool stored = p >= tokens.begin && p < tokens.end;
+    for (std::size_t head = 0; head < store.shape().kv_heads; ++head) {
+      for (std::size_t i = 0; i < 2 * store.shape().head_dim; ++i) {
+        ASSERT_EQ(store.key(head, p, i), stored ? mark(p, head, i) : -1.0F)
+            << "position " << p << ", head " << head << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(StoreRows, PacksStridedTokensAndTouchesNoOther) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t block_tokens : {1, 3, 32}) {
+      for (const std::size_t kv_heads : {1, 3}) {
+        const KvShape shape = make_shape(kv_heads, 6, dtype);
+        const TokenRange tokens{5, 41};
+        BlockStore store(shape, block_tokens, 50, 1);
+        store.fill([](std::size_t, std::size_t, std::size_t) { return -1.0F; });
+        // A QKV projection: all heads of a token side by side, then something else.
+        const std::size_t element = size_bytes(dtype);
+        const std::size_t token_stride = (kv_heads * 6 + 5) * element;
+        std::vector<std::byte> keys(tokens.size() * token_stride);
+        std::vector<std::byte> values(keys.size());
+        for (std::size_t t = 0; t < tokens.size(); ++t) {
+          for (std::size_t h = 0; h < kv_heads; ++h) {
+            for (std::size_t i = 0; i < 6; ++i) {
+              const std::size_t place = t * (kv_heads * 6 + 5) + h * 6 + i;
+              store_f32(keys.data(), dtype, place, mark(tokens.begin + t, h, i));
+              store_f32(values.data(), dtype, place, mark(tokens.begin + t, h, 6 + i));
+            }
+          }
+        }
+        PartThreads threads(2);
+        const StoreRows op{.source = {.keys = keys.data(),
+                                      .values = values.data(),
+                                      .token_stride = token_stride,
+                                      .head_stride = 6 * element},
+                           .tokens = tokens,
+                           .target = store.table(),
+                           .shape = shape};
+        EXPECT_EQ(kernels::host::store_rows(op, threads), tokens.size() * shape.token_bytes());
+        expect_marked(store, tokens);
+      }
+    }
+  }
+}
+
+TEST(StoreRows, CopiesRowsThatAlreadyHaveTheLayout) {
+  const KvShape shape = make_shape(2, 8, Dtype::f16);
+  BlockStore source(shape, 64, 64);
+  source.fill(mark);
+  BlockStore target(shape, 16, 64);
+  target.fill([](std::size_t, std::size_t, std::size_t) { return -1.0F; });
+  Serial threads;
+  const StoreRows op{.source = {.keys = source.row(0, 10),
+                                .values = source.row(0, 10) + 16,
+                                .token_stride = 32,
+                                .head_stride = 64 * 32},
+                     .tokens = {10, 60},
+                     .target = target.table(),
+                     .shape = shape};
+  EXPECT_EQ(kernels::host::store_rows(op, threads), 50 * shape.token_bytes());
+  expect_marked(target, {10, 60});
+}
+
+TEST(StoreRows, WritesNothingForNoTokens) {
+  const KvShape shape = make_shape(1, 8, Dtype::f16);
+  BlockStore target(shape, 16, 16);
+  Serial threads;
+  EXPECT_EQ(
+      kernels::host::store_rows({.tokens = {3, 3}, .target = target.table(), .shape = shape}, threads),
+      0U);
+}
+
+TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
+  const KvShape shape = make_shape(3, 10, Dtype::bf16);
+  BlockStore store(shape, 32, 100);
+  store.fill(mark);
+  const std::size_t chunk_tokens = 24;
+  std::vector<Guarded<std::uint16_t>> memory(4, Guarded<std::uint16_t>(3 * chunk_tokens * 10));
+  std::vector<std::byte*> chunks;
+  for (auto& chunk : memory) chunks.push_back(reinterpret_cast<std::byte*>(chunk.data()));
+  PartThreads threads(2);
+  kernels::host::key_copy({.shape = shape,
+                           .rows = store.table(),
+                           .tokens = {11, 93},
+                           .index = {.chunks = chunks.data(),
+                                     .chunk_tokens = chunk_tokens,
+                                     .first_token = 4}},
+                          threads);
+  for (std::size_t token = 0; token < 96; ++token) {
+    for (std::size_t h = 0; h < 3; ++h) {
+      for (std::size_t i = 0; i < 10; ++i) {
+        const std::size_t p = token + 4;
+        const float expected = p >= 11 && p < 93 ? mark(p, h, i) : 0.0F;
+        ASSERT_EQ(load_f32(chunks[token / chunk_tokens], Dtype::bf16,
+                           (h * chunk_tokens + token % chunk_tokens) * 10 + i),
+                  expected);
+      }
+    }
+  }
+  for (const auto& chunk : memory) EXPECT_TRUE(chunk.intact());
+}
+
+TEST(ReadKeys, GivesEveryElementExactly) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t dims : {1, 2, 7, 8, 15, 16, 30, 33}) {
+      const KvShape shape = make_shape(2, 40, dtype);
+      BlockStore store(shape, 3, 20, 1);
+      store.fill_normal(3);
+      Guarded<float> target(13 * dims);
+      kernels::host::read_keys({.shape = shape,
+                                .rows = store.table(),
+                                .tokens = {5, 18},
+                                .head = 1,
+                                .first_dim = 6,
+                                .dims = dims},
+                               target.data());
+      for (std::size_t t = 0; t < 13; ++t) {
+        for (std::size_t i = 0; i < dims; ++i) {
+          ASSERT_EQ(target[t * dims + i], store.key(1, 5 + t, 6 + i));
+        }
+      }
+      EXPECT_TRUE(target.intact());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace terrace

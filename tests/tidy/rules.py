@@ -1,0 +1,146 @@
+"""The house rules. Each takes all files and yields findings: (path, line from 1, what to do)."""
+
+import re
+
+from functions import long_functions
+
+LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning"}
+BUILT = LIBRARY | {"apps", "bindings", "tests", "bench", "examples"}
+
+COLUMNS_MAX = 100
+FILE_LINES_MAX = 600
+HEADER_LINES_MAX = 200
+FUNCTION_LINES_MAX = 70
+
+_COLUMN_SUFFIXES = {".cpp", ".hpp", ".h", ".cu", ".cuh", ".py", ".cmake", ".sh"}
+_CUDA_HEADER = re.compile(
+    r'#\s*include\s*[<"](cuda|cublas|cub/|cuco/|thrust/|nvtx|nvml|cooperative_groups|device_launch)'
+)
+_LIBRARY_CALL = re.compile(
+    r"\b(?:std::)?(cout|cerr|clog|printf|fprintf|puts|fputs|putchar|vprintf|vfprintf|perror"
+    r"|exit|_Exit|quick_exit|abort|terminate|random_device|sleep_for|sleep_until|usleep|nanosleep)"
+    r"\b(?!\s*=)"
+    r"|\bfmt::print\b|(?<![\w.])sleep\("
+)
+_DRAWERS = {"util", "utils", "helper", "helpers", "common", "types", "misc", "stuff", "shared"}
+_TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
+# Spelled so that this file does not name them itself.
+_FOREIGN_PATH = re.compile(r"/wor[k]/|\.\./share[d]\b")
+
+
+def columns(sources):
+    for source in sources:
+        if source.path.suffix in _COLUMN_SUFFIXES or source.path.name == "CMakeLists.txt":
+            for number, line in enumerate(source.lines, 1):
+                if len(line) > COLUMNS_MAX:
+                    yield source.path, number, f"{len(line)} columns; at most {COLUMNS_MAX}"
+
+
+def cuda_headers(sources):
+    for source in sources:
+        if not source.is_cpp or "cuda" in source.path.parts[:-1]:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            if _CUDA_HEADER.search(line):
+                yield source.path, number, "CUDA header outside a cuda/ folder; move the code there"
+
+
+def library_calls(sources):
+    for source in sources:
+        if source.top not in LIBRARY or not source.is_cpp:
+            continue
+        if source.allows("library_calls"):
+            continue
+        for number, line in enumerate(source.code().splitlines(), 1):
+            match = _LIBRARY_CALL.search(line)
+            if match and not source.allows("library_calls", number):
+                call = match.group().strip("( ")
+                advice = "return an Error or take it as a parameter"
+                yield source.path, number, f"{call} in a library; {advice}"
+
+
+def length(sources):
+    for source in sources:
+        if source.path.suffix not in _COLUMN_SUFFIXES or source.allows("length"):
+            continue
+        if len(source.lines) > FILE_LINES_MAX:
+            yield source.path, 1, f"{len(source.lines)} lines; at most {FILE_LINES_MAX}"
+        if source.path.suffix == ".hpp":
+            count = sum(1 for line in source.code().splitlines() if line.strip())
+            if count > HEADER_LINES_MAX:
+                advice = f"without comments; at most {HEADER_LINES_MAX}"
+                yield source.path, 1, f"header of {count} lines {advice}"
+        if source.is_cpp:
+            for number, lines in long_functions(source.code(), FUNCTION_LINES_MAX):
+                advice = f"at most {FUNCTION_LINES_MAX}"
+                yield source.path, number, f"function of {lines} lines; {advice}"
+
+
+def todo(sources):
+    for source in sources:
+        if source.path.parent.as_posix() == "tests/tidy":
+            continue
+        for number, line in enumerate(source.lines, 1):
+            if _TODO.search(line):
+                yield source.path, number, "without an issue's number; write TODO(#12)"
+
+
+def drawers(sources):
+    for source in sources:
+        for part in (*source.path.parts[:-1], source.path.stem):
+            if part.lower() in _DRAWERS:
+                yield source.path, 1, f"'{part}' is a drawer; name it after what is in it"
+
+
+def foreign_paths(sources):
+    for source in sources:
+        for number, line in enumerate(source.lines, 1):
+            match = _FOREIGN_PATH.search(line)
+            if match:
+                yield source.path, number, f"path outside the repository: {match.group()}"
+
+
+def unbuilt(sources):
+    lists = {s.path.parent: s.text for s in sources if s.path.name == "CMakeLists.txt"}
+    for source in sources:
+        if source.top not in BUILT or source.path.suffix not in {".cpp", ".cu"}:
+            continue
+        owners = [folder for folder in source.path.parents if folder in lists]
+        named = any(
+            re.search(rf"(?<![\w/.]){re.escape(source.path.relative_to(o).as_posix())}\b", lists[o])
+            for o in owners
+        )
+        if not named:
+            yield source.path, 1, "in no CMakeLists.txt; add it or delete it"
+
+
+def docs(sources):
+    paths = {s.path.as_posix() for s in sources}
+    folders = {p.as_posix() for s in sources for p in s.path.parents}
+    tops = {s.top for s in sources if len(s.path.parts) > 1}
+    words = {w for s in sources if s.path.suffix == ".hpp" for w in re.findall(r"\w+", s.text)}
+    for source in sources:
+        if source.path.suffix != ".md" or source.top not in {"docs", "README.md", "HACKING.md"}:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            for code in re.findall(r"`([^`]+)`", line):
+                for name in re.findall(r"\bterrace::([\w:]+)", code):
+                    if not all(part in words for part in name.split("::") if part != "terrace"):
+                        yield source.path, number, f"no header declares terrace::{name}"
+                if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", code) and code.split("/")[0] in tops:
+                    if code.rstrip("/") not in paths | folders:
+                        yield source.path, number, f"there is no {code}"
+
+
+_ALL = (
+    columns,
+    cuda_headers,
+    docs,
+    drawers,
+    foreign_paths,
+    length,
+    library_calls,
+    todo,
+    unbuilt,
+)
+RULES = {rule.__name__: rule for rule in _ALL}

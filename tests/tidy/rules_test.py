@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Shows for each rule a file that it refuses and one that it lets pass."""
+
+import unittest
+
+from rules import RULES
+from source import Source
+
+LONG_BODY = "  work();\n" * 80
+CORE_LISTED = ("core/CMakeLists.txt", "SOURCES\n  src/a.cpp)\n")
+
+# rule: (files refused, files passed); each file is (path, text)
+CASES = {
+    "columns": [
+        ([("core/src/a.cpp", "x" * 101)], [("core/src/a.cpp", "x" * 100)]),
+        ([("core/CMakeLists.txt", "é" * 101)], [("README.md", "x" * 300)]),
+    ],
+    "cuda_headers": [
+        (
+            [("offload/src/a.cpp", "#include <cuda_runtime.h>\n")],
+            [("offload/src/cuda/a.cpp", "#include <cuda_runtime.h>\n")],
+        ),
+        ([("core/include/a.hpp", "#  include <cub/cub.cuh>\n")], [("core/src/a.cpp", "// cub/\n")]),
+    ],
+    "library_calls": [
+        ([("core/src/a.cpp", 'std::printf("x");\n')], [("apps/a.cpp", 'std::printf("x");\n')]),
+        ([("core/src/a.cpp", "std::exit(1);\n")], [("core/src/a.cpp", "// never exit(1)\n")]),
+        ([("core/src/a.cpp", "std::abort();\n")], [("core/src/a.cpp", '"abort()";\n')]),
+        ([("core/src/a.cpp", "std::random_device d;\n")], [("core/src/a.cpp", "Rng rng(1);\n")]),
+        (
+            [("offload/src/a.cpp", "sleep_for(1ms);  // tidy-allow(library_calls):\n")],
+            [("offload/src/a.cpp", "// tidy-allow(library_calls): a link\nsleep_for(1ms);\n")],
+        ),
+        ([("core/src/a.cpp", "::sleep(1);\n")], [("core/src/a.cpp", "clock.sleep(1);\n")]),
+        ([("core/src/a.cpp", "fmt::print(x);\n")], [("core/src/a.cpp", "n = 1'000;\nprint(n);")]),
+    ],
+    "length": [
+        ([("core/src/a.cpp", "\n" * 601)], [("core/src/a.cpp", "\n" * 600)]),
+        ([("core/a.hpp", "int a;\n" * 201)], [("core/a.hpp", "int a;\n// why\n" * 200)]),
+        (
+            [("core/src/a.cpp", "int f() {\n" + LONG_BODY + "}\n")],
+            [("core/src/a.cpp", "namespace a {\n" + "int f() {\n}\n" * 40 + "}\n")],
+        ),
+        (
+            [("core/src/a.cpp", "class A {\n int f() const {\n" + LONG_BODY + "}\n};\n")],
+            [("core/src/a.cpp", "constexpr int a[] = {\n" + "  1,\n" * 80 + "};\n")],
+        ),
+        (
+            [("core/src/a.cpp", "A::A() : x_{1}, y_{2} {\n" + LONG_BODY + "}\n")],
+            [("core/src/a.cpp", "A::A() : x_{1}, y_{2} {}\n")],
+        ),
+        (
+            [("core/src/a.cpp", "#define M(x)\nint f(int a = g()) {\n" + LONG_BODY + "}\n")],
+            [("core/src/a.cpp", "// tidy-allow(length): a table\nint f() {\n" + LONG_BODY + "}\n")],
+        ),
+    ],
+    "todo": [([("core/src/a.cpp", "// TODO: later\n")], [("core/src/a.cpp", "// TODO(#12): x\n")])],
+    "drawers": [
+        ([("core/src/utils.cpp", "")], [("core/src/utilization.cpp", "")]),
+        ([("core/common/a.cpp", "")], [("core/src/a.cpp", "")]),
+    ],
+    "foreign_paths": [
+        ([("HACKING.md", "see /wor" + "k/x\n")], [("HACKING.md", "see work/x and framework/y\n")]),
+        ([("tools/a.py", '"../share' + 'd/x"\n')], [("tools/a.py", '"/usr/share/x"\n')]),
+    ],
+    "unbuilt": [
+        ([CORE_LISTED, ("core/src/b.cpp", "")], [CORE_LISTED, ("core/src/a.cpp", "")]),
+        ([CORE_LISTED, ("core/src/x/a.cpp", "")], [CORE_LISTED, ("tools/b.cpp", "")]),
+    ],
+    "docs": [
+        (
+            [("docs/a.md", "Call `terrace::Nothing`.\n")],
+            [("docs/a.md", "Call `terrace::Config`.\n"), ("core/a.hpp", "class Config;\n")],
+        ),
+        (
+            [("README.md", "See `core/src/b.cpp`.\n"), ("core/src/a.cpp", "")],
+            [("README.md", "See `core/src/` and `build/x`.\n"), ("core/src/a.cpp", "")],
+        ),
+    ],
+}
+
+
+class Rules(unittest.TestCase):
+    def findings(self, rule, files):
+        return list(RULES[rule]([Source(path, text) for path, text in files]))
+
+    def test_every_rule_has_cases(self):
+        self.assertEqual(set(CASES), set(RULES))
+
+    def test_rules_refuse_and_pass(self):
+        for rule, cases in CASES.items():
+            for refused, passed in cases:
+                with self.subTest(rule=rule, refused=refused):
+                    self.assertTrue(self.findings(rule, refused))
+                with self.subTest(rule=rule, passed=passed):
+                    self.assertEqual(self.findings(rule, passed), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
