@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "build_info.hpp"
+#include "terrace/core/version.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -26,8 +26,8 @@ Json config_values(const Config& config) {
 }
 
 Json document_head(std::string_view command, const Config& config, const Machine& machine) {
-  const BuildInfo build = build_info();
-  return {{"terrace", build.version},
+  const BuildInfo& build = build_info();
+  return {{"terrace", version()},
           {"command", command},
           {"build", {{"commit", build.commit}, {"compiler", build.compiler}, {"cuda", build.cuda}}},
           {"machine",

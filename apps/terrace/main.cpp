@@ -9,8 +9,8 @@
 #include <cstring>
 #include <new>
 
-#include "build_info.hpp"
 #include "command.hpp"
+#include "terrace/core/version.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -36,10 +36,9 @@ int report_usage(const CLI::ParseError& error) {
 
 int dispatch(int argc, const char* const* argv) {
   Invocation invocation;
-  const BuildInfo build = build_info();
   CLI::App program{"CPU-GPU tiered memory for the KV cache of long-context inference", "terrace"};
   program.set_version_flag("--version",
-                           fmt::format("terrace {} ({})", build.version, build.commit));
+                           fmt::format("terrace {} ({})", version(), build_info().commit));
   program.require_subcommand(0, 1);  // none is told below, a wrong one by name
   add_run_command(program, invocation);
   add_config_command(program, invocation);

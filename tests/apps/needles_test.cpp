@@ -31,7 +31,8 @@ TEST(Needles, SayTheFactTheQuestionAndTheAnswerInOneWording) {
 }
 
 TEST(Needles, MarkExactlyTheDigitsOfTheAnswer) {
-  for (const Needle& needle : make_needles(20, 3).value()) {
+  const auto needles = make_needles(20, 3).value();
+  for (const Needle& needle : needles) {
     ASSERT_EQ(needle.answer.size(), needle.answer_is_digit.size());
     for (std::size_t i = 0; i < needle.answer.size(); ++i) {
       const auto token = index(needle.answer[i]);

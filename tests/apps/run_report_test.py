@@ -11,7 +11,7 @@ PARTS = ("select", "fetch", "attend", "wait", "update", "model")
 BYTES = {"offload": NUMBER, "demand": NUMBER, "refill": NUMBER, "index": NUMBER}
 DOCUMENT = {
     "terrace": TEXT, "command": TEXT,
-    "build": {"commit": TEXT, "compiler": TEXT, "cuda": bool},
+    "build": {"commit": TEXT, "compiler": TEXT, "cuda": TEXT},
     "machine": {"cpu": TEXT, "isa": TEXT, "cores": COUNT, "numa_nodes": COUNT, "gpu": None,
                 "link": TEXT},
     "config": dict, "seed": COUNT, "model": TEXT,

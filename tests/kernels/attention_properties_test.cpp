@@ -21,7 +21,7 @@ KvShape make_shape(std::size_t group, std::size_t kv_heads, std::size_t head_dim
 
 TEST(DecodeAttention, DoesNotDependOnWhereRowsLie) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t head_dim : {6, 64, 130}) {
+    for (const std::size_t head_dim : {6U, 64U, 130U}) {
       const AttentionCase options{.shape = make_shape(3, 2, head_dim, dtype),
                                   .block_tokens = 32,
                                   .sinks = 4,
@@ -51,7 +51,7 @@ TEST(DecodeAttention, DoesNotDependOnHowTheListIsSplitIntoSinksWindowAndSelected
   Serial threads;
   const std::vector<float> expected = scenario.run(threads);
   const std::size_t begin = scenario.tokens() - 1000;
-  for (const std::size_t cut : {0, 1, 16, 511, 512, 999, 1000}) {
+  for (const std::size_t cut : {0U, 1U, 16U, 511U, 512U, 999U, 1000U}) {
     std::vector<float> output(expected.size());
     DecodeAttention op = scenario.op(output.data());
     op.sinks = {begin, begin + cut / 2};
@@ -81,7 +81,9 @@ TEST(DecodeAttention, GivesAHeadTheSameBitsInAnyGroup) {
     op.shape.query_heads = 1;
     op.query += head * 130;
     kernels::host::decode_attention(op, threads);
-    EXPECT_TRUE(std::equal(output.begin(), output.end(), expected.begin() + static_cast<std::ptrdiff_t>(head) * 130)) << head;
+    EXPECT_TRUE(std::equal(output.begin(), output.end(),
+                           expected.begin() + static_cast<std::ptrdiff_t>(head) * 130))
+        << head;
   }
 }
 

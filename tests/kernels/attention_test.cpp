@@ -36,9 +36,9 @@ void expect_like_reference(const AttentionCase& options) {
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryShape) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t head_dim : {2, 6, 64, 80, 128, 130}) {
-      for (const std::size_t group : {1, 2, 3, 4, 7, 8, 11}) {
-        for (const std::size_t kv_heads : {1, 3}) {
+    for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U}) {
+      for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U, 11U}) {
+        for (const std::size_t kv_heads : {1U, 3U}) {
           expect_like_reference({.shape = make_shape(group, kv_heads, head_dim, dtype),
                                  .block_tokens = 3,
                                  .sinks = 5,
@@ -52,9 +52,9 @@ TEST(DecodeAttention, AgreesWithTheReferenceForEveryShape) {
 }
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryList) {
-  for (const std::size_t block_tokens : {1, 3, 32, 128}) {
+  for (const std::size_t block_tokens : {1U, 3U, 32U, 128U}) {
     for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
-      for (const std::size_t count : {1, 15, 16, 17, 511, 512, 513, 700}) {
+      for (const std::size_t count : {1U, 15U, 16U, 17U, 511U, 512U, 513U, 700U}) {
         expect_like_reference({.shape = make_shape(2, 2, 64, Dtype::f16),
                                .block_tokens = block_tokens,
                                .sinks = 4,
@@ -99,7 +99,7 @@ TEST(DecodeAttention, DoesNotDependOnThreads) {
                               .scope = ListScope::query_head});
   Serial serial;
   const std::vector<float> expected = scenario.run(serial);
-  for (const std::size_t count : {1, 2, 4}) {
+  for (const std::size_t count : {1U, 2U, 4U}) {
     PartThreads threads(count);
     EXPECT_EQ(scenario.run(threads), expected) << count << " threads";
   }

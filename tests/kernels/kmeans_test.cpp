@@ -1,0 +1,189 @@
+// k-means: what it returns, its edges, and its limits.
+#include "terrace/kernels/kmeans.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "kernels/guarded.hpp"
+#include "kernels/part_threads.hpp"
+#include "kernels/seed.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace {
+namespace {
+
+using kernels::KmeansOptions;
+using kernels::KmeansReport;
+using kernels::Metric;
+using testing::Guarded;
+using testing::PartThreads;
+
+/// A problem of random rows, and what came out.
+class Clustering {
+ public:
+  Clustering(std::size_t row_count, std::size_t dims, std::size_t clusters)
+      : row_count_(row_count),
+        dims_(dims),
+        rows_(row_count * dims),
+        centroids_(clusters * dims, std::nanf("")),
+        labels_(row_count, 0xffffU) {
+    Rng rng(testing::seed(), {row_count, dims});
+    for (float& x : rows_) x = testing::normal(rng);
+  }
+
+  Result<KmeansReport> run(const KmeansOptions& options, Parallel& threads) {
+    return kernels::host::kmeans(
+        {.rows = rows_.data(), .row_count = row_count_, .dims = dims_}, options,
+        {.centroids = centroids_.data(), .labels = labels_.data()}, threads);
+  }
+
+  std::size_t row_count_;
+  std::size_t dims_;
+  std::vector<float> rows_;
+  Guarded<float> centroids_;
+  Guarded<std::uint32_t> labels_;
+};
+
+TEST(Kmeans, FollowsTheReferenceIterationByIteration) {
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    for (const auto& [n, dims, clusters] :
+         {std::tuple{40U, 2U, 5U}, {300U, 6U, 17U}, {300U, 33U, 16U}, {500U, 64U, 40U}}) {
+      for (const std::size_t iterations : {0U, 1U, 3U}) {
+        SCOPED_TRACE(std::to_string(n) + " rows, " + std::to_string(dims) + " dims, " +
+                     std::to_string(clusters) + " clusters, " + std::to_string(iterations) +
+                     " iterations, " + testing::seed_text());
+        Clustering host(n, dims, clusters);
+        Clustering reference(n, dims, clusters);
+        std::vector<std::uint32_t> initial(clusters);
+        for (std::uint32_t c = 0; c < clusters; ++c) initial[c] = c * 2;
+        const KmeansOptions options{.clusters = clusters,
+                                    .iterations = iterations,
+                                    .metric = metric,
+                                    .initial_rows = initial};
+        Serial threads;
+        const KmeansReport report = host.run(options, threads).value();
+        const KmeansReport expected = kernels::reference::kmeans(
+            {.rows = reference.rows_.data(), .row_count = n, .dims = dims}, options,
+            {.centroids = reference.centroids_.data(), .labels = reference.labels_.data()});
+        // Rounding may give a row that lies midway to the other side; few rows lie so.
+        std::size_t different = 0;
+        for (std::size_t i = 0; i < n; ++i) different += host.labels_[i] != reference.labels_[i];
+        EXPECT_LE(different, n / 100);
+        EXPECT_EQ(report.iterations, expected.iterations);
+        EXPECT_NEAR(report.inertia, expected.inertia, 1e-3 * expected.inertia);
+        EXPECT_TRUE(host.centroids_.intact() && host.labels_.intact());
+      }
+    }
+  }
+}
+
+TEST(Kmeans, DoesNotDependOnThreads) {
+  Clustering expected(5000, 20, 37);
+  Serial serial;
+  const KmeansOptions options{.clusters = 37, .iterations = 4, .seed = 3};
+  const KmeansReport report = expected.run(options, serial).value();
+  for (const std::size_t count : {1U, 2U, 4U}) {
+    Clustering clustering(5000, 20, 37);
+    PartThreads threads(count);
+    EXPECT_EQ(clustering.run(options, threads)->inertia, report.inertia);
+    EXPECT_TRUE(clustering.centroids_.same_bits(expected.centroids_)) << count << " threads";
+    EXPECT_TRUE(clustering.labels_.same_bits(expected.labels_)) << count << " threads";
+  }
+}
+
+TEST(Kmeans, MakesEveryDistinctRowACentroidWhenTheyAreFew) {
+  for (const std::size_t distinct : {1U, 5U, 16U}) {
+    Clustering clustering(1000, 3, 16);
+    for (std::size_t i = 0; i < 3000; ++i) {
+      clustering.rows_[i] = static_cast<float>(i / 3 * 7 % distinct + i % 3);
+    }
+    Serial threads;
+    const auto report = clustering.run({.clusters = 16, .iterations = 5}, threads);
+    EXPECT_TRUE(report->converged);
+    EXPECT_EQ(report->inertia, 0.0);
+    const std::set<std::uint32_t> used(clustering.labels_.span().begin(),
+                                       clustering.labels_.span().end());
+    EXPECT_EQ(used.size(), distinct);
+    EXPECT_LT(*used.rbegin(), distinct) << "a centroid that repeats another is never a label";
+  }
+}
+
+TEST(Kmeans, TakesFewerRowsThanClusters) {
+  Clustering clustering(3, 5, 8);
+  Serial threads;
+  EXPECT_EQ(clustering.run({.clusters = 8, .iterations = 5}, threads)->inertia, 0.0);
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(clustering.labels_[i], i);
+  for (const float x : clustering.centroids_.span()) EXPECT_TRUE(std::isfinite(x));
+}
+
+TEST(Kmeans, LeavesRowsOutThatAreNotFinite) {
+  Clustering with(400, 7, 9);
+  Clustering without(399, 7, 9);
+  std::copy_n(with.rows_.begin(), 399 * 7, without.rows_.begin());
+  for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    with.rows_[399 * 7 + 6] = odd;
+    Serial threads;
+    const KmeansOptions options{.clusters = 9, .iterations = 6, .seed = 2};
+    EXPECT_EQ(with.run(options, threads)->inertia, without.run(options, threads)->inertia);
+    EXPECT_TRUE(with.centroids_.same_bits(without.centroids_));
+    EXPECT_EQ(with.labels_[399], 0U);
+  }
+}
+
+TEST(Kmeans, GivesZerosWhenNoRowIsFinite) {
+  Clustering clustering(10, 4, 3);
+  std::ranges::fill(clustering.rows_, std::nanf(""));
+  Serial threads;
+  EXPECT_EQ(clustering.run({.clusters = 3, .iterations = 2}, threads)->inertia, 0.0);
+  for (const float x : clustering.centroids_.span()) EXPECT_EQ(x, 0.0F);
+  for (const std::uint32_t label : clustering.labels_.span()) EXPECT_EQ(label, 0U);
+}
+
+TEST(Kmeans, StartsNoIterationAfterTheDeadlineOrWhenCancelled) {
+  ManualClock clock;
+  clock.advance(std::chrono::seconds(5));
+  Serial threads;
+  Clustering late(500, 8, 10);
+  const KmeansOptions options{.clusters = 10,
+                              .iterations = 50,
+                              .clock = &clock,
+                              .deadline = TimePoint(std::chrono::seconds(5))};
+  EXPECT_EQ(late.run(options, threads)->iterations, 0U);
+  const std::atomic<bool> cancelled{true};
+  Clustering stopped(500, 8, 10);
+  EXPECT_EQ(
+      stopped.run({.clusters = 10, .iterations = 50, .cancelled = &cancelled}, threads)->iterations,
+      0U);
+  EXPECT_TRUE(stopped.labels_.same_bits(late.labels_));
+  for (const std::uint32_t label : late.labels_.span()) EXPECT_LT(label, 10U);
+}
+
+TEST(Kmeans, StopsWhenLabelsRepeat) {
+  Clustering clustering(200, 2, 3);
+  Serial threads;
+  const auto report = clustering.run({.clusters = 3, .iterations = 1000}, threads);
+  EXPECT_TRUE(report->converged);
+  EXPECT_LT(report->iterations, 1000U);
+}
+
+TEST(Kmeans, RefusesWhatItCannotCluster) {
+  Clustering clustering(10, 4, 3);
+  Serial threads;
+  const std::uint32_t out_of_range[] = {0, 1, 10};
+  const std::uint32_t too_few[] = {0, 1};
+  for (const KmeansOptions& options :
+       {KmeansOptions{.clusters = 0}, KmeansOptions{.clusters = 3, .initial_rows = out_of_range},
+        KmeansOptions{.clusters = 3, .initial_rows = too_few}}) {
+    EXPECT_EQ(clustering.run(options, threads).error().code, Errc::invalid_argument);
+  }
+  clustering.rows_[5] = std::nanf("");
+  const std::uint32_t not_finite[] = {0, 1, 2};
+  EXPECT_EQ(clustering.run({.clusters = 3, .initial_rows = not_finite}, threads).error().code,
+            Errc::invalid_argument);
+  EXPECT_EQ(clustering.labels_[0], 0xffffU) << "nothing is written on an error";
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,152 @@
+// Product-quantisation codes against the reference, and what they mean.
+#include "terrace/kernels/pq_encode.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernels/part_threads.hpp"
+#include "kernels/pq_index.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::PartThreads;
+using testing::PqIndex;
+
+KvShape make_shape(std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
+  return {.layers = 1,
+          .query_heads = kv_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .dtype = dtype};
+}
+
+double distance(const BlockStore& store, PqIndex& index, PqShape pq, std::size_t head,
+                std::size_t subspace, std::size_t position, std::size_t c) {
+  const std::size_t dims = store.shape().head_dim / pq.subspaces;
+  double sum = 0;
+  for (std::size_t i = 0; i < dims; ++i) {
+    const double difference = double{store.key(head, position, subspace * dims + i)} -
+                              double{index.centroid(head, subspace, c)[i]};
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const auto& [head_dim, subspaces, bits] : {std::tuple{2U, 2U, 1U},
+                                                    {6U, 3U, 3U},
+                                                    {64U, 2U, 6U},
+                                                    {80U, 4U, 5U},
+                                                    {130U, 2U, 8U},
+                                                    {1024U, 1U, 4U}}) {
+      for (const std::size_t kv_heads : {1U, 3U}) {
+        const KvShape shape = make_shape(kv_heads, head_dim, dtype);
+        const PqShape pq{.subspaces = subspaces, .bits = bits};
+        SCOPED_TRACE(testing::to_text(shape) + ", m " + std::to_string(subspaces) + ", b " +
+                     std::to_string(bits) + ", " + testing::seed_text());
+        BlockStore store(shape, 7, 60, 1);
+        store.fill_normal(5);
+        PqIndex index(shape, pq, 13, 52, 6);
+        PartThreads threads(2);
+        kernels::host::pq_encode({.shape = shape,
+                                  .pq = pq,
+                                  .rows = store.table(),
+                                  .tokens = {8, 57},
+                                  .index = index.view()},
+                                 threads);
+        for (std::size_t p = 8; p < 57; ++p) {
+          for (std::size_t head = 0; head < kv_heads; ++head) {
+            for (std::size_t j = 0; j < subspaces; ++j) {
+              const auto code = std::to_integer<std::size_t>(index.code(head, j, p));
+              const double chosen = distance(store, index, pq, head, j, p, code);
+              for (std::size_t c = 0; c < pq.centroids(); ++c) {
+                // Compared are f32 sums of size |x|^2 + |c|^2 < 3 d: wrong by 1e-6 of that at most.
+                EXPECT_LE(chosen, distance(store, index, pq, head, j, p, c) +
+                                      3e-6 * static_cast<double>(head_dim / subspaces));
+              }
+            }
+          }
+        }
+        EXPECT_TRUE(index.intact());
+        EXPECT_EQ(index.code(0, 0, 7), std::byte{0}) << "a token that was not asked for";
+      }
+    }
+  }
+}
+
+TEST(PqEncode, AgreesExactlyWithTheReferenceOnSmallWholeNumbers) {
+  // All sums are exact in f32, so that ties are ties and must go to the lower centroid.
+  const KvShape shape = make_shape(2, 8, Dtype::f16);
+  const PqShape pq{.subspaces = 2, .bits = 5};
+  Rng rng(testing::seed());
+  BlockStore store(shape, 16, 300);
+  store.fill(
+      [&rng](std::size_t, std::size_t, std::size_t) { return static_cast<float>(rng.below(3)); });
+  PqIndex index(shape, pq, 300, 300, 0);
+  PqIndex expected(shape, pq, 300, 300, 0);
+  for (std::size_t head = 0; head < 2; ++head) {
+    for (std::size_t i = 0; i < 2 * 32 * 4; ++i) {
+      index.centroid(head, 0, 0)[i] = expected.centroid(head, 0, 0)[i] =
+          static_cast<float>(rng.below(3));
+    }
+  }
+  Serial threads;
+  PqEncode op{.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 300}};
+  op.index = index.view();
+  kernels::host::pq_encode(op, threads);
+  op.index = expected.view();
+  kernels::reference::pq_encode(op);
+  for (std::size_t p = 0; p < 300; ++p) {
+    for (std::size_t part = 0; part < 4; ++part) {
+      ASSERT_EQ(index.code(part / 2, part % 2, p), expected.code(part / 2, part % 2, p))
+          << testing::seed_text();
+    }
+  }
+}
+
+TEST(PqEncode, GivesCodeZeroToWhatIsNotFinite) {
+  const KvShape shape = make_shape(1, 20, Dtype::f32);
+  const PqShape pq{.subspaces = 2, .bits = 4};
+  BlockStore store(shape, 8, 24);
+  store.fill_normal(6);
+  const float odd[] = {std::nanf(""), HUGE_VALF, -HUGE_VALF};
+  for (std::size_t p = 0; p < 24; ++p) {
+    store_f32(store.row(0, p), Dtype::f32, 10 + p % 10, odd[p % 3]);
+  }
+  PqIndex index(shape, pq, 24, 24, 0);
+  index.fill_codes();
+  Serial threads;
+  kernels::host::pq_encode(
+      {.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 24}, .index = index.view()},
+      threads);
+  for (std::size_t p = 0; p < 24; ++p) EXPECT_EQ(index.code(0, 1, p), std::byte{0});
+}
+
+TEST(PqEncode, GivesATokenTheSameCodeAloneAndAmongOthers) {
+  const KvShape shape = make_shape(2, 64, Dtype::f16);
+  const PqShape pq{.subspaces = 4, .bits = 6};
+  BlockStore store(shape, 32, 200);
+  store.fill_normal(7);
+  PqIndex together(shape, pq, 64, 200, 0);
+  PqIndex alone(shape, pq, 64, 200, 0);
+  Serial threads;
+  PqEncode op{.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 200}};
+  op.index = together.view();
+  kernels::host::pq_encode(op, threads);
+  op.index = alone.view();
+  for (std::size_t p = 0; p < 200; ++p) {
+    op.tokens = {p, p + 1};
+    kernels::host::pq_encode(op, threads);
+    for (std::size_t part = 0; part < 8; ++part) {
+      ASSERT_EQ(alone.code(part / 4, part % 4, p), together.code(part / 4, part % 4, p));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace terrace

@@ -117,7 +117,7 @@ class ResolveScenario {
 
 TEST(ResolveRows, FindsResidentRowsAndStagesTheOthersOnce) {
   for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
-    for (const std::size_t size : {0, 1, 60, 200}) {
+    for (const std::size_t size : {0U, 1U, 60U, 200U}) {
       SCOPED_TRACE(std::to_string(size) + " rows per list, " + testing::seed_text());
       ResolveScenario scenario(scope, 4, size);
       PartThreads threads(2);

@@ -41,8 +41,8 @@ void expect_marked(const BlockStore& store, TokenRange tokens) {
 
 TEST(StoreRows, PacksStridedTokensAndTouchesNoOther) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t block_tokens : {1, 3, 32}) {
-      for (const std::size_t kv_heads : {1, 3}) {
+    for (const std::size_t block_tokens : {1U, 3U, 32U}) {
+      for (const std::size_t kv_heads : {1U, 3U}) {
         const KvShape shape = make_shape(kv_heads, 6, dtype);
         const TokenRange tokens{5, 41};
         BlockStore store(shape, block_tokens, 50, 1);
@@ -98,9 +98,9 @@ TEST(StoreRows, WritesNothingForNoTokens) {
   const KvShape shape = make_shape(1, 8, Dtype::f16);
   BlockStore target(shape, 16, 16);
   Serial threads;
-  EXPECT_EQ(
-      kernels::host::store_rows({.tokens = {3, 3}, .target = target.table(), .shape = shape}, threads),
-      0U);
+  EXPECT_EQ(kernels::host::store_rows({.tokens = {3, 3}, .target = target.table(), .shape = shape},
+                                      threads),
+            0U);
 }
 
 TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
@@ -112,13 +112,12 @@ TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
   std::vector<std::byte*> chunks;
   for (auto& chunk : memory) chunks.push_back(reinterpret_cast<std::byte*>(chunk.data()));
   PartThreads threads(2);
-  kernels::host::key_copy({.shape = shape,
-                           .rows = store.table(),
-                           .tokens = {11, 93},
-                           .index = {.chunks = chunks.data(),
-                                     .chunk_tokens = chunk_tokens,
-                                     .first_token = 4}},
-                          threads);
+  kernels::host::key_copy(
+      {.shape = shape,
+       .rows = store.table(),
+       .tokens = {11, 93},
+       .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = 4}},
+      threads);
   for (std::size_t token = 0; token < 96; ++token) {
     for (std::size_t h = 0; h < 3; ++h) {
       for (std::size_t i = 0; i < 10; ++i) {
@@ -135,7 +134,7 @@ TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
 
 TEST(ReadKeys, GivesEveryElementExactly) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t dims : {1, 2, 7, 8, 15, 16, 30, 33}) {
+    for (const std::size_t dims : {1U, 2U, 7U, 8U, 15U, 16U, 30U, 33U}) {
       const KvShape shape = make_shape(2, 40, dtype);
       BlockStore store(shape, 3, 20, 1);
       store.fill_normal(3);

@@ -1,0 +1,263 @@
+// Selections by codes and by keys against the reference.
+#include "terrace/kernels/select.hpp"
+
+#include <gtest/gtest.h>
+
+#include "kernels/part_threads.hpp"
+#include "kernels/pq_index.hpp"
+#include "kernels/selection_check.hpp"
+#include "terrace/kernels/reference.hpp"
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::Guarded;
+using testing::is_top;
+using testing::PartThreads;
+using testing::PqIndex;
+
+// Weights are wrong by the rounding of a logit (size 1, up to 1024 products) and of an exponential:
+// well below 2e-5 of the largest weight. Weights of neighbours in rank differ by more than that at
+// the sizes used, so a wrong candidate is found (FindsAWrongCandidate).
+constexpr double tolerance = 2e-5;
+
+constexpr GroupReduction reductions[] = {GroupReduction::sum_softmax, GroupReduction::max_softmax,
+                                         GroupReduction::sum_logits};
+
+KvShape make_shape(std::size_t group, std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
+  return {.layers = 1,
+          .query_heads = group * kv_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .dtype = dtype};
+}
+
+/// Buffers of a selection.
+class Selected {
+ public:
+  Selected(const KvShape& shape, TokenRange candidates, std::size_t count)
+      : shape_(shape),
+        candidates_(candidates),
+        count_(count),
+        query_(shape.query_heads * shape.head_dim),
+        ids_(shape.kv_heads * count),
+        counts_(shape.kv_heads),
+        scratch_(shape.kv_heads * (shape.group() + 1) * ((candidates.size() + 63) / 64 * 64),
+                 std::nanf("")) {
+    Rng rng(testing::seed(), {21});
+    for (float& x : query_) x = testing::normal(rng);
+  }
+
+  SelectCommon common(GroupReduction reduction) {
+    return {.shape = shape_,
+            .query = query_.data(),
+            .candidates = candidates_,
+            .count = count_,
+            .reduction = reduction,
+            .ids = ids_.data(),
+            .id_count = counts_.data(),
+            .id_stride = count_,
+            .scratch = scratch_.data()};
+  }
+
+  [[nodiscard]] std::span<const std::uint32_t> ids(std::size_t head) {
+    return {ids_.data() + head * count_, counts_[head]};
+  }
+  [[nodiscard]] bool intact() const {
+    return ids_.intact() && counts_.intact() && scratch_.intact();
+  }
+
+  KvShape shape_;
+  TokenRange candidates_;
+  std::size_t count_;
+  std::vector<float> query_;
+  Guarded<std::uint32_t> ids_;
+  Guarded<std::uint32_t> counts_;
+  Guarded<float> scratch_;
+};
+
+/// Keys of rows in the chunks of an exact index.
+class KeyIndex {
+ public:
+  KeyIndex(const BlockStore& store, std::size_t chunk_tokens, TokenRange tokens) {
+    const KvShape& shape = store.shape();
+    for (std::size_t begin = 0; begin < tokens.size(); begin += chunk_tokens) {
+      memory_.emplace_back(shape.token_bytes() / 2 * chunk_tokens + 1);
+      chunks_.push_back(memory_.back().data() + 1);  // misaligned
+    }
+    view_ = {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .first_token = tokens.begin};
+    Serial threads;
+    kernels::host::key_copy(
+        {.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_}, threads);
+  }
+
+  [[nodiscard]] const IndexView& view() const { return view_; }
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::byte*> chunks_;
+  IndexView view_;
+};
+
+void expect_pq_top(const KvShape& shape, PqShape pq, TokenRange candidates, std::size_t count,
+                   GroupReduction reduction) {
+  SCOPED_TRACE(testing::to_text(shape) + ", m " + std::to_string(pq.subspaces) + ", b " +
+               std::to_string(pq.bits) + ", " + std::to_string(candidates.size()) +
+               " candidates, count " + std::to_string(count) + ", reduction " +
+               std::to_string(static_cast<int>(reduction)) + ", " + testing::seed_text());
+  PqIndex index(shape, pq, 37, candidates.end, 3);
+  index.fill_codes();
+  Selected selected(shape, candidates, count);
+  const PqSelect op{.common = selected.common(reduction), .pq = pq, .index = index.view()};
+  Serial threads;
+  kernels::host::pq_select(op, threads);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    std::vector<double> weights(candidates.size());
+    kernels::reference::pq_weights(op, head, weights.data());
+    EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, count, weights, tolerance));
+  }
+  EXPECT_TRUE(selected.intact());
+}
+
+TEST(PqSelect, ChoosesTheLargestWeightsForEveryShape) {
+  for (const auto& [head_dim, subspaces, bits] : {std::tuple{2U, 1U, 2U},
+                                                  {6U, 3U, 4U},
+                                                  {64U, 2U, 6U},
+                                                  {80U, 5U, 6U},
+                                                  {128U, 16U, 4U},
+                                                  {130U, 2U, 8U}}) {
+    for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U}) {
+      for (const GroupReduction reduction : reductions) {
+        expect_pq_top(make_shape(group, 2, head_dim, Dtype::f16),
+                      {.subspaces = subspaces, .bits = bits}, {5, 205}, 20, reduction);
+      }
+    }
+  }
+}
+
+TEST(PqSelect, ChoosesTheLargestWeightsForEveryCount) {
+  for (const std::size_t candidates : {0U, 1U, 2U, 63U, 64U, 65U, 3000U}) {
+    for (const std::size_t count : {0U, 1U, 10U, 64U, 5000U}) {
+      for (const std::size_t group : {1U, 4U}) {
+        expect_pq_top(make_shape(group, 3, 64, Dtype::f16), {}, {7, 7 + candidates}, count,
+                      GroupReduction::sum_softmax);
+      }
+    }
+  }
+}
+
+TEST(PqSelect, FindsAWrongCandidate) {
+  const KvShape shape = make_shape(4, 1, 64, Dtype::f16);
+  PqIndex index(shape, {}, 64, 200, 0);
+  index.fill_codes();
+  Selected selected(shape, {0, 200}, 20);
+  const PqSelect op{.common = selected.common({}), .index = index.view()};
+  Serial threads;
+  kernels::host::pq_select(op, threads);
+  std::vector<double> weights(200);
+  kernels::reference::pq_weights(op, 0, weights.data());
+  std::vector<std::uint32_t> ids(selected.ids(0).begin(), selected.ids(0).end());
+  ASSERT_TRUE(is_top(ids, 0, 20, weights, tolerance));
+  ids.back() = ids.back() == 199 ? 198 : 199;
+  EXPECT_FALSE(is_top(ids, 0, 20, weights, tolerance)) << testing::seed_text();
+}
+
+TEST(ExactSelect, ChoosesTheLargestWeightsForEveryShape) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U}) {
+      for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U}) {
+        for (const std::size_t count : {1U, 20U, 500U}) {
+          const KvShape shape = make_shape(group, 2, head_dim, dtype);
+          SCOPED_TRACE(testing::to_text(shape) + ", " + testing::seed_text());
+          BlockStore store(shape, 32, 220);
+          store.fill_normal(8);
+          const TokenRange candidates{9, 215};
+          const KeyIndex index(store, 50, {4, 220});
+          Selected selected(shape, candidates, count);
+          const ExactSelect op{.common = selected.common(reductions[group % 3]),
+                               .index = index.view()};
+          Serial threads;
+          kernels::host::exact_select(op, threads);
+          for (std::size_t head = 0; head < 2; ++head) {
+            std::vector<double> weights(candidates.size());
+            kernels::reference::exact_weights(op, head, weights.data());
+            EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, count, weights, tolerance));
+          }
+          EXPECT_TRUE(selected.intact());
+        }
+      }
+    }
+  }
+}
+
+TEST(ExactSelect, TakesTheLowerPositionOfTies) {
+  // Small whole numbers and a head_dim whose root is a power of two: f32 is exact, so are the ties.
+  for (const std::size_t group : {1U, 4U}) {
+    const KvShape shape = make_shape(group, 2, 16, Dtype::f16);
+    BlockStore store(shape, 32, 5000);
+    Rng rng(testing::seed());
+    store.fill(
+        [&rng](std::size_t, std::size_t, std::size_t) { return static_cast<float>(rng.below(2)); });
+    const KeyIndex index(store, 512, {0, 5000});
+    for (const std::size_t count : {1U, 77U, 2500U}) {
+      Selected selected(shape, {1, 4999}, count);
+      for (float& x : selected.query_) x = std::floor(x);
+      Selected expected = selected;
+      Serial threads;
+      kernels::host::exact_select(
+          {.common = selected.common(GroupReduction::sum_logits), .index = index.view()}, threads);
+      kernels::reference::exact_select(
+          {.common = expected.common(GroupReduction::sum_logits), .index = index.view()});
+      for (std::size_t head = 0; head < 2; ++head) {
+        EXPECT_TRUE(std::ranges::equal(selected.ids(head), expected.ids(head)))
+            << "group " << group << ", count " << count << ", " << testing::seed_text();
+      }
+    }
+  }
+}
+
+TEST(ExactSelect, RanksOddLogitsAsDocumented) {
+  for (const GroupReduction reduction : reductions) {
+    for (const std::size_t group : {1U, 2U}) {
+      const KvShape shape = make_shape(group, 1, 16, Dtype::f32);
+      BlockStore store(shape, 8, 8);
+      store.fill([](std::size_t p, std::size_t, std::size_t i) {
+        const float first[] = {std::nanf(""), -HUGE_VALF, HUGE_VALF, 1, 2, 3, 1e-42F, -1};
+        return i == 0 ? first[p] : 0.0F;
+      });
+      const KeyIndex index(store, 8, {0, 8});
+      Selected selected(shape, {0, 8}, 4);
+      std::ranges::fill(selected.query_, 1.0F);
+      Serial threads;
+      kernels::host::exact_select({.common = selected.common(reduction), .index = index.view()},
+                                  threads);
+      // +inf first; under softmax it takes all the weight and the rest tie at 0.
+      EXPECT_EQ(selected.ids(0).size(), 4U);
+      EXPECT_TRUE(std::ranges::count(selected.ids(0), 2U) == 1);
+      if (group == 1 || reduction == GroupReduction::sum_logits) {
+        EXPECT_TRUE(std::ranges::equal(selected.ids(0), std::vector<std::uint32_t>{2, 3, 4, 5}));
+      }
+    }
+  }
+}
+
+TEST(PqSelect, DoesNotDependOnThreads) {
+  const KvShape shape = make_shape(4, 3, 64, Dtype::f16);
+  PqIndex index(shape, {}, 512, 5000, 0);
+  index.fill_codes();
+  Selected selected(shape, {0, 5000}, 300);
+  Serial serial;
+  const PqSelect op{.common = selected.common({}), .index = index.view()};
+  kernels::host::pq_select(op, serial);
+  Selected expected = selected;
+  for (const std::size_t count : {1U, 2U, 4U}) {
+    PartThreads threads(count);
+    kernels::host::pq_select(op, threads);
+    EXPECT_TRUE(selected.ids_.same_bits(expected.ids_)) << count << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace terrace

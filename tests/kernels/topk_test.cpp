@@ -27,16 +27,17 @@ void expect_like_sort(const std::vector<float>& weights, std::size_t k) {
   kernels::reference::select_topk(exact.data(), exact.size(), k, expected.data());
   Guarded<std::uint32_t> scratch(weights.size());
   Guarded<std::uint32_t> ids(count);
-  ASSERT_EQ(kernels::host::select_topk(weights.data(), weights.size(), k, scratch.data(),
-                                       ids.data()),
-            count);
+  ASSERT_EQ(
+      kernels::host::select_topk(weights.data(), weights.size(), k, scratch.data(), ids.data()),
+      count);
   EXPECT_TRUE(std::ranges::equal(ids.span(), expected));
   EXPECT_TRUE(ids.intact() && scratch.intact());
 }
 
 void expect_like_sort_for_every_count(const std::function<float(Rng&, std::size_t)>& weight) {
   Rng rng(testing::seed());
-  for (const std::size_t n : {0, 1, 2, 7, 8, 9, 63, 64, 1000, 2047, 2048, 5003, 40000}) {
+  for (const std::size_t n :
+       {0U, 1U, 2U, 7U, 8U, 9U, 63U, 64U, 1000U, 2047U, 2048U, 5003U, 40000U}) {
     std::vector<float> weights(n);
     for (std::size_t i = 0; i < n; ++i) weights[i] = weight(rng, i);
     for (const std::size_t k : {std::size_t{0}, std::size_t{1}, std::size_t{3}, n / 100, n / 10,

@@ -45,13 +45,12 @@ std::string short_bytes(double bytes) {
 
 Row row_of(const PolicyFigures& figures) {
   const BytesPerToken& bytes = figures.bytes_per_token;
-  const auto hit_rate = figures.cache ? figures.cache->hit_rate_tokens : std::nullopt;
   return {figures.policy,
           decimals(figures.bits_per_token, 3),
           delta(figures.bits_delta),
           decimals(figures.recall, 3),
           decimals(figures.attention_mass, 3),
-          decimals(hit_rate, 3),
+          figures.cache ? decimals(figures.cache->hit_rate_tokens, 3) : "-",
           short_bytes(bytes.demand),
           short_bytes(bytes.refill),
           short_bytes(bytes.index),
