@@ -13,7 +13,7 @@ offload::HugePages huge_pages(const Config& config) {
 
 }  // namespace
 
-Result<offload::ChosenBackend> choose_backend(const Config& config) {
+Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver* observer) {
   if (config.is("backend", "sim")) {
     return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
   }
@@ -24,7 +24,8 @@ Result<offload::ChosenBackend> choose_backend(const Config& config) {
                   .device_threads = config.integer("threads.device"),
                   .link = {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
                            .latency = config.duration("link.latency")},
-                  .huge_pages = huge_pages(config)};
+                  .huge_pages = huge_pages(config),
+                  .observer = observer};
   return offload::make_backend(config.text("backend"), options);
 }
 

@@ -8,6 +8,8 @@ namespace terrace::apps {
 
 /// Errors   invalid_argument: the simulator, which computes nothing; unsupported: a backend that is
 ///          not built in or has no device
-Result<offload::ChosenBackend> choose_backend(const Config& config);
+/// `observer`, if any, sees what the backend's queues do, and must outlive it.
+Result<offload::ChosenBackend> choose_backend(const Config& config,
+                                              WorkObserver* observer = nullptr);
 
 }  // namespace terrace::apps

@@ -64,7 +64,8 @@ Result<std::unique_ptr<Queue>> HostBackend::make(const QueueOptions& options, Pa
                             .link = link,
                             .capacity = options_.queue_capacity,
                             .spin = options_.spin,
-                            .enqueue_timeout = options_.enqueue_timeout});
+                            .enqueue_timeout = options_.enqueue_timeout,
+                            .observer = options_.observer});
 }
 
 Result<std::unique_ptr<Queue>> HostBackend::make_queue(const QueueOptions& options) {

@@ -146,7 +146,11 @@ Status HostQueue::perform(Piece& piece) {
     TERRACE_ASSIGN(bytes, piece.run_task());
   }
   if (bytes != 0) pay_for(piece.phase, began, bytes);
-  counters_.add(piece.phase, setup_.clock->now() - counted_from, bytes);
+  const TimePoint ended = setup_.clock->now();
+  counters_.add(piece.phase, ended - counted_from, bytes);
+  if (setup_.observer != nullptr) {
+    setup_.observer->on_work({setup_.name, piece.phase, counted_from, ended, bytes});
+  }
   return {};
 }
 

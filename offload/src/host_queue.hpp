@@ -29,6 +29,7 @@ struct HostQueueSetup {
   std::size_t capacity = 1024;   ///< pieces enqueued and not done
   Duration spin{};
   Duration enqueue_timeout{};
+  WorkObserver* observer = nullptr;  ///< sees each piece that ran; null for nobody
 };
 
 class HostQueue final : public Queue {

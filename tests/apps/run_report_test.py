@@ -1,7 +1,10 @@
 """Checks what `terrace run` reports on the bundled model: its shape, its figures, its limits."""
 
 import copy
+import json
 import math
+import pathlib
+import tempfile
 import unittest
 
 from program import run_json, terrace
@@ -139,6 +142,22 @@ def without_times(document):
         del run["seconds"], run["attend_bytes_per_second"]
         del run["clustering"]["hidden_ratio"], run["clustering"]["late_layers"]
     return document
+
+
+class TimelineTest(unittest.TestCase):
+    def test_timeline_shows_every_queue_of_every_policy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "timeline.json"
+            run_json("--context", "300", "--decode", "4", "--policy", "full,pqcache",
+                     "--timeline", str(file))
+            events = json.loads(file.read_text())["traceEvents"]
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], [file.name])
+        names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+        self.assertLessEqual({"full", "pqcache", "compute", "offload", "cluster"}, names)
+        work = [event for event in events if event["ph"] == "X"]
+        self.assertLessEqual({"model", "select", "fetch", "attend", "offload", "cluster"},
+                             {event["name"] for event in work})
+        self.assertTrue(all(event["dur"] >= 0 for event in work))
 
 
 class Determinism(unittest.TestCase):

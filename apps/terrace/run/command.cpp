@@ -18,6 +18,7 @@
 #include "run/session.hpp"
 #include "run/table.hpp"
 #include "run/timed_pass.hpp"
+#include "run/timeline.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -82,6 +83,10 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       .add_option("--needles-file", options.needles_file, "facts that tools/tokenize.py planted")
       ->excludes(needles)
       ->option_text("FILE");
+  command
+      .add_option("--timeline", options.timeline_file,
+                  "write what each queue did when, for chrome://tracing or Perfetto")
+      ->option_text("FILE");
   command.add_flag("--generate", options.generate, "decode greedily and print what comes out");
   command
       .add_option_function<std::string>(
@@ -103,9 +108,12 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
 
 Result<PolicyFigures> run_policy(const RunJob& job, const std::string& policy,
                                  const ReferencePass& reference, engine::AttentionProbe& probe,
-                                 Progress& progress) {
-  TERRACE_ASSIGN(Session session, open_session(job, config_of_policy(job, policy), progress));
+                                 Timeline* timeline, Progress& progress) {
+  TERRACE_ASSIGN(Session session,
+                 open_session(job, config_of_policy(job, policy), progress, timeline));
+  if (timeline != nullptr) timeline->record(policy);
   TERRACE_ASSIGN(TimedPass timed, run_timed_pass(job, session, progress));
+  if (timeline != nullptr) timeline->pause();
   if (session.runtime->traits().clusters) {
     TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
                    time_prefill_without_clustering(job, progress));
@@ -122,14 +130,17 @@ Result<int> run(const RunOptions& options) {
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
                                job.context + job.decode);
   TERRACE_ASSIGN(const ReferencePass reference, run_reference_pass(job, probe, progress));
+  Timeline timeline;
+  Timeline* const recorded = options.timeline_file.empty() ? nullptr : &timeline;
   std::vector<PolicyFigures> figures;
   for (const std::string& policy : job.policies) {
-    auto one = run_policy(job, policy, reference, probe, progress);
+    auto one = run_policy(job, policy, reference, probe, recorded, progress);
     progress.clear();
     if (!one) return tl::unexpected(one.error().while_doing("policy " + policy));
     figures.push_back(std::move(*one));
   }
   progress.clear();
+  if (recorded != nullptr) TERRACE_TRY(timeline.write(options.timeline_file));
   const Machine machine = read_machine();
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
@@ -161,7 +172,7 @@ void add_run_command(CLI::App& program, Invocation& invocation) {
   const auto options = std::make_shared<RunOptions>();
   add_job_options(*command, *options);
   add_key_flags(*command, key_flags, options->shared);
-  for (const char* const flag : {"--timeline", "--trace"}) add_later_option(*command, flag);
+  add_later_option(*command, "--trace");
   add_shared_options(*command, options->shared);
   command->callback([options, &invocation] {
     invocation = {[options] { return run(*options); }, options->shared.verbose};

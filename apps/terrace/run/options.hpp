@@ -18,6 +18,7 @@ struct RunOptions {
   bool generate = false;
   std::size_t needles = 0;
   std::string needles_file;
+  std::string timeline_file;  ///< empty = none is written
 };
 
 }  // namespace terrace::apps

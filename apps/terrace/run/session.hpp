@@ -18,8 +18,9 @@ struct Session {
 };
 
 /// Opens a session for the job's model under `config`. Where iterations of clustering are planned,
-/// the machine is measured first. `progress` must outlive the session.
-Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress);
+/// the machine is measured first. `progress` and `observer`, if any, must outlive the session.
+Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
+                             WorkObserver* observer = nullptr);
 
 /// Prefills the job's context.
 Status prefill(const RunJob& job, Session& session);

@@ -20,32 +20,52 @@ std::size_t kv_head_of(const DecodeAttention& op, std::size_t list) noexcept {
   return op.scope == ListScope::kv_head ? list : list / op.shape.group();
 }
 
-/// Takes consecutive sections of the whole list and keeps what falls into one piece of it.
-class PieceWriter {
+/// What a section of the whole list has in a piece: its entries [first, first + count), which go to
+/// places [place, place + count) of the piece.
+struct Slice {
+  std::size_t first;
+  std::size_t count;
+  std::size_t place;
+};
+
+/// Cuts the sections of a list, in their order, to one piece of it.
+class PieceCut {
  public:
-  PieceWriter(std::size_t begin, EntryPiece& out) noexcept : begin_(begin), out_(out) {
-    out_.count = 0;
+  explicit PieceCut(std::size_t piece) noexcept : begin_(piece * attention_split) {}
+
+  Slice next_section(std::size_t count) noexcept {
+    const std::size_t end = passed_ + count;
+    const std::size_t first = std::clamp(begin_, passed_, end);
+    const std::size_t last = std::clamp(begin_ + attention_split, passed_, end);
+    const Slice slice{.first = first - passed_, .count = last - first, .place = taken_};
+    passed_ = end;
+    taken_ += slice.count;
+    return slice;
   }
 
-  /// Calls write(i, row, bias) for those of the section's `count` entries that are in the piece.
-  template <typename Write>
-  void section(std::size_t count, Write write) noexcept {
-    const std::size_t first = std::clamp(begin_, passed_, passed_ + count) - passed_;
-    const std::size_t last =
-        std::clamp(begin_ + attention_split, passed_, passed_ + count) - passed_;
-    for (std::size_t i = first; i < last; ++i, ++out_.count) {
-      out_.bias[out_.count] = 0;
-      write(i, out_.rows[out_.count], out_.bias[out_.count]);
-      TERRACE_DEBUG_ASSERT(out_.rows[out_.count] != nullptr);
-    }
-    passed_ += count;
-  }
+  /// Returns how many entries were taken.
+  [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
 
  private:
   std::size_t begin_;
   std::size_t passed_ = 0;
-  EntryPiece& out_;
+  std::size_t taken_ = 0;
 };
+
+/// Writes the rows of `count` positions from `position` on, a block at a time.
+void write_resident_rows(const DecodeAttention& op, std::size_t head, std::size_t position,
+                         std::size_t count, const std::byte** rows) noexcept {
+  const std::size_t block_tokens = op.resident.block_tokens;
+  while (count > 0) {
+    const std::size_t run = std::min(count, block_tokens - position % block_tokens);
+    const std::byte* row = row_address(op.shape, op.resident, head, position);
+    TERRACE_DEBUG_ASSERT(row != nullptr);
+    for (std::size_t i = 0; i < run; ++i) rows[i] = row + i * op.shape.row_bytes();
+    rows += run;
+    position += run;
+    count -= run;
+  }
+}
 
 }  // namespace
 
@@ -59,27 +79,29 @@ std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept {
 
 void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece,
                   EntryPiece& out) noexcept {
-  const std::size_t head = kv_head_of(op, list);
-  PieceWriter writer(piece * attention_split, out);
+  out.bias.fill(0);
+  PieceCut cut(piece);
   for (const TokenRange& range : {op.sinks, op.window}) {
-    writer.section(range.size(), [&](std::size_t i, const std::byte*& row, float&) {
-      row = row_address(op.shape, op.resident, head, range.begin + i);
-    });
+    const Slice slice = cut.next_section(range.size());
+    write_resident_rows(op, kv_head_of(op, list), range.begin + slice.first, slice.count,
+                        &out.rows[slice.place]);
   }
-  const std::size_t selected = list * op.selected_stride;
-  writer.section(selected_count(op, list), [&](std::size_t i, const std::byte*& row, float& bias) {
-    row = op.selected[selected + i];
-    if (op.selected_bias != nullptr) bias = op.selected_bias[selected + i];
-  });
-  const std::size_t pseudo = list * op.pseudo.stride;
-  writer.section(pseudo_count(op, list), [&](std::size_t i, const std::byte*& row, float& bias) {
-    row = op.pseudo.rows + (pseudo + i) * op.shape.row_bytes();
-    if (op.pseudo.bias != nullptr) bias = op.pseudo.bias[pseudo + i];
-  });
+  const Slice selected = cut.next_section(selected_count(op, list));
+  for (std::size_t i = 0; i < selected.count; ++i) {
+    const std::size_t source = list * op.selected_stride + selected.first + i;
+    out.rows[selected.place + i] = op.selected[source];
+    if (op.selected_bias != nullptr) out.bias[selected.place + i] = op.selected_bias[source];
+  }
+  const Slice pseudo = cut.next_section(pseudo_count(op, list));
+  for (std::size_t i = 0; i < pseudo.count; ++i) {
+    const std::size_t source = list * op.pseudo.stride + pseudo.first + i;
+    out.rows[pseudo.place + i] = op.pseudo.rows + source * op.shape.row_bytes();
+    if (op.pseudo.bias != nullptr) out.bias[pseudo.place + i] = op.pseudo.bias[source];
+  }
+  out.count = cut.taken();
   if (out.count == 0) return;
-  const auto end = static_cast<std::ptrdiff_t>(out.count);
-  std::fill(out.rows.begin() + end, out.rows.end(), out.rows[out.count - 1]);
-  std::fill(out.bias.begin() + end, out.bias.end(), 0.0F);
+  std::fill(out.rows.begin() + static_cast<std::ptrdiff_t>(out.count), out.rows.end(),
+            out.rows[out.count - 1]);
 }
 
 }  // namespace terrace::kernels::host

@@ -68,6 +68,25 @@ struct QueueCounters {
   Duration waited{};  ///< stood still in wait_for with work behind it
 };
 
+/// A piece of work that a queue has run.
+struct WorkRecord {
+  std::string_view queue;  ///< its name; valid during the call only
+  Phase phase = Phase::model;
+  TimePoint begin{};
+  TimePoint end{};
+  std::size_t bytes = 0;  ///< moved across the link
+};
+
+/// Looks on while queues work, for timelines. Called on each queue's own thread.
+class WorkObserver {
+ public:
+  WorkObserver() = default;
+  WorkObserver(const WorkObserver&) = delete;
+  WorkObserver& operator=(const WorkObserver&) = delete;
+  virtual ~WorkObserver() = default;
+  virtual void on_work(const WorkRecord& record) = 0;
+};
+
 /// An ordered stream of copies and kernels on one device.
 ///
 /// Threads  one thread at a time enqueues on a queue; poll, wait and counters from any thread

@@ -22,7 +22,7 @@ namespace terrace::kernels::host {
 /// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
 /// Memory   rows need no alignment; query, output and scratch must not overlap
 /// Threads  lists * pieces parts, then one part per query head; allocates nothing
-/// Cost     reads each row once per 8 query heads; bound by memory for groups up to 4
+/// Cost     reads each row once per 8 query heads; 4 * head_dim flops per entry and query head
 /// Source   own; online softmax after Milakov and Gimelshein 2018, split and merge after
 ///          Flash-Decoding 2023 (ideas only)
 /// Tests    tests/kernels/attention_test.cpp

@@ -35,6 +35,7 @@ struct HostBackendOptions {
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up
   const Clock* clock = nullptr;          ///< of counters; null = steady. Deadlines are steady time
   SeededScheduler* scheduler = nullptr;  ///< null = threads
+  WorkObserver* observer = nullptr;      ///< sees the work of threaded queues; null for nobody
 };
 
 class HostBackend final : public Backend {
