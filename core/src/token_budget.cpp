@@ -21,9 +21,12 @@ std::optional<Number> parse_whole(std::string_view text) {
 
 std::size_t TokenBudget::tokens(std::size_t context_tokens) const noexcept {
   switch (kind) {
-    case Kind::mass: return context_tokens;
-    case Kind::tokens: return static_cast<std::size_t>(value);
-    case Kind::share: break;
+    case Kind::mass:
+      return context_tokens;
+    case Kind::tokens:
+      return static_cast<std::size_t>(value);
+    case Kind::share:
+      break;
   }
   // A share such as 0.1 has no exact binary form: 0.1 * 4090 must not become 408.99999999999994.
   const double limit = std::floor(value * static_cast<double>(context_tokens) + 1e-6);

@@ -118,6 +118,7 @@ class FaultBackend::FaultQueue final : public Queue {
     const Faults::Verdict verdict = faults_->judge_piece(phase);
     if (verdict.delay > Duration{}) {
       const auto late = [delay = verdict.delay] {
+        // tidy-allow(library_calls): a made-to-order delay is real time
         std::this_thread::sleep_for(delay);
         return std::size_t{0};
       };

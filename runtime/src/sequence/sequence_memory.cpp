@@ -207,13 +207,11 @@ Status SequenceState::reserve_seen(std::size_t length) {
   const std::size_t room = with_room(length);
   const std::size_t bytes = runtime_.shape().kv_heads * room * sizeof(std::uint32_t);
   TERRACE_TRY(reserve_buffer(backend, step_.seen, bytes, Purpose::staging));
-  TERRACE_TRY(
-      reserve_buffer(backend, step_.seen_epoch, sizeof(std::uint32_t), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, step_.seen_epoch, sizeof(std::uint32_t), Purpose::staging));
   TERRACE_ASSIGN(const Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
   std::memset(zeros.data(), 0, bytes);
-  const CopyExtent extents[] = {
-      {step_.seen.data(), zeros.data(), bytes},
-      {step_.seen_epoch.data(), zeros.data(), sizeof(std::uint32_t)}};
+  const CopyExtent extents[] = {{step_.seen.data(), zeros.data(), bytes},
+                                {step_.seen_epoch.data(), zeros.data(), sizeof(std::uint32_t)}};
   TERRACE_ASSIGN(const Ticket zeroed, index_queue_->copy(Phase::update, extents));
   step_.positions = room;
   return wait(zeroed, deadline());

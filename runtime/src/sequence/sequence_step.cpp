@@ -264,7 +264,8 @@ Status SequenceState::end_step() {
     counters_.bytes.offload += runtime_.shape().layers * runtime_.shape().token_bytes();
   }
   phase_ = SequencePhase::idle;
-  // The step itself is done. What fails here is tried again, and reported, when the next one begins.
+  // The step itself is done. What fails here is tried again, and reported, when the next one
+  // begins.
   static_cast<void>(prepare_indexes());
   return {};
 }

@@ -17,7 +17,8 @@ struct TokenBudget {
   double value = 1.0;  ///< share and mass: in (0, 1]; tokens: a whole number from 1
 
   /// Returns the limit in tokens for a prompt of that length, at least 1. A number of tokens may be
-  /// more than the prompt: the sequence grows. A mass sets no limit beforehand: it returns the prompt.
+  /// more than the prompt: the sequence grows. A mass sets no limit beforehand: it returns the
+  /// prompt.
   [[nodiscard]] std::size_t tokens(std::size_t context_tokens) const noexcept;
 
   bool operator==(const TokenBudget&) const = default;

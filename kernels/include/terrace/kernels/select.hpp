@@ -16,7 +16,7 @@ namespace terrace::kernels::host {
 // counts as -inf, +inf as the largest float; a query head all of whose logits are -inf adds
 // nothing. The group's query heads are reduced to one weight as GroupReduction says, the softmax
 // being over the candidates. Where the group is one query head its logits are ranked directly:
-// softmax keeps order, and underflow would make ties of what is none (there NaN ranks below -inf).
+// softmax keeps order, and underflow would make ties of what is none. There NaN ranks below -inf.
 // Chosen are the min(count, candidates) largest weights, ties to the lower position, ascending.
 //
 // Memory   ids: nothing beyond the count is written; scratch as SelectCommon says, any alignment
