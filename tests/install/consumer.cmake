@@ -30,3 +30,12 @@ run(pkg-config --cflags --libs terrace)
 separate_arguments(flags UNIX_COMMAND "${said}")
 run(${COMPILER} ${CONSUMER}/main.cpp ${flags} -o ${SCRATCH}/pkg_config_consumer)
 expect_version(${SCRATCH}/pkg_config_consumer)
+
+# The example of the README is a user too.
+run(${CMAKE_COMMAND} -S ${EXAMPLE} -B ${SCRATCH}/example
+  -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER})
+run(${CMAKE_COMMAND} --build ${SCRATCH}/example)
+run(${SCRATCH}/example/embed)
+if(NOT said MATCHES "^one step over 1001 tokens attended to 100 of them")
+  message(FATAL_ERROR "embed says '${said}'")
+endif()
