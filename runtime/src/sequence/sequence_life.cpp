@@ -27,6 +27,9 @@ SequenceState::~SequenceState() {
   runtime_.leave(*this);
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
+  // A copy that outlasted the deadline still reads our memory: a queue's end waits for it.
+  for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_})
+    queue->reset();
   give_up_device_memory();
   const auto lock = runtime_.lock_pages();
   for (LayerState& layer : layers_) layer.pages.truncate(0);
