@@ -2,6 +2,7 @@
 
 #include <CLI/Validators.hpp>
 
+#include "terrace/kernels/isa.hpp"
 #include "terrace/policies/admission.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
@@ -43,6 +44,8 @@ Result<Config> resolve_config(const SharedOptions& options) {
     TERRACE_TRY(config.set(flag.key, flag.text, {ConfigOrigin::flag, flag.flag}));
   }
   TERRACE_TRY(config.validate());
+  // Here, because every command passes here before a kernel runs.
+  TERRACE_TRY(kernels::host::use_isa(config.text("isa")));
   return config;
 }
 

@@ -1,10 +1,10 @@
 #include "machine.hpp"
 
 #include <fmt/format.h>
-#include <hwy/targets.h>
 
 #include <fstream>
 
+#include "terrace/kernels/isa.hpp"
 #include "terrace/offload/topology.hpp"
 
 namespace terrace::apps {
@@ -19,16 +19,10 @@ std::string read_cpu_name() {
   return "unknown";
 }
 
-/// Highway's targets are bits, the better the lower.
-std::string best_target() {
-  const std::int64_t supported = hwy::SupportedTargets();
-  return hwy::TargetName(supported & -supported);
-}
-
 }  // namespace
 
 Machine read_machine() {
-  Machine machine{.cpu = read_cpu_name(), .isa = best_target()};
+  Machine machine{.cpu = read_cpu_name(), .isa = std::string(kernels::host::isa_in_use())};
   if (const auto topology = offload::Topology::discover()) {
     machine.cores = topology->core_count();
     machine.numa_nodes = topology->nodes().size();

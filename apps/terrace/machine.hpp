@@ -10,7 +10,7 @@ namespace terrace::apps {
 
 struct Machine {
   std::string cpu;        ///< "unknown" where the system does not say
-  std::string isa;        ///< best instruction set that kernels may use
+  std::string isa;        ///< instruction set that kernels use
   std::size_t cores = 1;  ///< physical
   std::size_t numa_nodes = 1;
 };

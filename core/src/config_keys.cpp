@@ -158,6 +158,12 @@ constexpr std::array keys{
               .high = 1024,
               .meaning = "threads for clustering and copies on the host"},
 
+    ConfigKey{.name = "isa",
+              .kind = choice,
+              .default_text = "auto",
+              .words = "auto|scalar|ssse3|sse4|avx2|avx512|avx512_vbmi|neon",
+              .meaning = "best instruction set that the host's kernels may use"},
+
     ConfigKey{.name = "link.bandwidth",
               .kind = bandwidth,
               .default_text = "unlimited",

@@ -11,9 +11,8 @@ namespace {
 constexpr std::string_view prefix = "TERRACE_";
 
 /// Variables of Terrace that set no key of the config tree.
-constexpr std::array<std::string_view, 4> other_variables{
+constexpr std::array<std::string_view, 3> other_variables{
     "TERRACE_CONFIG_FILE",  // which file to read
-    "TERRACE_ISA",          // limits the instruction sets of the kernels
     "TERRACE_FUZZ_STEPS",   // length of the fuzz tests
     "TERRACE_REQUIRE_GPU",  // GPU tests fail instead of being skipped
 };

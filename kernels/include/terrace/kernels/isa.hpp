@@ -1,0 +1,34 @@
+// Which instruction set the host kernels use. Chosen from the CPU at the first call of a kernel,
+// for the whole process; a lower one can be forced, to compare and to find faults.
+//
+//   TERRACE_TRY(use_isa("avx2"));     // before the first kernel runs
+//   log(isa_in_use());                // "avx2"
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "terrace/core/result.hpp"
+
+namespace terrace::kernels::host {
+
+struct IsaLevel {
+  std::string_view name;
+  std::int64_t target = 0;  ///< Highway's bit
+};
+
+/// Every level that kernels are compiled for on some machine, the plainest first.
+[[nodiscard]] std::span<const IsaLevel> isa_levels() noexcept;
+
+/// Makes kernels use `name` and nothing above it; "auto" is the best that the CPU has.
+///
+/// Threads  before kernels run, or while none does
+/// Errors   invalid_argument: no such level; unsupported: this CPU or build lacks it, naming what
+///          there is
+[[nodiscard]] Status use_isa(std::string_view name);
+
+/// Returns the level that kernels use.
+[[nodiscard]] std::string_view isa_in_use() noexcept;
+
+}  // namespace terrace::kernels::host
