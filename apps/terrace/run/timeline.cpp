@@ -1,9 +1,9 @@
 #include "run/timeline.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "terrace/core/replace_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -51,18 +51,8 @@ Status Timeline::write(const std::filesystem::path& file) const {
                       {"dur", microseconds(event.end - event.begin)},
                       {"args", {{"bytes", event.bytes}}}});
   }
-  const std::filesystem::path temporary = file.string() + ".partial";
-  std::ofstream stream(temporary);
-  stream << nlohmann::json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() << '\n';
-  stream.close();
-  std::error_code renamed;
-  if (stream) std::filesystem::rename(temporary, file, renamed);
-  if (!stream || renamed) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    return fail(Errc::io_error, "--timeline: cannot write {}", file.string());
-  }
-  return {};
+  const nlohmann::json document = {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
+  return replace_file(file, document.dump() + '\n');
 }
 
 }  // namespace terrace::apps
