@@ -17,6 +17,7 @@
 #include "command.hpp"
 #include "machine.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -128,14 +129,22 @@ CheckResult check_cuda_device() {
 }
 
 CheckResult check_profile(const Config& config) {
-  const std::string& profile = config.text("profile");
-  if (profile.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
-  std::error_code error;
-  const auto written = fs::last_write_time(profile, error);
-  if (error) {
-    return {"profile", CheckStatus::fail, fmt::format("{}: {}", shown(profile), error.message()),
-            "name a profile that is there, or leave the key out"};
+  const std::string& path = config.text("profile");
+  if (path.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
+  const auto profile = MachineProfile::read(path);
+  if (!profile) {
+    return {"profile", CheckStatus::fail, std::string(profile.error().message()),
+            "name a profile that `terrace bench --write-profile` wrote, or leave the key out"};
   }
+  const Machine machine = read_machine();
+  if (profile->cpu != machine.cpu || profile->isa != machine.isa) {
+    return {"profile", warn,
+            fmt::format("measured on {} with {}, not here", profile->cpu, profile->isa),
+            "measure this machine: `terrace bench kernels --write-profile FILE`"};
+  }
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  if (error) return {"profile", warn, error.message(), "measure the machine again"};
   constexpr auto fresh = std::chrono::days{90};
   const auto age =
       std::chrono::floor<std::chrono::days>(fs::file_time_type::clock::now() - written);

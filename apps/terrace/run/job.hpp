@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,14 @@
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/engine/llama_model.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 
 struct RunJob {
   Config config;
   std::vector<std::string> policies;
+  std::optional<MachineProfile> profile;  ///< the one that the config names
   std::string model_folder;
   engine::LlamaModel model;
   TokenText text;  ///< the context, and behind it what is fed and scored

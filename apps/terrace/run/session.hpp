@@ -17,8 +17,9 @@ struct Session {
   std::unique_ptr<Sequence> sequence;
 };
 
-/// Opens a session for the job's model under `config`. Where iterations of clustering are planned,
-/// the machine is measured first. `progress` and `observer`, if any, must outlive the session.
+/// Opens a session for the job's model under `config`. Where iterations of clustering are planned
+/// and the profile has no costs of this setting, the machine is measured first. `progress` and
+/// `observer`, if any, must outlive the session.
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
                              WorkObserver* observer = nullptr);
 

@@ -1,6 +1,8 @@
 // Measures what the planner of iteration limits needs to know of this machine and model.
 #pragma once
 
+#include <string>
+
 #include "terrace/core/backend.hpp"
 #include "terrace/engine/llama_model.hpp"
 #include "terrace/policies/iteration_planner.hpp"
@@ -17,5 +19,9 @@ namespace terrace::engine {
 /// Errors   unsupported: the policy does not cluster; the runtime's own
 Result<policies::CostModel> measure_costs(const LlamaModel& model, const RuntimeOptions& options,
                                           Backend& backend);
+
+/// Names all that the costs depend on beside the machine: the policy and its index, the sizes of
+/// the model's layers, dtype and threads. Costs of one setting say nothing about another.
+std::string cost_setting(const ModelConfig& model, const RuntimeOptions& options, Backend& backend);
 
 }  // namespace terrace::engine

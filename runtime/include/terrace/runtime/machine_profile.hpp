@@ -1,0 +1,54 @@
+// What was measured of a machine: one versioned YAML file that benchmarks write and that planning,
+// simulation and reports read. Each benchmark replaces its own section and keeps the others.
+//
+//   version: 1
+//   date: 2026-03-01
+//   cpu: AMD EPYC 7763
+//   isa: avx2
+//   compute:
+//     - setting: pqcache m=2 b=6, model 4x256 ...
+//       compute: [1e-4, 2e-6, 3e-11]
+//       ...
+//   host: {memory_read: 2.1e+10}
+//   link: {bandwidth: 2.5e+10, latency: 1e-05}
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "terrace/core/result.hpp"
+#include "terrace/policies/iteration_planner.hpp"
+
+namespace terrace {
+
+/// The link between device and host, as the pcie benchmark finds it.
+struct LinkCosts {
+  double bandwidth = 0;  ///< B/s, host to device, large copies
+  double latency = 0;    ///< seconds until a copy starts
+};
+
+struct MachineProfile {
+  std::string date;  ///< of the newest section: "2026-03-01"
+  std::string cpu;
+  std::string isa;
+  /// The planner's fits, by the setting they hold for (cost_setting); no other may use them.
+  std::map<std::string, policies::CostModel, std::less<>> compute;
+  std::map<std::string, double, std::less<>> host;  ///< B/s by the benchmark's row
+  std::optional<LinkCosts> link;
+
+  /// Reads a profile.
+  ///
+  /// Errors   io_error: the file cannot be read; invalid_argument: no YAML, another version, an
+  ///          unknown or missing field, a figure that is negative or not finite, each with its line
+  [[nodiscard]] static Result<MachineProfile> read(const std::string& path);
+
+  /// Reads YAML text; `name` stands for it in messages.
+  [[nodiscard]] static Result<MachineProfile> parse(std::string_view yaml, std::string_view name);
+
+  /// Returns the profile as YAML that parse() reads back to the same figures.
+  [[nodiscard]] std::string to_yaml() const;
+};
+
+}  // namespace terrace
