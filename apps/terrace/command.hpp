@@ -54,8 +54,9 @@ void add_shared_options(CLI::App& command, SharedOptions& options);
 /// Adds a flag for each row.
 void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options);
 
-/// Resolves defaults, file, environment, --set and the flags, the latter two strongest.
-/// Errors: those of load_config and Config::set, naming the flag.
+/// Resolves defaults, file, environment, --set and the flags, the latter two strongest, and makes
+/// the kernels use the instruction set that the config names.
+/// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Config> resolve_config(const SharedOptions& options);
 
 /// Checks that the policies a config names exist and that its values fit together.
@@ -63,6 +64,7 @@ Result<Config> resolve_config(const SharedOptions& options);
 Status check_config(const Config& config);
 
 void add_run_command(CLI::App& program, Invocation& invocation);
+void add_bench_command(CLI::App& program, Invocation& invocation);
 void add_config_command(CLI::App& program, Invocation& invocation);
 void add_doctor_command(CLI::App& program, Invocation& invocation);
 

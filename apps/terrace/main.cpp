@@ -41,6 +41,7 @@ int dispatch(int argc, const char* const* argv) {
                            fmt::format("terrace {} ({})", version(), build_info().commit));
   program.require_subcommand(0, 1);  // none is told below, a wrong one by name
   add_run_command(program, invocation);
+  add_bench_command(program, invocation);
   add_config_command(program, invocation);
   add_doctor_command(program, invocation);
   try {

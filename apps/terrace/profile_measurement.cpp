@@ -1,0 +1,29 @@
+#include "profile_measurement.hpp"
+
+#include "backend_choice.hpp"
+#include "program_files.hpp"
+#include "terrace/engine/cost_measurement.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::apps {
+
+Status measure_planning(const std::string& model_folder, const Config& config,
+                        MachineProfile& profile) {
+  std::filesystem::path folder = model_folder;
+  if (folder.empty()) {
+    TERRACE_ASSIGN(folder, bundled_model());
+  }
+  TERRACE_ASSIGN(const auto model, engine::LlamaModel::load(folder));
+  const Dtype dtype = *parse_dtype(config.text("kv.dtype"));
+  TERRACE_ASSIGN(const RuntimeOptions options,
+                 RuntimeOptions::from(config, model.config().kv_shape(dtype)));
+  TERRACE_ASSIGN(const auto policy,
+                 policies::make_retrieval_policy(options.policy, options.retrieval));
+  if (!policy->traits().clusters) return {};
+  TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
+  TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options, *chosen.backend)],
+                 engine::measure_costs(model, options, *chosen.backend));
+  return {};
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,130 @@
+#include "harness/question.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace terrace::bench {
+namespace {
+
+/// Google Benchmark takes its settings from a command line.
+void set_up_library() {
+  static const bool done = [] {
+    std::array<char, 10> name{"terrace"};
+    std::array<char, 48> interleave{"--benchmark_enable_random_interleaving=true"};
+    std::array<char*, 3> arguments{name.data(), interleave.data(), nullptr};
+    int count = 2;
+    benchmark::Initialize(&count, arguments.data());
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+/// Keeps the seconds per run of each repetition, and prints nothing.
+class Collector : public benchmark::BenchmarkReporter {
+ public:
+  struct Samples {
+    std::string name;
+    std::vector<double> seconds;
+    std::string failure;
+  };
+
+  bool ReportContext(const Context& /*context*/) override { return true; }
+
+  void ReportRuns(const std::vector<Run>& report) override {
+    for (const Run& run : report) {
+      if (run.run_type != Run::RT_Iteration) continue;
+      Samples& samples = of(run.run_name.function_name);
+      if (run.error_occurred) {
+        samples.failure = run.error_message;
+      } else {
+        samples.seconds.push_back(run.real_accumulated_time / static_cast<double>(run.iterations));
+      }
+    }
+  }
+
+  Samples& of(const std::string& name) {
+    auto found = std::ranges::find(all_, name, &Samples::name);
+    if (found == all_.end()) found = all_.insert(found, Samples{.name = name});
+    return *found;
+  }
+
+ private:
+  std::vector<Samples> all_;
+};
+
+void register_contender(const std::string& name, const Contender& contender,
+                        const AskOptions& options) {
+  const auto body = [&contender](benchmark::State& state) {
+    for (auto _ : state) {
+      const auto begin = std::chrono::steady_clock::now();
+      contender.run();
+      const auto end = std::chrono::steady_clock::now();
+      state.SetIterationTime(std::chrono::duration<double>(end - begin).count());
+      if (!contender.verify) continue;
+      if (const Status right = contender.verify(); !right) {
+        state.SkipWithError(std::string(right.error().message()).c_str());
+        break;
+      }
+    }
+  };
+  auto* const registered = benchmark::RegisterBenchmark(name.c_str(), body);
+  registered->UseManualTime()->Repetitions(options.quick ? 2 : 15);
+  if (options.quick) {
+    registered->Iterations(1);
+  } else {
+    registered->MinTime(0.05);
+  }
+}
+
+double quantile(std::vector<double>& sorted, double q) {
+  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+/// A rate or a time, from the seconds of a run.
+double figure(const Question& question, const Contender& contender, double seconds) {
+  return question.unit == "B/s" ? contender.bytes / seconds : seconds;
+}
+
+}  // namespace
+
+Row ask(const Question& question, const AskOptions& options) {
+  Row row{.name = question.name,
+          .parameters = question.parameters,
+          .unit = question.unit,
+          .better = question.better};
+  const Result<Contest> contest = question.prepare(options.quick);
+  if (!contest) {
+    row.reason = contest.error().message();
+    return row;
+  }
+  set_up_library();
+  Collector collector;
+  benchmark::ClearRegisteredBenchmarks();
+  register_contender("ours", contest->ours, options);
+  if (contest->peer) register_contender("peer", *contest->peer, options);
+  benchmark::RunSpecifiedBenchmarks(&collector, ".*");
+  benchmark::ClearRegisteredBenchmarks();
+
+  auto& ours = collector.of("ours");
+  if (!ours.failure.empty() || ours.seconds.empty()) {
+    row.reason = ours.failure.empty() ? "no run was made" : ours.failure;
+    return row;
+  }
+  std::ranges::sort(ours.seconds);
+  const double median = quantile(ours.seconds, 0.5);
+  row.value = figure(question, contest->ours, median);
+  row.samples = ours.seconds.size();
+  row.spread = (quantile(ours.seconds, 0.75) - quantile(ours.seconds, 0.25)) / median;
+  auto& peers = collector.of("peer").seconds;
+  if (contest->peer && !peers.empty()) {
+    std::ranges::sort(peers);
+    row.peer = PeerFigure{contest->peer->name, contest->peer->version,
+                          figure(question, *contest->peer, quantile(peers, 0.5))};
+  }
+  return row;
+}
+
+}  // namespace terrace::bench

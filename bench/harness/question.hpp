@@ -1,0 +1,53 @@
+// A question that a benchmark answers with one figure, and asking it.
+//
+//   const std::vector<Question> questions = kernel_questions();
+//   for (const Question& question : questions) rows.push_back(ask(question, {.quick = true}));
+//
+// Google Benchmark decides how often a run is repeated; a question and its peer take turns at
+// random, so that a change of the machine's speed meets both. Every run's result is checked.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/row.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::bench {
+
+/// One way to do the work: ours or a peer's.
+struct Contender {
+  std::string name;
+  std::string version;
+  double bytes = 0;                     ///< that a run reads or moves; for rates
+  std::function<void()> run;            ///< timed
+  std::function<Status()> verify = {};  ///< of the last run's result; not timed
+};
+
+struct Contest {
+  Contender ours;
+  std::optional<Contender> peer;
+};
+
+struct Question {
+  std::string name;
+  std::string unit;  ///< "s", or "B/s" for bytes over seconds
+  Better better = Better::lower;
+  Json parameters = Json::object();
+  /// Makes the data and both ways; small sizes if `quick`.
+  std::function<Result<Contest>(bool quick)> prepare;
+};
+
+struct AskOptions {
+  bool quick = false;  ///< small and short: to see that it works, not how fast
+};
+
+/// Returns the figure; without one, and with the reason, if it could not be prepared or a run's
+/// result was wrong.
+///
+/// Threads  one at a time: Google Benchmark keeps its settings per process
+Row ask(const Question& question, const AskOptions& options);
+
+}  // namespace terrace::bench

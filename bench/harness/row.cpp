@@ -1,0 +1,79 @@
+#include "harness/row.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace terrace::bench {
+namespace {
+
+Json number_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+/// "21.4 GB/s", "3.31 ms": three digits and a prefix that people read.
+std::string quantity(double value, const std::string& unit) {
+  struct Prefix {
+    double size;
+    const char* name;
+  };
+  constexpr std::array prefixes{Prefix{1e9, "G"}, Prefix{1e6, "M"},  Prefix{1e3, "k"},
+                                Prefix{1, ""},    Prefix{1e-3, "m"}, Prefix{1e-6, "µ"},
+                                Prefix{1e-9, "n"}};
+  const auto prefix = std::ranges::find_if(
+      prefixes, [value](const Prefix& candidate) { return value >= candidate.size; });
+  const Prefix& chosen = prefix == prefixes.end() ? prefixes[3] : *prefix;
+  return fmt::format("{:.3g} {}{}", value / chosen.size, chosen.name, unit);
+}
+
+std::string value_of(const Row& row) {
+  return row.value ? quantity(*row.value, row.unit) : "n/a: " + row.reason;
+}
+
+std::string peer_of(const Row& row) {
+  if (!row.peer) return "";
+  return fmt::format("{} {}: {}", row.peer->name, row.peer->version,
+                     quantity(row.peer->value, row.unit));
+}
+
+}  // namespace
+
+std::optional<double> Row::ratio() const {
+  if (!value || !peer || *value <= 0 || peer->value <= 0) return std::nullopt;
+  return better == Better::lower ? peer->value / *value : *value / peer->value;
+}
+
+Json to_json(const Row& row) {
+  Json json = {{"name", row.name},
+               {"parameters", row.parameters},
+               {"value", number_or_null(row.value)},
+               {"unit", row.unit},
+               {"better", row.better == Better::lower ? "lower" : "higher"},
+               {"samples", row.samples},
+               {"spread", row.spread},
+               {"peer", nullptr},
+               {"ratio", number_or_null(row.ratio())}};
+  if (!row.value) json["reason"] = row.reason;
+  if (row.peer) {
+    json["peer"] = {
+        {"name", row.peer->name}, {"version", row.peer->version}, {"value", row.peer->value}};
+  }
+  return json;
+}
+
+std::string table(std::span<const Row> rows) {
+  std::size_t widest = 0;
+  for (const Row& row : rows) widest = std::max(widest, row.name.size());
+  std::string text;
+  for (const Row& row : rows) {
+    const auto ratio = row.ratio();
+    std::string line =
+        fmt::format("{:<{}}  {:>12} {:>6}  {:>6}  {}", row.name, widest, value_of(row),
+                    row.value ? fmt::format("±{:.0f}%", 50 * row.spread) : "",
+                    ratio ? fmt::format("{:.2f}x", *ratio) : "", peer_of(row));
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+}  // namespace terrace::bench

@@ -1,0 +1,118 @@
+// Clustering of standard normal rows: seeding, ten iterations, final labels.
+#include "terrace/kernels/kmeans.hpp"
+
+#include <cmath>
+
+#include "kernels/questions.hpp"
+#include "kernels/sample_rows.hpp"
+#include "terrace/core/version.hpp"
+
+namespace terrace::bench {
+namespace {
+
+using kernels::KmeansReport;
+using kernels::Metric;
+
+constexpr std::size_t iterations = 10;
+
+struct Setting {
+  std::string name;
+  std::size_t rows = 32768;
+  std::size_t dims = 64;
+  std::size_t clusters = 64;
+  Metric metric = Metric::l2;
+};
+
+class Clustering {
+ public:
+  Clustering(const Setting& setting, bool quick)
+      : setting_(setting),
+        row_count_(quick ? 4 * setting.clusters : setting.rows),
+        rows_(normal_numbers(row_count_ * setting.dims, 7)),
+        centroids_(setting.clusters * setting.dims),
+        labels_(row_count_) {}
+
+  void run() {
+    Serial threads;
+    report_ = kernels::host::kmeans(
+        {.rows = rows_.data(), .row_count = row_count_, .dims = setting_.dims},
+        {.clusters = setting_.clusters,
+         .iterations = iterations,
+         .metric = setting_.metric,
+         .seed = 8},
+        {.centroids = centroids_.data(), .labels = labels_.data()}, threads);
+  }
+
+  /// Every sixteenth label must be the nearest centroid, or as near but for rounding.
+  [[nodiscard]] Status verify() const {
+    if (!report_) return tl::unexpected(report_.error());
+    for (std::size_t row = 0; row < row_count_; row += 16) {
+      const double labelled = distance(row, labels_[row]);
+      for (std::size_t c = 0; c < setting_.clusters; ++c) {
+        if (distance(row, c) < labelled - 1e-4 * (1 + std::fabs(labelled))) {
+          return fail(Errc::corrupt, "row {} is nearer to centroid {} than to {}", row, c,
+                      labels_[row]);
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  /// Squared distance; or 1 - cosine, times the row's length.
+  [[nodiscard]] double distance(std::size_t row, std::size_t centroid) const {
+    const float* const x = rows_.data() + row * setting_.dims;
+    const float* const c = centroids_.data() + centroid * setting_.dims;
+    double squares = 0;
+    double product = 0;
+    double length = 0;
+    for (std::size_t i = 0; i < setting_.dims; ++i) {
+      const double gap = static_cast<double>(x[i]) - static_cast<double>(c[i]);
+      squares += gap * gap;
+      product += static_cast<double>(x[i]) * static_cast<double>(c[i]);
+      length += static_cast<double>(c[i]) * static_cast<double>(c[i]);
+    }
+    return setting_.metric == Metric::l2 ? squares : -product / std::sqrt(length);
+  }
+
+  Setting setting_;
+  std::size_t row_count_;
+  std::vector<float> rows_;
+  std::vector<float> centroids_;
+  std::vector<std::uint32_t> labels_;
+  Result<KmeansReport> report_;
+};
+
+Question question(const Setting& setting) {
+  const auto prepare = [setting](bool quick) -> Result<Contest> {
+    const auto clustering = std::make_shared<Clustering>(setting, quick);
+    return Contest{.ours = {.name = setting.name,
+                            .version = std::string(version()),
+                            .run = [clustering] { clustering->run(); },
+                            .verify = [clustering] { return clustering->verify(); }},
+                   .peer = {}};
+  };
+  return {.name = setting.name,
+          .unit = "s",
+          .parameters = {{"threads", 1},
+                         {"rows", setting.rows},
+                         {"dims", setting.dims},
+                         {"clusters", setting.clusters},
+                         {"iterations", iterations},
+                         {"metric", setting.metric == Metric::l2 ? "l2" : "cosine"},
+                         {"dtype", "f32"}},
+          .prepare = prepare};
+}
+
+}  // namespace
+
+std::vector<Question> kmeans_questions() {
+  return {question({.name = "kmeans_l2_n32768_d64_k64_i10"}),
+          question({.name = "kmeans_l2_n32768_d64_k256_i10", .clusters = 256}),
+          question({.name = "kmeans_cosine_n32768_d128_k400_i10",
+                    .dims = 128,
+                    .clusters = 400,
+                    .metric = Metric::cosine})};
+}
+
+}  // namespace terrace::bench

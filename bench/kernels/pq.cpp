@@ -1,0 +1,119 @@
+// Selecting from product-quantisation codes: look-up table, scan and exact top-k.
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/questions.hpp"
+#include "kernels/sample_rows.hpp"
+#include "terrace/core/rng.hpp"
+#include "terrace/core/version.hpp"
+#include "terrace/kernels/reference.hpp"
+#include "terrace/kernels/select.hpp"
+
+namespace terrace::bench {
+namespace {
+
+constexpr std::size_t head_dim = 128;
+constexpr PqShape pq{.subspaces = 2, .bits = 6};
+constexpr std::size_t chunk_tokens = 2048;
+
+struct Setting {
+  std::string name;
+  std::size_t codes = 131'072;
+  std::size_t count = 1024;
+  std::size_t group = 1;
+};
+
+/// One KV head's selection.
+class Selecting {
+ public:
+  Selecting(const Setting& setting, bool quick)
+      : shape_{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim},
+        codes_(quick ? 4096 : setting.codes),
+        count_(std::min(setting.count, codes_ / 4)),
+        fixed_(normal_numbers(pq.centroids() * head_dim, 9)),
+        query_(normal_numbers(setting.group * head_dim, 10)),
+        memory_(codes_ * pq.subspaces),
+        ids_(count_),
+        scratch_((setting.group + 1) * codes_) {
+    Rng rng(11);
+    for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq.centroids()));
+    for (std::size_t at = 0; at < memory_.size(); at += chunk_tokens * pq.subspaces) {
+      chunks_.push_back(memory_.data() + at);
+    }
+    kernels::reference::pq_select(op());
+    expected_ = ids_;
+  }
+
+  void run() {
+    Serial threads;
+    kernels::host::pq_select(op(), threads);
+  }
+
+  /// Within 0.1 % of the exact order: rounding may swap neighbours in rank.
+  [[nodiscard]] Status verify() const {
+    std::vector<std::uint32_t> both;
+    std::ranges::set_intersection(ids_, expected_, std::back_inserter(both));
+    if (id_count_ == count_ && both.size() * 1000 >= expected_.size() * 999) return {};
+    return fail(Errc::corrupt, "{} of {} selected are those of the reference", both.size(),
+                expected_.size());
+  }
+
+ private:
+  [[nodiscard]] PqSelect op() {
+    return {.common = {.shape = shape_,
+                       .query = query_.data(),
+                       .candidates = {0, codes_},
+                       .count = count_,
+                       .ids = ids_.data(),
+                       .id_count = &id_count_,
+                       .id_stride = ids_.size(),
+                       .scratch = scratch_.data()},
+            .pq = pq,
+            .index = {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
+                      .chunks = chunks_.data(),
+                      .chunk_tokens = chunk_tokens}};
+  }
+
+  KvShape shape_;
+  std::size_t codes_;
+  std::size_t count_;
+  std::vector<float> fixed_;
+  std::vector<float> query_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> chunks_;
+  std::vector<std::uint32_t> ids_;
+  std::uint32_t id_count_ = 0;
+  std::vector<float> scratch_;
+  std::vector<std::uint32_t> expected_;
+};
+
+Question question(const Setting& setting) {
+  const auto prepare = [setting](bool quick) -> Result<Contest> {
+    const auto selecting = std::make_shared<Selecting>(setting, quick);
+    return Contest{.ours = {.name = setting.name,
+                            .version = std::string(version()),
+                            .run = [selecting] { selecting->run(); },
+                            .verify = [selecting] { return selecting->verify(); }},
+                   .peer = {}};
+  };
+  return {.name = setting.name,
+          .unit = "s",
+          .parameters = {{"threads", 1},
+                         {"codes", setting.codes},
+                         {"subspaces", pq.subspaces},
+                         {"bits", pq.bits},
+                         {"head_dim", head_dim},
+                         {"query_heads", setting.group},
+                         {"selected", setting.count}},
+          .prepare = prepare};
+}
+
+}  // namespace
+
+std::vector<Question> pq_questions() {
+  return {question({.name = "pq_scan_topk_n131072_m2_b6_k1024"}),
+          question({.name = "pq_scan_topk_n131072_m2_b6_k13107", .count = 13'107}),
+          question({.name = "pq_select_g4_n131072_m2_b6_k1024", .group = 4})};
+}
+
+}  // namespace terrace::bench

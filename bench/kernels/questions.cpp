@@ -1,0 +1,13 @@
+#include "kernels/questions.hpp"
+
+namespace terrace::bench {
+
+std::vector<Question> kernel_questions() {
+  std::vector<Question> all;
+  for (auto* const part : {memory_questions, kmeans_questions, pq_questions, attention_questions}) {
+    for (Question& question : part()) all.push_back(std::move(question));
+  }
+  return all;
+}
+
+}  // namespace terrace::bench

@@ -1,0 +1,18 @@
+// How fast the host kernels are: one thread, rows of `terrace bench kernels`.
+#pragma once
+
+#include <vector>
+
+#include "harness/question.hpp"
+
+namespace terrace::bench {
+
+std::vector<Question> memory_questions();
+std::vector<Question> kmeans_questions();
+std::vector<Question> pq_questions();
+std::vector<Question> attention_questions();
+
+/// All of them.
+std::vector<Question> kernel_questions();
+
+}  // namespace terrace::bench

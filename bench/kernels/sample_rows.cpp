@@ -1,0 +1,52 @@
+#include "kernels/sample_rows.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "terrace/core/bytes.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace::bench {
+
+Result<std::shared_ptr<SampleRows>> SampleRows::create(const KvShape& shape, std::size_t tokens,
+                                                       std::uint64_t seed) {
+  auto rows = std::make_shared<SampleRows>();
+  rows->row_bytes_ = shape.row_bytes();
+  rows->bytes_ = tokens * rows->row_bytes_;
+  TERRACE_ASSIGN(rows->pool_, offload::HostMemory::create({}));
+  TERRACE_ASSIGN(rows->data_, rows->pool_->allocate(rows->bytes_, 4096));
+  // A mebibyte is drawn, the rest repeats it: drawing all would take longer than measuring.
+  const std::size_t drawn = std::min(rows->bytes_, std::size_t{1} << 20);
+  Rng rng(seed);
+  for (std::size_t i = 0; i < drawn / size_bytes(shape.dtype); ++i) {
+    store_f32(rows->data_, shape.dtype, i, static_cast<float>(rng.uniform() - 0.5));
+  }
+  for (std::size_t at = drawn; at < rows->bytes_; at += drawn) {
+    std::copy_n(rows->data_, std::min(drawn, rows->bytes_ - at), rows->data_ + at);
+  }
+  for (std::size_t at = 0; at < tokens; at += block_tokens) {
+    rows->blocks_.push_back(rows->row(at));
+  }
+  return rows;
+}
+
+std::vector<std::uint32_t> shuffled(std::size_t count, std::uint64_t seed) {
+  std::vector<std::uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  Rng rng(seed);
+  for (std::size_t left = count; left > 1; --left) {
+    std::swap(numbers[left - 1], numbers[rng.below(left)]);
+  }
+  return numbers;
+}
+
+std::vector<float> normal_numbers(std::size_t count, std::uint64_t seed) {
+  std::vector<float> numbers(count);
+  Rng rng(seed);
+  std::normal_distribution<float> normal;
+  for (float& number : numbers) number = normal(rng);
+  return numbers;
+}
+
+}  // namespace terrace::bench

@@ -1,0 +1,78 @@
+"""Checks `terrace bench`: every row has a figure, and a profile is what `run` reads."""
+
+import json
+import pathlib
+import re
+import tempfile
+import unittest
+
+from program import terrace
+
+KERNEL_ROWS = {
+    "kmeans_l2_n32768_d64_k64_i10", "kmeans_l2_n32768_d64_k256_i10",
+    "kmeans_cosine_n32768_d128_k400_i10", "pq_scan_topk_n131072_m2_b6_k1024",
+    "pq_scan_topk_n131072_m2_b6_k13107", "pq_select_g4_n131072_m2_b6_k1024",
+    "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
+    "gather_rows_256B", "memory_read"}
+
+
+class Kernels(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.profile = pathlib.Path(folder.name) / "profile.yaml"
+
+    def bench(self, *arguments):
+        process = terrace("bench", "kernels", "--quick", "--format", "json", *arguments)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return json.loads(process.stdout)
+
+    def test_every_row_has_a_figure(self):
+        document = self.bench()
+        self.assertEqual(document["command"], "bench kernels")
+        rows = {row["name"]: row for row in document["rows"]}
+        self.assertLessEqual(KERNEL_ROWS, set(rows))
+        for row in rows.values():
+            self.assertGreater(row["value"], 0, row)
+            self.assertIn(row["unit"], ("s", "B/s"))
+            self.assertEqual(row["better"], "lower" if row["unit"] == "s" else "higher")
+            self.assertEqual(row["ratio"] is None, row["peer"] is None)
+
+    def test_a_profile_keeps_its_other_sections(self):
+        self.profile.write_text("version: 1\nlink: {bandwidth: 2.5e+10, latency: 1e-05}\n")
+        self.bench("--only", "memory_read", "--write-profile", str(self.profile))
+        text = self.profile.read_text()
+        for word in ("memory_read", "compute", "pqcache", "latency"):
+            self.assertIn(word, text)
+        self.assertEqual([path.name for path in self.profile.parent.iterdir()], ["profile.yaml"])
+
+    def test_run_plans_by_the_profile(self):
+        self.bench("--only", "memory_read", "--write-profile", str(self.profile))
+        hour = re.sub(r"kmeans_iteration: \[.*\]", "kmeans_iteration: [3600, 0, 0]",
+                      self.profile.read_text())
+        self.profile.write_text(hour)
+        process = terrace("run", "--context", "600", "--decode", "2", "--policy", "pqcache",
+                          "--set", "planning.iterations=auto", "--profile", str(self.profile),
+                          "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        clustering = json.loads(process.stdout)["runs"][0]["clustering"]
+        self.assertTrue(clustering["planned"])
+        self.assertEqual(set(clustering["iterations"]), {3})  # the fewest that auto may choose
+
+    def test_another_file_is_not_overwritten(self):
+        self.profile.write_text("shopping: [milk]\n")
+        process = terrace("bench", "kernels", "--quick", "--only", "memory_read",
+                          "--write-profile", str(self.profile))
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("shopping", process.stderr)
+        self.assertEqual(self.profile.read_text(), "shopping: [milk]\n")
+
+    def test_what_is_wrong_ends_in_one_line(self):
+        for arguments in (("bench",), ("bench", "fly"), ("bench", "kernels", "--only", "fly")):
+            process = terrace(*arguments)
+            self.assertEqual(process.returncode, 2, process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
