@@ -3,9 +3,9 @@
 
     bench/peers/compare.py [--program build/release/bin/terrace] [--rounds 5] [--format text|json]
 
-Program and peer take turns, one thread each; the figure is the median of all rounds. Peers do what the
-row says: the same sizes, standard normal rows, seeding, ten iterations, final labels. Libraries go
-into a virtual environment of their own, build/venv-peers.
+Program and peer take turns, one thread each; the figure is the median of all rounds. Peers do what
+the row says: the same sizes, standard normal rows, seeding, ten iterations, final labels. Libraries
+go into a virtual environment of their own, build/venv-peers.
 """
 
 import argparse
