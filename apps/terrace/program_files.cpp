@@ -26,7 +26,7 @@ Result<fs::path> bundled_model() {
   std::error_code error;
   for (const fs::path& root : roots()) {
     for (const char* const place : {"share/terrace/models/tiny", "models/tiny"}) {
-      const fs::path folder = root / place;
+      fs::path folder = root / place;
       if (fs::exists(folder / "config.json", error)) return folder;
     }
   }

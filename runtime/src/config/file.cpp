@@ -36,7 +36,8 @@ class Reader {
                     place(line));
       }
       const std::string& word = entry.first.Scalar();
-      TERRACE_TRY(read_entry(entry.second, prefix.empty() ? word : prefix + '.' + word, line));
+      const std::string key = prefix.empty() ? word : fmt::format("{}.{}", prefix, word);
+      TERRACE_TRY(read_entry(entry.second, key, line));
     }
     return {};
   }

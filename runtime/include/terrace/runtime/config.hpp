@@ -34,7 +34,7 @@ struct ConfigInputs {
 };
 
 /// A larger file is refused: it is not a config.
-inline constexpr std::size_t config_file_bytes_max = 256 * 1024;
+inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 
 /// Reads all inputs and checks the result as a whole.
 ///
