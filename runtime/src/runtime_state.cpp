@@ -114,7 +114,7 @@ std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t toke
 
 void RuntimeState::observe_clustering(std::size_t tokens, std::size_t iterations, Duration time) {
   const std::lock_guard lock(planner_mutex_);
-  planner_.observe(tokens, iterations, seconds(time));
+  planner_.observe_clustering(tokens, iterations, seconds(time));
 }
 
 void RuntimeState::enter(SequenceState& sequence) {

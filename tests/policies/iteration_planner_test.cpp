@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
+
+#include "kernels/seed.hpp"
+#include "terrace/core/rng.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -45,12 +50,19 @@ TEST(FitKmeans, SeparatesTheIterationFromTheRest) {
   EXPECT_NEAR(model.kmeans(4000, 5), 1e-3 + 4e-4 + 5 * (2e-5 + 1.2e-3), 1e-9);
 }
 
+PlannerOptions without_margin() { return {.margin = 0}; }
+
 TEST(IterationPlanner, TakesWhatFitsInsideTheLimits) {
-  const PlannerOptions limits{.iterations_min = 3, .iterations_max = 50};
+  const PlannerOptions limits{.iterations_min = 3, .iterations_max = 50, .margin = 0};
   EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), limits).plan(1000), 20U);
   EXPECT_EQ(IterationPlanner(model_of(1e-6, 1e-6), limits).plan(1000), 3U);
   EXPECT_EQ(IterationPlanner(model_of(1, 1e-6), limits).plan(1000), 50U);
   EXPECT_EQ(IterationPlanner(model_of(1, 0), limits).plan(1000), 3U) << "no slope: the floor";
+}
+
+TEST(IterationPlanner, LeavesTheMarginAndWhatHasPassedAlready) {
+  EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), {.margin = 0.25}).plan(1000), 15U);
+  EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), without_margin()).plan(1000, 12e-3), 8U);
 }
 
 TEST(IterationPlanner, NeverPlansFewerIterationsForMoreCompute) {
@@ -63,13 +75,96 @@ TEST(IterationPlanner, NeverPlansFewerIterationsForMoreCompute) {
 }
 
 TEST(IterationPlanner, SlowsDownAtOnceAndRecoversSlowly) {
-  IterationPlanner planner(model_of(20e-6, 1e-6), {});
-  planner.observe(1000, 20, 2 * 20e-3);
+  IterationPlanner planner(model_of(20e-6, 1e-6), without_margin());
+  planner.observe_clustering(1000, 20, 2 * 20e-3);
   EXPECT_EQ(planner.plan(1000), 10U);
-  planner.observe(1000, 10, 10e-3);
+  planner.observe_clustering(1000, 10, 10e-3);
   EXPECT_EQ(planner.plan(1000), 10U) << "one quick layer does not undo it";
-  for (int i = 0; i < 100; ++i) planner.observe(1000, 20, 20e-3);
+  for (int i = 0; i < 100; ++i) planner.observe_clustering(1000, 20, 20e-3);
   EXPECT_EQ(planner.plan(1000), 19U);
+}
+
+TEST(IterationPlanner, FollowsComputeThatIsQuickerThanItWas) {
+  IterationPlanner planner(model_of(20e-6, 1e-6), without_margin());
+  planner.observe_compute(1000, 10e-3);
+  EXPECT_EQ(planner.plan(1000), 10U);
+  planner.observe_compute(1000, 20e-3);
+  EXPECT_EQ(planner.plan(1000), 11U);
+}
+
+/// Layers of a prefill on a clock of its own. Compute of a layer follows compute; clustering of a
+/// layer follows its compute and the clustering before it, and is late if it outlasts the next
+/// layer's compute.
+class Prefill {
+ public:
+  Prefill() : planner_(model_of(layer_seconds / tokens, iteration_seconds / tokens), {}) {}
+
+  struct Outcome {
+    std::size_t iterations = 0;
+    bool late = false;
+  };
+
+  /// One layer whose clustering takes `slowness` times what was measured, with noise of 5 % on all.
+  Outcome layer(double slowness) {
+    const double compute_end = compute_end_;
+    const double begin = std::max(compute_end, cluster_end_);
+    const std::size_t iterations = planner_.plan(tokens, begin - compute_end);
+    const double clustering =
+        static_cast<double>(iterations) * iteration_seconds * slowness * noise();
+    const double next_compute = layer_seconds * noise();
+    cluster_end_ = begin + clustering;
+    compute_end_ = compute_end + next_compute;
+    planner_.observe_clustering(tokens, iterations, clustering);
+    planner_.observe_compute(tokens, next_compute);
+    return {iterations, cluster_end_ > compute_end_};
+  }
+
+ private:
+  static constexpr std::size_t tokens = 1000;
+  static constexpr double layer_seconds = 20e-3;
+  static constexpr double iteration_seconds = 1e-3;
+
+  double noise() { return 0.95 + 0.1 * rng_.uniform(); }
+
+  Rng rng_{terrace::testing::seed()};
+  IterationPlanner planner_;
+  double compute_end_ = 0;
+  double cluster_end_ = 0;
+};
+
+TEST(IterationPlanner, IsLateTwiceAtMostWhenTheMachineSlowsDown) {
+  Prefill prefill;
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(prefill.layer(1).late) << i;
+  int late = 0;
+  for (int i = 0; i < 200; ++i) late += prefill.layer(2).late ? 1 : 0;
+  EXPECT_LE(late, 2);
+}
+
+TEST(IterationPlanner, ClimbsBackWhenTheMachineRecovers) {
+  Prefill prefill;
+  std::size_t before = 0;
+  for (int i = 0; i < 100; ++i) before = prefill.layer(1).iterations;
+  for (int i = 0; i < 100; ++i) prefill.layer(2);
+  EXPECT_LE(prefill.layer(1).iterations, before / 2 + 1);
+  for (int i = 0; i < 60; ++i) EXPECT_FALSE(prefill.layer(1).late) << i;
+  EXPECT_GE(prefill.layer(1).iterations + 1, before);
+}
+
+TEST(IterationPlanner, DoesNotSwing) {
+  Prefill prefill;
+  for (const double slowness : {1.0, 2.0, 0.7, 1.3}) {
+    for (int i = 0; i < 100; ++i) prefill.layer(slowness);  // finds its level
+    std::size_t fewest = SIZE_MAX;
+    std::size_t most = 0;
+    for (int i = 0; i < 200; ++i) {
+      const std::size_t iterations = prefill.layer(slowness).iterations;
+      fewest = std::min(fewest, iterations);
+      most = std::max(most, iterations);
+    }
+    // Noise of 5 % on both sides moves the plan by no more than its own size.
+    EXPECT_LE(static_cast<double>(most - fewest), 0.12 * static_cast<double>(most) + 1)
+        << slowness;
+  }
 }
 
 }  // namespace

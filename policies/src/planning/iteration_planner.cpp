@@ -47,6 +47,9 @@ std::array<double, terms> solve(std::span<const TimeSample> samples,
   return c;
 }
 
+/// A tenth of the way from one factor to another.
+double towards(double factor, double observed) { return factor + 0.1 * (observed - factor); }
+
 }  // namespace
 
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree) {
@@ -93,11 +96,11 @@ Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model) {
   return {};
 }
 
-std::size_t IterationPlanner::plan(std::size_t tokens) const noexcept {
+std::size_t IterationPlanner::plan(std::size_t tokens, double elapsed) const noexcept {
   const auto n = static_cast<double>(tokens);
-  const double room = model_.compute(n) - model_.offload(n);
-  const double one = model_.kmeans_iteration(n) * correction_;
-  const double fitting = (room - model_.kmeans_base(n) * correction_) / one;
+  const double room = (model_.compute(n) * compute_factor_ - elapsed) * (1 - options_.margin);
+  const double one = model_.kmeans_iteration(n) * clustering_factor_;
+  const double fitting = (room - model_.kmeans_base(n) * clustering_factor_) / one;
   // A slope of zero means the samples saw no cost per iteration; the floor is the safe answer.
   if (!(one > 0) || !(fitting > static_cast<double>(options_.iterations_min))) {
     return options_.iterations_min;
@@ -105,13 +108,20 @@ std::size_t IterationPlanner::plan(std::size_t tokens) const noexcept {
   return static_cast<std::size_t>(std::min(fitting, static_cast<double>(options_.iterations_max)));
 }
 
-void IterationPlanner::observe(std::size_t tokens, std::size_t iterations,
-                               double seconds) noexcept {
+void IterationPlanner::observe_clustering(std::size_t tokens, std::size_t iterations,
+                                          double seconds) noexcept {
   const double predicted =
       model_.kmeans(static_cast<double>(tokens), static_cast<double>(iterations));
   if (!(predicted > 0) || !(seconds > 0)) return;
   const double observed = seconds / predicted;
-  correction_ = observed > correction_ ? observed : correction_ + 0.1 * (observed - correction_);
+  clustering_factor_ = std::max(observed, towards(clustering_factor_, observed));
+}
+
+void IterationPlanner::observe_compute(std::size_t tokens, double seconds) noexcept {
+  const double predicted = model_.compute(static_cast<double>(tokens));
+  if (!(predicted > 0) || !(seconds > 0)) return;
+  const double observed = seconds / predicted;
+  compute_factor_ = std::min(observed, towards(compute_factor_, observed));
 }
 
 }  // namespace terrace::policies

@@ -6,7 +6,7 @@
 //   T_kmeans(n, i) = c1 n + c0 + i (e1 n + e0)
 //
 // The coefficients are fitted to times measured on the machine; at run time the planner scales
-// T_kmeans by what it observes.
+// T_kmeans and T_compute by what it observes.
 #pragma once
 
 #include <array>
@@ -56,32 +56,41 @@ Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model);
 struct PlannerOptions {
   std::size_t iterations_min = 3;
   std::size_t iterations_max = 100;
+  double margin = 0.1;  ///< share of the time that is left free, for what varies from run to run
 };
 
-/// Chooses iterations layer by layer and corrects itself.
+/// Chooses iterations layer by layer and corrects itself by what layers were observed to take.
 ///
-/// The correction is a factor on T_kmeans: it rises at once to what a layer was observed to take,
-/// and falls by a tenth of the way a layer, so that one quick layer does not undo a slow machine.
+/// There is a factor on T_kmeans and one on T_compute. Bad news counts at once, good news by a tenth
+/// of the way a layer, so that one lucky layer does not undo a slow machine and plans do not swing.
 /// Threads: one at a time.
 class IterationPlanner {
  public:
   IterationPlanner(const CostModel& model, const PlannerOptions& options)
       : model_(model), options_(options) {}
 
-  /// Returns the most iterations that fit `tokens` rows behind the next layer's compute, inside
-  /// the limits.
-  [[nodiscard]] std::size_t plan(std::size_t tokens) const noexcept;
+  /// Returns the most iterations, inside the limits, after which clustering `tokens` rows ends
+  /// before the next layer's compute, if it starts `elapsed` seconds after that compute.
+  [[nodiscard]] std::size_t plan(std::size_t tokens, double elapsed) const noexcept;
+
+  /// The same for a clustering that starts as soon as its rows have reached the host.
+  [[nodiscard]] std::size_t plan(std::size_t tokens) const noexcept {
+    return plan(tokens, model_.offload(static_cast<double>(tokens)));
+  }
 
   /// Notes how long clustering `tokens` rows with `iterations` iterations took.
-  void observe(std::size_t tokens, std::size_t iterations, double seconds) noexcept;
+  void observe_clustering(std::size_t tokens, std::size_t iterations, double seconds) noexcept;
 
-  [[nodiscard]] double correction() const noexcept { return correction_; }
+  /// Notes how long the compute of a layer of `tokens` tokens took.
+  void observe_compute(std::size_t tokens, double seconds) noexcept;
+
   [[nodiscard]] const CostModel& model() const noexcept { return model_; }
 
  private:
   CostModel model_;
   PlannerOptions options_;
-  double correction_ = 1;
+  double clustering_factor_ = 1;
+  double compute_factor_ = 1;
 };
 
 }  // namespace terrace::policies
