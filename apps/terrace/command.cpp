@@ -49,6 +49,12 @@ Result<Config> resolve_config(const SharedOptions& options) {
   return config;
 }
 
+Result<std::optional<MachineProfile>> read_profile(const Config& config) {
+  const std::string& path = config.text("profile");
+  if (path.empty()) return std::nullopt;
+  return MachineProfile::read(path);
+}
+
 Status check_config(const Config& config) {
   // Any shape will do: what depends on the model is checked when there is one.
   const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};

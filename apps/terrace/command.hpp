@@ -8,12 +8,14 @@
 
 #include <CLI/App.hpp>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 
@@ -58,6 +60,9 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 /// the kernels use the instruction set that the config names.
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Config> resolve_config(const SharedOptions& options);
+
+/// Reads the profile that the config names, if it names one.
+Result<std::optional<MachineProfile>> read_profile(const Config& config);
 
 /// Checks that the policies a config names exist and that its values fit together.
 /// Errors: invalid_argument naming the key and what is known.

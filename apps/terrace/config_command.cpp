@@ -6,6 +6,7 @@
 
 #include "command.hpp"
 #include "document.hpp"
+#include "profile_report.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -54,12 +55,15 @@ Json explain_rows(const Config& config) {
 
 Result<int> explain(const SharedOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options));
+  TERRACE_ASSIGN(const auto profile, read_profile(config));
   if (options.json()) {
     Json document = document_head("config explain", config, read_machine());
     document["rows"] = explain_rows(config);
+    document["profile"] = profile ? profile_object(*profile, config) : Json();
     print_document(document);
   } else {
     print_rows(config);
+    if (profile) fmt::print("\n{}", profile_text(*profile, config));
   }
   return 0;
 }

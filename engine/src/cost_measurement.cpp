@@ -17,8 +17,8 @@ namespace {
 using policies::KmeansSample;
 using policies::TimeSample;
 
-constexpr std::array<std::size_t, 3> prompt_lengths{512, 1024, 2048};
-constexpr std::array<std::size_t, 2> cluster_lengths{1024, 4096};
+constexpr std::array<std::size_t, 5> prompt_lengths{512, 768, 1024, 1536, 2048};
+constexpr std::array<std::size_t, 3> cluster_lengths{1024, 2048, 4096};
 constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
 constexpr int repeats = 3;
 
@@ -149,6 +149,8 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
   policies::CostModel costs;
   TERRACE_ASSIGN(costs.compute, policies::fit_time(compute, 2));
   TERRACE_ASSIGN(costs.offload, policies::fit_time(offload, 1));
+  costs.residuals = {.compute = policies::residual(compute, costs.compute),
+                     .offload = policies::residual(offload, costs.offload)};
   TERRACE_TRY(policies::fit_kmeans(clusterings, costs));
   return costs;
 }

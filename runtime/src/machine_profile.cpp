@@ -26,6 +26,14 @@ constexpr CostField cost_fields[] = {{"compute", &CostModel::compute},
                                      {"kmeans_base", &CostModel::kmeans_base},
                                      {"kmeans_iteration", &CostModel::kmeans_iteration}};
 
+struct ResidualField {
+  const char* name;
+  double policies::Residuals::* share;
+};
+constexpr ResidualField residual_fields[] = {{"compute", &policies::Residuals::compute},
+                                             {"offload", &policies::Residuals::offload},
+                                             {"kmeans", &policies::Residuals::kmeans}};
+
 /// Reads one file; every refusal names its line.
 class Reader {
  public:
@@ -102,6 +110,14 @@ class Reader {
         }
         TERRACE_ASSIGN(costs.*field.fit, fit(node));
       }
+      for (const ResidualField& field : residual_fields) {
+        const YAML::Node node = entry["residuals"] ? entry["residuals"][field.name] : YAML::Node();
+        if (!node || node.IsNull()) {
+          return refuse(entry, fmt::format("no residual '{}'", field.name),
+                        "measure the machine again");
+        }
+        TERRACE_ASSIGN(costs.residuals.*field.share, figure(node));
+      }
       profile.compute[entry["setting"].as<std::string>("")] = costs;
     }
     return {};
@@ -165,7 +181,11 @@ std::string MachineProfile::to_yaml() const {
         for (const double c : (costs.*field.fit).c) out << c;
         out << YAML::EndSeq;
       }
-      out << YAML::EndMap;
+      out << YAML::Key << "residuals" << YAML::Value << YAML::Flow << YAML::BeginMap;
+      for (const ResidualField& field : residual_fields) {
+        out << YAML::Key << field.name << YAML::Value << costs.residuals.*field.share;
+      }
+      out << YAML::EndMap << YAML::EndMap;
     }
     out << YAML::EndSeq;
   }

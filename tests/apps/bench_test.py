@@ -58,6 +58,12 @@ class Kernels(unittest.TestCase):
         clustering = json.loads(process.stdout)["runs"][0]["clustering"]
         self.assertTrue(clustering["planned"])
         self.assertEqual(set(clustering["iterations"]), {3})  # the fewest that auto may choose
+        self.assertEqual(clustering["costs"]["kmeans_iteration"][0], 3600)
+        explained = terrace("config", "explain", "--set", f"profile={self.profile}",
+                            "--format", "json")
+        (setting,) = json.loads(explained.stdout)["profile"]["settings"]
+        self.assertEqual(setting["costs"], clustering["costs"])
+        self.assertEqual({plan["iterations"] for plan in setting["plans"]}, {3})
 
     def test_another_file_is_not_overwritten(self):
         self.profile.write_text("shopping: [milk]\n")

@@ -35,7 +35,7 @@ RUN = {
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
     "attend_bytes_per_second": NUMBER,
-    "clustering": {"iterations": list, "planned": bool, "late_layers": COUNT,
+    "clustering": {"iterations": list, "planned": bool, "costs": None, "late_layers": COUNT,
                    "hidden_ratio": NUMBER},
     "memory": {"device_peak_bytes": COUNT, "host_peak_bytes": COUNT},
 }

@@ -30,8 +30,15 @@ TEST(FitTime, FindsExactCoefficients) {
 TEST(FitTime, NeverGivesANegativeCoefficient) {
   const std::vector<TimeSample> falling{{1000, 3e-3}, {2000, 2e-3}, {3000, 1e-3}};
   const Polynomial fit = fit_time(falling, 1).value();
-  EXPECT_NEAR(fit.c[0], 2e-3, 1e-9);
+  // The constant with the smallest relative gaps: (1/3 + 1/2 + 1) / (1/9 + 1/4 + 1) ms.
+  EXPECT_NEAR(fit.c[0], 66e-3 / 49, 1e-9);
   EXPECT_EQ(fit.c[1], 0);
+}
+
+TEST(FitTime, SaysHowFarItIsFromTheSamples) {
+  const std::vector<TimeSample> samples{{1, 1}, {2, 3}};
+  EXPECT_DOUBLE_EQ(residual(samples, {{0, 1, 0}}), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(residual(samples, {{-1, 2, 0}}), 0);
 }
 
 TEST(FitTime, RefusesTooFewSamples) {
@@ -48,6 +55,7 @@ TEST(FitKmeans, SeparatesTheIterationFromTheRest) {
   CostModel model;
   ASSERT_TRUE(fit_kmeans(samples, model));
   EXPECT_NEAR(model.kmeans(4000, 5), 1e-3 + 4e-4 + 5 * (2e-5 + 1.2e-3), 1e-9);
+  EXPECT_LT(model.residuals.kmeans, 1e-6);
 }
 
 PlannerOptions without_margin() { return {.margin = 0}; }
@@ -162,8 +170,7 @@ TEST(IterationPlanner, DoesNotSwing) {
       most = std::max(most, iterations);
     }
     // Noise of 5 % on both sides moves the plan by no more than its own size.
-    EXPECT_LE(static_cast<double>(most - fewest), 0.12 * static_cast<double>(most) + 1)
-        << slowness;
+    EXPECT_LE(static_cast<double>(most - fewest), 0.12 * static_cast<double>(most) + 1) << slowness;
   }
 }
 

@@ -14,6 +14,7 @@ MachineProfile sample() {
   policies::CostModel costs;
   costs.compute.c = {1e-4, 2.5e-6, 3.25e-11};
   costs.kmeans_iteration.c = {0, 1.0 / 3.0, 0};
+  costs.residuals = {.compute = 0.03, .offload = 0.5, .kmeans = 0.125};
   profile.compute["pqcache, 2 subspaces; 1 thread"] = costs;
   profile.host["memory_read"] = 2.1e10;
   profile.link = LinkCosts{.bandwidth = 2.5e10, .latency = 1e-5};
@@ -28,6 +29,7 @@ TEST(MachineProfile, ReadsBackWhatItWrote) {
   const auto& costs = read->compute.at("pqcache, 2 subspaces; 1 thread");
   EXPECT_EQ(costs.compute.c, sample().compute.begin()->second.compute.c);
   EXPECT_EQ(costs.kmeans_iteration.c[1], 1.0 / 3.0);
+  EXPECT_EQ(costs.residuals.offload, 0.5);
   EXPECT_EQ(read->host.at("memory_read"), 2.1e10);
   EXPECT_EQ(read->link->latency, 1e-5);
   EXPECT_EQ(read->to_yaml(), sample().to_yaml());

@@ -102,6 +102,9 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
   if (traits.clusters) {
     figures.clustering = timed.clustering;
+    if (timed.clustering.planned) {
+      figures.planned_by = session.runtime->options().planning.costs;
+    }
     figures.hidden_ratio = hidden_ratio(timed.clustering);
   }
   if (job.generate) figures.generated = timed.fed;

@@ -53,6 +53,7 @@ struct PolicyFigures {
   RunSeconds seconds = {};
   double attend_bytes_per_second = 0;
   ClusteringReport clustering = {};
+  std::optional<policies::CostModel> planned_by = {};  ///< where iterations were planned
   std::optional<double> hidden_ratio = {};
   std::size_t device_peak_bytes = 0;
   std::size_t host_peak_bytes = 0;

@@ -111,18 +111,12 @@ Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> n
   return text;
 }
 
-Result<std::optional<MachineProfile>> load_profile(const Config& config) {
-  const std::string& path = config.text("profile");
-  if (path.empty()) return std::nullopt;
-  return MachineProfile::read(path);
-}
-
 }  // namespace
 
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_ASSIGN(Config config, resolve(options));
-  TERRACE_ASSIGN(auto profile, load_profile(config));
+  TERRACE_ASSIGN(auto profile, read_profile(config));
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());

@@ -4,6 +4,8 @@
 
 #include <optional>
 
+#include "profile_report.hpp"
+
 namespace terrace::apps {
 namespace {
 
@@ -68,6 +70,7 @@ Json seconds_object(const RunSeconds& seconds) {
 Json clustering_object(const PolicyFigures& figures) {
   return {{"iterations", figures.clustering.iterations},
           {"planned", figures.clustering.planned},
+          {"costs", figures.planned_by ? costs_object(*figures.planned_by) : Json()},
           {"late_layers", figures.clustering.late_layers},
           {"hidden_ratio", or_null(figures.hidden_ratio)}};
 }

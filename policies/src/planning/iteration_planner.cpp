@@ -13,17 +13,19 @@ namespace {
 constexpr std::size_t terms = 3;
 using Row = std::array<double, terms + 1>;
 
-/// Solves the normal equations over the coefficients `used`; the others are 0.
+/// Solves the normal equations over the coefficients `used`; the others are 0. Gaps count as shares
+/// of their samples: else the longest time alone would decide.
 std::array<double, terms> solve(std::span<const TimeSample> samples,
                                 const std::array<bool, terms>& used, double scale) {
   std::array<Row, terms> a{};
   for (const TimeSample& sample : samples) {
     const double x = sample.tokens / scale;
+    const double weight = sample.seconds > 0 ? 1 / (sample.seconds * sample.seconds) : 1;
     const std::array<double, terms> basis{used[0] ? 1.0 : 0.0, used[1] ? x : 0.0,
                                           used[2] ? x * x : 0.0};
     for (std::size_t i = 0; i < terms; ++i) {
-      for (std::size_t j = 0; j < terms; ++j) a[i][j] += basis[i] * basis[j];
-      a[i][terms] += basis[i] * sample.seconds;
+      for (std::size_t j = 0; j < terms; ++j) a[i][j] += weight * basis[i] * basis[j];
+      a[i][terms] += weight * basis[i] * sample.seconds;
     }
   }
   for (std::size_t i = 0; i < terms; ++i) {
@@ -74,6 +76,15 @@ Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t deg
   }
 }
 
+double residual(std::span<const TimeSample> samples, const Polynomial& fit) {
+  double largest = 0;
+  for (const TimeSample& sample : samples) {
+    if (sample.seconds <= 0) continue;
+    largest = std::max(largest, std::abs(fit(sample.tokens) - sample.seconds) / sample.seconds);
+  }
+  return largest;
+}
+
 Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model) {
   // At each length a straight line over iterations; then its two numbers as lines over length.
   std::vector<double> lengths;
@@ -93,6 +104,12 @@ Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model) {
   }
   TERRACE_ASSIGN(model.kmeans_base, fit_time(base, 1));
   TERRACE_ASSIGN(model.kmeans_iteration, fit_time(slope, 1));
+  model.residuals.kmeans = 0;
+  for (const KmeansSample& sample : samples) {
+    if (sample.seconds <= 0) continue;
+    const double gap = std::abs(model.kmeans(sample.tokens, sample.iterations) - sample.seconds);
+    model.residuals.kmeans = std::max(model.residuals.kmeans, gap / sample.seconds);
+  }
   return {};
 }
 

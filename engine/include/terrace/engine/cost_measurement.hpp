@@ -12,8 +12,9 @@ namespace terrace::engine {
 
 /// Runs short prefills and clusterings and fits T_compute, T_offload and T_kmeans to their times.
 ///
-/// Takes some seconds: prefills of 512, 1024 and 2048 tokens (how one layer's time grows with the
-/// length), copies of their rows, and clusterings of 1024 and 4096 rows with 3 and 9 iterations.
+/// Takes some seconds: prefills of 512 to 2048 tokens (how one layer's time grows with the length),
+/// copies of their rows, and clusterings of 1024 to 4096 rows with 3 and 9 iterations; more of each
+/// than a fit has coefficients, so that residuals say something.
 ///
 /// Units    seconds for one layer
 /// Errors   unsupported: the policy does not cluster; the runtime's own

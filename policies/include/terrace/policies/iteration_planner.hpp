@@ -34,23 +34,35 @@ struct Polynomial {
   [[nodiscard]] double operator()(double x) const noexcept { return c[0] + x * (c[1] + x * c[2]); }
 };
 
-/// Least squares with coefficients that are not negative: time never falls with work. A coefficient
+/// Least squares of relative gaps, with coefficients that are not negative: time never falls with work. A coefficient
 /// that would be negative is fixed at zero and the rest fitted again.
 /// Errors: invalid_argument for fewer samples than coefficients, or one that is not finite.
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree);
+
+/// How far a fit is from its samples: the largest gap, as a share of the sample.
+struct Residuals {
+  double compute = 0;
+  double offload = 0;
+  double kmeans = 0;
+};
+
+/// Returns the largest gap between a sample and the fit, as a share of the sample.
+double residual(std::span<const TimeSample> samples, const Polynomial& fit);
 
 struct CostModel {
   Polynomial compute;
   Polynomial offload;
   Polynomial kmeans_base;
   Polynomial kmeans_iteration;
+  Residuals residuals;
 
   [[nodiscard]] double kmeans(double tokens, double iterations) const noexcept {
     return kmeans_base(tokens) + iterations * kmeans_iteration(tokens);
   }
 };
 
-/// Fits T_kmeans from samples with at least two different iteration counts at two lengths.
+/// Fits T_kmeans, and its residual, from samples with at least two different iteration counts at
+/// two lengths.
 Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model);
 
 struct PlannerOptions {
@@ -61,9 +73,9 @@ struct PlannerOptions {
 
 /// Chooses iterations layer by layer and corrects itself by what layers were observed to take.
 ///
-/// There is a factor on T_kmeans and one on T_compute. Bad news counts at once, good news by a tenth
-/// of the way a layer, so that one lucky layer does not undo a slow machine and plans do not swing.
-/// Threads: one at a time.
+/// There is a factor on T_kmeans and one on T_compute. Bad news counts at once, good news by a
+/// tenth of the way a layer, so that one lucky layer does not undo a slow machine and plans do not
+/// swing. Threads: one at a time.
 class IterationPlanner {
  public:
   IterationPlanner(const CostModel& model, const PlannerOptions& options)

@@ -1,0 +1,73 @@
+#include "profile_report.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace terrace::apps {
+namespace {
+
+/// Lengths at which a plan is shown.
+constexpr std::array<std::size_t, 3> plan_lengths{4096, 32'768, 131'072};
+
+std::string polynomial_text(const policies::Polynomial& fit) {
+  return fmt::format("{:.3g} + {:.3g} n + {:.3g} n²", fit.c[0], fit.c[1], fit.c[2]);
+}
+
+policies::IterationPlanner planner_of(const policies::CostModel& costs, const Config& config) {
+  return {costs,
+          {.iterations_min = config.integer("planning.iterations_min"),
+           .iterations_max = config.integer("planning.iterations_max")}};
+}
+
+std::string costs_text(const policies::CostModel& costs) {
+  const policies::Residuals& off = costs.residuals;
+  return fmt::format(
+      "  T_compute(n)   = {} s, samples within {:.1f} %\n"
+      "  T_offload(n)   = {} s, samples within {:.1f} %\n"
+      "  T_kmeans(n, i) = {} + i ({}) s, samples within {:.1f} %\n",
+      polynomial_text(costs.compute), 100 * off.compute, polynomial_text(costs.offload),
+      100 * off.offload, polynomial_text(costs.kmeans_base),
+      polynomial_text(costs.kmeans_iteration), 100 * off.kmeans);
+}
+
+}  // namespace
+
+std::string profile_text(const MachineProfile& profile, const Config& config) {
+  std::string text =
+      fmt::format("profile of {}, {}, measured {}\n", profile.cpu, profile.isa, profile.date);
+  for (const auto& [setting, costs] : profile.compute) {
+    text += fmt::format("{}\n{}", setting, costs_text(costs));
+    for (const std::size_t tokens : plan_lengths) {
+      text += fmt::format("  {} iterations at {} tokens\n", planner_of(costs, config).plan(tokens),
+                          tokens);
+    }
+  }
+  return text;
+}
+
+Json costs_object(const policies::CostModel& costs) {
+  return {{"compute", costs.compute.c},
+          {"offload", costs.offload.c},
+          {"kmeans_base", costs.kmeans_base.c},
+          {"kmeans_iteration", costs.kmeans_iteration.c},
+          {"residuals",
+           {{"compute", costs.residuals.compute},
+            {"offload", costs.residuals.offload},
+            {"kmeans", costs.residuals.kmeans}}}};
+}
+
+Json profile_object(const MachineProfile& profile, const Config& config) {
+  Json settings = Json::array();
+  for (const auto& [setting, costs] : profile.compute) {
+    Json plans = Json::array();
+    for (const std::size_t tokens : plan_lengths) {
+      plans.push_back({{"tokens", tokens}, {"iterations", planner_of(costs, config).plan(tokens)}});
+    }
+    settings.push_back({{"setting", setting}, {"costs", costs_object(costs)}, {"plans", plans}});
+  }
+  return {
+      {"cpu", profile.cpu}, {"isa", profile.isa}, {"date", profile.date}, {"settings", settings}};
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,20 @@
+// What a machine profile says about clustering, for people and for programs.
+#pragma once
+
+#include <string>
+
+#include "document.hpp"
+#include "terrace/core/config.hpp"
+#include "terrace/policies/iteration_planner.hpp"
+#include "terrace/runtime/machine_profile.hpp"
+
+namespace terrace::apps {
+
+/// Returns fits, how far their samples are, and the iterations that the config's limits would give.
+std::string profile_text(const MachineProfile& profile, const Config& config);
+Json profile_object(const MachineProfile& profile, const Config& config);
+
+/// Returns the coefficients and residuals of a cost model.
+Json costs_object(const policies::CostModel& costs);
+
+}  // namespace terrace::apps
