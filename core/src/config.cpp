@@ -6,6 +6,7 @@
 #include "config_values.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/nearest_name.hpp"
 
 namespace terrace {
 namespace {
@@ -14,22 +15,6 @@ constexpr std::size_t shown_characters_max = 40;
 
 std::string_view after_last_dot(std::string_view name) {
   return name.substr(name.find_last_of('.') + 1);  // npos + 1 is 0: the whole name
-}
-
-/// Levenshtein's distance, one row of the table at a time.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 /// Writes "auto|host|cuda" as "auto, host or cuda".

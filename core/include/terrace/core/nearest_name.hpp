@@ -1,0 +1,16 @@
+// The name that a person who typed another one probably meant.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace terrace {
+
+/// Returns Levenshtein's distance: letters to add, drop or replace.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// Returns the nearest of `names`, or an empty one when none is near.
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
+
+}  // namespace terrace

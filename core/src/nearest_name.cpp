@@ -1,0 +1,37 @@
+#include "terrace/core/nearest_name.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace terrace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // One row of the table at a time.
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
+  std::string_view nearest;
+  std::size_t nearest_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const std::string_view each : names) {
+    const std::size_t distance = edit_distance(name, each);
+    if (distance < nearest_distance) {
+      nearest_distance = distance;
+      nearest = each;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace terrace
