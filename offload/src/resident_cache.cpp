@@ -25,8 +25,16 @@ ResidentCache::ResidentCache(std::size_t capacity_slots, std::size_t key_count,
                              std::unique_ptr<AdmissionPolicy> admission)
     : capacity_(capacity_slots),
       replacement_(std::move(replacement)),
-      admission_(std::move(admission)),
-      units_(key_count) {}
+      admission_(std::move(admission)) {
+  reserve_keys(key_count);
+}
+
+void ResidentCache::reserve_keys(std::size_t key_count) {
+  if (key_count <= units_.size()) return;
+  units_.resize(key_count);
+  replacement_->resize({.keys = key_count, .slots = capacity_});
+  if (admission_) admission_->resize(key_count);
+}
 
 void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& plan) {
   ++step_;
@@ -34,45 +42,53 @@ void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& pla
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
   plan.admitted.clear();
-  if (admission_) {
-    for (const WantedUnit& each : wanted) admission_->want(each.unit, each.rows_wanted);
-  }
   test_and_touch(wanted, plan);
   rank_misses(wanted, plan);
   admit(wanted, plan);
+  expire(plan.evicted);
   if (admission_) admission_->end_step();
 }
 
 void ResidentCache::test_and_touch(std::span<const WantedUnit> wanted, CachePlan& plan) {
+  hits_.clear();
+  misses_.clear();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const WantedUnit& each = wanted[i];
     Unit& unit = units_[each.unit];
     TERRACE_DEBUG_ASSERT(unit.wanted_step != step_);
     unit.wanted_step = step_;
-    if (unit.slots == 0) {
-      ++counters_.missed_units;
+    const bool hit = unit.slots != 0;
+    if (admission_) admission_->want(each.unit, each.rows_wanted, hit);
+    if (!hit) {
+      misses_.push_back(each.unit);
       counters_.missed_rows += each.rows_wanted;
       continue;
     }
     plan.hit[i] = 1;
     wanted_slots_ += unit.slots;
-    ++counters_.hit_units;
     counters_.hit_rows += each.rows_wanted;
-    replacement_->touch(each.unit);
+    hits_.push_back(each.unit);
   }
+  counters_.hit_units += hits_.size();
+  counters_.missed_units += misses_.size();
+  replacement_->touch(hits_);
+  replacement_->miss(misses_);
+}
+
+double ResidentCache::worth(UnitKey unit) const {
+  return admission_ ? admission_->worth(unit) : std::numeric_limits<double>::infinity();
 }
 
 void ResidentCache::rank_misses(std::span<const WantedUnit> wanted, const CachePlan& plan) {
   candidates_.clear();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (plan.hit[i] != 0) continue;
-    const double worth =
-        admission_ ? admission_->worth(wanted[i].unit) : std::numeric_limits<double>::infinity();
-    if (worth < static_cast<double>(wanted[i].refill_rows)) {
+    const double expected = worth(wanted[i].unit);
+    if (expected < static_cast<double>(wanted[i].refill_rows)) {
       ++counters_.refused_units;
       continue;
     }
-    candidates_.push_back({.worth = worth, .index = static_cast<std::uint32_t>(i)});
+    candidates_.push_back({.worth = expected, .index = static_cast<std::uint32_t>(i)});
   }
   std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
     return a.worth != b.worth ? a.worth > b.worth : a.index < b.index;
@@ -82,31 +98,68 @@ void ResidentCache::rank_misses(std::span<const WantedUnit> wanted, const CacheP
 void ResidentCache::admit(std::span<const WantedUnit> wanted, CachePlan& plan) {
   for (const Candidate& candidate : candidates_) {
     const WantedUnit& each = wanted[candidate.index];
-    if (!make_room(each.slots, plan.evicted)) {
-      ++counters_.no_room_units;
-      continue;  // a smaller unit may still fit
-    }
-    units_[each.unit].slots = each.slots;
-    used_ += each.slots;
-    wanted_slots_ += each.slots;
-    replacement_->track(each.unit, each.slots);
+    if (!admit_one(each, candidate.worth, plan.evicted)) continue;  // a smaller one may still fit
     plan.admitted.push_back(candidate.index);
     ++counters_.admitted_units;
     counters_.refill_rows += each.refill_rows;
   }
 }
 
-bool ResidentCache::make_room(std::size_t slots, std::vector<UnitKey>& evicted) {
+bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
+                              std::vector<UnitKey>& evicted) {
+  const double spare = worth_of_it - static_cast<double>(wanted.refill_rows);
+  const auto evictable = [&](UnitKey unit) {
+    return units_[unit].wanted_step != step_ && worth(unit) <= spare;
+  };
   // Asked before anything is evicted, so that nothing goes in vain.
-  if (wanted_slots_ + slots > capacity_) return false;
+  if (wanted_slots_ + wanted.slots > capacity_) {
+    ++counters_.no_room_units;
+    return false;
+  }
+  if (admission_ && !admission_->pay(wanted.refill_rows)) {
+    ++counters_.refused_units;
+    return false;
+  }
+  if (!make_room(wanted.unit, wanted.slots, evictable, evicted)) {
+    ++counters_.no_room_units;
+    if (admission_) admission_->give_back(wanted.refill_rows);
+    return false;
+  }
+  units_[wanted.unit].slots = wanted.slots;
+  used_ += wanted.slots;
+  wanted_slots_ += wanted.slots;
+  replacement_->track(wanted.unit, wanted.slots);
+  return true;
+}
+
+bool ResidentCache::make_room(UnitKey incoming, std::size_t slots,
+                              FunctionRef<bool(UnitKey)> evictable, std::vector<UnitKey>& evicted) {
   while (used_ + slots > capacity_) {
-    const auto victim =
-        replacement_->evict([this](UnitKey unit) { return units_[unit].wanted_step != step_; });
+    const auto victim = replacement_->evict(incoming, evictable);
     if (!victim) return false;
     clear_slots(*victim);
     evicted.push_back(*victim);
     ++counters_.evicted_units;
   }
+  return true;
+}
+
+void ResidentCache::expire(std::vector<UnitKey>& evicted) {
+  while (const auto old = replacement_->expire()) {
+    clear_slots(*old);
+    evicted.push_back(*old);
+    ++counters_.evicted_units;
+  }
+}
+
+bool ResidentCache::adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted) {
+  TERRACE_ASSERT(!resident(unit));
+  const auto any = [](UnitKey) { return true; };
+  if (slots > capacity_ || !make_room(unit, slots, any, evicted)) return false;
+  units_[unit].slots = slots;
+  used_ += slots;
+  replacement_->track(unit, slots);
+  ++counters_.adopted_units;
   return true;
 }
 
@@ -119,6 +172,7 @@ void ResidentCache::clear_slots(UnitKey unit) noexcept {
 void ResidentCache::forget(UnitKey unit) {
   drop(unit);
   units_[unit].wanted_step = 0;
+  replacement_->forget(unit);
   if (admission_) admission_->forget(unit);
 }
 
@@ -130,13 +184,9 @@ void ResidentCache::drop(UnitKey unit) {
 
 void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted) {
   capacity_ = capacity_slots;
-  while (used_ > capacity_) {
-    const auto victim = replacement_->evict([](UnitKey) { return true; });
-    TERRACE_ASSERT(victim.has_value());
-    clear_slots(*victim);
-    evicted.push_back(*victim);
-    ++counters_.evicted_units;
-  }
+  replacement_->resize({.keys = units_.size(), .slots = capacity_});
+  [[maybe_unused]] const bool fits = make_room(no_unit, 0, [](UnitKey) { return true; }, evicted);
+  TERRACE_ASSERT(fits);
 }
 
 }  // namespace terrace::offload

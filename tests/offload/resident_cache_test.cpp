@@ -21,16 +21,23 @@ class Fifo final : public ReplacementPolicy {
  public:
   explicit Fifo(std::vector<UnitKey>* touched = nullptr) : touched_(touched) {}
 
+  void resize(const CacheExtent& extent) override { EXPECT_GT(extent.keys, 0U); }
   void track(UnitKey key, std::uint32_t) override {
     EXPECT_EQ(std::ranges::count(order_, key), 0) << "tracked twice: " << key;
     order_.push_back(key);
   }
-  void touch(UnitKey key) override {
-    EXPECT_EQ(std::ranges::count(order_, key), 1);
-    if (touched_ != nullptr) touched_->push_back(key);
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      EXPECT_EQ(std::ranges::count(order_, key), 1);
+      if (touched_ != nullptr) touched_->push_back(key);
+    }
   }
-  void forget(UnitKey key) override { EXPECT_EQ(std::erase(order_, key), 1U); }
-  std::optional<UnitKey> evict(FunctionRef<bool(UnitKey)> evictable) override {
+  void miss(std::span<const UnitKey> misses) override {
+    for (const UnitKey key : misses) EXPECT_EQ(std::ranges::count(order_, key), 0);
+  }
+  void forget(UnitKey key) override { std::erase(order_, key); }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/,
+                               FunctionRef<bool(UnitKey)> evictable) override {
     const auto found = std::ranges::find_if(order_, [&](UnitKey key) { return evictable(key); });
     if (found == order_.end()) return std::nullopt;
     const UnitKey key = *found;
@@ -38,23 +45,33 @@ class Fifo final : public ReplacementPolicy {
     return key;
   }
   [[nodiscard]] std::size_t size() const noexcept override { return order_.size(); }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override { return 0; }
 
  private:
   std::deque<UnitKey> order_;
   std::vector<UnitKey>* touched_;
 };
 
-/// Worth as the test sets it.
+/// Worth as the test sets it; `purse` limits what refills may cost.
 class SetWorth final : public AdmissionPolicy {
  public:
-  explicit SetWorth(std::map<UnitKey, double>& worth) : worth_(&worth) {}
-  void want(UnitKey key, std::uint32_t rows) override { (*worth_)[key] += 0 * rows; }
+  explicit SetWorth(std::map<UnitKey, double>& worth, std::uint32_t purse = 1'000'000)
+      : worth_(&worth), purse_(purse) {}
+  void resize(std::size_t) override {}
+  void want(UnitKey key, std::uint32_t, bool) override { (*worth_)[key] += 0; }
   [[nodiscard]] double worth(UnitKey key) const override { return worth_->at(key); }
+  bool pay(std::uint32_t rows) override {
+    if (rows > purse_) return false;
+    purse_ -= rows;
+    return true;
+  }
+  void give_back(std::uint32_t rows) override { purse_ += rows; }
   void end_step() override {}
   void forget(UnitKey key) override { worth_->erase(key); }
 
  private:
   std::map<UnitKey, double>* worth_;
+  std::uint32_t purse_;
 };
 
 WantedUnit unit(UnitKey key, std::uint32_t slots = 1) {
@@ -128,6 +145,40 @@ TEST_F(ResidentCacheTest, AdmitsTheWorthiestFirstAndRefusesWhatCostsMoreThanItSa
   EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(3, 4));
   EXPECT_EQ(cache.counters().refused_units, 1U);
   EXPECT_EQ(cache.counters().no_room_units, 1U);
+}
+
+TEST_F(ResidentCacheTest, GivesUpNothingThatIsWorthMoreThanTheNewcomerLessItsRefill) {
+  std::map<UnitKey, double> worth{{1, 300}, {2, 200}, {3, 327}, {4, 328}};
+  auto cache = make(2, std::make_unique<SetWorth>(worth));
+  step(cache, {unit(1), unit(2)});
+  step(cache, {unit(3)});
+  EXPECT_THAT(plan_.admitted, IsEmpty()) << "327 - 128 is less than 200";
+  EXPECT_EQ(cache.counters().no_room_units, 1U);
+  step(cache, {unit(4)});
+  EXPECT_THAT(plan_.evicted, ElementsAre(2));
+  EXPECT_TRUE(cache.resident(1) && cache.resident(4));
+}
+
+TEST_F(ResidentCacheTest, AdmitsOnlyWhatCanBePaidFor) {
+  std::map<UnitKey, double> worth{{1, 200}, {2, 300}};
+  auto cache = make(2, std::make_unique<SetWorth>(worth, 200));
+  step(cache, {unit(1), unit(2)});
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(2));
+  EXPECT_EQ(cache.counters().refused_units, 1U);
+}
+
+TEST_F(ResidentCacheTest, AdoptsWhatIsThereAlreadyWithoutARefill) {
+  auto cache = make(2);
+  std::vector<UnitKey> evicted;
+  EXPECT_TRUE(cache.adopt(7, 1, evicted));
+  EXPECT_TRUE(cache.adopt(8, 1, evicted));
+  EXPECT_FALSE(cache.adopt(9, 3, evicted)) << "larger than the cache";
+  EXPECT_THAT(evicted, IsEmpty());
+  EXPECT_TRUE(cache.adopt(9, 1, evicted));
+  EXPECT_THAT(evicted, ElementsAre(7));
+  step(cache, {unit(8), unit(9)});
+  EXPECT_THAT(plan_.hit, ElementsAre(1, 1));
+  EXPECT_EQ(cache.counters().refill_rows, 0U);
 }
 
 TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {

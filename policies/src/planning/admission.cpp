@@ -2,10 +2,14 @@
 // of them. So demand is summed per unit with exponential forgetting,
 //   demand <- demand * (1 - 1/horizon) each step, + rows wanted,
 // which estimates the rows the unit would save over the next `horizon` steps if demand stays as it
-// is. It is admitted when that is at least what its refill moves. State: 16 bytes a unit.
+// is. It is admitted when that is at least what its refill moves.
+// An estimate may be wrong. So refills are paid for: only rows that hits have saved may be spent,
+//   rows refilled <= rows hit                   at any time,
+// and what a step fetches and refills together never sums up to more than it would fetch without a
+// cache. The first hits are of units that were in device memory anyway when they became units of
+// the cache (ResidentCache::adopt), which costs nothing. State: 16 bytes a unit.
 #include "terrace/policies/admission.hpp"
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -14,35 +18,55 @@ namespace {
 
 class Always final : public AdmissionPolicy {
  public:
-  void want(UnitKey /*key*/, std::uint32_t /*rows*/) override {}
+  void resize(std::size_t /*key_count*/) override {}
+  void want(UnitKey /*key*/, std::uint32_t /*rows*/, bool /*resident*/) override {}
   [[nodiscard]] double worth(UnitKey /*key*/) const override {
     return std::numeric_limits<double>::infinity();
   }
+  bool pay(std::uint32_t /*refill_rows*/) override { return true; }
+  void give_back(std::uint32_t /*refill_rows*/) override {}
   void end_step() override {}
   void forget(UnitKey /*key*/) override {}
 };
 
 class Refill final : public AdmissionPolicy {
  public:
-  explicit Refill(double horizon_steps) : log_keep_(std::log1p(-1.0 / horizon_steps)) {}
+  explicit Refill(double horizon_steps) : kept_(ages) {
+    // By multiplication, not by exp(): the same on every machine.
+    const double keep = 1 - 1 / horizon_steps;
+    double kept = 1;
+    for (double& each : kept_) {
+      each = kept;
+      kept *= keep;
+    }
+  }
 
-  void want(UnitKey key, std::uint32_t rows) override {
-    if (key >= demand_.size()) demand_.resize(std::size_t{key} + 1);
+  void resize(std::size_t key_count) override {
+    if (key_count > demand_.size()) demand_.resize(key_count);
+  }
+
+  void want(UnitKey key, std::uint32_t rows, bool resident) override {
     demand_[key] = {.rows = static_cast<float>(worth(key) + rows), .step = step_};
+    if (resident) saved_rows_ += rows;
   }
 
   [[nodiscard]] double worth(UnitKey key) const override {
-    if (key >= demand_.size()) return 0;
     const Demand& demand = demand_[key];
-    const auto age = static_cast<double>(step_ - demand.step);
-    return age == 0 ? demand.rows : demand.rows * std::exp(log_keep_ * age);
+    const std::uint64_t age = step_ - demand.step;
+    return age < ages ? demand.rows * kept_[age] : 0;
   }
+
+  bool pay(std::uint32_t refill_rows) override {
+    if (refill_rows > saved_rows_) return false;
+    saved_rows_ -= refill_rows;
+    return true;
+  }
+
+  void give_back(std::uint32_t refill_rows) override { saved_rows_ += refill_rows; }
 
   void end_step() override { ++step_; }
 
-  void forget(UnitKey key) override {
-    if (key < demand_.size()) demand_[key] = {};
-  }
+  void forget(UnitKey key) override { demand_[key] = {}; }
 
  private:
   struct Demand {
@@ -50,8 +74,11 @@ class Refill final : public AdmissionPolicy {
     std::uint64_t step = 0;
   };
 
-  double log_keep_;
+  static constexpr std::size_t ages = 4096;  ///< older demand counts for nothing
+
+  std::vector<double> kept_;  ///< what is left of demand, by its age
   std::uint64_t step_ = 0;
+  std::uint64_t saved_rows_ = 0;  ///< by hits, and not yet spent on refills
   std::vector<Demand> demand_;
 };
 

@@ -1,7 +1,8 @@
-// Doubly linked lists over dense unit keys: a key is in at most one list. Links lie in two arrays,
-// so that a touch is a few loads and nothing is allocated once the largest key has been seen.
+// Doubly linked lists over dense unit keys: a key is in at most one of them. Every list is a ring
+// through a head of its own, so that a touch is a few loads and stores and no branch.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "terrace/core/assert.hpp"
@@ -9,39 +10,73 @@
 
 namespace terrace::policies {
 
-inline constexpr UnitKey no_key = 0xffffffffU;
-
-struct KeyList {
-  UnitKey oldest = no_key;
-  UnitKey newest = no_key;
-  [[nodiscard]] bool empty() const noexcept { return oldest == no_key; }
-};
-
-class KeyLinks {
+/// `List` is an enumeration from 0, one enumerator for each list.
+template <typename List, std::size_t list_count>
+class KeyLists {
  public:
-  void push_newest(KeyList& list, UnitKey key) {
-    if (key >= links_.size()) links_.resize(std::size_t{key} + 1);
-    links_[key] = {.older = list.newest, .newer = no_key};
-    (list.empty() ? list.oldest : links_[list.newest].newer) = key;
-    list.newest = key;
+  KeyLists() : links_(list_count) {
+    for (Node head = 0; head < list_count; ++head) links_[head] = {head, head};
   }
 
-  void remove(KeyList& list, UnitKey key) {
-    TERRACE_DEBUG_ASSERT(key < links_.size());
-    const Link link = links_[key];
-    (link.older == no_key ? list.oldest : links_[link.older].newer) = link.newer;
-    (link.newer == no_key ? list.newest : links_[link.newer].older) = link.older;
+  void resize(std::size_t keys) {
+    if (keys + list_count > links_.size()) links_.resize(keys + list_count);
   }
 
-  /// Returns the key after `key` towards the newest, or no_key.
-  [[nodiscard]] UnitKey newer(UnitKey key) const noexcept { return links_[key].newer; }
+  void push_newest(List list, UnitKey key) {
+    const Node head = head_of(list);
+    const Node node = node_of(key);
+    TERRACE_DEBUG_ASSERT(node < links_.size());
+    const Node newest = links_[head].older;
+    links_[node] = {.older = newest, .newer = head};
+    links_[newest].newer = node;
+    links_[head].older = node;
+  }
+
+  void remove(UnitKey key) {
+    const Link link = links_[node_of(key)];
+    links_[link.older].newer = link.newer;
+    links_[link.newer].older = link.older;
+  }
+
+  [[nodiscard]] bool empty(List list) const noexcept {
+    return links_[head_of(list)].newer == head_of(list);
+  }
+
+  /// Returns the oldest key, or no_unit.
+  [[nodiscard]] UnitKey oldest(List list) const noexcept {
+    return key_of(links_[head_of(list)].newer);
+  }
+
+  /// Returns the newest key, or no_unit.
+  [[nodiscard]] UnitKey newest(List list) const noexcept {
+    return key_of(links_[head_of(list)].older);
+  }
+
+  /// Returns the key after `key` towards the newest, or no_unit.
+  [[nodiscard]] UnitKey newer(UnitKey key) const noexcept {
+    return key_of(links_[node_of(key)].newer);
+  }
+
+  [[nodiscard]] std::size_t bytes() const noexcept { return links_.capacity() * sizeof(Link); }
 
  private:
+  using Node = std::uint32_t;  ///< heads first, then keys
   struct Link {
-    UnitKey older = no_key;
-    UnitKey newer = no_key;
+    Node older = 0;
+    Node newer = 0;
   };
+
+  static Node head_of(List list) noexcept { return static_cast<Node>(list); }
+  static Node node_of(UnitKey key) noexcept { return key + static_cast<Node>(list_count); }
+  static UnitKey key_of(Node node) noexcept {
+    return node < list_count ? no_unit : node - static_cast<Node>(list_count);
+  }
+
   std::vector<Link> links_;
 };
+
+/// For policies that need one list only.
+enum class TheList : std::uint8_t { all };
+using KeyList = KeyLists<TheList, 1>;
 
 }  // namespace terrace::policies

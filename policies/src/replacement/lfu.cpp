@@ -1,48 +1,63 @@
 // Least frequently used, ties to the least recently used. Keys lie in one list per use count; the
 // counts that have keys are linked in ascending order, so that every verb is O(1):
-//   track: into count 1                    touch: from count f to f + 1 (at most 65,535)
+//   track: into count 1                    touch: from count f to f + 1
 //   evict: the first evictable, lowest count and oldest use first
-// State: 12 bytes a key, 16 a count. Needs hits only. Deterministic. No ageing: a unit that was hot
-// long ago stays; see PQCache (arXiv 2407.12820), whose cache counts the same way.
+// Without ageing a unit that was hot long ago stays for good (PQCache, arXiv 2407.12820, counts
+// so); with a half-life of h steps every count is halved each h steps, in O(tracked). State: 13
+// bytes a key, 24 a slot. Needs hits only. Deterministic.
 #include <algorithm>
-#include <memory>
 #include <vector>
 
-#include "key_lists.hpp"
 #include "rows.hpp"
+#include "terrace/core/assert.hpp"
 
 namespace terrace::policies {
 namespace {
 
 class Lfu final : public ReplacementPolicy {
  public:
-  Lfu() : counts_(1) {}
+  explicit Lfu(std::size_t half_life) : half_life_(half_life), buckets_(1) {}
+
+  void resize(const CacheExtent& extent) override {
+    if (extent.keys > keys_.size()) keys_.resize(extent.keys);
+    // As many counts as tracked keys at most, and one while a key moves on.
+    while (buckets_.size() < extent.slots + 2) {
+      buckets_.push_back({.higher = free_});
+      free_ = static_cast<BucketId>(buckets_.size() - 1);
+    }
+  }
 
   void track(UnitKey key, std::uint32_t /*slots*/) override {
-    if (key >= count_of_.size()) count_of_.resize(std::size_t{key} + 1);
-    insert(key, 1, 0);
+    append(key, bucket_behind(head, 1));
     ++size_;
   }
 
-  void touch(UnitKey key) override {
-    const Count from = count_of_[key];
-    const Count to = std::min(from + 1, highest_count);
-    // Insert behind `from` before taking the key out, while `from` is surely still linked.
-    links_.remove(counts_[from].keys, key);
-    insert(key, to, from == to ? counts_[from].lower : from);
-    unlink_if_empty(from);
+  void touch(std::span<const UnitKey> hits) override {
+    ++step_;
+    if (half_life_ != 0 && step_ % half_life_ == 0) halve();
+    for (const UnitKey key : hits) {
+      const BucketId from = keys_[key].bucket;
+      const BucketId to = bucket_behind(from, buckets_[from].count + 1);
+      remove(key);
+      append(key, to);
+      unlink_if_empty(from);
+    }
   }
 
   void forget(UnitKey key) override {
-    const Count count = count_of_[key];
-    links_.remove(counts_[count].keys, key);
-    unlink_if_empty(count);
+    const BucketId bucket = keys_[key].bucket;
+    if (bucket == head) return;
+    remove(key);
+    keys_[key].bucket = head;
+    unlink_if_empty(bucket);
     --size_;
   }
 
-  std::optional<UnitKey> evict(FunctionRef<bool(UnitKey)> evictable) override {
-    for (Count count = counts_[0].higher; count != 0; count = counts_[count].higher) {
-      for (UnitKey key = counts_[count].keys.oldest; key != no_key; key = links_.newer(key)) {
+  std::optional<UnitKey> evict(UnitKey /*incoming*/,
+                               FunctionRef<bool(UnitKey)> evictable) override {
+    for (BucketId bucket = buckets_[head].higher; bucket != head;
+         bucket = buckets_[bucket].higher) {
+      for (UnitKey key = buckets_[bucket].oldest; key != no_unit; key = keys_[key].newer) {
         if (!evictable(key)) continue;
         forget(key);
         return key;
@@ -52,49 +67,92 @@ class Lfu final : public ReplacementPolicy {
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return keys_.capacity() * sizeof(Key) + buckets_.capacity() * sizeof(Bucket);
+  }
 
  private:
-  using Count = std::uint32_t;
-  static constexpr Count highest_count = 0xffff;
+  using BucketId = std::uint32_t;
+  static constexpr BucketId head = 0;  ///< of the ring of counts; a key's bucket where untracked
 
-  // Entry 0 is the ring's head: its `higher` is the lowest count in use.
+  struct Key {
+    UnitKey older = no_unit;
+    UnitKey newer = no_unit;
+    BucketId bucket = head;
+  };
   struct Bucket {
-    KeyList keys;
-    Count lower = 0;
-    Count higher = 0;
-    bool linked = false;
+    std::uint64_t count = 0;
+    UnitKey oldest = no_unit;
+    UnitKey newest = no_unit;
+    BucketId lower = head;
+    BucketId higher = head;
   };
 
-  void insert(UnitKey key, Count count, Count after) {
-    if (count >= counts_.size()) counts_.resize(std::size_t{count} + 1);
-    Bucket& bucket = counts_[count];
-    if (!bucket.linked) {
-      bucket.lower = after;
-      bucket.higher = counts_[after].higher;
-      counts_[bucket.higher].lower = count;
-      counts_[after].higher = count;
-      bucket.linked = true;
+  /// Returns the bucket of `count`, which belongs right behind `lower`.
+  BucketId bucket_behind(BucketId lower, std::uint64_t count) {
+    const BucketId next = buckets_[lower].higher;
+    if (next != head && buckets_[next].count == count) return next;
+    const BucketId made = free_;
+    TERRACE_DEBUG_ASSERT(made != head);
+    free_ = buckets_[made].higher;
+    buckets_[made] = {.count = count, .lower = lower, .higher = next};
+    buckets_[lower].higher = made;
+    buckets_[next].lower = made;
+    return made;
+  }
+
+  void unlink_if_empty(BucketId id) {
+    Bucket& bucket = buckets_[id];
+    if (bucket.oldest != no_unit) return;
+    buckets_[bucket.lower].higher = bucket.higher;
+    buckets_[bucket.higher].lower = bucket.lower;
+    bucket.higher = free_;
+    free_ = id;
+  }
+
+  void append(UnitKey key, BucketId id) {
+    Bucket& bucket = buckets_[id];
+    keys_[key] = {.older = bucket.newest, .newer = no_unit, .bucket = id};
+    (bucket.newest == no_unit ? bucket.oldest : keys_[bucket.newest].newer) = key;
+    bucket.newest = key;
+  }
+
+  void remove(UnitKey key) {
+    const Key links = keys_[key];
+    Bucket& bucket = buckets_[links.bucket];
+    (links.older == no_unit ? bucket.oldest : keys_[links.older].newer) = links.newer;
+    (links.newer == no_unit ? bucket.newest : keys_[links.newer].older) = links.older;
+  }
+
+  /// Halves all counts, to 1 at least; of two that become one the lower comes first.
+  void halve() {
+    BucketId next = head;
+    for (BucketId id = buckets_[head].higher; id != head; id = next) {
+      next = buckets_[id].higher;
+      buckets_[id].count = std::max<std::uint64_t>(1, buckets_[id].count / 2);
+      const BucketId lower = buckets_[id].lower;
+      if (lower == head || buckets_[lower].count != buckets_[id].count) continue;
+      while (buckets_[id].oldest != no_unit) {
+        const UnitKey key = buckets_[id].oldest;
+        remove(key);
+        append(key, lower);
+      }
+      unlink_if_empty(id);
     }
-    links_.push_newest(bucket.keys, key);
-    count_of_[key] = count;
   }
 
-  void unlink_if_empty(Count count) {
-    Bucket& bucket = counts_[count];
-    if (!bucket.linked || !bucket.keys.empty()) return;
-    counts_[bucket.lower].higher = bucket.higher;
-    counts_[bucket.higher].lower = bucket.lower;
-    bucket.linked = false;
-  }
-
-  KeyLinks links_;
-  std::vector<Bucket> counts_;
-  std::vector<Count> count_of_;
+  std::size_t half_life_;
+  std::uint64_t step_ = 0;
+  std::vector<Key> keys_;
+  std::vector<Bucket> buckets_;
+  BucketId free_ = head;  ///< chained by `higher`
   std::size_t size_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<ReplacementPolicy> make_lfu() { return std::make_unique<Lfu>(); }
+std::unique_ptr<ReplacementPolicy> make_lfu(const ReplacementOptions& options) {
+  return std::make_unique<Lfu>(options.lfu_half_life);
+}
 
 }  // namespace terrace::policies

@@ -1,9 +1,7 @@
 // Least recently used. One list from oldest to newest use:
-//   track: append at the newest end        touch: move to the newest end
+//   track: append at the newest end        touch: move each to the newest end, in the order given
 //   evict: the first evictable from the oldest end
 // State: 8 bytes a key. Needs hits only. Deterministic.
-#include <memory>
-
 #include "key_lists.hpp"
 #include "rows.hpp"
 
@@ -12,23 +10,34 @@ namespace {
 
 class Lru final : public ReplacementPolicy {
  public:
+  void resize(const CacheExtent& extent) override {
+    uses_.resize(extent.keys);
+    if (extent.keys > tracked_.size()) tracked_.resize(extent.keys);
+  }
+
   void track(UnitKey key, std::uint32_t /*slots*/) override {
-    links_.push_newest(uses_, key);
+    uses_.push_newest(TheList::all, key);
+    tracked_[key] = true;
     ++size_;
   }
 
-  void touch(UnitKey key) override {
-    links_.remove(uses_, key);
-    links_.push_newest(uses_, key);
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      uses_.remove(key);
+      uses_.push_newest(TheList::all, key);
+    }
   }
 
   void forget(UnitKey key) override {
-    links_.remove(uses_, key);
+    if (!tracked_[key]) return;
+    uses_.remove(key);
+    tracked_[key] = false;
     --size_;
   }
 
-  std::optional<UnitKey> evict(FunctionRef<bool(UnitKey)> evictable) override {
-    for (UnitKey key = uses_.oldest; key != no_key; key = links_.newer(key)) {
+  std::optional<UnitKey> evict(UnitKey /*incoming*/,
+                               FunctionRef<bool(UnitKey)> evictable) override {
+    for (UnitKey key = uses_.oldest(TheList::all); key != no_unit; key = uses_.newer(key)) {
       if (!evictable(key)) continue;
       forget(key);
       return key;
@@ -37,15 +46,20 @@ class Lru final : public ReplacementPolicy {
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return uses_.bytes() + tracked_.capacity() / 8;
+  }
 
  private:
-  KeyLinks links_;
   KeyList uses_;
+  std::vector<bool> tracked_;
   std::size_t size_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<ReplacementPolicy> make_lru() { return std::make_unique<Lru>(); }
+std::unique_ptr<ReplacementPolicy> make_lru(const ReplacementOptions& /*options*/) {
+  return std::make_unique<Lru>();
+}
 
 }  // namespace terrace::policies

@@ -3,11 +3,17 @@
 
 #include <memory>
 
-#include "terrace/core/replacement.hpp"
+#include "terrace/policies/replacement.hpp"
 
 namespace terrace::policies {
 
-std::unique_ptr<ReplacementPolicy> make_lru();
-std::unique_ptr<ReplacementPolicy> make_lfu();
+std::unique_ptr<ReplacementPolicy> make_lru(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_lfu(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_sieve(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_s3fifo(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_wtinylfu(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_arc(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_last_steps(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_belady(const ReplacementOptions& options);
 
 }  // namespace terrace::policies

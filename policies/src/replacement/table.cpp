@@ -9,17 +9,34 @@ namespace {
 
 constexpr std::array table{
     ReplacementEntry{"lru", "least recently used", &make_lru},
-    ReplacementEntry{"lfu", "least frequently used, ties to the least recently used", &make_lfu},
+    ReplacementEntry{"lfu", "least frequently used, counts halved now and then", &make_lfu},
+    ReplacementEntry{"sieve", "first in first out, sparing what was wanted since", &make_sieve},
+    ReplacementEntry{"s3fifo", "a small queue on trial before the main one", &make_s3fifo},
+    ReplacementEntry{"wtinylfu", "newcomers duel by frequency with the oldest", &make_wtinylfu},
+    ReplacementEntry{"arc", "balances recency and frequency by what it misses", &make_arc},
+    ReplacementEntry{"last_steps", "what the last steps wanted and no more", &make_last_steps},
+    ReplacementEntry{"belady", "offline optimum: farthest next use first", &make_belady,
+                     /*needs_foresight=*/true},
 };
 
 }  // namespace
 
 std::span<const ReplacementEntry> replacement_policies() noexcept { return table; }
 
-Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(std::string_view name) {
+Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
+    std::string_view name, const ReplacementOptions& options) {
   TERRACE_ASSIGN(const ReplacementEntry* entry,
                  find_by_name(replacement_policies(), "cache.policy", name));
-  return entry->make();
+  if (options.last_steps == 0) {
+    return fail(Errc::invalid_argument, "cache.last_steps is 0; keep at least one step");
+  }
+  if (entry->needs_foresight && options.foresight == nullptr) {
+    return fail(Errc::invalid_argument,
+                "cache.policy: {} knows the future, so it serves recorded traces only "
+                "(terrace trace replay, terrace tune)",
+                name);
+  }
+  return entry->make(options);
 }
 
 }  // namespace terrace::policies

@@ -1,19 +1,34 @@
 // What a cache policy decides. It knows keys and sizes: no memory, no clock, no threads. The
-// mechanism (terrace/offload/resident_cache.hpp) feeds it one step at a time: all hits are touched
-// before anything is evicted or tracked.
+// mechanism (terrace/offload/resident_cache.hpp) feeds it whole steps, in this order:
+//
+//   touch(hits); miss(misses);                     // all that the step wanted, resident or not
+//   evict(incoming, evictable)...; track(incoming)  // for each unit that is admitted
+//   expire()...                                     // what is given up though there is room
+//
+// A cache that is used item by item is a cache whose steps want one unit each.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "terrace/core/function_ref.hpp"
 
 namespace terrace {
 
-/// A cached unit (a block or a cluster): a dense number below the capacity the policy was made for.
+/// A cached unit (a block or a cluster): a dense number below CacheExtent::keys.
 using UnitKey = std::uint32_t;
 
+/// No unit.
+inline constexpr UnitKey no_unit = ~UnitKey{0};
+
+struct CacheExtent {
+  std::size_t keys = 0;   ///< unit keys are below it
+  std::size_t slots = 0;  ///< capacity
+};
+
+/// Threads  one at a time. Allocates in resize() only
 class ReplacementPolicy {
  public:
   ReplacementPolicy() = default;
@@ -21,21 +36,50 @@ class ReplacementPolicy {
   ReplacementPolicy& operator=(const ReplacementPolicy&) = delete;
   virtual ~ReplacementPolicy() = default;
 
+  /// Makes room for keys and says what the cache can hold. Called first, and again when either
+  /// changes; keys never get fewer.
+  virtual void resize(const CacheExtent& extent) = 0;
+
   /// Takes a unit that has just become resident; `slots` is its size. It must not be tracked yet.
   virtual void track(UnitKey key, std::uint32_t slots) = 0;
 
-  /// Notes that a tracked unit was wanted in this step.
-  virtual void touch(UnitKey key) = 0;
+  /// Begins a step: notes the tracked units that it wanted, all at once.
+  virtual void touch(std::span<const UnitKey> hits) = 0;
 
-  /// Removes a tracked unit and all memory of it.
+  /// Notes the units that the step wanted and that are not tracked.
+  virtual void miss(std::span<const UnitKey> /*misses*/) {}
+
+  /// Removes a unit, tracked or not, and all memory of it.
   virtual void forget(UnitKey key) = 0;
 
-  /// Removes and returns the unit to give up next among those `evictable` allows, or nothing when
-  /// there is none. Deterministic.
-  virtual std::optional<UnitKey> evict(FunctionRef<bool(UnitKey)> evictable) = 0;
+  /// Removes and returns the unit to give up for `incoming` (no_unit: because the cache shrinks)
+  /// among those `evictable` allows; nothing when there is none, or when `incoming` is worth less
+  /// than each of them. Deterministic.
+  virtual std::optional<UnitKey> evict(UnitKey incoming, FunctionRef<bool(UnitKey)> evictable) = 0;
+
+  /// Removes and returns a unit that the policy gives up though there is room, or nothing. Called
+  /// until it returns nothing, at the end of each step.
+  virtual std::optional<UnitKey> expire() { return std::nullopt; }
 
   /// Tracked units.
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
+
+  /// Memory of the policy's arrays, in bytes.
+  [[nodiscard]] virtual std::size_t state_bytes() const noexcept = 0;
+};
+
+/// Knows what comes: for policies that only a recorded trace can serve.
+class Foresight {
+ public:
+  Foresight() = default;
+  Foresight(const Foresight&) = delete;
+  Foresight& operator=(const Foresight&) = delete;
+  virtual ~Foresight() = default;
+
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
+
+  /// Returns the number of the next step after the one under way that wants the unit, or never.
+  [[nodiscard]] virtual std::uint64_t next_step(UnitKey key) const noexcept = 0;
 };
 
 /// Decides whether a missed unit is worth its refill.
@@ -46,13 +90,23 @@ class AdmissionPolicy {
   AdmissionPolicy& operator=(const AdmissionPolicy&) = delete;
   virtual ~AdmissionPolicy() = default;
 
-  /// Notes that a step wanted `rows` rows of a unit, resident or not. Called for every wanted unit
-  /// of a step before any question is asked.
-  virtual void want(UnitKey key, std::uint32_t rows) = 0;
+  /// Makes room for keys below `key_count`. Called first; nothing else allocates.
+  virtual void resize(std::size_t key_count) = 0;
+
+  /// Notes that a step wanted `rows` rows of a unit, and whether it was resident. Called for every
+  /// wanted unit of a step before any question is asked.
+  virtual void want(UnitKey key, std::uint32_t rows, bool resident) = 0;
 
   /// Returns the expected worth of having the unit resident, in rows not fetched; the mechanism
-  /// admits the worthiest first, and refuses a unit whose worth is below `refill_rows`.
+  /// admits the worthiest first, and refuses a unit whose worth is below what its refill moves.
   [[nodiscard]] virtual double worth(UnitKey key) const = 0;
+
+  /// Takes the rows that a refill moves out of what may be spent; returns false, and takes nothing,
+  /// when that is less.
+  virtual bool pay(std::uint32_t refill_rows) = 0;
+
+  /// Gives back what pay() took for a refill that does not happen.
+  virtual void give_back(std::uint32_t refill_rows) = 0;
 
   /// Ends a step: what was wanted long ago counts for less from now on.
   virtual void end_step() = 0;

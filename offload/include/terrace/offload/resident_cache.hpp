@@ -6,8 +6,9 @@
 //   free the slots of plan.evicted, copy plan.admitted into theirs
 //
 // One step: all units are tested; hits are touched in the order given; then misses are admitted,
-// the worthiest first, each only if its worth is at least the rows its refill costs; and only units
-// that the step does not want are evicted for them. What is admitted serves from the next step on.
+// the worthiest first. A unit is admitted if its worth is at least what it costs: the rows of its
+// refill and the worth of each unit evicted for it; only units that the step does not want are.
+// What is admitted serves from the next step on.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "terrace/core/function_ref.hpp"
 #include "terrace/core/replacement.hpp"
 #include "terrace/core/result.hpp"
 
@@ -44,16 +46,17 @@ struct CacheCounters {
   std::uint64_t missed_rows = 0;
   std::uint64_t admitted_units = 0;
   std::uint64_t evicted_units = 0;
-  std::uint64_t refused_units = 0;  ///< not worth their refill
-  std::uint64_t no_room_units = 0;  ///< worth it, but all slots are wanted by this step
+  std::uint64_t adopted_units = 0;
+  std::uint64_t refused_units = 0;  ///< not worth their refill, or it cannot be paid for
+  std::uint64_t no_room_units = 0;  ///< worth it, but the slots go to worthier units
   std::uint64_t refill_rows = 0;
 };
 
 /// Threads  one thread at a time
 class ResidentCache {
  public:
-  /// `key_count`: unit keys are below it; the policies must be made for as many.
-  /// Null admission admits always. Errors: invalid_argument for no keys or no replacement.
+  /// `key_count`: unit keys are below it. Null admission admits always. Errors: invalid_argument
+  /// for no keys or no replacement.
   [[nodiscard]] static Result<ResidentCache> create(std::size_t capacity_slots,
                                                     std::size_t key_count,
                                                     std::unique_ptr<ReplacementPolicy> replacement,
@@ -61,6 +64,10 @@ class ResidentCache {
 
   /// Plans one step. Deterministic. Cost: O(wanted log wanted) and the policies' own.
   void plan_step(std::span<const WantedUnit> wanted, CachePlan& plan);
+
+  /// Makes a unit resident whose rows are in device memory already, between two steps: nothing is
+  /// to be copied. Appends to `evicted` what goes for it; returns whether it was taken.
+  bool adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted);
 
   [[nodiscard]] bool resident(UnitKey unit) const noexcept { return units_[unit].slots != 0; }
 
@@ -71,11 +78,9 @@ class ResidentCache {
   void drop(UnitKey unit);
 
   /// Makes room for unit keys below `key_count`; what is known stays.
-  void reserve_keys(std::size_t key_count) {
-    if (key_count > units_.size()) units_.resize(key_count);
-  }
+  void reserve_keys(std::size_t key_count);
 
-  /// Changes the capacity; appends to `evicted` what must go now.
+  /// Changes the capacity, between two steps; appends to `evicted` what must go now.
   void resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted);
 
   [[nodiscard]] std::size_t capacity_slots() const noexcept { return capacity_; }
@@ -99,7 +104,11 @@ class ResidentCache {
   void test_and_touch(std::span<const WantedUnit> wanted, CachePlan& plan);
   void rank_misses(std::span<const WantedUnit> wanted, const CachePlan& plan);
   void admit(std::span<const WantedUnit> wanted, CachePlan& plan);
-  bool make_room(std::size_t slots, std::vector<UnitKey>& evicted);
+  bool admit_one(const WantedUnit& wanted, double worth, std::vector<UnitKey>& evicted);
+  bool make_room(UnitKey incoming, std::size_t slots, FunctionRef<bool(UnitKey)> evictable,
+                 std::vector<UnitKey>& evicted);
+  void expire(std::vector<UnitKey>& evicted);
+  [[nodiscard]] double worth(UnitKey unit) const;
   void clear_slots(UnitKey unit) noexcept;
 
   std::size_t capacity_;
@@ -110,6 +119,8 @@ class ResidentCache {
   std::unique_ptr<AdmissionPolicy> admission_;  ///< null = always
   std::vector<Unit> units_;
   std::vector<Candidate> candidates_;
+  std::vector<UnitKey> hits_;
+  std::vector<UnitKey> misses_;
   CacheCounters counters_;
 };
 

@@ -1,6 +1,7 @@
 // Whether a missed unit is worth its refill.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string_view>
 
@@ -15,8 +16,8 @@ struct AdmissionOptions {
 };
 
 /// Makes `always` (every miss is admitted) or `refill` (a unit is admitted when the rows it would
-/// have saved over the horizon are at least the rows its refill moves). Errors: invalid_argument
-/// naming the known ones.
+/// have saved over the horizon are at least the rows its refill moves, and those rows have been
+/// saved by hits before). Errors: invalid_argument naming the known ones.
 Result<std::unique_ptr<AdmissionPolicy>> make_admission_policy(
     std::string_view name, const AdmissionOptions& options = {});
 

@@ -2,10 +2,11 @@
 //
 //   auto lru = policies::make_replacement_policy("lru");
 //
-// One policy is one file in policies/src/replacement/ and one row in table.cpp; tests and benches
-// walk the table.
+// One policy is one file in policies/src/replacement/ and one row in table.cpp; tests, benches and
+// the tuner walk the table.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -15,16 +16,27 @@
 
 namespace terrace::policies {
 
+struct ReplacementOptions {
+  std::size_t lfu_half_life = 0;         ///< lfu: steps after which counts are halved; 0 = never
+  std::size_t last_steps = 1;            ///< last_steps: steps whose units stay
+  const Foresight* foresight = nullptr;  ///< belady; must outlive the policy
+};
+
 struct ReplacementEntry {
   std::string_view name;
   std::string_view meaning;  ///< one line, for --help
-  std::unique_ptr<ReplacementPolicy> (*make)();
+  std::unique_ptr<ReplacementPolicy> (*make)(const ReplacementOptions& options);
+  bool needs_foresight = false;  ///< serves recorded traces only
 };
 
 /// Returns all replacement policies, in the order of the table.
 std::span<const ReplacementEntry> replacement_policies() noexcept;
 
-/// Makes the policy of that name. Errors: invalid_argument with the nearest known name.
-Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(std::string_view name);
+/// Makes the policy of that name.
+///
+/// Errors   invalid_argument: unknown, with the nearest known name; no step to keep; a policy that
+///          needs foresight without any
+Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
+    std::string_view name, const ReplacementOptions& options = {});
 
 }  // namespace terrace::policies

@@ -1,0 +1,148 @@
+// ARC (Megiddo and Modha, FAST 2003). Resident keys wanted once (`recent`) or more (`frequent`),
+// and as many that went lately from either, remembered without their rows:
+//   miss: a key that went from `recent` raises the target size of `recent`, by the ratio of what is
+//         remembered of both sides; one that went from `frequent` lowers it
+//   track: a remembered key becomes frequent, any other recent      touch: becomes frequent
+//   evict: from `recent` while it is above its target (at it, for a key remembered as frequent),
+//          else from `frequent`, the oldest; it is remembered
+//   recent + its memory hold at most the capacity; all four at most twice that
+// State: 13 bytes a key. Needs hits, misses and sizes. Deterministic.
+#include <algorithm>
+
+#include "key_lists.hpp"
+#include "rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+class Arc final : public ReplacementPolicy {
+ public:
+  void resize(const CacheExtent& extent) override {
+    capacity_ = extent.slots;
+    recent_target_ = std::min(recent_target_, static_cast<double>(capacity_));
+    lists_.resize(extent.keys);
+    if (extent.keys > units_.size()) units_.resize(extent.keys);
+    forget_too_old();
+  }
+
+  void track(UnitKey key, std::uint32_t slots) override {
+    const bool remembered = is_memory(units_[key].place);
+    if (remembered) take_out(key);
+    units_[key].slots = slots;
+    put(key, remembered ? Place::frequent : Place::recent);
+    ++size_;
+    forget_too_old();
+  }
+
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      take_out(key);
+      put(key, Place::frequent);
+    }
+  }
+
+  void miss(std::span<const UnitKey> misses) override {
+    for (const UnitKey key : misses) {
+      const auto was_recent = static_cast<double>(slots_in(Place::was_recent));
+      const auto was_frequent = static_cast<double>(slots_in(Place::was_frequent));
+      if (units_[key].place == Place::was_recent) {
+        recent_target_ = std::min(static_cast<double>(capacity_),
+                                  recent_target_ + std::max(1.0, was_frequent / was_recent));
+      } else if (units_[key].place == Place::was_frequent) {
+        recent_target_ = std::max(0.0, recent_target_ - std::max(1.0, was_recent / was_frequent));
+      }
+    }
+  }
+
+  void forget(UnitKey key) override {
+    if (units_[key].place == Place::nowhere) return;
+    if (!is_memory(units_[key].place)) --size_;
+    take_out(key);
+  }
+
+  std::optional<UnitKey> evict(UnitKey incoming, FunctionRef<bool(UnitKey)> evictable) override {
+    const Place place = incoming == no_unit ? Place::nowhere : units_[incoming].place;
+    if (!is_memory(place) && slots_in(Place::recent) >= capacity_ &&
+        slots_in(Place::was_recent) == 0) {
+      // Nothing but keys wanted once: what goes is not worth remembering.
+      if (const auto victim = evict_from(Place::recent, Place::nowhere, evictable)) return victim;
+    }
+    const auto recent = static_cast<double>(slots_in(Place::recent));
+    const bool from_recent =
+        recent > 0 &&
+        (recent > recent_target_ || (place == Place::was_frequent && recent == recent_target_));
+    auto victim = from_recent ? evict_from(Place::recent, Place::was_recent, evictable)
+                              : evict_from(Place::frequent, Place::was_frequent, evictable);
+    // All of the one side may be wanted by this step.
+    if (!victim) victim = evict_from(Place::recent, Place::was_recent, evictable);
+    if (!victim) victim = evict_from(Place::frequent, Place::was_frequent, evictable);
+    return victim;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return lists_.bytes() + units_.capacity() * sizeof(Unit);
+  }
+
+ private:
+  enum class Place : std::uint8_t { recent, frequent, was_recent, was_frequent, nowhere };
+  struct Unit {
+    std::uint32_t slots = 0;
+    Place place = Place::nowhere;
+  };
+
+  static bool is_memory(Place place) noexcept {
+    return place == Place::was_recent || place == Place::was_frequent;
+  }
+  std::size_t& slots_in(Place place) noexcept { return slots_[static_cast<std::size_t>(place)]; }
+
+  void put(UnitKey key, Place place) {
+    units_[key].place = place;
+    if (place == Place::nowhere) return;
+    lists_.push_newest(place, key);
+    slots_in(place) += units_[key].slots;
+  }
+
+  void take_out(UnitKey key) {
+    lists_.remove(key);
+    slots_in(units_[key].place) -= units_[key].slots;
+    units_[key].place = Place::nowhere;
+  }
+
+  std::optional<UnitKey> evict_from(Place from, Place to, FunctionRef<bool(UnitKey)> evictable) {
+    for (UnitKey key = lists_.oldest(from); key != no_unit; key = lists_.newer(key)) {
+      if (!evictable(key)) continue;
+      take_out(key);
+      put(key, to);
+      --size_;
+      return key;
+    }
+    return std::nullopt;
+  }
+
+  void forget_too_old() {
+    while (slots_in(Place::recent) + slots_in(Place::was_recent) > capacity_ &&
+           !lists_.empty(Place::was_recent)) {
+      take_out(lists_.oldest(Place::was_recent));
+    }
+    while (slots_[0] + slots_[1] + slots_[2] + slots_[3] > 2 * capacity_ &&
+           !lists_.empty(Place::was_frequent)) {
+      take_out(lists_.oldest(Place::was_frequent));
+    }
+  }
+
+  KeyLists<Place, 4> lists_;
+  std::vector<Unit> units_;
+  std::size_t slots_[4] = {};
+  std::size_t capacity_ = 0;
+  double recent_target_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplacementPolicy> make_arc(const ReplacementOptions& /*options*/) {
+  return std::make_unique<Arc>();
+}
+
+}  // namespace terrace::policies

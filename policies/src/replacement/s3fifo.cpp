@@ -1,0 +1,141 @@
+// S3-FIFO (Yang et al., SOSP 2023). Two queues and the memory of a third:
+//   track: at the newest end of `small` (10 % of the slots), or of `main` if `ghost` remembers it
+//   touch: count one more use, at most 3
+//   evict: while `main` is above its 90 %, or `small` is empty, from `main`: the oldest with uses
+//          left goes round once more for one of them, the first without goes; else from `small`:
+//          what was used twice moves to `main`, the rest goes and is remembered by `ghost` (as many
+//          slots as `main`)
+// State: 14 bytes a key. Needs hits and sizes. Deterministic.
+#include <algorithm>
+
+#include "key_lists.hpp"
+#include "rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+class S3Fifo final : public ReplacementPolicy {
+ public:
+  void resize(const CacheExtent& extent) override {
+    main_slots_ = extent.slots - extent.slots / 10;
+    queues_.resize(extent.keys);
+    if (extent.keys > units_.size()) units_.resize(extent.keys);
+  }
+
+  void track(UnitKey key, std::uint32_t slots) override {
+    const bool remembered = units_[key].place == Place::ghost;
+    if (remembered) take_out(key);
+    units_[key].slots = slots;
+    put(key, remembered ? Place::main : Place::small);
+    ++size_;
+  }
+
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      std::uint8_t& uses = units_[key].uses;
+      uses = std::min<std::uint8_t>(uses + 1, uses_max);
+    }
+  }
+
+  void forget(UnitKey key) override {
+    if (units_[key].place == Place::nowhere) return;
+    if (units_[key].place != Place::ghost) --size_;
+    take_out(key);
+  }
+
+  std::optional<UnitKey> evict(UnitKey /*incoming*/,
+                               FunctionRef<bool(UnitKey)> evictable) override {
+    const bool main_first = slots_in(Place::main) > main_slots_ || queues_.empty(Place::small);
+    auto victim = main_first ? evict_from_main(evictable) : evict_from_small(evictable);
+    // Promotions may have emptied one queue, and a step may need all of the other.
+    if (!victim) victim = evict_from_main(evictable);
+    if (!victim) victim = evict_from_small(evictable);
+    return victim;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return queues_.bytes() + units_.capacity() * sizeof(Unit);
+  }
+
+ private:
+  enum class Place : std::uint8_t { small, main, ghost, nowhere };
+  static constexpr std::uint8_t uses_max = 3;
+  static constexpr std::uint8_t uses_to_stay = 2;
+
+  struct Unit {
+    std::uint32_t slots = 0;
+    std::uint8_t uses = 0;
+    Place place = Place::nowhere;
+  };
+
+  std::size_t& slots_in(Place place) noexcept { return slots_[static_cast<std::size_t>(place)]; }
+
+  void put(UnitKey key, Place place) {
+    queues_.push_newest(place, key);
+    units_[key].place = place;
+    units_[key].uses = 0;
+    slots_in(place) += units_[key].slots;
+  }
+
+  void take_out(UnitKey key) {
+    queues_.remove(key);
+    slots_in(units_[key].place) -= units_[key].slots;
+    units_[key].place = Place::nowhere;
+  }
+
+  std::optional<UnitKey> evict_from_main(FunctionRef<bool(UnitKey)> evictable) {
+    // Each round takes a use from every key that may go; after uses_max the first has none left.
+    for (int round = 0; round <= uses_max; ++round) {
+      const UnitKey last = queues_.newest(Place::main);
+      UnitKey key = queues_.oldest(Place::main);
+      for (bool more = key != no_unit; more;) {
+        const UnitKey next = queues_.newer(key);
+        more = key != last;
+        if (evictable(key)) {
+          if (units_[key].uses == 0) {
+            take_out(key);
+            --size_;
+            return key;
+          }
+          const auto uses = static_cast<std::uint8_t>(units_[key].uses - 1);
+          take_out(key);
+          put(key, Place::main);
+          units_[key].uses = uses;
+        }
+        key = next;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<UnitKey> evict_from_small(FunctionRef<bool(UnitKey)> evictable) {
+    UnitKey next = no_unit;
+    for (UnitKey key = queues_.oldest(Place::small); key != no_unit; key = next) {
+      next = queues_.newer(key);
+      if (!evictable(key)) continue;
+      const bool stays = units_[key].uses >= uses_to_stay;
+      take_out(key);
+      put(key, stays ? Place::main : Place::ghost);
+      if (stays) continue;
+      while (slots_in(Place::ghost) > main_slots_) take_out(queues_.oldest(Place::ghost));
+      --size_;
+      return key;
+    }
+    return std::nullopt;
+  }
+
+  KeyLists<Place, 3> queues_;
+  std::vector<Unit> units_;
+  std::size_t slots_[3] = {};
+  std::size_t main_slots_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplacementPolicy> make_s3fifo(const ReplacementOptions& /*options*/) {
+  return std::make_unique<S3Fifo>();
+}
+
+}  // namespace terrace::policies

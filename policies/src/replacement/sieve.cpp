@@ -1,0 +1,75 @@
+// SIEVE (Zhang et al., NSDI 2024). One queue from oldest to newest arrival, never reordered, and a
+// hand that goes from old to new:
+//   track: append at the newest end, not visited         touch: mark visited
+//   evict: the hand passes visited keys and unmarks them; the first that is not visited goes, and
+//          the hand stays behind it; from the newest end it starts again at the oldest
+// State: 9 bytes a key. Needs hits only. Deterministic.
+#include "key_lists.hpp"
+#include "rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+class Sieve final : public ReplacementPolicy {
+ public:
+  void resize(const CacheExtent& extent) override {
+    queue_.resize(extent.keys);
+    if (extent.keys > state_.size()) state_.resize(extent.keys, State::untracked);
+  }
+
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
+    queue_.push_newest(TheList::all, key);
+    state_[key] = State::arrived;
+    ++size_;
+  }
+
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) state_[key] = State::visited;
+  }
+
+  void forget(UnitKey key) override {
+    if (state_[key] == State::untracked) return;
+    if (hand_ == key) hand_ = queue_.newer(key);
+    queue_.remove(key);
+    state_[key] = State::untracked;
+    --size_;
+  }
+
+  std::optional<UnitKey> evict(UnitKey /*incoming*/,
+                               FunctionRef<bool(UnitKey)> evictable) override {
+    // The first round may only unmark; the second finds what there is.
+    for (std::size_t passed = 0; passed < 2 * size_; ++passed) {
+      const UnitKey key = hand_ == no_unit ? queue_.oldest(TheList::all) : hand_;
+      hand_ = queue_.newer(key);
+      if (!evictable(key)) continue;
+      if (state_[key] == State::visited) {
+        state_[key] = State::arrived;
+        continue;
+      }
+      forget(key);
+      return key;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return queue_.bytes() + state_.capacity();
+  }
+
+ private:
+  enum class State : std::uint8_t { untracked, arrived, visited };
+
+  KeyList queue_;
+  std::vector<State> state_;
+  UnitKey hand_ = no_unit;  ///< where evict looks next; no_unit: at the oldest
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplacementPolicy> make_sieve(const ReplacementOptions& /*options*/) {
+  return std::make_unique<Sieve>();
+}
+
+}  // namespace terrace::policies

@@ -1,0 +1,356 @@
+#include "policies/replacement_models.hpp"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace terrace::policies {
+namespace {
+
+using Keys = std::vector<UnitKey>;  ///< oldest first
+
+bool has(const Keys& keys, UnitKey key) { return std::ranges::count(keys, key) != 0; }
+bool take(Keys& keys, UnitKey key) { return std::erase(keys, key) != 0; }
+
+std::optional<UnitKey> take_first(Keys& keys, const ReplacementModel::Allowed& allowed) {
+  const auto found = std::ranges::find_if(keys, allowed);
+  if (found == keys.end()) return std::nullopt;
+  const UnitKey key = *found;
+  keys.erase(found);
+  return key;
+}
+
+class Lru final : public ReplacementModel {
+ public:
+  void track(UnitKey key) override { keys_.push_back(key); }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      take(keys_, key);
+      keys_.push_back(key);
+    }
+  }
+  void forget(UnitKey key) override { take(keys_, key); }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    return take_first(keys_, allowed);
+  }
+
+ private:
+  Keys keys_;
+};
+
+class LastSteps final : public ReplacementModel {
+ public:
+  explicit LastSteps(std::size_t kept) : kept_(kept) {}
+  void track(UnitKey key) override {
+    keys_.push_back(key);
+    wanted_[key] = step_;
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    ++step_;
+    for (const UnitKey key : hits) {
+      take(keys_, key);
+      track(key);
+    }
+  }
+  void forget(UnitKey key) override { take(keys_, key); }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    return take_first(keys_, allowed);
+  }
+  std::optional<UnitKey> expire() override {
+    return take_first(keys_, [&](UnitKey key) { return step_ - wanted_[key] >= kept_; });
+  }
+
+ private:
+  std::size_t kept_;
+  std::uint64_t step_ = 0;
+  Keys keys_;
+  std::map<UnitKey, std::uint64_t> wanted_;
+};
+
+class Lfu final : public ReplacementModel {
+ public:
+  explicit Lfu(std::size_t half_life) : half_life_(half_life) {}
+  void track(UnitKey key) override {
+    keys_.push_back(key);
+    uses_[key] = 1;
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    ++step_;
+    if (half_life_ != 0 && step_ % half_life_ == 0) {
+      // Keys whose counts become equal stay in the order of their old counts.
+      std::ranges::stable_sort(keys_, {}, [&](UnitKey key) { return uses_[key]; });
+      for (auto& [key, uses] : uses_) uses = std::max<std::uint64_t>(1, uses / 2);
+    }
+    for (const UnitKey key : hits) {
+      take(keys_, key);
+      keys_.push_back(key);
+      ++uses_[key];
+    }
+  }
+  void forget(UnitKey key) override { take(keys_, key); }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    std::optional<UnitKey> best;
+    for (const UnitKey key : keys_) {
+      if (allowed(key) && (!best || uses_[key] < uses_[*best])) best = key;
+    }
+    if (best) take(keys_, *best);
+    return best;
+  }
+
+ private:
+  std::size_t half_life_;
+  std::uint64_t step_ = 0;
+  Keys keys_;  ///< by last use
+  std::map<UnitKey, std::uint64_t> uses_;
+};
+
+class Sieve final : public ReplacementModel {
+ public:
+  void track(UnitKey key) override {
+    keys_.push_back(key);
+    visited_[key] = false;
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) visited_[key] = true;
+  }
+  void forget(UnitKey key) override {
+    const auto at = std::ranges::find(keys_, key) - keys_.begin();
+    if (!take(keys_, key)) return;
+    if (static_cast<std::size_t>(at) < hand_) --hand_;
+    if (hand_ >= keys_.size()) hand_ = 0;
+  }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    if (std::ranges::none_of(keys_, allowed)) return std::nullopt;
+    while (!allowed(keys_[hand_]) || visited_[keys_[hand_]]) {
+      if (allowed(keys_[hand_])) visited_[keys_[hand_]] = false;
+      hand_ = (hand_ + 1) % keys_.size();
+    }
+    const UnitKey key = keys_[hand_];
+    forget(key);
+    return key;
+  }
+
+ private:
+  Keys keys_;
+  std::map<UnitKey, bool> visited_;
+  std::size_t hand_ = 0;
+};
+
+class S3Fifo final : public ReplacementModel {
+ public:
+  explicit S3Fifo(std::size_t slots) : main_max_(slots - slots / 10) {}
+  void track(UnitKey key) override {
+    uses_[key] = 0;
+    (take(ghost_, key) ? main_ : small_).push_back(key);
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) uses_[key] = std::min(3, uses_[key] + 1);
+  }
+  void forget(UnitKey key) override {
+    take(small_, key);
+    take(main_, key);
+    take(ghost_, key);
+  }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    const bool main_first = main_.size() > main_max_ || small_.empty();
+    auto victim = main_first ? from_main(allowed) : from_small(allowed);
+    if (!victim) victim = from_main(allowed);
+    if (!victim) victim = from_small(allowed);
+    return victim;
+  }
+
+ private:
+  std::optional<UnitKey> from_main(const Allowed& allowed) {
+    while (const auto key = take_first(main_, allowed)) {
+      if (uses_[*key] == 0) return key;
+      --uses_[*key];
+      main_.push_back(*key);
+    }
+    return std::nullopt;
+  }
+  std::optional<UnitKey> from_small(const Allowed& allowed) {
+    while (const auto key = take_first(small_, allowed)) {
+      const bool stays = uses_[*key] >= 2;
+      uses_[*key] = 0;
+      (stays ? main_ : ghost_).push_back(*key);
+      if (stays) continue;
+      if (ghost_.size() > main_max_) ghost_.erase(ghost_.begin());
+      return key;
+    }
+    return std::nullopt;
+  }
+
+  std::size_t main_max_;
+  Keys small_, main_, ghost_;
+  std::map<UnitKey, int> uses_;
+};
+
+class Arc final : public ReplacementModel {
+ public:
+  explicit Arc(std::size_t slots) : c_(slots) {}
+  void track(UnitKey key) override {
+    const bool remembered = take(b1_, key) || take(b2_, key);
+    (remembered ? t2_ : t1_).push_back(key);
+    trim();
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      take(t1_, key);
+      take(t2_, key);
+      t2_.push_back(key);
+    }
+  }
+  void miss(std::span<const UnitKey> misses) override {
+    const auto b1 = static_cast<double>(b1_.size());
+    const auto b2 = static_cast<double>(b2_.size());
+    for (const UnitKey key : misses) {
+      if (has(b1_, key)) p_ = std::min(static_cast<double>(c_), p_ + std::max(1.0, b2 / b1));
+      if (has(b2_, key)) p_ = std::max(0.0, p_ - std::max(1.0, b1 / b2));
+    }
+  }
+  void forget(UnitKey key) override {
+    for (Keys* const keys : {&t1_, &t2_, &b1_, &b2_}) take(*keys, key);
+  }
+  std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
+    const bool known = has(b1_, incoming) || has(b2_, incoming);
+    if (!known && t1_.size() >= c_ && b1_.empty()) {
+      if (const auto key = take_first(t1_, allowed)) return key;
+    }
+    const auto t1 = static_cast<double>(t1_.size());
+    const bool from_t1 = t1 > 0 && (t1 > p_ || (has(b2_, incoming) && t1 == p_));
+    auto victim = from_t1 ? remember(t1_, b1_, allowed) : remember(t2_, b2_, allowed);
+    if (!victim) victim = remember(t1_, b1_, allowed);
+    if (!victim) victim = remember(t2_, b2_, allowed);
+    return victim;
+  }
+
+ private:
+  static std::optional<UnitKey> remember(Keys& from, Keys& to, const Allowed& allowed) {
+    const auto key = take_first(from, allowed);
+    if (key) to.push_back(*key);
+    return key;
+  }
+  void trim() {
+    while (t1_.size() + b1_.size() > c_ && !b1_.empty()) b1_.erase(b1_.begin());
+    const auto all = [&] { return t1_.size() + t2_.size() + b1_.size() + b2_.size(); };
+    while (all() > 2 * c_ && !b2_.empty()) b2_.erase(b2_.begin());
+  }
+
+  std::size_t c_;
+  double p_ = 0;
+  Keys t1_, t2_, b1_, b2_;
+};
+
+class WTinyLfu final : public ReplacementModel {
+ public:
+  explicit WTinyLfu(std::size_t slots)
+      : window_max_(std::max<std::size_t>(1, slots / 100)),
+        protected_max_((slots - window_max_) * 4 / 5),
+        sample_(10 * slots) {}
+  void track(UnitKey key) override {
+    window_.push_back(key);
+    while (window_.size() > window_max_) shift(window_, trial_);
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) {
+      count(key);
+      if (take(window_, key)) {
+        window_.push_back(key);
+        continue;
+      }
+      take(trial_, key);
+      take(protected_, key);
+      protected_.push_back(key);
+      while (protected_.size() > protected_max_) shift(protected_, trial_);
+    }
+  }
+  void miss(std::span<const UnitKey> misses) override {
+    for (const UnitKey key : misses) count(key);
+  }
+  void forget(UnitKey key) override {
+    for (Keys* const keys : {&window_, &trial_, &protected_}) take(*keys, key);
+    wants_.erase(key);
+  }
+  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    const bool full = window_.size() >= window_max_;
+    Keys window = window_;
+    const auto newcomer = full ? take_first(window, allowed) : std::nullopt;
+    Keys others = trial_;
+    others.insert(others.end(), protected_.begin(), protected_.end());
+    const auto resident = take_first(others, allowed);
+    const auto last = !resident ? take_first(window_, allowed) : std::nullopt;
+    if (!resident) return last;
+    if (newcomer && wants_[*newcomer] <= wants_[*resident]) {
+      take(window_, *newcomer);
+      return newcomer;
+    }
+    if (newcomer) {
+      take(window_, *newcomer);
+      trial_.push_back(*newcomer);
+    }
+    take(trial_, *resident);
+    take(protected_, *resident);
+    return resident;
+  }
+
+ private:
+  static void shift(Keys& from, Keys& to) {
+    to.push_back(from.front());
+    from.erase(from.begin());
+  }
+  void count(UnitKey key) {
+    if (++counted_ > sample_) {
+      for (auto& [each, wants] : wants_) wants /= 2;
+      counted_ = 1;
+    }
+    wants_[key] = std::min(15, wants_[key] + 1);
+  }
+
+  std::size_t window_max_;
+  std::size_t protected_max_;
+  std::size_t sample_;
+  std::size_t counted_ = 0;
+  Keys window_, trial_, protected_;
+  std::map<UnitKey, int> wants_;
+};
+
+class Belady final : public ReplacementModel {
+ public:
+  explicit Belady(const Foresight& foresight) : foresight_(foresight) {}
+  void track(UnitKey key) override { next_[key] = foresight_.next_step(key); }
+  void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : hits) track(key);
+  }
+  void forget(UnitKey key) override { next_.erase(key); }
+  std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
+    std::optional<UnitKey> best;
+    for (const auto& [key, step] : next_) {
+      if (allowed(key) && (!best || step > next_[*best])) best = key;
+    }
+    if (!best) return best;
+    if (incoming != no_unit && foresight_.next_step(incoming) >= next_[*best]) return std::nullopt;
+    next_.erase(*best);
+    return best;
+  }
+
+ private:
+  const Foresight& foresight_;
+  std::map<UnitKey, std::uint64_t> next_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplacementModel> make_replacement_model(const std::string& name, std::size_t slots,
+                                                         const ReplacementOptions& options) {
+  if (name == "lru") return std::make_unique<Lru>();
+  if (name == "lfu") return std::make_unique<Lfu>(options.lfu_half_life);
+  if (name == "sieve") return std::make_unique<Sieve>();
+  if (name == "s3fifo") return std::make_unique<S3Fifo>(slots);
+  if (name == "wtinylfu") return std::make_unique<WTinyLfu>(slots);
+  if (name == "arc") return std::make_unique<Arc>(slots);
+  if (name == "last_steps") return std::make_unique<LastSteps>(options.last_steps);
+  if (name == "belady") return std::make_unique<Belady>(*options.foresight);
+  return nullptr;
+}
+
+}  // namespace terrace::policies
