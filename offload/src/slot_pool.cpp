@@ -82,6 +82,12 @@ void SlotPool::release(std::byte* slot) noexcept {
   --in_use_;
 }
 
+std::size_t SlotPool::reserved_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto& slab : slabs_) bytes += slab->memory.bytes();
+  return bytes;
+}
+
 std::size_t SlotPool::trim() noexcept {
   const auto empty = [](const Slab& slab) { return slab.free.size() == slab.taken.size(); };
   std::size_t bytes = 0;

@@ -48,7 +48,11 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.host_threads = config.integer("threads.host");
   options.cache = {.policy = config.text("cache.policy"),
                    .admission = config.text("cache.admission"),
-                   .tokens = config.integer_or_auto("cache.tokens").value_or(0)};
+                   .tokens = config.integer_or_auto("cache.tokens").value_or(0),
+                   .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
+                   .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
+                                   .last_steps = config.integer("cache.last_steps")},
+                   .refill = {.horizon_steps = config.number("cache.horizon")}};
   if (config.is("cache.tokens", "0")) options.cache.policy = "none";
   if (!config.is("cache.granularity", "block")) {
     return fail(Errc::unsupported,

@@ -23,6 +23,8 @@ Backend& Runtime::backend() noexcept { return *state_->backend; }
 const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
 const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
 
+std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
+
 // Sequence: every call holds the state's mutex, so that spilling for another sequence, which only
 // tries it, never sees a state half-way.
 namespace {

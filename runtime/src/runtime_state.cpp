@@ -4,8 +4,6 @@
 
 #include "sequence_state.hpp"
 #include "terrace/offload/parallel.hpp"
-#include "terrace/policies/admission.hpp"
-#include "terrace/policies/replacement.hpp"
 
 namespace terrace {
 namespace {
@@ -51,18 +49,8 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
                                     *state->backend, {.page_bytes = state->block_bytes()}));
   // Names are checked now, not at the first prefill.
-  if (state->options.cache.policy != "none") TERRACE_TRY(state->make_cache(1, 1));
+  if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;
-}
-
-Result<std::unique_ptr<offload::ResidentCache>> RuntimeState::make_cache(std::size_t slots,
-                                                                         std::size_t blocks) const {
-  TERRACE_ASSIGN(auto replacement, policies::make_replacement_policy(options.cache.policy));
-  TERRACE_ASSIGN(auto admission, policies::make_admission_policy(options.cache.admission));
-  TERRACE_ASSIGN(
-      offload::ResidentCache cache,
-      offload::ResidentCache::create(slots, blocks, std::move(replacement), std::move(admission)));
-  return std::make_unique<offload::ResidentCache>(std::move(cache));
 }
 
 Result<std::byte*> RuntimeState::take_spare_block() {
@@ -93,6 +81,11 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
           "retrieval.budget)"));
     }
   }
+}
+
+std::size_t RuntimeState::block_pool_bytes() {
+  const std::lock_guard lock(pool_mutex_);
+  return blocks_->reserved_bytes();
 }
 
 void RuntimeState::give_block(std::byte* block) {

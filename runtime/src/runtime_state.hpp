@@ -1,6 +1,7 @@
 // What the sequences of a runtime share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,6 +39,8 @@ class RuntimeState {
   /// The same without taking from anybody.
   Result<std::byte*> take_spare_block();
   void give_block(std::byte* block);
+  /// Device memory that is held for blocks, in use or not.
+  std::size_t block_pool_bytes();
 
   /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
   /// the backend. Returns whether there was one.
@@ -48,10 +51,6 @@ class RuntimeState {
   /// Held while page tables change: the pool is shared, and guarded by nobody else.
   std::unique_lock<std::mutex> lock_pages() { return std::unique_lock(pages_mutex_); }
 
-  /// Makes a resident cache of `slots` slots for blocks [0, blocks), with the configured policies.
-  Result<std::unique_ptr<offload::ResidentCache>> make_cache(std::size_t slots,
-                                                             std::size_t blocks) const;
-
   /// Clusters with the shared threads; one caller at a time, others wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
 
@@ -60,6 +59,17 @@ class RuntimeState {
   void observe_clustering(std::size_t tokens, std::size_t iterations, Duration time);
   [[nodiscard]] bool plans_iterations() const noexcept {
     return options.planning.iterations.empty();
+  }
+
+  /// Counts the sequences that share the cache.
+  void enter_cache() noexcept { cache_sharers_.fetch_add(1, std::memory_order_relaxed); }
+  void leave_cache() noexcept { cache_sharers_.fetch_sub(1, std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t cache_sharers() const noexcept {
+    return cache_sharers_.load(std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] SequenceId next_sequence() noexcept {
+    return SequenceId{opened_.fetch_add(1, std::memory_order_relaxed)};
   }
 
   void enter(SequenceState& sequence);
@@ -79,6 +89,9 @@ class RuntimeState {
 
   std::mutex planner_mutex_;
   policies::IterationPlanner planner_;
+
+  std::atomic<std::size_t> cache_sharers_{0};
+  std::atomic<std::uint64_t> opened_{0};
 
   std::mutex sequences_mutex_;
   std::vector<SequenceState*> sequences_;

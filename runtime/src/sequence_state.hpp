@@ -1,7 +1,8 @@
 // The state behind a Sequence and the steps of its life. One file of functions per part:
 //   sequence_prefill.cpp  begin_prefill, append, finish, end_prefill
 //   sequence_step.cpp     begin_step, attend, gather, end_step
-//   sequence_upkeep.cpp   what a step leaves behind: cache, refills, index extension
+//   sequence_cache.cpp    what the resident cache does with a step: counts, refills, adoption
+//   sequence_upkeep.cpp   what else a step leaves behind: index building and extension
 //   sequence_memory.cpp   device blocks, host pages, step buffers, spilling
 //   sequence_life.cpp     truncate, pause, resume, fork, reading back
 #pragma once
@@ -50,6 +51,7 @@ struct LayerState {
   std::unique_ptr<offload::ResidentCache> cache;
   std::vector<ArrivingBlock> arriving;
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
+  std::vector<UnitKey> dropped;         ///< cached copies lost since the layer's last step
 
   Buffer selection;       ///< device: ids, counts, missed count (SelectionBuffers)
   Buffer selection_host;  ///< its host copy, for upkeep and for selection()
@@ -143,7 +145,7 @@ class SequenceState {
   std::mutex mutex;  ///< held by every public call; try_lock by spilling from elsewhere
 
  private:
-  explicit SequenceState(RuntimeState& runtime) : runtime_(runtime) {}
+  explicit SequenceState(RuntimeState& runtime) : runtime_(runtime), id_(runtime.next_sequence()) {}
 
   // sequence_memory.cpp
   Status reserve_positions(std::size_t length);
@@ -160,7 +162,6 @@ class SequenceState {
   Status reserve_seen(std::size_t length);
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
-  Status reserve_cache();
   [[nodiscard]] bool needs_block(std::size_t block, TokenRange sinks, TokenRange window) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
   /// Tries `reserve` again after each block that some sequence could spare.
@@ -189,8 +190,21 @@ class SequenceState {
   Status code_passed_tokens(std::size_t layer);
   Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
   Status stream_index(std::size_t layer);
-  Status upkeep_cache(LayerState& layer);
+
+  // sequence_cache.cpp
+  Status reserve_cache();
+  Status fit_cache();
+  void place_cache_seeds();
+  bool adopt_block(LayerState& layer, std::size_t block);
+  void drop_copy(LayerState& layer, std::size_t block);
+  void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
+  void count_wanted(LayerState& layer);
+  void sort_positions(LayerState& layer);
+  Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
+  void report_selection(std::size_t layer);
+  void report_step_end();
+  void leave_cache();
 
   // sequence_life.cpp
   bool settle_queues();
@@ -210,6 +224,7 @@ class SequenceState {
   [[nodiscard]] LayerState& layer_state(LayerId id) noexcept { return layers_[index(id)]; }
 
   RuntimeState& runtime_;
+  SequenceId id_{};
   SequencePhase phase_ = SequencePhase::idle;
   std::size_t length_ = 0;
   std::size_t prefill_end_ = 0;
@@ -221,7 +236,8 @@ class SequenceState {
   bool budget_resolved_ = false;
   std::size_t budget_tokens_ = 0;
   policies::BudgetSplit split_;
-  std::size_t cache_tokens_ = 0;
+  std::size_t cache_tokens_ = 0;   ///< per layer, this sequence's share
+  std::size_t cache_sharers_ = 0;  ///< as of the last step; 0 = not in the deal
 
   std::vector<LayerState> layers_;
   StepBuffers step_;
@@ -247,6 +263,13 @@ class SequenceState {
   // Scratch of upkeep, kept so that a step allocates nothing.
   std::vector<CopyExtent> extents_;
   std::vector<std::uint32_t> rows_per_block_;
+  std::vector<std::uint64_t> row_seen_;  ///< [kv_heads, positions]: per-query-head lists only
+  std::uint64_t row_epoch_ = 0;
+  std::vector<std::uint32_t> positions_;  ///< for the observer
+  std::vector<std::uint32_t> head_counts_;
+  std::vector<UnitKey> unplaced_;
+  std::vector<UnitKey> evicted_;
+  std::uint64_t reported_index_bytes_ = 0;
   std::vector<offload::WantedUnit> wanted_;
   offload::CachePlan plan_;
 };

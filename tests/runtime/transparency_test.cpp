@@ -32,7 +32,11 @@ class EachSelectingPolicy : public ::testing::TestWithParam<const char*> {
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsWithAndWithoutACache) {
   const auto with_cache = outputs_of(scenario_, prompt, step_count);
-  for (const char* const policy : {"none", "lru", "lfu"}) {
+  std::vector<std::string> names{"none"};
+  for (const auto& entry : policies::replacement_policies()) {
+    if (!entry.needs_foresight) names.emplace_back(entry.name);
+  }
+  for (const std::string& policy : names) {
     for (const std::size_t tokens : {std::size_t{8}, std::size_t{96}, std::size_t{4096}}) {
       for (const char* const admission : {"always", "refill"}) {
         Scenario other = scenario_;

@@ -70,7 +70,7 @@ void SequenceState::trim_positions(std::size_t length) {
 Status SequenceState::place_block(LayerState& layer, std::size_t block) {
   if (layer.places[block] == BlockPlace::cached) {
     // What was a copy is now needed in its own right; its slot simply changes hands.
-    layer.cache->drop(static_cast<UnitKey>(block));
+    drop_copy(layer, block);
   } else if (layer.places[block] == BlockPlace::absent) {
     TERRACE_ASSIGN(std::byte* const slot, runtime_.take_block(*this));
     layer.device_blocks.set(block, slot);
@@ -91,9 +91,11 @@ Status SequenceState::place_needed_blocks(std::size_t length) {
 }
 
 void SequenceState::place_spare_blocks() {
+  // Blocks that hold tokens of an earlier prompt and were spilled are on the host only.
+  const std::size_t begin = divide_up(length_, block_tokens());
   for (LayerState& layer : layers_) {
     // Newest first: the oldest are the first to be spilled again.
-    for (std::size_t block = layer.places.size(); block-- > 0;) {
+    for (std::size_t block = layer.places.size(); block-- > begin;) {
       if (layer.places[block] != BlockPlace::absent) continue;
       const Result<std::byte*> slot = runtime_.take_spare_block();
       if (!slot) return;
@@ -105,9 +107,7 @@ void SequenceState::place_spare_blocks() {
 
 void SequenceState::release_block(LayerState& layer, std::size_t block) {
   if (layer.places[block] == BlockPlace::absent) return;
-  if (layer.places[block] == BlockPlace::cached) {
-    layer.cache->drop(static_cast<UnitKey>(block));
-  }
+  if (layer.places[block] == BlockPlace::cached) drop_copy(layer, block);
   runtime_.give_block(layer.device_blocks[block]);
   layer.device_blocks.set(block, nullptr);
   layer.places[block] = BlockPlace::absent;
@@ -121,7 +121,8 @@ void SequenceState::release_passed_blocks() {
   for (std::size_t block = first_window_block_; block < passed; ++block) {
     if (needs_block(block, sinks, window)) continue;
     for (LayerState& layer : layers_) {
-      if (layer.places[block] == BlockPlace::resident) release_block(layer, block);
+      if (layer.places[block] != BlockPlace::resident) continue;
+      if (!adopt_block(layer, block)) release_block(layer, block);
     }
   }
   first_window_block_ = std::max(first_window_block_, passed);
@@ -134,7 +135,7 @@ void SequenceState::release_spare_slots(LayerState& layer) {
 
 void SequenceState::withdraw_arrivals(LayerState& layer) {
   for (const ArrivingBlock& arrival : layer.arriving) {
-    layer.cache->drop(static_cast<UnitKey>(arrival.block));
+    drop_copy(layer, arrival.block);
     runtime_.give_block(arrival.slot);
   }
   layer.arriving.clear();
@@ -279,22 +280,6 @@ Status SequenceState::reserve_index(std::size_t tokens_end) {
   return {};
 }
 
-Status SequenceState::reserve_cache() {
-  const CacheOptions& options = runtime_.options.cache;
-  if (options.policy == "none" || !selects()) return {};
-  if (layers_.front().cache != nullptr) {
-    for (LayerState& layer : layers_) layer.cache->reserve_keys(layer.places.size());
-    return {};
-  }
-  const std::size_t wanted = options.tokens != 0 ? options.tokens : 2 * split_.selected;
-  const std::size_t slots = wanted / block_tokens();
-  cache_tokens_ = slots * block_tokens();
-  for (LayerState& layer : layers_) {
-    TERRACE_ASSIGN(layer.cache, runtime_.make_cache(slots, layer.places.size()));
-  }
-  return {};
-}
-
 Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {
   for (;;) {
     const Status reserved = reserve();
@@ -305,6 +290,7 @@ Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {
 }
 
 void SequenceState::give_up_device_memory() {
+  leave_cache();
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
     release_spare_slots(layer);

@@ -42,6 +42,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
   prefill_end_ = total;
+  place_cache_seeds();
   next_layer_ = 0;
   appended_ = length_;
   hidden_until_.assign(layers_.size(), TimePoint::max());

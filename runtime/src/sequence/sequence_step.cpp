@@ -17,6 +17,7 @@ Status SequenceState::begin_step() {
     TERRACE_TRY(prepare_indexes());
     TERRACE_TRY(await_indexes());
   }
+  if (cache_sharers_ != 0) TERRACE_TRY(fit_cache());
   release_passed_blocks();
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
@@ -245,9 +246,9 @@ Status SequenceState::end_step() {
                 layers_.size());
   }
   const auto finish = [&]() -> Status {
-    for (LayerState& layer : layers_) {
-      if (layer.selected) TERRACE_TRY(wait(layer.selection_read, deadline()));
-      TERRACE_TRY(upkeep_cache(layer));
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i].selected) TERRACE_TRY(wait(layers_[i].selection_read, deadline()));
+      TERRACE_TRY(upkeep_cache(i));
     }
     for (LayerState& layer : layers_) TERRACE_TRY(wait(layer.offloaded, deadline()));
     return wait(layers_.back().attended, deadline());
@@ -263,6 +264,7 @@ Status SequenceState::end_step() {
   if (!keeps_everything()) {
     counters_.bytes.offload += runtime_.shape().layers * runtime_.shape().token_bytes();
   }
+  report_step_end();
   phase_ = SequencePhase::idle;
   // The step itself is done. What fails here is tried again, and reported, when the next one
   // begins.

@@ -1,4 +1,4 @@
-// What happens beside the step: building and extending indexes, cache upkeep and refills.
+// What happens beside the step: building and extending indexes.
 #include <algorithm>
 
 #include "../sequence_state.hpp"
@@ -6,13 +6,6 @@
 #include "terrace/offload/host_ops.hpp"
 
 namespace terrace {
-namespace {
-
-std::uint64_t refused_units(const offload::ResidentCache& cache) {
-  return cache.counters().refused_units + cache.counters().no_room_units;
-}
-
-}  // namespace
 
 Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   if (tokens.empty()) return {};
@@ -138,84 +131,6 @@ Status SequenceState::stream_index(std::size_t layer_number) {
   TERRACE_ASSIGN(stage.streamed, index_queue_->copy(Phase::index, extents_));
   index.uploaded = stage.streamed;
   counters_.bytes.index += bytes;
-  return {};
-}
-
-Status SequenceState::upkeep_cache(LayerState& layer) {
-  const KvShape& shape = runtime_.shape();
-  counters_.lists += lists();
-  counters_.attended += lists() * (layer.sinks.size() + layer.window.size());
-  if (!layer.selected) return {};
-  const TimePoint begin = runtime_.backend->clock().now();
-  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
-  rows_per_block_.resize(layer.places.size(), 0);
-  wanted_.clear();
-  for (std::size_t list = 0; list < lists(); ++list) {
-    const std::uint32_t* const ids = buffers.ids + list * split_.selected;
-    counters_.attended += buffers.counts[list];
-    for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
-      const std::size_t block = ids[i] / block_tokens();
-      if (rows_per_block_[block]++ == 0) {
-        wanted_.push_back({.unit = static_cast<UnitKey>(block)});
-      }
-    }
-  }
-  const std::uint64_t missed = *buffers.missed_count;
-  counters_.bytes.demand += missed * shape.row_bytes();
-  counters_.cache.rows_missed += missed;
-  // Resident blocks are no business of the cache; what is left was a hit or a miss of it.
-  std::erase_if(wanted_, [&](offload::WantedUnit& wanted) {
-    wanted.rows_wanted = std::exchange(rows_per_block_[wanted.unit], 0);
-    wanted.refill_rows = static_cast<std::uint32_t>(block_tokens() * shape.kv_heads);
-    const BlockPlace place = layer.places[wanted.unit];
-    if (place == BlockPlace::resident) counters_.cache.rows_resident += wanted.rows_wanted;
-    if (place == BlockPlace::cached) {
-      counters_.cache.rows_hit += wanted.rows_wanted;
-      ++counters_.cache.blocks_hit;
-    }
-    if (place == BlockPlace::absent) ++counters_.cache.blocks_missed;
-    return place == BlockPlace::resident;
-  });
-  Status refilled;
-  if (layer.cache != nullptr) refilled = update_cache(layer);
-  counters_.upkeep += runtime_.backend->clock().now() - begin;
-  return refilled;
-}
-
-Status SequenceState::update_cache(LayerState& layer) {
-  const std::uint64_t refused_before = refused_units(*layer.cache);
-  layer.cache->plan_step(wanted_, plan_);
-  counters_.cache.refused += refused_units(*layer.cache) - refused_before;
-  for (const UnitKey block : plan_.evicted) {
-    layer.spare_slots.push_back(layer.device_blocks[block]);
-    layer.device_blocks.set(block, nullptr);
-    layer.places[block] = BlockPlace::absent;
-    ++counters_.cache.evicted;
-  }
-  extents_.clear();
-  for (const std::uint32_t admitted : plan_.admitted) {
-    const UnitKey block = wanted_[admitted].unit;
-    std::byte* slot = nullptr;
-    if (!layer.spare_slots.empty()) {
-      slot = layer.spare_slots.back();
-      layer.spare_slots.pop_back();
-    } else if (const auto spare = runtime_.take_spare_block()) {
-      slot = *spare;
-    } else {
-      // Device memory is smaller than the cache was meant to be: live with what fits.
-      layer.cache->drop(block);
-      ++counters_.cache.refused;
-      continue;
-    }
-    layer.arriving.push_back({block, slot});
-    extents_.push_back({slot, layer.host_blocks[block], runtime_.block_bytes()});
-    ++counters_.cache.admitted;
-  }
-  if (extents_.empty()) return {};
-  counters_.bytes.refill += extents_.size() * runtime_.block_bytes();
-  // An evicted block's slot may still be read by this step's attention.
-  TERRACE_TRY(refill_queue_->wait_for(layer.attended));
-  TERRACE_ASSIGN(layer.refilled, refill_queue_->copy(Phase::refill, extents_));
   return {};
 }
 

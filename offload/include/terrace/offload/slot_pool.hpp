@@ -46,6 +46,8 @@ class SlotPool {
 
   [[nodiscard]] std::size_t slots_in_use() const noexcept { return in_use_; }
   [[nodiscard]] std::size_t slab_count() const noexcept { return slabs_.size(); }
+  /// Memory of all slabs.
+  [[nodiscard]] std::size_t reserved_bytes() const noexcept;
   /// Distance of neighbouring slots: slot_bytes rounded up to the alignment.
   [[nodiscard]] std::size_t stride_bytes() const noexcept { return stride_; }
 

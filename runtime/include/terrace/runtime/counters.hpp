@@ -17,7 +17,8 @@ struct LinkBytes {
   std::uint64_t index = 0;    ///< codes, centroids, selected ids; either way
 };
 
-/// Rows and blocks that steps wanted from the middle.
+/// Rows and blocks that steps wanted from the middle. A row that several lists of its KV head want
+/// counts once: it is fetched once.
 struct CacheCounters {
   std::uint64_t rows_hit = 0;  ///< in a cached block
   std::uint64_t rows_missed = 0;
@@ -26,6 +27,7 @@ struct CacheCounters {
   std::uint64_t blocks_hit = 0;
   std::uint64_t blocks_missed = 0;
   std::uint64_t admitted = 0;
+  std::uint64_t adopted = 0;  ///< were in device memory when they became the cache's: no refill
   std::uint64_t evicted = 0;
   std::uint64_t refused = 0;
 };

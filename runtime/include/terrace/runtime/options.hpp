@@ -13,8 +13,11 @@
 #include "terrace/core/token_budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
 #include "terrace/policies/retrieval.hpp"
+#include "terrace/runtime/cache_options.hpp"
 
 namespace terrace {
+
+class SelectionObserver;
 
 /// Where rows lie; never which rows are attended.
 enum class Placement : std::uint8_t {
@@ -32,12 +35,6 @@ enum class IndexResidency : std::uint8_t {
   device,     ///< indexes lie in device memory, only increments move
   host,       ///< streamed one layer ahead, double buffered
   automatic,  ///< device where it fits
-};
-
-struct CacheOptions {
-  std::string policy = "lru";  ///< "none" for no cache
-  std::string admission = "refill";
-  std::size_t tokens = 0;  ///< per layer, all KV heads; 0 = twice the selected tokens
 };
 
 struct PlanningOptions {
@@ -63,6 +60,7 @@ struct RuntimeOptions {
   PlanningOptions planning;
   Duration deadline = std::chrono::seconds{60};  ///< of every wait
   std::uint64_t seed = 0;
+  SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive the runtime
 
   /// Reads the keys of a resolved config; `shape` is the model's, its dtype from kv.dtype.
   /// Errors: invalid_argument naming the key.

@@ -37,6 +37,9 @@ class Runtime {
   [[nodiscard]] Backend& backend() noexcept;
   [[nodiscard]] const RuntimeOptions& options() const noexcept;
 
+  /// Device memory held for blocks of rows: sinks, windows and the cache.
+  [[nodiscard]] std::size_t block_pool_bytes() const;
+
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
 
  private:

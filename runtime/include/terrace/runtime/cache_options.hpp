@@ -1,0 +1,44 @@
+// What a resident cache is told, and making one: the same in a runtime and in the replay of a
+// trace.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "terrace/core/result.hpp"
+#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/admission.hpp"
+#include "terrace/policies/replacement.hpp"
+
+namespace terrace {
+
+struct CacheOptions {
+  std::string policy = "lru";  ///< "none" for no cache
+  std::string admission = "refill";
+  /// Capacity per layer, all KV heads, for all sequences of the runtime together; 0 = for each
+  /// twice the tokens it selects.
+  std::size_t tokens = 0;
+  std::size_t sequence_tokens = 0;  ///< quota of one sequence; 0 = none
+  policies::ReplacementOptions replacement;
+  policies::AdmissionOptions refill;
+
+  [[nodiscard]] bool none() const noexcept { return policy == "none"; }
+};
+
+/// Who shares a cache, as far as capacity depends on it.
+struct CacheSharing {
+  std::size_t slot_tokens = 1;
+  std::size_t selected_tokens = 0;  ///< by each of the sharers
+  std::size_t sharers = 1;
+};
+
+/// Returns the slots that each sharer has in each layer: equal shares, up to the quota. See
+/// docs/decisions/0012.
+std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept;
+
+/// Makes the cache of one layer of one sequence, for unit keys below `key_count`.
+/// Errors: invalid_argument naming the setting; those of the policies.
+Result<offload::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,
+                                                   std::size_t key_count);
+
+}  // namespace terrace

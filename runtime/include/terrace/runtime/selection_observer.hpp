@@ -1,0 +1,58 @@
+// Looks on while steps select: what traces are made of.
+//
+// For each sequence the calls come in the order of its steps; those of several sequences mix as
+// their threads do, one call at a time. They say all that decides what a resident cache does, so
+// that replaying them gives the same hits, bytes and evictions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/ops.hpp"
+#include "terrace/core/replacement.hpp"
+
+namespace terrace {
+
+/// What one layer of one step wanted from the middle. Spans are valid during the call only.
+struct LayerSelection {
+  SequenceId sequence{};
+  LayerId layer{};
+  std::size_t position = 0;  ///< of the step's token
+  TokenRange sinks;
+  TokenRange window;
+  /// Blocks [0, resident_head) and [resident_tail, ...) are in device memory without the cache.
+  std::size_t resident_head = 0;
+  std::size_t resident_tail = 0;
+  std::span<const std::uint32_t> positions;    ///< distinct, ascending, one KV head after another
+  std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
+  std::span<const UnitKey> dropped;            ///< lost their cached copy since the layer's last
+                                               ///< step, by no decision of the cache
+  std::span<const UnitKey> unplaced;           ///< admitted, but device memory had no room
+};
+
+/// What a step moved besides rows that were missed or refilled.
+struct StepTraffic {
+  SequenceId sequence{};
+  std::uint64_t offload_bytes = 0;
+  std::uint64_t index_bytes = 0;
+};
+
+class SelectionObserver {
+ public:
+  SelectionObserver() = default;
+  SelectionObserver(const SelectionObserver&) = delete;
+  SelectionObserver& operator=(const SelectionObserver&) = delete;
+  virtual ~SelectionObserver() = default;
+
+  /// `sharers` sequences share the cache from this sequence's next step on. The first call for a
+  /// sequence opens it.
+  virtual void on_share(SequenceId sequence, std::size_t sharers) = 0;
+  /// A prompt is about to be stored; blocks of its own beside the window fill the cache's slots.
+  virtual void on_prompt(SequenceId sequence, TokenRange tokens) = 0;
+  virtual void on_selection(const LayerSelection& selection) = 0;
+  virtual void on_step_end(const StepTraffic& traffic) = 0;
+};
+
+}  // namespace terrace

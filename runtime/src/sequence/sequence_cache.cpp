@@ -1,0 +1,264 @@
+// What the resident cache does with a step: counting what was wanted, refilling what is admitted,
+// and taking over blocks that leave the window. The cache decides; here its decisions are carried
+// out.
+#include <algorithm>
+#include <utility>
+
+#include "../sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/runtime/selection_observer.hpp"
+
+namespace terrace {
+namespace {
+
+std::uint64_t refused_units(const offload::ResidentCache& cache) {
+  return cache.counters().refused_units + cache.counters().no_room_units;
+}
+
+}  // namespace
+
+Status SequenceState::reserve_cache() {
+  const CacheOptions& options = runtime_.options.cache;
+  if (options.none() || !selects()) return {};
+  if (cache_sharers_ == 0) {
+    runtime_.enter_cache();
+    TERRACE_TRY(fit_cache());
+  }
+  for (LayerState& layer : layers_) {
+    if (layer.cache == nullptr) {
+      TERRACE_ASSIGN(auto cache, make_resident_cache(options, cache_tokens_ / block_tokens(),
+                                                     layer.places.size()));
+      layer.cache = std::make_unique<offload::ResidentCache>(std::move(cache));
+    }
+    layer.cache->reserve_keys(layer.places.size());
+  }
+  return {};
+}
+
+Status SequenceState::fit_cache() {
+  const std::size_t sharers = runtime_.cache_sharers();
+  if (runtime_.options.cache.none() || !selects() || sharers == cache_sharers_) return {};
+  const std::size_t slots = cache_slots(
+      runtime_.options.cache,
+      {.slot_tokens = block_tokens(), .selected_tokens = split_.selected, .sharers = sharers});
+  cache_sharers_ = sharers;
+  cache_tokens_ = slots * block_tokens();
+  for (LayerState& layer : layers_) {
+    if (layer.cache == nullptr) continue;
+    evicted_.clear();
+    layer.cache->resize(slots, evicted_);
+    TERRACE_TRY(wait(layer.refilled, deadline()));
+    release_evicted(layer, evicted_);
+  }
+  if (runtime_.options.observer != nullptr) runtime_.options.observer->on_share(id_, sharers);
+  return {};
+}
+
+void SequenceState::leave_cache() {
+  if (std::exchange(cache_sharers_, 0) != 0) runtime_.leave_cache();
+}
+
+void SequenceState::place_cache_seeds() {
+  if (layers_.front().cache == nullptr || keeps_everything()) return;
+  if (runtime_.options.placement == Placement::resident_first) return;
+  const TokenRange window = window_at(prefill_end_);
+  // Blocks that hold tokens of an earlier prompt are on the host only.
+  const std::size_t begin = divide_up(length_, block_tokens());
+  const std::size_t end = std::max(begin, window.begin / block_tokens());
+  const std::size_t slots = std::min(cache_tokens_ / block_tokens(), end - begin);
+  if (runtime_.options.observer != nullptr) {
+    runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
+  }
+  for (LayerState& layer : layers_) {
+    // Nearest to the window first: those the next queries are likeliest to want.
+    for (std::size_t block = end; block-- > end - slots;) {
+      if (layer.places[block] != BlockPlace::absent) continue;
+      const Result<std::byte*> slot = runtime_.take_spare_block();
+      if (!slot) {
+        layer.dropped.push_back(static_cast<UnitKey>(block));
+        continue;
+      }
+      layer.device_blocks.set(block, *slot);
+      layer.places[block] = BlockPlace::resident;
+    }
+  }
+}
+
+bool SequenceState::adopt_block(LayerState& layer, std::size_t block) {
+  if (layer.cache == nullptr) return false;
+  evicted_.clear();
+  const bool adopted = layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_);
+  if (adopted) {
+    layer.places[block] = BlockPlace::cached;
+    ++counters_.cache.adopted;
+  }
+  release_evicted(layer, evicted_);
+  return adopted;
+}
+
+void SequenceState::release_evicted(LayerState& layer, std::span<const UnitKey> blocks) {
+  for (const UnitKey block : blocks) {
+    ++counters_.cache.evicted;
+    const auto arrival = std::ranges::find(layer.arriving, block, &ArrivingBlock::block);
+    if (arrival != layer.arriving.end()) {
+      // Its slot is being written on the refill queue; later refills come behind that.
+      layer.spare_slots.push_back(arrival->slot);
+      layer.arriving.erase(arrival);
+      continue;
+    }
+    runtime_.give_block(layer.device_blocks[block]);
+    layer.device_blocks.set(block, nullptr);
+    layer.places[block] = BlockPlace::absent;
+  }
+}
+
+void SequenceState::drop_copy(LayerState& layer, std::size_t block) {
+  layer.cache->drop(static_cast<UnitKey>(block));
+  layer.dropped.push_back(static_cast<UnitKey>(block));
+}
+
+void SequenceState::count_wanted(LayerState& layer) {
+  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+  const std::size_t group = lists() / runtime_.shape().kv_heads;
+  const std::size_t stride = layer.places.size() * block_tokens();
+  if (group > 1 && row_seen_.size() < runtime_.shape().kv_heads * stride) {
+    row_seen_.assign(runtime_.shape().kv_heads * stride, 0);
+  }
+  rows_per_block_.assign(layer.places.size(), 0);
+  ++row_epoch_;
+  for (std::size_t list = 0; list < lists(); ++list) {
+    const std::uint32_t* const ids = buffers.ids + list * split_.selected;
+    counters_.attended += buffers.counts[list];
+    for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
+      if (group > 1 &&
+          std::exchange(row_seen_[list / group * stride + ids[i]], row_epoch_) == row_epoch_) {
+        continue;  // another query head of the same KV head wants it too
+      }
+      ++rows_per_block_[ids[i] / block_tokens()];
+    }
+  }
+  counters_.bytes.demand += *buffers.missed_count * runtime_.shape().row_bytes();
+  counters_.cache.rows_missed += *buffers.missed_count;
+}
+
+Status SequenceState::upkeep_cache(std::size_t layer_number) {
+  LayerState& layer = layers_[layer_number];
+  counters_.lists += lists();
+  counters_.attended += lists() * (layer.sinks.size() + layer.window.size());
+  if (!layer.selected) return {};
+  const TimePoint begin = runtime_.backend->clock().now();
+  count_wanted(layer);
+  // In ascending order, so that nothing depends on the order in which a policy names its rows.
+  // Resident blocks are no business of the cache; what is left was a hit or a miss of it.
+  wanted_.clear();
+  const auto refill_rows = static_cast<std::uint32_t>(block_tokens() * runtime_.shape().kv_heads);
+  for (std::size_t block = 0; block < layer.places.size(); ++block) {
+    const std::uint32_t rows = rows_per_block_[block];
+    if (rows == 0) continue;
+    const BlockPlace place = layer.places[block];
+    if (place == BlockPlace::resident) {
+      counters_.cache.rows_resident += rows;
+      continue;
+    }
+    if (place == BlockPlace::cached) counters_.cache.rows_hit += rows;
+    ++(place == BlockPlace::cached ? counters_.cache.blocks_hit : counters_.cache.blocks_missed);
+    wanted_.push_back(
+        {.unit = static_cast<UnitKey>(block), .rows_wanted = rows, .refill_rows = refill_rows});
+  }
+  Status refilled;
+  unplaced_.clear();
+  if (layer.cache != nullptr) refilled = update_cache(layer);
+  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
+  layer.dropped.clear();
+  return refilled;
+}
+
+Status SequenceState::update_cache(LayerState& layer) {
+  const std::uint64_t refused_before = refused_units(*layer.cache);
+  layer.cache->plan_step(wanted_, plan_);
+  counters_.cache.refused += refused_units(*layer.cache) - refused_before;
+  for (const UnitKey block : plan_.evicted) {
+    layer.spare_slots.push_back(layer.device_blocks[block]);
+    layer.device_blocks.set(block, nullptr);
+    layer.places[block] = BlockPlace::absent;
+    ++counters_.cache.evicted;
+  }
+  extents_.clear();
+  for (const std::uint32_t admitted : plan_.admitted) {
+    const UnitKey block = wanted_[admitted].unit;
+    std::byte* slot = nullptr;
+    if (!layer.spare_slots.empty()) {
+      slot = layer.spare_slots.back();
+      layer.spare_slots.pop_back();
+    } else if (const auto spare = runtime_.take_spare_block()) {
+      slot = *spare;
+    } else {
+      // Device memory is smaller than the cache was meant to be: live with what fits.
+      layer.cache->drop(block);
+      unplaced_.push_back(block);
+      ++counters_.cache.refused;
+      continue;
+    }
+    layer.arriving.push_back({block, slot});
+    extents_.push_back({slot, layer.host_blocks[block], runtime_.block_bytes()});
+    ++counters_.cache.admitted;
+  }
+  if (extents_.empty()) return {};
+  counters_.bytes.refill += extents_.size() * runtime_.block_bytes();
+  // An evicted block's slot may still be read by this step's attention.
+  TERRACE_TRY(refill_queue_->wait_for(layer.attended));
+  TERRACE_ASSIGN(layer.refilled, refill_queue_->copy(Phase::refill, extents_));
+  return {};
+}
+
+void SequenceState::sort_positions(LayerState& layer) {
+  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+  const std::size_t heads = runtime_.shape().kv_heads;
+  const std::size_t group = lists() / heads;
+  positions_.clear();
+  head_counts_.assign(heads, 0);
+  for (std::size_t head = 0; head < heads; ++head) {
+    const auto begin = static_cast<std::ptrdiff_t>(positions_.size());
+    for (std::size_t list = head * group; list < (head + 1) * group; ++list) {
+      const std::uint32_t* const ids = buffers.ids + list * split_.selected;
+      positions_.insert(positions_.end(), ids, ids + buffers.counts[list]);
+    }
+    std::sort(positions_.begin() + begin, positions_.end());
+    positions_.erase(std::unique(positions_.begin() + begin, positions_.end()), positions_.end());
+    head_counts_[head] = static_cast<std::uint32_t>(positions_.end() - positions_.begin() - begin);
+  }
+}
+
+void SequenceState::report_selection(std::size_t layer_number) {
+  LayerState& layer = layers_[layer_number];
+  sort_positions(layer);
+  // What lies in device memory on its own account is a head and a tail, whatever the placement.
+  const auto resident = [](BlockPlace place) { return place == BlockPlace::resident; };
+  const auto head = std::ranges::find_if_not(layer.places, resident);
+  const auto tail = std::find_if_not(layer.places.rbegin(), layer.places.rend(), resident);
+  runtime_.options.observer->on_selection(
+      {.sequence = id_,
+       .layer = static_cast<LayerId>(layer_number),
+       .position = length_,
+       .sinks = layer.sinks,
+       .window = layer.window,
+       .resident_head = static_cast<std::size_t>(head - layer.places.begin()),
+       .resident_tail = static_cast<std::size_t>(tail.base() - layer.places.begin()),
+       .positions = positions_,
+       .head_counts = head_counts_,
+       .dropped = layer.dropped,
+       .unplaced = unplaced_});
+}
+
+void SequenceState::report_step_end() {
+  if (runtime_.options.observer == nullptr) return;
+  const KvShape& shape = runtime_.shape();
+  runtime_.options.observer->on_step_end(
+      {.sequence = id_,
+       .offload_bytes = keeps_everything() ? 0 : shape.layers * shape.token_bytes(),
+       .index_bytes =
+           counters_.bytes.index - std::exchange(reported_index_bytes_, counters_.bytes.index)});
+}
+
+}  // namespace terrace

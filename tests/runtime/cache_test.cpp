@@ -1,0 +1,153 @@
+// What sequences share of the resident cache, and what its upkeep may cost.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::Scenario;
+using testing::Traffic;
+
+Scenario cached_scenario() {
+  Scenario scenario;
+  scenario.runtime.policy = "oracle";
+  scenario.runtime.budget.value = 60;
+  scenario.runtime.cache = {.policy = "lru", .tokens = 96};
+  return scenario;
+}
+
+TEST(CacheSlots, AreDealtOutEquallyUpToTheQuota) {
+  const CacheOptions options{.tokens = 1000};
+  EXPECT_EQ(cache_slots(options, {.slot_tokens = 10}), 100U);
+  EXPECT_EQ(cache_slots(options, {.slot_tokens = 10, .sharers = 3}), 33U);
+  const CacheOptions limited{.tokens = 1000, .sequence_tokens = 400};
+  EXPECT_EQ(cache_slots(limited, {.slot_tokens = 10}), 40U);
+  EXPECT_EQ(cache_slots(limited, {.slot_tokens = 10, .sharers = 4}), 25U);
+  const CacheOptions automatic{};
+  EXPECT_EQ(cache_slots(automatic, {.slot_tokens = 10, .selected_tokens = 60, .sharers = 4}), 12U);
+}
+
+TEST(SharedCache, IsDealtAnewWhenASequenceComesOrGoes) {
+  const Scenario scenario = cached_scenario();
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive first(*runtime, traffic);
+  ASSERT_TRUE(first.prefill(300).has_value());
+  ASSERT_TRUE(first.steps(3).has_value());
+  EXPECT_EQ(first.sequence().cache_capacity_tokens(), 96U);
+  {
+    Drive second(*runtime, traffic);
+    ASSERT_TRUE(second.prefill(300).has_value());
+    EXPECT_EQ(second.sequence().cache_capacity_tokens(), 48U);
+    EXPECT_EQ(first.sequence().cache_capacity_tokens(), 96U) << "until its next step";
+    ASSERT_TRUE(first.step().has_value());
+    EXPECT_EQ(first.sequence().cache_capacity_tokens(), 48U);
+    ASSERT_TRUE(second.sequence().pause().has_value());
+    ASSERT_TRUE(first.step().has_value());
+    EXPECT_EQ(first.sequence().cache_capacity_tokens(), 96U);
+    ASSERT_TRUE(second.sequence().resume().has_value());
+    ASSERT_TRUE(second.step().has_value());
+    EXPECT_EQ(second.sequence().cache_capacity_tokens(), 48U);
+  }
+  ASSERT_TRUE(first.step().has_value());
+  EXPECT_EQ(first.sequence().cache_capacity_tokens(), 96U);
+}
+
+std::vector<std::uint64_t> figures(const SequenceCounters& counters) {
+  return {counters.cache.rows_hit, counters.cache.rows_missed, counters.cache.admitted,
+          counters.cache.evicted,  counters.cache.refused,     counters.cache.adopted,
+          counters.bytes.refill,   counters.bytes.demand};
+}
+
+TEST(SharedCache, GivesASequenceTheSameHitsHoweverThreadsInterleave) {
+  const Scenario scenario = cached_scenario();
+  const auto run = [&](bool side_by_side) {
+    const auto runtime = scenario.open();
+    const Traffic traffics[] = {{scenario.runtime.shape, 1}, {scenario.runtime.shape, 2}};
+    Drive drives[] = {{*runtime, traffics[0]}, {*runtime, traffics[1]}};
+    for (Drive& drive : drives) EXPECT_TRUE(drive.prefill(300).has_value());
+    if (side_by_side) {
+      std::thread other([&] { EXPECT_TRUE(drives[1].steps(25).has_value()); });
+      EXPECT_TRUE(drives[0].steps(25).has_value());
+      other.join();
+    } else {
+      for (Drive& drive : drives) EXPECT_TRUE(drive.steps(25).has_value());
+    }
+    auto all = figures(drives[0].sequence().counters());
+    const auto second = figures(drives[1].sequence().counters());
+    all.insert(all.end(), second.begin(), second.end());
+    return all;
+  };
+  const auto in_turn = run(false);
+  EXPECT_GT(in_turn[0], 0U);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(true), in_turn);
+}
+
+TEST(ResidentCacheUpkeep, NeverMovesMoreThanNoCacheWould) {
+  for (const std::size_t tokens : {8U, 24U, 64U, 128U, 256U}) {
+    for (const auto& entry : policies::replacement_policies()) {
+      if (entry.needs_foresight) continue;
+      Scenario scenario = cached_scenario();
+      scenario.runtime.cache = {.policy = std::string(entry.name), .tokens = tokens};
+      const auto runtime = scenario.open();
+      const Traffic traffic(scenario.runtime.shape, 1);
+      Drive drive(*runtime, traffic);
+      ASSERT_TRUE(drive.prefill(300).has_value());
+      for (int step = 0; step < 40; ++step) {
+        ASSERT_TRUE(drive.step().has_value());
+        const SequenceCounters counters = drive.sequence().counters();
+        const std::uint64_t wanted = counters.cache.rows_hit + counters.cache.rows_missed;
+        ASSERT_LE(counters.bytes.demand + counters.bytes.refill,
+                  wanted * scenario.runtime.shape.row_bytes())
+            << entry.name << " " << tokens << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(ResidentCacheUpkeep, KeepsBlocksThatLeaveTheWindowWithoutARefill) {
+  Scenario scenario = cached_scenario();
+  scenario.runtime.cache = {.policy = "lru", .tokens = 64};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  ASSERT_TRUE(drive.steps(17).has_value());
+  const SequenceCounters counters = drive.sequence().counters();
+  // Eight blocks of each of two layers beside the window, then two that leave it in 17 steps.
+  EXPECT_EQ(counters.cache.adopted, 2 * (8U + 2U));
+  EXPECT_GT(counters.cache.rows_hit, 0U);
+  drive.expect_all_rows_right();
+}
+
+TEST(ResidentCacheUpkeep, KeepsNothingOfAnEarlierPromptThatIsOnTheHostOnly) {
+  for (const Placement placement : {Placement::offload, Placement::resident_first}) {
+    Scenario scenario = cached_scenario();
+    scenario.runtime.placement = placement;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(200).has_value());
+    ASSERT_TRUE(drive.steps(5).has_value());
+    ASSERT_TRUE(drive.sequence().pause().has_value());
+    ASSERT_TRUE(drive.sequence().resume().has_value());
+    ASSERT_TRUE(drive.prefill(400).has_value());
+    ASSERT_TRUE(drive.steps(10).has_value());
+    Scenario roomy = scenario;
+    roomy.runtime.cache.policy = "none";
+    const auto other_runtime = roomy.open();
+    Drive other(*other_runtime, traffic);
+    ASSERT_TRUE(other.prefill(200).has_value());
+    ASSERT_TRUE(other.steps(5).has_value());
+    ASSERT_TRUE(other.prefill(400).has_value());
+    ASSERT_TRUE(other.steps(10).has_value());
+    EXPECT_EQ(drive.outputs(), other.outputs()) << static_cast<int>(placement);
+  }
+}
+
+}  // namespace
+}  // namespace terrace
