@@ -37,6 +37,12 @@ constexpr std::array keys{
               .high = 1,
               .meaning = "share of the budget that goes to the newest tokens"},
 
+    ConfigKey{.name = "retrieval.dense_layers",
+              .kind = integer,
+              .default_text = "0",
+              .high = 1 << 16,
+              .meaning = "first layers that attend to everything and stay in device memory"},
+
     ConfigKey{.name = "index.residency",
               .kind = choice,
               .default_text = "auto",
@@ -55,6 +61,18 @@ constexpr std::array keys{
               .low = 1,
               .high = 8,
               .meaning = "bits of one part's code: 2^bits centroids"},
+
+    ConfigKey{.name = "clusterkv.tokens_per_cluster",
+              .kind = integer,
+              .default_text = "80",
+              .low = 1,
+              .high = 320,
+              .meaning = "mean size of a cluster of keys"},
+    ConfigKey{.name = "clusterkv.lists",
+              .kind = choice,
+              .default_text = "kv_head",
+              .words = "kv_head|query_head",
+              .meaning = "one selection for all query heads of a KV head, or one for each"},
 
     ConfigKey{.name = "planning.iterations",
               .kind = integers,

@@ -1,6 +1,7 @@
 #include "terrace/offload/host_ops.hpp"
 
 #include "terrace/kernels/attention.hpp"
+#include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
@@ -44,6 +45,7 @@ constexpr Ops table{.store_rows = store_rows,
                     .pq_select = compute<host::pq_select>,
                     .key_copy = compute<host::key_copy>,
                     .exact_select = compute<host::exact_select>,
+                    .cluster_select = compute<host::cluster_select>,
                     .resolve_rows = resolve_rows,
                     .fetch_rows = fetch_rows,
                     .decode_attention = compute<host::decode_attention>};

@@ -19,6 +19,7 @@ constexpr Ops table{.store_rows = store_rows,
                     .pq_select = compute<PqSelect>,
                     .key_copy = compute<KeyCopy>,
                     .exact_select = compute<ExactSelect>,
+                    .cluster_select = compute<ClusterSelect>,
                     .resolve_rows = compute<ResolveRows>,
                     .fetch_rows = compute<FetchRows>,
                     .decode_attention = compute<DecodeAttention>};

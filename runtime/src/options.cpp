@@ -34,6 +34,11 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.policy = config.text("retrieval.policy");
   options.retrieval.pq = {.subspaces = config.integer("pq.subspaces"),
                           .bits = config.integer("pq.bits")};
+  options.retrieval.clusterkv = {
+      .tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
+      .lists =
+          config.is("clusterkv.lists", "kv_head") ? ListScope::kv_head : ListScope::query_head};
+  options.dense_layers = config.integer("retrieval.dense_layers");
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
@@ -80,6 +85,10 @@ Status RuntimeOptions::validate() const {
   if (planning.limits.iterations_min > planning.limits.iterations_max) {
     return fail(Errc::invalid_argument, "planning.iterations_min {} is above iterations_max {}",
                 planning.limits.iterations_min, planning.limits.iterations_max);
+  }
+  if (dense_layers > shape.layers) {
+    return fail(Errc::invalid_argument, "retrieval.dense_layers {}: the model has {} layers",
+                dense_layers, shape.layers);
   }
   if (host_threads == 0 || deadline <= Duration::zero()) {
     return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");

@@ -53,10 +53,11 @@ struct LayerState {
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
   std::vector<UnitKey> dropped;         ///< cached copies lost since the layer's last step
 
-  Buffer selection;       ///< device: ids, counts, missed count (SelectionBuffers)
-  Buffer selection_host;  ///< its host copy, for upkeep and for selection()
-  bool selected = false;  ///< the last step of this layer selected something
-  TokenRange sinks;       ///< of the last step
+  Buffer selection;                    ///< device: ids, counts, missed count (SelectionBuffers)
+  Buffer selection_host;               ///< its host copy, for upkeep and for selection()
+  bool selected = false;               ///< the last step of this layer selected something
+  std::size_t first_window_block = 0;  ///< blocks before it have passed the window
+  TokenRange sinks;                    ///< of the last step
   TokenRange window;
 
   Ticket offloaded;       ///< last rows written to the host
@@ -70,6 +71,8 @@ struct SelectionBuffers {
   std::uint32_t* ids = nullptr;
   std::uint32_t* counts = nullptr;
   std::uint32_t* missed_count = nullptr;
+  std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
+  MassBounds* mass = nullptr;              ///< [query_heads]
 };
 
 /// Device memory that layers use in turn, in the compute queue's order.
@@ -81,9 +84,12 @@ struct StepBuffers {
   Buffer attention_scratch;
   Buffer seen;  ///< per-query-head lists only
   Buffer seen_epoch;
+  Buffer pseudo_rows;  ///< [lists, pseudo_entries] rows
+  Buffer pseudo_bias;
   std::size_t candidates = 0;  ///< that select_scratch holds
   std::size_t entries = 0;     ///< that attention_scratch holds
   std::size_t positions = 0;   ///< that seen holds
+  std::size_t pseudo_entries = 0;
 };
 
 /// One of two places into which a layer's index is streamed while the layer before it computes.
@@ -133,6 +139,9 @@ class SequenceState {
   // Ranges for the token at `position`.
   [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+  /// The window of one layer: before the budget's window it has the tokens not indexed yet, which
+  /// take the place of selected ones; a dense layer's is everything behind the sinks.
+  [[nodiscard]] TokenRange window_of(std::size_t layer, std::size_t position) const noexcept;
 
   [[nodiscard]] SequencePhase phase() const noexcept { return phase_; }
   [[nodiscard]] std::size_t length() const noexcept { return length_; }
@@ -160,9 +169,10 @@ class SequenceState {
   Status load_needed_blocks();
   Status reserve_selection(LayerState& layer);
   Status reserve_seen(std::size_t length);
+  Status reserve_pseudo_entries(std::size_t length);
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
-  [[nodiscard]] bool needs_block(std::size_t block, TokenRange sinks, TokenRange window) const;
+  [[nodiscard]] bool needs_block(std::size_t layer, std::size_t block, std::size_t position) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
   /// Tries `reserve` again after each block that some sequence could spare.
   Status reclaiming(FunctionRef<Status()> reserve);
@@ -170,7 +180,7 @@ class SequenceState {
 
   // sequence_prefill.cpp
   void resolve_budget(std::size_t context);
-  void keep_hints(LayerState& layer, const PromptHints& hints);
+  Status keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute);
   Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
 
   // sequence_step.cpp
@@ -179,15 +189,19 @@ class SequenceState {
   Status store_token(LayerState& layer, const StepInput& input, Queue& compute);
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;
   Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
+  [[nodiscard]] TokenRange candidates_of(const LayerState& layer) const noexcept;
+  [[nodiscard]] PseudoTarget pseudo_target(const SelectionBuffers& buffers) const noexcept;
   Status select_rows(std::size_t layer, const StepInput& input, Queue& compute);
   void recover();
   Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);
 
   // sequence_upkeep.cpp
+  [[nodiscard]] BuildRequest index_request(std::size_t layer, TokenRange tokens) const;
   Status build_index(std::size_t layer, TokenRange tokens);
   Status extend_index(std::size_t layer, std::size_t end);
   Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);
+  [[nodiscard]] bool batch_is_due(std::size_t layer) const noexcept;
   Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
   Status stream_index(std::size_t layer);
 
@@ -200,6 +214,7 @@ class SequenceState {
   void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
   void count_wanted(LayerState& layer);
   void sort_positions(LayerState& layer);
+  void count_mass(const LayerState& layer);
   Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
   void report_selection(std::size_t layer);
@@ -211,6 +226,9 @@ class SequenceState {
   Status own_block(std::size_t block);
   Status restore_index();
 
+  [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {
+    return layer < runtime_.options.dense_layers;
+  }
   [[nodiscard]] bool selects() const noexcept { return runtime_.policy->traits().selects; }
   [[nodiscard]] bool keeps_everything() const noexcept {
     return runtime_.policy->traits().keeps_everything;
@@ -230,8 +248,6 @@ class SequenceState {
   std::size_t prefill_end_ = 0;
   std::size_t next_layer_ = 0;  ///< layers are finished and attended in order
   std::size_t appended_ = 0;    ///< positions of next_layer_ appended so far
-  std::size_t first_window_block_ =
-      0;  ///< blocks before it have passed the window and been looked at
 
   bool budget_resolved_ = false;
   std::size_t budget_tokens_ = 0;

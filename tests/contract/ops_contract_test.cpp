@@ -16,6 +16,7 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.pq_select, nullptr);
   EXPECT_NE(ops.key_copy, nullptr);
   EXPECT_NE(ops.exact_select, nullptr);
+  EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
   EXPECT_NE(ops.fetch_rows, nullptr);
   EXPECT_NE(ops.decode_attention, nullptr);

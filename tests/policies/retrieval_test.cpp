@@ -25,7 +25,8 @@ TEST(RetrievalTable, MakesEveryPolicyUnderItsOwnName) {
 TEST(MakeRetrievalPolicy, NamesTheKnownOnes) {
   const auto made = make_retrieval_policy("pqcash");
   ASSERT_FALSE(made.has_value());
-  EXPECT_THAT(std::string(made.error().message()), HasSubstr("full, streaming, oracle, pqcache"));
+  EXPECT_THAT(std::string(made.error().message()),
+              HasSubstr("full, streaming, oracle, pqcache, clusterkv"));
 }
 
 TEST(PqCache, RefusesSettingsThatDoNotFit) {

@@ -159,7 +159,8 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsForSequencesSideBySide) {
   EXPECT_EQ(outputs[1], outputs_of(scenario_, prompt, step_count, 2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EachSelectingPolicy, ::testing::Values("oracle", "pqcache"),
+INSTANTIATE_TEST_SUITE_P(Table, EachSelectingPolicy,
+                         ::testing::Values("oracle", "pqcache", "clusterkv"),
                          [](const auto& name) { return std::string(name.param); });
 
 // Attention over everything in another order of rows: sums of n products of f32 differ by rounding,
@@ -179,7 +180,7 @@ TEST(Exactness, IsFullAttentionsWhenTheBudgetCoversTheContext) {
   Scenario full;
   full.runtime.policy = "full";
   const auto expected = outputs_of(full, 150, 20);
-  for (const char* const policy : {"streaming", "oracle", "pqcache"}) {
+  for (const char* const policy : {"streaming", "oracle", "pqcache", "clusterkv"}) {
     Scenario scenario;
     scenario.runtime.policy = policy;
     scenario.runtime.budget.value = 400;

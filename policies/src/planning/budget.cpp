@@ -1,5 +1,6 @@
 #include "terrace/policies/budget.hpp"
 
+#include <algorithm>
 #include <limits>
 
 namespace terrace::policies {
@@ -11,9 +12,11 @@ BudgetSplit split_budget(const BudgetTerms& terms, const RetrievalTraits& traits
   BudgetSplit split;
   split.sinks = terms.sink_tokens + 2 <= rest ? terms.sink_tokens : rest / 2;
   const std::size_t shared = rest - split.sinks;
-  split.window = traits.selects
-                     ? static_cast<std::size_t>(terms.window_share * static_cast<double>(shared))
-                     : shared;
+  split.window =
+      traits.selects
+          ? std::min(terms.window_tokens_max,
+                     static_cast<std::size_t>(terms.window_share * static_cast<double>(shared)))
+          : shared;
   split.selected = shared - split.window;
   return split;
 }

@@ -27,22 +27,23 @@ class Oracle final : public RetrievalPolicy {
                        .chunk_bytes = chunk_tokens * shape.token_bytes() / 2};
   }
 
-  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept override {
-    return 0;
-  }
-
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
     return selection_scratch_floats(shape, candidates);
   }
 
-  [[nodiscard]] Result<BuildReport> build(const BuildRequest& request,
-                                          Parallel& threads) const override {
-    kernels::host::key_copy({request.shape, request.rows, request.tokens, request.index}, threads);
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
+    return 1;
+  }
+
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t /*part*/) const override {
+    Serial alone;
+    kernels::host::key_copy({request.shape, request.rows, request.tokens, request.index}, alone);
     return BuildReport{};
   }
 
-  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
                                       const Ops& host_ops) const override {
     return host_ops.key_copy(queue, Phase::update,
                              {request.shape, request.rows, request.tokens, request.index});
@@ -52,11 +53,6 @@ class Oracle final : public RetrievalPolicy {
                                       Queue& queue, const Ops& ops) const override {
     return ops.exact_select(queue, Phase::select,
                             {selection_of(request, out, reduction_), request.index});
-  }
-
-  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
-                                             TimePoint /*deadline*/) const override {
-    return false;
   }
 
  private:

@@ -8,8 +8,6 @@
 // Index: subspaces bytes a token and KV head, 4 * 2^bits * head_dim bytes a KV head. Deterministic
 // for a seed on any number of threads. Source: PQCache (Zhang et al., arXiv 2407.12820), idea and
 // parameters; see docs/decisions/0003 for where codes are made.
-#include <algorithm>
-#include <atomic>
 #include <vector>
 
 #include "rows.hpp"
@@ -46,51 +44,20 @@ class PqCache final : public RetrievalPolicy {
         .chunk_bytes = shape.kv_heads * pq_.subspaces * chunk_tokens};
   }
 
-  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept override {
-    return 0;
-  }
-
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
     return selection_scratch_floats(shape, candidates);
   }
 
-  [[nodiscard]] Result<BuildReport> build(const BuildRequest& request,
-                                          Parallel& threads) const override {
-    const std::size_t parts = request.shape.kv_heads * pq_.subspaces;
-    std::vector<Result<BuildReport>> reports(parts);
-    threads.for_each(parts, [&](std::size_t part) {
-      reports[part] = build_part(request, part / pq_.subspaces, part % pq_.subspaces);
-    });
-    BuildReport report;
-    for (const Result<BuildReport>& part : reports) {
-      if (!part) return part;
-      report.iterations = std::max(report.iterations, part->iterations);
-    }
-    return report;
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
+    return request.shape.kv_heads * pq_.subspaces;
   }
 
-  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
-                                      const Ops& host_ops) const override {
-    return host_ops.pq_encode(queue, Phase::update,
-                              {request.shape, pq_, request.rows, request.tokens, request.index});
-  }
-
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return ops.pq_select(queue, Phase::select,
-                         {selection_of(request, out, reduction_), pq_, request.index});
-  }
-
-  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
-                                             TimePoint /*deadline*/) const override {
-    return false;
-  }
-
- private:
   /// Clusters one sub-space of one KV head and writes its codes.
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request, std::size_t head,
-                                               std::size_t subspace) const {
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
+    const std::size_t head = part / pq_.subspaces;
+    const std::size_t subspace = part % pq_.subspaces;
     const std::size_t dims = request.shape.head_dim / pq_.subspaces;
     const std::size_t count = request.tokens.size();
     std::vector<float> keys(count * dims);
@@ -103,7 +70,6 @@ class PqCache final : public RetrievalPolicy {
                               .dims = dims},
                              keys.data());
     auto* const codebook = reinterpret_cast<float*>(request.fixed);
-    const std::size_t part = head * pq_.subspaces + subspace;
     Serial alone;
     TERRACE_ASSIGN(const kernels::KmeansReport report,
                    kernels::host::kmeans({.rows = keys.data(), .row_count = count, .dims = dims},
@@ -124,6 +90,19 @@ class PqCache final : public RetrievalPolicy {
     return BuildReport{.iterations = report.iterations};
   }
 
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
+                                      const Ops& host_ops) const override {
+    return host_ops.pq_encode(queue, Phase::update,
+                              {request.shape, pq_, request.rows, request.tokens, request.index});
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    return ops.pq_select(queue, Phase::select,
+                         {selection_of(request, out, reduction_), pq_, request.index});
+  }
+
+ private:
   PqShape pq_;
   GroupReduction reduction_;
   RetrievalTraits traits_;

@@ -14,5 +14,6 @@ MadeRetrievalPolicy make_full(const RetrievalOptions& options);
 MadeRetrievalPolicy make_streaming(const RetrievalOptions& options);
 MadeRetrievalPolicy make_oracle(const RetrievalOptions& options);
 MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options);
+MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options);
 
 }  // namespace terrace::policies

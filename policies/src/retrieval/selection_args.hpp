@@ -7,7 +7,7 @@
 namespace terrace::policies {
 
 inline SelectCommon selection_of(const SelectRequest& request, const Selection& out,
-                                 GroupReduction reduction) {
+                                 GroupReduction reduction = GroupReduction::sum_softmax) {
   return {.shape = request.shape,
           .query = request.query,
           .candidates = request.candidates,

@@ -13,6 +13,7 @@ constexpr std::array table{
     RetrievalEntry{"oracle", "exact top-k by true scores: the bound of all selection",
                    &make_oracle},
     RetrievalEntry{"pqcache", "top-k by product-quantised scores (PQCache)", &make_pqcache},
+    RetrievalEntry{"clusterkv", "whole clusters of similar keys (ClusterKV)", &make_clusterkv},
 };
 
 }  // namespace

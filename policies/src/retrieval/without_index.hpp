@@ -14,18 +14,18 @@ class WithoutIndex : public RetrievalPolicy {
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const final {
     return IndexLayout{};
   }
-  [[nodiscard]] std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept final {
-    return 0;
-  }
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& /*shape*/,
                                                   std::size_t /*candidates*/) const noexcept final {
     return 0;
   }
-  [[nodiscard]] Result<BuildReport> build(const BuildRequest& /*request*/,
-                                          Parallel& /*threads*/) const final {
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept final {
+    return 0;
+  }
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
+                                               std::size_t /*part*/) const final {
     return BuildReport{};
   }
-  [[nodiscard]] Result<Ticket> extend(const ExtendRequest& /*request*/, Queue& /*queue*/,
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& /*queue*/,
                                       const Ops& /*host_ops*/) const final {
     return Ticket{};
   }
@@ -33,10 +33,6 @@ class WithoutIndex : public RetrievalPolicy {
                                       Queue& /*queue*/, const Ops& /*ops*/) const final {
     TERRACE_ASSERT(!"select() of a policy that selects nothing");
     return Ticket{};
-  }
-  [[nodiscard]] Result<bool> background_step(const BuildRequest& /*request*/, Parallel& /*threads*/,
-                                             TimePoint /*deadline*/) const final {
-    return false;
   }
 
  private:

@@ -129,6 +129,9 @@ void SequenceState::count_wanted(LayerState& layer) {
   for (std::size_t list = 0; list < lists(); ++list) {
     const std::uint32_t* const ids = buffers.ids + list * split_.selected;
     counters_.attended += buffers.counts[list];
+    if (runtime_.policy->traits().gives_pseudo_entries) {
+      counters_.pseudo_entries += buffers.pseudo_counts[list];
+    }
     for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
       if (group > 1 &&
           std::exchange(row_seen_[list / group * stride + ids[i]], row_epoch_) == row_epoch_) {
@@ -141,10 +144,24 @@ void SequenceState::count_wanted(LayerState& layer) {
   counters_.cache.rows_missed += *buffers.missed_count;
 }
 
+void SequenceState::count_mass(const LayerState& layer) {
+  if (!runtime_.policy->traits().bounds_mass) return;
+  const std::size_t heads = runtime_.shape().query_heads;
+  const MassBounds* const bounds = selection_buffers(layer.selection_host).mass;
+  for (std::size_t head = 0; head < heads; ++head) {
+    // What is not selected from is attended whole.
+    const MassBounds one = layer.selected ? bounds[head] : MassBounds{.low = 1, .high = 1};
+    counters_.mass_low += double{one.low};
+    counters_.mass_high += double{one.high};
+  }
+  counters_.mass_bounds += heads;
+}
+
 Status SequenceState::upkeep_cache(std::size_t layer_number) {
   LayerState& layer = layers_[layer_number];
   counters_.lists += lists();
   counters_.attended += lists() * (layer.sinks.size() + layer.window.size());
+  count_mass(layer);
   if (!layer.selected) return {};
   const TimePoint begin = runtime_.backend->clock().now();
   count_wanted(layer);

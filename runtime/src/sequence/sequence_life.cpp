@@ -209,8 +209,9 @@ Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
   const std::size_t block = position / block_tokens();
   const std::size_t at =
       (index(head) * block_tokens() + position % block_tokens()) * shape.row_bytes();
-  const bool in_middle = position >= sinks_at(length_).end && position < window_at(length_).begin;
-  if (in_middle) {
+  const bool in_middle =
+      position >= sinks_at(length_).end && position < window_of(index(id), length_).begin;
+  if (in_middle || layer.places[block] == BlockPlace::absent) {
     TERRACE_TRY(wait(layer.offloaded, deadline()));
     std::memcpy(target.data(), layer.host_blocks[block] + at, target.size());
     return {};

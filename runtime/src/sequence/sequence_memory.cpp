@@ -30,14 +30,27 @@ TokenRange SequenceState::window_at(std::size_t position) const noexcept {
   return {std::max(sinks_at(position).end, recent), position + 1};
 }
 
+TokenRange SequenceState::window_of(std::size_t layer, std::size_t position) const noexcept {
+  TokenRange window = window_at(position);
+  const TokenRange& indexed = layers_[layer].index.tokens;
+  if (is_dense(layer)) {
+    window.begin = sinks_at(position).end;
+  } else if (runtime_.policy->traits().batch_tokens_max > 1 && !indexed.empty() &&
+             window.begin > indexed.end) {
+    window.begin -= std::min(window.begin - indexed.end, split_.selected);
+  }
+  return window;
+}
+
 std::size_t SequenceState::lists() const noexcept {
   const KvShape& shape = runtime_.shape();
   return runtime_.policy->traits().lists == ListScope::kv_head ? shape.kv_heads : shape.query_heads;
 }
 
-bool SequenceState::needs_block(std::size_t block, TokenRange sinks, TokenRange window) const {
+bool SequenceState::needs_block(std::size_t layer, std::size_t block, std::size_t position) const {
   const std::size_t begin = block * block_tokens();
-  return begin < sinks.end || begin + block_tokens() > window.begin;
+  return begin < sinks_at(position).end ||
+         begin + block_tokens() > window_of(layer, position).begin;
 }
 
 Status SequenceState::reserve_positions(std::size_t length) {
@@ -80,11 +93,9 @@ Status SequenceState::place_block(LayerState& layer, std::size_t block) {
 }
 
 Status SequenceState::place_needed_blocks(std::size_t length) {
-  const TokenRange sinks = sinks_at(length);
-  const TokenRange window = window_at(length);
-  for (LayerState& layer : layers_) {
-    for (std::size_t block = 0; block < layer.places.size(); ++block) {
-      if (needs_block(block, sinks, window)) TERRACE_TRY(place_block(layer, block));
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (std::size_t block = 0; block < layers_[i].places.size(); ++block) {
+      if (needs_block(i, block, length)) TERRACE_TRY(place_block(layers_[i], block));
     }
   }
   return {};
@@ -115,17 +126,15 @@ void SequenceState::release_block(LayerState& layer, std::size_t block) {
 
 void SequenceState::release_passed_blocks() {
   if (runtime_.options.placement == Placement::resident_first || keeps_everything()) return;
-  const TokenRange sinks = sinks_at(length_);
-  const TokenRange window = window_at(length_);
-  const std::size_t passed = window.begin / block_tokens();
-  for (std::size_t block = first_window_block_; block < passed; ++block) {
-    if (needs_block(block, sinks, window)) continue;
-    for (LayerState& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    const std::size_t passed = window_of(i, length_).begin / block_tokens();
+    for (std::size_t& block = layer.first_window_block; block < passed; ++block) {
+      if (needs_block(i, block, length_)) continue;
       if (layer.places[block] != BlockPlace::resident) continue;
       if (!adopt_block(layer, block)) release_block(layer, block);
     }
   }
-  first_window_block_ = std::max(first_window_block_, passed);
 }
 
 void SequenceState::release_spare_slots(LayerState& layer) {
@@ -145,15 +154,14 @@ bool SequenceState::spill_one(bool own_thread) {
   std::unique_lock lock(mutex, std::defer_lock);
   if (!own_thread && (!lock.try_lock() || phase_ != SequencePhase::idle)) return false;
   if (keeps_everything()) return false;
-  const TokenRange sinks = sinks_at(length_);
-  const TokenRange window = window_at(length_);
-  for (LayerState& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
     if (!layer.spare_slots.empty() && wait(layer.attended, deadline())) {
       release_spare_slots(layer);
       return true;
     }
     for (std::size_t block = 0; block < layer.places.size(); ++block) {
-      if (layer.places[block] == BlockPlace::absent || needs_block(block, sinks, window)) continue;
+      if (layer.places[block] == BlockPlace::absent || needs_block(i, block, length_)) continue;
       // Another sequence's queue may write the block as soon as it is free.
       if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
       release_block(layer, block);
@@ -164,13 +172,13 @@ bool SequenceState::spill_one(bool own_thread) {
 }
 
 Status SequenceState::load_needed_blocks() {
-  const TokenRange sinks = sinks_at(length_);
-  const TokenRange window = window_at(length_);
   const std::size_t blocks = divide_up(length_, block_tokens());
   std::vector<CopyExtent> extents;
-  for (LayerState& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    layer.first_window_block = window_of(i, length_).begin / block_tokens();
     for (std::size_t block = 0; block < blocks; ++block) {
-      if (!needs_block(block, sinks, window)) continue;
+      if (!needs_block(i, block, length_)) continue;
       const bool absent = layer.places[block] == BlockPlace::absent;
       TERRACE_TRY(place_block(layer, block));
       if (!absent) continue;
@@ -178,14 +186,13 @@ Status SequenceState::load_needed_blocks() {
           {layer.device_blocks[block], layer.host_blocks[block], runtime_.block_bytes()});
     }
   }
-  first_window_block_ = window.begin / block_tokens();
   if (extents.empty()) return {};
   TERRACE_ASSIGN(const Ticket loaded, refill_queue_->copy(Phase::refill, extents));
   return wait(loaded, deadline());
 }
 
 Status SequenceState::reserve_selection(LayerState& layer) {
-  const std::size_t words = lists() * (split_.selected + 1) + 1;
+  const std::size_t words = lists() * (split_.selected + 2) + 1 + 2 * runtime_.shape().query_heads;
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
   if (layer.selection_host) return {};
@@ -199,7 +206,13 @@ Status SequenceState::reserve_selection(LayerState& layer) {
 SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const noexcept {
   auto* const words = buffer.as<std::uint32_t>();
   const std::size_t ids = lists() * split_.selected;
-  return {.ids = words, .counts = words + ids, .missed_count = words + ids + lists()};
+  std::uint32_t* const counts = words + ids;
+  std::uint32_t* const pseudo_counts = counts + lists() + 1;
+  return {.ids = words,
+          .counts = counts,
+          .missed_count = counts + lists(),
+          .pseudo_counts = pseudo_counts,
+          .mass = reinterpret_cast<MassBounds*>(pseudo_counts + lists())};
 }
 
 Status SequenceState::reserve_seen(std::size_t length) {
@@ -218,13 +231,28 @@ Status SequenceState::reserve_seen(std::size_t length) {
   return wait(zeroed, deadline());
 }
 
+Status SequenceState::reserve_pseudo_entries(std::size_t length) {
+  if (runtime_.policy->pseudo_capacity(length) <= step_.pseudo_entries) return {};
+  const std::size_t entries = runtime_.policy->pseudo_capacity(with_room(length));
+  Backend& backend = *runtime_.backend;
+  TERRACE_TRY(reserve_buffer(backend, step_.pseudo_rows,
+                             lists() * entries * runtime_.shape().row_bytes(), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, step_.pseudo_bias, lists() * entries * sizeof(float),
+                             Purpose::staging));
+  step_.pseudo_entries = entries;
+  return {};
+}
+
 Status SequenceState::reserve_step_buffers(std::size_t length) {
   Backend& backend = *runtime_.backend;
   const KvShape& shape = runtime_.shape();
-  const bool everything = keeps_everything() || runtime_.options.when == RetrievalWhen::spilled;
-  const std::size_t pseudo = runtime_.policy->pseudo_capacity(length);
-  const std::size_t entries =
-      everything ? length + 1 : split_.sinks + split_.window + 1 + split_.selected + pseudo;
+  const bool everything = keeps_everything() || runtime_.options.dense_layers > 0 ||
+                          runtime_.options.when == RetrievalWhen::spilled;
+  if (split_.selected > 0) TERRACE_TRY(reserve_pseudo_entries(length));
+  const std::size_t pseudo = step_.pseudo_entries;
+  const std::size_t entries = everything
+                                  ? length + 1 + pseudo
+                                  : split_.sinks + split_.window + 1 + split_.selected + pseudo;
   if (entries > step_.entries) {
     const std::size_t room = everything ? with_room(entries) : entries;
     TERRACE_TRY(reserve_buffer(backend, step_.attention_scratch,
@@ -255,18 +283,16 @@ Status SequenceState::reserve_index(std::size_t tokens_end) {
   const std::size_t first = sinks_at(tokens_end).end;
   const std::size_t chunks = divide_up(tokens_end - first, layout.chunk_tokens);
   if (chunks == 0) return {};
-  const auto reserve_resident = [&]() -> Status {
-    for (LayerState& layer : layers_) {
-      TERRACE_TRY(layer.index.device.reserve(*runtime_.backend, layout, chunks));
+  const auto reserve_all = [&](IndexMemory LayerIndex::* memory) -> Status {
+    for (std::size_t i = runtime_.options.dense_layers; i < layers_.size(); ++i) {
+      TERRACE_TRY((layers_[i].index.*memory).reserve(*runtime_.backend, layout, chunks));
     }
     return {};
   };
-  for (LayerState& layer : layers_) {
-    TERRACE_TRY(layer.index.host.reserve(*runtime_.backend, layout, chunks));
-  }
+  TERRACE_TRY(reserve_all(&LayerIndex::host));
   if (runtime_.options.index_residency == IndexResidency::host) index_streamed_ = true;
   if (!index_streamed_) {
-    const Status resident = reserve_resident();
+    const Status resident = reserve_all(&LayerIndex::device);
     const bool may_stream = runtime_.options.index_residency == IndexResidency::automatic &&
                             phase_ == SequencePhase::idle;
     if (resident || !may_stream) return resident;

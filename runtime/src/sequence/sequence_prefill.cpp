@@ -5,15 +5,29 @@
 #include "../sequence_state.hpp"
 
 namespace terrace {
+namespace {
+
+// A budget of mass has no size that a window could be a share of.
+constexpr std::size_t mass_window_tokens = 256;
+
+/// Adds the elements behind those already kept, of which only the last `limit` stay.
+void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_t limit) {
+  kept.insert(kept.end(), more.begin(), more.end());
+  if (kept.size() > limit)
+    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(limit));
+}
+
+}  // namespace
 
 void SequenceState::resolve_budget(std::size_t context) {
   if (budget_resolved_) return;
   const RuntimeOptions& options = runtime_.options;
   budget_tokens_ = keeps_everything() ? context : options.budget.tokens(context);
-  split_ = policies::split_budget({.budget_tokens = budget_tokens_,
-                                   .sink_tokens = options.sink_tokens,
-                                   .window_share = options.window_share},
-                                  runtime_.policy->traits());
+  policies::BudgetTerms terms{.budget_tokens = budget_tokens_,
+                              .sink_tokens = options.sink_tokens,
+                              .window_share = options.window_share};
+  if (options.budget.kind == TokenBudget::Kind::mass) terms.window_tokens_max = mass_window_tokens;
+  split_ = policies::split_budget(terms, runtime_.policy->traits());
   budget_resolved_ = true;
 }
 
@@ -41,6 +55,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     return reserved;
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
+  for (LayerState& layer : layers_) layer.query_window.clear();
   prefill_end_ = total;
   place_cache_seeds();
   next_layer_ = 0;
@@ -51,18 +66,27 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   return {};
 }
 
-void SequenceState::keep_hints(LayerState& layer, const PromptHints& hints) {
+Status SequenceState::keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute) {
   const RetrievalTraits& traits = runtime_.policy->traits();
-  if (traits.needs_pre_rope_keys) {
-    layer.pre_rope_keys.insert(layer.pre_rope_keys.end(), hints.pre_rope_keys.begin(),
-                               hints.pre_rope_keys.end());
-  }
-  if (traits.needs_query_window && !hints.query_window.empty()) {
-    layer.query_window.assign(hints.query_window.begin(), hints.query_window.end());
-  }
-  if (traits.needs_attention_scores) {
-    layer.attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
-  }
+  const bool wanted =
+      traits.needs_pre_rope_keys || traits.query_window_tokens > 0 || traits.needs_attention_scores;
+  if (!wanted) return {};
+  // What is enqueued before produces the hints, as it does the rows.
+  const auto keep = [this, &layer, hints]() -> Result<std::size_t> {
+    const RetrievalTraits& asked = runtime_.policy->traits();
+    const KvShape& shape = runtime_.shape();
+    if (asked.needs_pre_rope_keys) {
+      layer.pre_rope_keys.insert(layer.pre_rope_keys.end(), hints.pre_rope_keys.begin(),
+                                 hints.pre_rope_keys.end());
+    }
+    keep_last(layer.query_window, hints.query_window,
+              asked.query_window_tokens * shape.query_heads * shape.head_dim);
+    if (asked.needs_attention_scores) {
+      layer.attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
+    }
+    return 0;
+  };
+  return compute.call(Phase::update, keep).map([](Ticket) {});
 }
 
 Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute) {
@@ -103,7 +127,7 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
   }
   LayerState& layer = layer_state(id);
   compute_ = &compute;
-  keep_hints(layer, piece.hints);
+  TERRACE_TRY(keep_hints(layer, piece.hints, compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());
   if (!keeps_everything()) {
@@ -163,7 +187,7 @@ Status SequenceState::end_prefill() {
   }
   for (LayerState& layer : layers_) layer.attended = {};
   length_ = prefill_end_;
-  first_window_block_ = 0;
+  for (LayerState& layer : layers_) layer.first_window_block = 0;
   phase_ = SequencePhase::idle;
   return {};
 }

@@ -101,6 +101,7 @@ Status SequenceState::store_token(LayerState& layer, const StepInput& input, Que
 
 bool SequenceState::selection_applies(const LayerState& layer) const {
   if (!selects() || split_.selected == 0 || layer.index.tokens.empty()) return false;
+  if (candidates_of(layer).size() == 0) return false;
   if (runtime_.options.when == RetrievalWhen::always) return true;
   const std::size_t blocks = length_ / block_tokens() + 1;
   for (std::size_t block = 0; block < blocks; ++block) {
@@ -121,8 +122,20 @@ Result<IndexView> SequenceState::index_for_step(std::size_t layer, Queue& comput
     TERRACE_TRY(compute.wait_for(index.uploaded));
     view = index.device.view(layout, index.tokens.begin);
   }
+  view.token_count = index.tokens.size();
   view.version = static_cast<std::uint32_t>(index.trained);
   return view;
+}
+
+TokenRange SequenceState::candidates_of(const LayerState& layer) const noexcept {
+  return {layer.sinks.end, std::min(layer.window.begin, layer.index.tokens.end)};
+}
+
+PseudoTarget SequenceState::pseudo_target(const SelectionBuffers& buffers) const noexcept {
+  return {.rows = step_.pseudo_rows.data(),
+          .bias = step_.pseudo_bias.as<float>(),
+          .count = buffers.pseudo_counts,
+          .stride = step_.pseudo_entries};
 }
 
 Status SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
@@ -132,18 +145,28 @@ Status SequenceState::select_rows(std::size_t layer_number, const StepInput& inp
   const RetrievalTraits& traits = runtime_.policy->traits();
   const SelectionBuffers buffers = selection_buffers(layer.selection);
   TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
+  // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
+  const std::size_t borrowed = window_at(length_).begin - layer.window.begin;
+  const bool mass = runtime_.options.budget.kind == TokenBudget::Kind::mass;
   const SelectRequest request{.shape = runtime_.shape(),
                               .layer = static_cast<LayerId>(layer_number),
                               .query = input.query,
                               .layer_input = input.layer_input,
-                              .candidates = {layer.sinks.end, layer.window.begin},
-                              .count = split_.selected,
+                              .candidates = candidates_of(layer),
+                              .count = split_.selected - borrowed,
+                              .mass = mass ? runtime_.options.budget.value : 0,
                               .index = index,
+                              .resident = table(layer.device_blocks),
+                              .sinks = layer.sinks,
+                              .window = layer.window,
                               .scratch = step_.select_scratch.as<float>()};
-  const Selection selection{.scope = traits.lists,
-                            .capacity = split_.selected,
-                            .ids = buffers.ids,
-                            .id_count = buffers.counts};
+  const Selection selection{
+      .scope = traits.lists,
+      .capacity = split_.selected,
+      .ids = buffers.ids,
+      .id_count = buffers.counts,
+      .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
+      .mass = traits.bounds_mass ? buffers.mass : nullptr};
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(request, selection, compute, ops));
   if (index_streamed_) stages_[layer_number % 2].read = selected;
 
@@ -187,7 +210,7 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   TERRACE_TRY(publish_arrivals(layer, compute));
   TERRACE_TRY(store_token(layer, input, compute));
   layer.sinks = sinks_at(length_);
-  layer.window = window_at(length_);
+  layer.window = window_of(index(id), length_);
   layer.selected = false;
   if (layer.sinks.end < layer.window.begin) {
     layer.selected = selection_applies(layer);
@@ -222,6 +245,12 @@ Result<KvView> SequenceState::gather(LayerId id, const StepInput& input, Queue& 
 
 Status SequenceState::attend(LayerId id, const StepInput& input, float* output, Queue& compute) {
   TERRACE_ASSIGN(const KvView view, prepare(id, input, compute));
+  PseudoEntries pseudo;
+  if (view.selected != nullptr && runtime_.policy->traits().gives_pseudo_entries) {
+    const PseudoTarget target = pseudo_target(selection_buffers(layer_state(id).selection));
+    pseudo = {
+        .rows = target.rows, .bias = target.bias, .count = target.count, .stride = target.stride};
+  }
   const DecodeAttention attention{
       .shape = runtime_.shape(),
       .query = input.query,
@@ -233,6 +262,7 @@ Status SequenceState::attend(LayerId id, const StepInput& input, float* output, 
       .selected = view.selected,
       .selected_count = view.selected_count,
       .selected_stride = view.selected_stride,
+      .pseudo = pseudo,
       .scale = 1.0F / std::sqrt(static_cast<float>(runtime_.shape().head_dim)),
       .scratch = step_.attention_scratch.as<float>()};
   TERRACE_ASSIGN(layer_state(id).attended,

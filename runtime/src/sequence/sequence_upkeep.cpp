@@ -7,25 +7,36 @@
 
 namespace terrace {
 
+BuildRequest SequenceState::index_request(std::size_t layer_number, TokenRange tokens) const {
+  const LayerState& layer = layers_[layer_number];
+  const LayerIndex& index = layer.index;
+  const std::size_t first = index.tokens.empty() ? tokens.begin : index.tokens.begin;
+  BuildRequest request{.shape = runtime_.shape(),
+                       .layer = static_cast<LayerId>(layer_number),
+                       .rows = table(layer.host_blocks),
+                       .tokens = tokens,
+                       .hints = {layer.pre_rope_keys, layer.query_window, layer.attention_scores},
+                       .fixed = index.host.fixed(),
+                       .index = index.host.view(runtime_.index_layout, first),
+                       .iterations = runtime_.planned_iterations(layer_number, tokens.size()),
+                       .seed = runtime_.options.seed,
+                       .clock = &runtime_.backend->clock()};
+  request.index.token_count = tokens.begin - first;
+  return request;
+}
+
 Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
-  if (tokens.empty()) return {};
+  if (tokens.empty() || is_dense(layer_number)) return {};
   LayerState& layer = layers_[layer_number];
   LayerIndex& index = layer.index;
   TERRACE_TRY(reclaiming([&] { return reserve_index(tokens.end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
-  const BuildRequest request{
-      .shape = runtime_.shape(),
-      .layer = static_cast<LayerId>(layer_number),
-      .rows = table(layer.host_blocks),
-      .tokens = tokens,
-      .hints = {layer.pre_rope_keys, layer.query_window, layer.attention_scores},
-      .fixed = index.host.fixed(),
-      .index = index.host.view(runtime_.index_layout, tokens.begin),
-      .iterations = runtime_.planned_iterations(layer_number, tokens.size()),
-      .seed = runtime_.options.seed,
-      .clock = &runtime_.backend->clock(),
-      .cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr};
+  const bool anew = !index.tokens.empty();
+  index.tokens = {};
+  BuildRequest request = index_request(layer_number, tokens);
+  request.anew = anew;
+  request.cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr;
   TERRACE_ASSIGN(index.coded, cluster_queue_->call(
                                   Phase::cluster, [this, &index, request]() -> Result<std::size_t> {
                                     const Clock& clock = runtime_.backend->clock();
@@ -52,13 +63,8 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   TERRACE_TRY(reclaiming([&] { return reserve_index(end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
-  TERRACE_ASSIGN(
-      index.coded,
-      runtime_.policy->extend({.shape = runtime_.shape(),
-                               .rows = table(layer.host_blocks),
-                               .tokens = tokens,
-                               .index = index.host.view(runtime_.index_layout, index.tokens.begin)},
-                              *cluster_queue_, offload::host_ops()));
+  TERRACE_ASSIGN(index.coded, runtime_.policy->extend(index_request(layer_number, tokens),
+                                                      *cluster_queue_, offload::host_ops()));
   index.tokens.end = end;
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, tokens, /*with_fixed=*/false));
   if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
@@ -75,13 +81,17 @@ Status SequenceState::prepare_indexes() {
 }
 
 Status SequenceState::code_passed_tokens(std::size_t layer_number) {
-  if (runtime_.index_layout.empty() || split_.selected == 0) return {};
+  if (runtime_.index_layout.empty() || split_.selected == 0 || is_dense(layer_number)) return {};
   LayerIndex& index = layers_[layer_number].index;
   if (index.stale && !index.tokens.empty() && !index.building) {
     TERRACE_TRY(upload_index(layers_[layer_number], index.tokens, /*with_fixed=*/true));
     index.stale = false;
   }
   const TokenRange middle{sinks_at(length_).end, window_at(length_).begin};
+  const bool in_batches = runtime_.policy->traits().batch_tokens_max > 1;
+  if (in_batches && !index.tokens.empty()) {
+    return batch_is_due(layer_number) ? extend_index(layer_number, length_) : Status{};
+  }
   if (middle.empty() || middle.end <= index.tokens.end) return {};
   const std::size_t enough = runtime_.policy->traits().training_tokens;
   const bool outgrown = index.trained < enough && middle.size() >= 2 * index.trained;
@@ -89,6 +99,17 @@ Status SequenceState::code_passed_tokens(std::size_t layer_number) {
     return build_index(layer_number, {middle.begin, length_});
   }
   return extend_index(layer_number, middle.end);
+}
+
+bool SequenceState::batch_is_due(std::size_t layer) const noexcept {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  // As many tokens as the window holds anyway cost no budget while they wait.
+  const std::size_t batch =
+      std::clamp(split_.window, traits.batch_tokens_min, traits.batch_tokens_max);
+  const std::size_t waiting = length_ - std::min(length_, layers_[layer].index.tokens.end);
+  // Layers take turns: one batch of one layer is too little work to hold a step up.
+  const bool on_turn = (length_ + layer * batch / layers_.size()) % batch == 0;
+  return waiting >= 2 * batch || (on_turn && 2 * waiting >= batch);
 }
 
 Result<std::size_t> SequenceState::upload_index(LayerState& layer, TokenRange tokens,

@@ -63,7 +63,8 @@ struct IndexView {
   std::byte* const* chunks = nullptr;  ///< [chunk_count]
   std::size_t chunk_tokens = 0;
   std::size_t first_token = 0;
-  std::uint32_t version = 0;  ///< of the codebook that codes belong to
+  std::size_t token_count = 0;  ///< coded so far, from first_token on
+  std::uint32_t version = 0;    ///< of the codebook that codes belong to
 };
 
 /// Product quantisation: head_dim is cut into `subspaces` equal parts, each with 2^bits centroids.
@@ -118,6 +119,72 @@ struct KeyCopy {
   BlockTable rows;
   TokenRange tokens;
   IndexView index;
+};
+
+/// Clusters of keys. Each chunk has room for `slots` clusters of every KV head, whose members may
+/// lie in any chunk; cluster `slot` of chunk c is number c * slots + slot. Per KV head a chunk
+/// holds, in this order (terrace/kernels/cluster_plane.hpp):
+///   centroids  KV dtype [slots, head_dim]; with `estimates` rows [slots, 2, head_dim]: the mean
+///   key
+///              and the mean value
+///   radius     f32 [slots], with `estimates`: the largest |key - centroid as stored|
+///   rounding   f32 [slots], with `estimates`: at least |mean key - centroid as stored|
+///   sizes      u32 [slots]: members when it was made; 0 = no cluster
+///   labels     u32 [chunk_tokens]: the cluster of each token
+struct ClusterShape {
+  std::size_t chunk_tokens = 0;
+  std::size_t slots = 0;
+  bool estimates = false;
+};
+
+/// By what clusters are ranked: a share of the softmax over all members, each standing at its
+/// centroid, summed over the query heads of a list.
+enum class ClusterRanking : std::uint8_t {
+  token_weight,    ///< of one member: what a row of the budget buys
+  cluster_weight,  ///< of all members together
+};
+
+/// Bounds of a query head's attention mass on what is attended exactly, certain but for the
+/// rounding of f32 sums.
+struct MassBounds {
+  float low = 0;
+  float high = 1;
+};
+
+/// Where entries that stand for clusters are written.
+struct PseudoTarget {
+  std::byte* rows = nullptr;       ///< [lists, stride] rows
+  float* bias = nullptr;           ///< [lists, stride]
+  std::uint32_t* count = nullptr;  ///< [lists]
+  std::size_t stride = 0;
+};
+
+/// Clusters too large for what is left of a budget are passed over so many times, then it stays.
+inline constexpr std::size_t clusters_passed_over_max = 64;
+
+/// Chooses clusters by falling rank until `common.count` candidates are reached, and lists their
+/// members among the candidates, ascending. Sizes are counted among the candidates, so what is in
+/// the window or was truncated is neither chosen nor estimated; a cluster without candidates does
+/// not exist.
+struct ClusterSelect {
+  SelectCommon common;  ///< `reduction` is not used; scratch: cluster_scratch_floats
+  ClusterShape clusters;
+  IndexView index;
+  ListScope scope = ListScope::kv_head;
+  ClusterRanking ranking = ClusterRanking::token_weight;
+  /// The last cluster is cut to fit, its lowest positions staying; else ones that do not fit are
+  /// passed over for smaller ones of lower rank.
+  bool trims = true;
+  /// Clusters not chosen, best first: at most this many are estimated. Needs `estimates`, per KV
+  /// head.
+  std::size_t estimated = 0;
+  PseudoTarget pseudo = {};
+  /// Rows attended anyway. Given, they take part in each query head's normaliser.
+  BlockTable resident = {};
+  TokenRange sinks = {};
+  TokenRange window = {};
+  MassBounds* mass = nullptr;  ///< out [query_heads] or null; needs `estimates` and `resident`
+  double mass_wanted = 0;      ///< > 0: stop as soon as every query head's low bound reaches it
 };
 
 /// A row to fetch: the op's own words between resolve_rows and fetch_rows.
@@ -199,6 +266,7 @@ struct Ops {
   Result<Ticket> (*pq_select)(Queue&, Phase, const PqSelect&) = nullptr;
   Result<Ticket> (*key_copy)(Queue&, Phase, const KeyCopy&) = nullptr;
   Result<Ticket> (*exact_select)(Queue&, Phase, const ExactSelect&) = nullptr;
+  Result<Ticket> (*cluster_select)(Queue&, Phase, const ClusterSelect&) = nullptr;
   Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
   Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;
   Result<Ticket> (*decode_attention)(Queue&, Phase, const DecodeAttention&) = nullptr;

@@ -27,12 +27,16 @@ struct RetrievalTraits {
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
   IndexScope index_scope = IndexScope::none;
   ListScope lists = ListScope::kv_head;
-  bool clusters = false;  ///< build() iterates, and takes a limit of iterations
+  bool clusters = false;  ///< building iterates, and takes a limit of iterations
+  /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
+  /// stay in the window until so many are there, between the two as the budget allows.
+  std::size_t batch_tokens_min = 1;
+  std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
   std::size_t training_tokens = 0;
   // Hooks: an embedder that cannot give them is refused at open_sequence.
   bool needs_pre_rope_keys = false;
-  bool needs_query_window = false;  ///< post-RoPE queries of the last prompt positions
+  std::size_t query_window_tokens = 0;  ///< post-RoPE queries of so many last prompt positions
   bool needs_attention_scores = false;
   bool needs_layer_input = false;
   // Answers: gather() refuses these for an engine whose kernel has no bias.
@@ -59,17 +63,19 @@ struct PromptHints {
   std::span<const float> attention_scores;  ///< [kv_heads, tokens], summed over queries
 };
 
-/// Builds the index of one layer on the host.
+/// Builds the index of one layer on the host, or extends it.
 struct BuildRequest {
   KvShape shape;
   LayerId layer{};
   BlockTable rows;    ///< host blocks
-  TokenRange tokens;  ///< to be indexed
+  TokenRange tokens;  ///< to be indexed; when extending, those behind index.token_count
   PromptHints hints;
-  std::byte* fixed = nullptr;  ///< out, host
+  std::byte* fixed = nullptr;  ///< host; out of a build, in of an extension
   IndexView index;             ///< out, host chunks
   std::size_t iterations = 0;  ///< at most; for policies that cluster
   std::uint64_t seed = 0;
+  /// `fixed` is that of an index of the same rows: what it learnt from hints may be kept.
+  bool anew = false;
   const Clock* clock = nullptr;
   TimePoint deadline = TimePoint::max();         ///< no new iteration starts after it
   const std::atomic<bool>* cancelled = nullptr;  ///< looked at between iterations; may be null
@@ -79,48 +85,35 @@ struct BuildReport {
   std::size_t iterations = 0;  ///< done
 };
 
-/// Codes tokens that leave the window, with the codebook the index has. Host memory.
-struct ExtendRequest {
-  KvShape shape;
-  BlockTable rows;  ///< host blocks
-  TokenRange tokens;
-  IndexView index;
-};
-
 /// Chooses rows for one query token of a layer, all heads. Device memory.
 struct SelectRequest {
   KvShape shape;
   LayerId layer{};
   const float* query = nullptr;        ///< [query_heads, head_dim], post-RoPE
   const float* layer_input = nullptr;  ///< [hidden], if needed
-  TokenRange candidates;
-  std::size_t count = 0;  ///< rows per list
-  double mass = 0;        ///< share of attention mass to reach; 0 = by count
+  TokenRange candidates;               ///< all of them coded
+  std::size_t count = 0;               ///< rows per list
+  double mass = 0;                     ///< share of attention mass to reach; 0 = by count
   IndexView index;
+  BlockTable resident;  ///< blocks of sinks and window, which are attended anyway
+  TokenRange sinks;
+  TokenRange window;         ///< the query's own token included
   float* scratch = nullptr;  ///< select_scratch_floats
-};
-
-/// Certain bounds of a query head's attention mass on what is attended exactly.
-struct MassBounds {
-  float low = 0;
-  float high = 1;
 };
 
 /// Where a selection is written: buffers of fixed capacity in device memory.
 struct Selection {
   ListScope scope = ListScope::kv_head;
-  std::size_t capacity = 0;               ///< of each list
-  std::uint32_t* ids = nullptr;           ///< [lists, capacity]: positions, in the order attended
-  std::uint32_t* id_count = nullptr;      ///< [lists]
-  float* logit_bias = nullptr;            ///< [lists, capacity]; null unless gives_logit_bias
-  std::byte* pseudo_rows = nullptr;       ///< [lists, pseudo_capacity] rows; the next three
-  float* pseudo_bias = nullptr;           ///< [lists, pseudo_capacity];      likewise null unless
-  std::uint32_t* pseudo_count = nullptr;  ///< [lists];                       gives_pseudo_entries
-  std::size_t pseudo_capacity = 0;
-  MassBounds* mass = nullptr;  ///< [query_heads]; null unless bounds_mass
+  std::size_t capacity = 0;           ///< of each list
+  std::uint32_t* ids = nullptr;       ///< [lists, capacity]: positions, in the order attended
+  std::uint32_t* id_count = nullptr;  ///< [lists]
+  float* logit_bias = nullptr;        ///< [lists, capacity]; null unless gives_logit_bias
+  PseudoTarget pseudo;                ///< null unless gives_pseudo_entries
+  MassBounds* mass = nullptr;         ///< [query_heads]; null unless bounds_mass
 };
 
-/// Threads  build() on a host queue, the others on the caller's; a policy has no mutable state
+/// Threads  parts of a build and extend's work on host queues, the others on the caller's; a policy
+///          has no mutable state
 class RetrievalPolicy {
  public:
   RetrievalPolicy() = default;
@@ -134,26 +127,33 @@ class RetrievalPolicy {
   [[nodiscard]] virtual Result<IndexLayout> index_layout(const KvShape& shape) const = 0;
 
   /// Entries of pseudo_capacity per list for a sequence of at most `tokens`.
-  [[nodiscard]] virtual std::size_t pseudo_capacity(std::size_t tokens) const noexcept = 0;
+  [[nodiscard]] virtual std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept {
+    return 0;
+  }
 
   [[nodiscard]] virtual std::size_t select_scratch_floats(
       const KvShape& shape, std::size_t candidates) const noexcept = 0;
 
-  /// Builds an index. On an error the sequence goes on without one: it is not lost.
-  [[nodiscard]] virtual Result<BuildReport> build(const BuildRequest& request,
-                                                  Parallel& threads) const = 0;
+  /// An index is built in parts that share nothing: all at once, or one after the other in the
+  /// background.
+  [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
+  [[nodiscard]] virtual Result<BuildReport> build_part(const BuildRequest& request,
+                                                       std::size_t part) const = 0;
 
-  /// Enqueues the coding of tokens on a host queue with a table of host kernels.
-  [[nodiscard]] virtual Result<Ticket> extend(const ExtendRequest& request, Queue& queue,
+  /// Builds an index. On an error the sequence goes on without one: it is not lost.
+  [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
+
+  /// Builds parts from `next` on until the request's deadline has passed, at least one, and
+  /// returns the part to go on with.
+  [[nodiscard]] Result<std::size_t> build_some(const BuildRequest& request, std::size_t next) const;
+
+  /// Enqueues the indexing of further tokens on a host queue with a table of host kernels. Only
+  /// chunks that hold one of `tokens` may change.
+  [[nodiscard]] virtual Result<Ticket> extend(const BuildRequest& request, Queue& queue,
                                               const Ops& host_ops) const = 0;
 
   [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                               Queue& queue, const Ops& ops) const = 0;
-
-  /// Improves an index in the background (re-clustering, window clusters) until `deadline`.
-  /// Returns whether there was anything to do.
-  [[nodiscard]] virtual Result<bool> background_step(const BuildRequest& request, Parallel& threads,
-                                                     TimePoint deadline) const = 0;
 };
 
 }  // namespace terrace

@@ -30,6 +30,9 @@ std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std
 void pq_select(const PqSelect& op);
 void exact_select(const ExactSelect& op);
 
+/// Chooses and estimates clusters; mass bounds and a mass to stop at are not computed.
+void cluster_select(const ClusterSelect& op);
+
 /// Lloyd's iterations in double from given initial rows (options.initial_rows must be set), with
 /// the same rules as host::kmeans for ties and clusters without members. All rows must be finite.
 KmeansReport kmeans(const KmeansRows& input, const KmeansOptions& options,

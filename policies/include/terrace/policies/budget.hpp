@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 
 #include "terrace/core/retrieval.hpp"
 
@@ -17,6 +18,7 @@ struct BudgetTerms {
   std::size_t budget_tokens = 0;
   std::size_t sink_tokens = 32;
   double window_share = 0.5;  ///< of what sinks and the current token leave
+  std::size_t window_tokens_max = std::numeric_limits<std::size_t>::max();  ///< of one that selects
 };
 
 /// Deals a budget out: sinks + window + selected + the current token = budget, always.

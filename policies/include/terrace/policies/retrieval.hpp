@@ -15,9 +15,15 @@
 
 namespace terrace::policies {
 
+struct ClusterKvOptions {
+  std::size_t tokens_per_cluster = 80;
+  ListScope lists = ListScope::kv_head;
+};
+
 /// Settings of all retrieval policies; each reads its own.
 struct RetrievalOptions {
   PqShape pq;
+  ClusterKvOptions clusterkv;
   GroupReduction reduction = GroupReduction::sum_softmax;
 };
 

@@ -51,6 +51,7 @@ struct RuntimeOptions {
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
+  std::size_t dense_layers = 0;  ///< first layers that attend to everything, in device memory
   RetrievalWhen when = RetrievalWhen::always;
   Placement placement = Placement::offload;
   IndexResidency index_residency = IndexResidency::automatic;

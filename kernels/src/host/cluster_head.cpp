@@ -1,0 +1,178 @@
+#include "host/cluster_head.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "host/row_products.hpp"
+#include "host/scores.hpp"
+#include "terrace/kernels/row_address.hpp"
+
+namespace terrace::kernels::host {
+namespace {
+
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr std::size_t rows_at_once = 64;
+constexpr std::size_t queries_at_once = 4;
+
+/// The logarithm of a sum of exponentials, term by term.
+class LogSum {
+ public:
+  void add(float logit) noexcept {
+    const auto term = static_cast<double>(logit);
+    if (!(term > -std::numeric_limits<double>::infinity())) return;
+    if (term > largest_) {
+      sum_ *= std::exp(largest_ - term);
+      largest_ = term;
+    }
+    sum_ += std::exp(term - largest_);
+  }
+  [[nodiscard]] double value() const noexcept {
+    return sum_ > 0 ? largest_ + std::log(sum_) : -std::numeric_limits<double>::infinity();
+  }
+
+ private:
+  double largest_ = -std::numeric_limits<double>::infinity();
+  double sum_ = 0;
+};
+
+}  // namespace
+
+ClusterHead::ClusterHead(const ClusterSelect& op, std::size_t head) noexcept
+    : op_(op), head_(head), stride_(cluster_row_floats(op.clusters, op.index.token_count)) {
+  const std::size_t rows = 2 * group() + 5;
+  scores_ = op.common.scratch + head * rows * stride_;
+  weights_ = scores_ + 2 * group() * stride_;
+  counts_ = reinterpret_cast<std::uint32_t*>(weights_ + stride_);
+  active_ = counts_ + stride_;
+  order_ = active_ + stride_;
+  marks_ = order_ + stride_;
+}
+
+void ClusterHead::count_members() noexcept {
+  std::fill_n(counts_, stride_, 0U);
+  std::fill_n(marks_, stride_, 0U);
+  for_each_chunk(op_.index, op_.common.candidates,
+                 [this](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
+                   const std::uint32_t* const labels =
+                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
+                   for (std::size_t i = 0; i < count; ++i) ++counts_[labels[i]];
+                 });
+  active_count_ = 0;
+  for (std::uint32_t cluster = 0; cluster < stride_; ++cluster) {
+    if (counts_[cluster] > 0) active_[active_count_++] = cluster;
+  }
+}
+
+ClusterPlane ClusterHead::plane_of(std::uint32_t i, std::size_t& slot) const noexcept {
+  const std::uint32_t cluster = active_[i];
+  slot = cluster % op_.clusters.slots;
+  return cluster_plane(op_.common.shape, op_.clusters,
+                       op_.index.chunks[cluster / op_.clusters.slots], head_);
+}
+
+const std::byte* ClusterHead::centroid(std::uint32_t i) const noexcept {
+  std::size_t slot = 0;
+  const ClusterPlane plane = plane_of(i, slot);
+  return plane.centroids + slot * centroid_bytes(op_.common.shape, op_.clusters);
+}
+
+float ClusterHead::log_members(std::size_t i) const noexcept {
+  return std::log(static_cast<float>(counts_[active_[i]]));
+}
+
+void ClusterHead::score() noexcept {
+  const KvShape& shape = op_.common.shape;
+  const float* const queries = op_.common.query + head_ * group() * shape.head_dim;
+  std::array<const std::byte*, rows_at_once> keys;
+  for (std::size_t begin = 0; begin < active_count_; begin += rows_at_once) {
+    const std::size_t count = std::min(rows_at_once, active_count_ - begin);
+    for (std::size_t i = 0; i < count; ++i) {
+      keys[i] = centroid(static_cast<std::uint32_t>(begin + i));
+    }
+    row_products(shape, {.queries = queries,
+                         .query_count = group(),
+                         .keys = keys.data(),
+                         .key_count = count,
+                         .logits = scores_ + begin,
+                         .stride = stride_});
+  }
+  for (std::size_t i = 0; i < active_count_; ++i) {
+    const float log_count = log_members(i);
+    for (std::size_t q = 0; q < group(); ++q) scores(q)[i] += log_count;
+  }
+  for (std::size_t q = 0; q < group(); ++q) {
+    std::fill(scores(q) + active_count_, scores(q) + stride_, minus_infinity);
+  }
+  if (op_.resident.blocks != nullptr) score_steady_rows();
+}
+
+void ClusterHead::score_steady_rows() noexcept {
+  const KvShape& shape = op_.common.shape;
+  std::array<const std::byte*, rows_at_once> keys;
+  std::array<float, queries_at_once * rows_at_once> logits;
+  for (std::size_t first = 0; first < group(); first += queries_at_once) {
+    const std::size_t queries = std::min(queries_at_once, group() - first);
+    std::array<LogSum, queries_at_once> sums;
+    for (const TokenRange& range : {op_.sinks, op_.window}) {
+      for (std::size_t begin = range.begin; begin < range.end; begin += rows_at_once) {
+        const std::size_t count = std::min(rows_at_once, range.end - begin);
+        for (std::size_t i = 0; i < count; ++i) {
+          keys[i] = row_address(shape, op_.resident, head_, begin + i);
+        }
+        row_products(shape,
+                     {.queries = op_.common.query + (head_ * group() + first) * shape.head_dim,
+                      .query_count = queries,
+                      .keys = keys.data(),
+                      .key_count = count,
+                      .logits = logits.data(),
+                      .stride = rows_at_once});
+        for (std::size_t q = 0; q < queries; ++q) {
+          for (std::size_t i = 0; i < count; ++i) sums[q].add(logits[q * rows_at_once + i]);
+        }
+      }
+    }
+    for (std::size_t q = 0; q < queries; ++q) {
+      scores(first + q)[active_count_] = static_cast<float>(sums[q].value());
+    }
+  }
+}
+
+std::span<std::uint32_t> ClusterHead::order() noexcept {
+  std::iota(order_, order_ + active_count_, 0U);
+  return {order_, active_count_};
+}
+
+std::span<std::uint32_t> ClusterHead::unchosen() noexcept {
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < active_count_; ++i) {
+    if (!chosen(i)) order_[count++] = i;
+  }
+  return {order_, count};
+}
+
+std::uint32_t ClusterHead::list_members(std::uint32_t* ids) const noexcept {
+  std::uint32_t listed = 0;
+  for_each_chunk(op_.index, op_.common.candidates,
+                 [&](std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
+                   const std::uint32_t* const labels =
+                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
+                   for (std::size_t i = 0; i < count; ++i) {
+                     std::uint32_t& left = marks_[labels[i]];
+                     if (left == 0) continue;
+                     // The lowest bits count down; the highest one remembers that the cluster is
+                     // chosen.
+                     if (left == chosen_bit) continue;
+                     --left;
+                     ids[listed++] =
+                         static_cast<std::uint32_t>(op_.common.candidates.begin + first + i);
+                   }
+                 });
+  return listed;
+}
+
+void ClusterHead::clear_marks() noexcept { std::fill_n(marks_, stride_, 0U); }
+
+}  // namespace terrace::kernels::host

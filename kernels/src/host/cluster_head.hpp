@@ -1,0 +1,121 @@
+// The clusters of one KV head during a selection: which have candidates, their scores, their marks.
+//
+// A cluster is active when it has a candidate; active clusters are named by their place i in
+// rising order of their numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "terrace/kernels/cluster_select.hpp"
+
+namespace terrace::kernels::host {
+
+class ClusterHead {
+ public:
+  ClusterHead(const ClusterSelect& op, std::size_t head) noexcept;
+
+  /// Counts the candidates of each cluster and names the active ones.
+  void count_members() noexcept;
+
+  /// Writes scores [group, stride]: logit + log members per active cluster, behind them the
+  /// logarithm of the weight of what is attended anyway, -inf from there on.
+  void score() noexcept;
+
+  [[nodiscard]] std::size_t index() const noexcept { return head_; }
+  [[nodiscard]] std::size_t group() const noexcept { return op_.common.shape.group(); }
+  [[nodiscard]] std::size_t stride() const noexcept { return stride_; }
+  [[nodiscard]] std::size_t active_count() const noexcept { return active_count_; }
+  [[nodiscard]] float* scores(std::size_t query) const noexcept {
+    return scores_ + query * stride_;
+  }
+  /// Room for [group, stride] scores that ranking may overwrite, and for [stride] weights.
+  [[nodiscard]] float* ranked() const noexcept { return scores_ + group() * stride_; }
+  [[nodiscard]] float* weights() const noexcept { return weights_; }
+  [[nodiscard]] std::uint32_t members(std::uint32_t i) const noexcept {
+    return counts_[active_[i]];
+  }
+  [[nodiscard]] float log_members(std::size_t i) const noexcept;
+
+  /// The stored centroid of an active cluster, and all that is stored beside it.
+  [[nodiscard]] const std::byte* centroid(std::uint32_t i) const noexcept;
+  [[nodiscard]] ClusterPlane plane_of(std::uint32_t i, std::size_t& slot) const noexcept;
+
+  /// Returns room for an order of the active clusters, filled with 0, 1, ...
+  [[nodiscard]] std::span<std::uint32_t> order() noexcept;
+
+  /// Chooses the first `taken` candidates of a cluster.
+  void mark(std::uint32_t i, std::uint32_t taken) noexcept {
+    marks_[active_[i]] = chosen_bit + taken;
+  }
+  [[nodiscard]] bool chosen(std::uint32_t i) const noexcept { return marks_[active_[i]] != 0; }
+  void clear_marks() noexcept;
+
+  /// Writes the chosen candidates in rising order and returns how many there are.
+  std::uint32_t list_members(std::uint32_t* ids) const noexcept;
+
+  /// Returns the active clusters that are not chosen; takes the place of order().
+  [[nodiscard]] std::span<std::uint32_t> unchosen() noexcept;
+
+ private:
+  // Set in the mark of a chosen cluster; the bits below count its candidates still to be listed.
+  static constexpr std::uint32_t chosen_bit = std::uint32_t{1} << 31;
+
+  void score_steady_rows() noexcept;
+
+  const ClusterSelect& op_;
+  std::size_t head_;
+  std::size_t stride_;
+  float* scores_;
+  float* weights_;
+  std::uint32_t* counts_;  ///< [clusters]: candidates of each
+  std::uint32_t* active_;  ///< [active]: cluster numbers
+  std::uint32_t* order_;
+  std::uint32_t* marks_;  ///< [clusters]
+  std::size_t active_count_ = 0;
+};
+
+/// Follows what share of a list's attention mass is certainly chosen.
+class MassTracker {
+ public:
+  MassTracker(const ClusterSelect& op, const ClusterHead& head, std::size_t first,
+              std::size_t count) noexcept;
+
+  /// Returns whether every query head has what was wanted. False when nothing was.
+  [[nodiscard]] bool is_enough() const noexcept;
+
+  /// `whole`: all candidates of the cluster are chosen.
+  void choose(std::uint32_t i, bool whole) noexcept;
+
+  /// Writes the bounds of the list's query heads.
+  void write() const noexcept;
+
+ private:
+  static constexpr std::size_t group_max = 64;
+
+  /// Masses of a query head relative to exp(`base`).
+  struct QueryMass {
+    double base = 0;
+    double norm = 0;  ///< |q| / sqrt(head_dim)
+    double steady = 0;
+    double chosen_low = 0;
+    double chosen_high = 0;
+    double rest_low = 0;
+    double rest_high = 0;
+    bool bounded = true;  ///< false: some score or radius is not finite
+  };
+
+  void start_query(std::size_t q) noexcept;
+  [[nodiscard]] static MassBounds bounds(const QueryMass& mass) noexcept;
+  [[nodiscard]] LogMassBounds cluster_bounds(std::size_t q, std::uint32_t i) const noexcept;
+
+  const ClusterSelect& op_;
+  const ClusterHead& head_;
+  std::size_t first_;
+  std::size_t count_;
+  bool follows_;
+  QueryMass queries_[group_max];
+};
+
+}  // namespace terrace::kernels::host

@@ -1,0 +1,118 @@
+// Cluster selection: see terrace/kernels/cluster_select.hpp.
+#include "terrace/kernels/cluster_select.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "host/cluster_head.hpp"
+#include "host/group_weights.hpp"
+
+namespace terrace::kernels::host {
+namespace {
+
+/// Chooses and writes the lists of one KV head.
+class HeadSelection {
+ public:
+  HeadSelection(const ClusterSelect& op, std::size_t head) noexcept : op_(op), head_(op, head) {}
+
+  void run() noexcept {
+    head_.count_members();
+    head_.score();
+    if (op_.scope == ListScope::kv_head) return choose_list(head_.index(), 0, head_.group());
+    for (std::size_t q = 0; q < head_.group(); ++q) {
+      choose_list(head_.index() * head_.group() + q, q, 1);
+    }
+  }
+
+ private:
+  /// Ranks for the query heads [first, first + count) of the group and writes list `list`.
+  void choose_list(std::size_t list, std::size_t first, std::size_t count) noexcept {
+    MassTracker mass(op_, head_, first, count);
+    const float* const weights = rank(first, count);
+    std::span<std::uint32_t> heap = head_.order();
+    const auto worse = [weights](std::uint32_t a, std::uint32_t b) {
+      return weights[a] != weights[b] ? weights[a] < weights[b] : a > b;
+    };
+    std::ranges::make_heap(heap, worse);
+    std::size_t left = std::min(op_.common.count, op_.common.candidates.size());
+    std::size_t passed_over = 0;
+    std::size_t popped = 0;
+    while (left > 0 && popped < heap.size() && !mass.is_enough()) {
+      std::ranges::pop_heap(heap.first(heap.size() - popped), worse);
+      ++popped;
+      const std::uint32_t best = heap[heap.size() - popped];
+      const std::uint32_t members = head_.members(best);
+      const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(members, left));
+      if (taken < members && !op_.trims) {
+        if (++passed_over == clusters_passed_over_max) break;
+        continue;
+      }
+      head_.mark(best, taken);
+      mass.choose(best, taken == members);
+      left -= taken;
+    }
+    op_.common.id_count[list] = head_.list_members(op_.common.ids + list * op_.common.id_stride);
+    if (op_.pseudo.count != nullptr) write_pseudo_entries(list, weights);
+    mass.write();
+    head_.clear_marks();
+  }
+
+  /// Returns a weight for each active cluster; none is NaN.
+  const float* rank(std::size_t first, std::size_t count) noexcept {
+    const std::size_t active = head_.active_count();
+    float* const rows = head_.ranked();
+    std::copy_n(head_.scores(first), count * head_.stride(), rows);
+    if (count == 1) {
+      // One head's order needs no softmax, whose underflow would make ties.
+      for (std::size_t i = 0; i < active; ++i) {
+        float& score = rows[i];
+        if (op_.ranking == ClusterRanking::token_weight) score -= head_.log_members(i);
+        if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
+      }
+      return rows;
+    }
+    reduce_group({.rows = rows, .group = count, .stride = head_.stride()},
+                 GroupReduction::sum_softmax, head_.weights());
+    if (op_.ranking == ClusterRanking::token_weight) {
+      for (std::size_t i = 0; i < active; ++i) {
+        head_.weights()[i] /= static_cast<float>(head_.members(static_cast<std::uint32_t>(i)));
+      }
+    }
+    return head_.weights();
+  }
+
+  void write_pseudo_entries(std::size_t list, const float* weights) noexcept {
+    std::span<std::uint32_t> rest = head_.unchosen();
+    const std::size_t wanted = std::min(op_.estimated, op_.pseudo.stride);
+    if (wanted < rest.size()) {
+      const auto better = [weights](std::uint32_t a, std::uint32_t b) {
+        return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+      };
+      std::ranges::nth_element(rest, rest.begin() + static_cast<std::ptrdiff_t>(wanted), better);
+      rest = rest.first(wanted);
+      std::ranges::sort(rest);
+    }
+    const std::size_t row_bytes = op_.common.shape.row_bytes();
+    for (std::size_t i = 0; i < rest.size(); ++i) {
+      const std::size_t at = list * op_.pseudo.stride + i;
+      std::memcpy(op_.pseudo.rows + at * row_bytes, head_.centroid(rest[i]), row_bytes);
+      op_.pseudo.bias[at] = head_.log_members(rest[i]);
+    }
+    op_.pseudo.count[list] = static_cast<std::uint32_t>(rest.size());
+  }
+
+  const ClusterSelect& op_;
+  ClusterHead head_;
+};
+
+}  // namespace
+
+void cluster_select(const ClusterSelect& op, Parallel& threads) {
+  threads.for_each(op.common.shape.kv_heads,
+                   [&](std::size_t head) { HeadSelection(op, head).run(); });
+}
+
+}  // namespace terrace::kernels::host

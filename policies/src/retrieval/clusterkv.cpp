@@ -1,0 +1,99 @@
+// ClusterKV: whole semantic clusters are fetched, the last one cut to the budget.
+//   build:  for each KV head, k-means of all keys behind the sinks by cosine; centroids are plain
+//           means; one cluster for every 80 tokens
+//   extend: each batch of up to 320 generated tokens becomes clusters of its own, 4 for a whole
+//   one;
+//           until then its tokens stay in the window. Old clusters never change
+//   select: clusters by falling q.centroid (not cosine) until the budget is full; of the last one
+//   the
+//           lowest positions stay. Lists are per KV head: for each query head the softmax over all
+//           candidates, each standing at its centroid, summed over the group; or per query head, as
+//           published
+// Index: a label and 1/80 centroid a token. Deterministic for a seed on any number of threads.
+// Source: ClusterKV (Liu et al., arXiv 2412.03213), idea and parameters; lists per KV head: own.
+#include "cluster_index.hpp"
+#include "rows.hpp"
+#include "selection_args.hpp"
+#include "terrace/kernels/cluster_select.hpp"
+
+namespace terrace::policies {
+namespace {
+
+constexpr std::size_t chunk_tokens = 320;
+// Places beyond the rule's are for extensions shorter than a chunk: at most five of 64 tokens end
+// in it, and one cluster of the prompt.
+constexpr std::size_t spare_slots = 2;
+constexpr std::size_t shortest_batch = 64;
+
+ClusterIndexOptions index_options(const ClusterKvOptions& options) {
+  return {.shape = {.chunk_tokens = chunk_tokens,
+                    .slots = std::max<std::size_t>(1, chunk_tokens / options.tokens_per_cluster) +
+                             spare_slots},
+          .tokens_per_cluster = options.tokens_per_cluster,
+          .metric = kernels::Metric::cosine};
+}
+
+class ClusterKv final : public RetrievalPolicy {
+ public:
+  explicit ClusterKv(const ClusterKvOptions& options)
+      : index_(index_options(options)),
+        traits_{.name = "clusterkv",
+                .index_scope = IndexScope::sequence,
+                .lists = options.lists,
+                .clusters = true,
+                .batch_tokens_min = shortest_batch,
+                .batch_tokens_max = chunk_tokens} {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
+    return index_.layout(shape);
+  }
+
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept override {
+    return kernels::cluster_scratch_floats(shape, index_.shape(), candidates);
+  }
+
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
+    return index_.build_parts(request);
+  }
+
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
+    return index_.build_part(request, part);
+  }
+
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
+                                      const Ops& /*host_ops*/) const override {
+    return queue.call(Phase::update, [this, request] {
+      return index_.extend(request).map([] { return std::size_t{0}; });
+    });
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    return ops.cluster_select(queue, Phase::select,
+                              {.common = selection_of(request, out),
+                               .clusters = index_.shape(),
+                               .index = request.index,
+                               .scope = traits_.lists});
+  }
+
+ private:
+  ClusterIndex index_;
+  RetrievalTraits traits_;
+};
+
+}  // namespace
+
+MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options) {
+  const std::size_t tokens = options.clusterkv.tokens_per_cluster;
+  if (tokens == 0 || tokens > chunk_tokens) {
+    return fail(Errc::invalid_argument, "clusterkv.tokens_per_cluster {}: use 1 to {}", tokens,
+                chunk_tokens);
+  }
+  return std::make_unique<ClusterKv>(options.clusterkv);
+}
+
+}  // namespace terrace::policies

@@ -1,0 +1,424 @@
+#include "terrace/kernels/cluster_select.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kernels/cluster_store.hpp"
+#include "kernels/part_threads.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::ClusterStore;
+using testing::Guarded;
+
+constexpr KvShape shape{
+    .layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 24, .dtype = Dtype::f16};
+constexpr ClusterShape with_values{.chunk_tokens = 40, .slots = 9, .estimates = true};
+constexpr std::size_t first = 5;
+constexpr std::size_t tokens = 5 + 331;
+constexpr std::size_t window_tokens = 60;
+
+/// A selection over a store, with memory for all that it writes.
+class Scene {
+ public:
+  explicit Scene(ClusterStore& store, const KvShape& kv = shape,
+                 const ClusterShape& clusters = with_values)
+      : queries(kv.query_heads * kv.head_dim),
+        scratch(kernels::cluster_scratch_floats(kv, clusters, tokens)),
+        ids(kv.query_heads * tokens, 0xffffffffU),
+        counts(kv.query_heads),
+        pseudo_rows(kv.kv_heads * pseudo_max * kv.row_bytes()),
+        pseudo_bias(kv.kv_heads * pseudo_max),
+        pseudo_counts(kv.kv_heads),
+        mass(kv.query_heads) {
+    Rng rng(testing::seed(), {31});
+    for (float& x : queries.span()) x = testing::normal(rng);
+    op = {.common = {.shape = kv,
+                     .query = queries.data(),
+                     .candidates = {first, tokens - window_tokens},
+                     .count = 100,
+                     .ids = ids.data(),
+                     .id_count = counts.data(),
+                     .id_stride = tokens,
+                     .scratch = scratch.data()},
+          .clusters = clusters,
+          .index = store.view()};
+  }
+
+  void attend_to(const ClusterStore& store) {
+    op.resident = store.rows.table();
+    op.sinks = {0, first};
+    op.window = {tokens - window_tokens, tokens};
+  }
+  void estimate(std::size_t count) {
+    op.estimated = count;
+    op.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo_max};
+  }
+  [[nodiscard]] std::vector<std::uint32_t> list(std::size_t i) {
+    return {ids.data() + i * tokens, ids.data() + i * tokens + counts[i]};
+  }
+  [[nodiscard]] bool intact() const {
+    return scratch.intact() && ids.intact() && counts.intact() && pseudo_rows.intact() &&
+           pseudo_bias.intact() && pseudo_counts.intact() && mass.intact();
+  }
+
+  static constexpr std::size_t pseudo_max = 40;
+  Guarded<float> queries;
+  Guarded<float> scratch;
+  Guarded<std::uint32_t> ids;
+  Guarded<std::uint32_t> counts;
+  Guarded<std::byte> pseudo_rows;
+  Guarded<float> pseudo_bias;
+  Guarded<std::uint32_t> pseudo_counts;
+  Guarded<MassBounds> mass;
+  ClusterSelect op;
+};
+
+void select(const ClusterSelect& op) {
+  Serial alone;
+  kernels::host::cluster_select(op, alone);
+}
+
+/// Exact attention mass of a query head on sinks, window and its list.
+double exact_mass(const ClusterStore& store, Scene& scene, std::size_t query_head,
+                  std::size_t list) {
+  const KvShape& kv = scene.op.common.shape;
+  std::vector<bool> attended(tokens);
+  std::fill(attended.begin(), attended.begin() + first, true);
+  std::fill(attended.end() - window_tokens, attended.end(), true);
+  for (const std::uint32_t id : scene.list(list)) attended[id] = true;
+  double all = 0;
+  double part = 0;
+  for (std::size_t p = 0; p < tokens; ++p) {
+    double dot = 0;
+    for (std::size_t i = 0; i < kv.head_dim; ++i) {
+      dot += double{scene.queries[query_head * kv.head_dim + i]} *
+             double{store.rows.key(query_head / kv.group(), p, i)};
+    }
+    const double weight = std::exp(dot / std::sqrt(static_cast<double>(kv.head_dim)));
+    all += weight;
+    if (attended[p]) part += weight;
+  }
+  return part / all;
+}
+
+struct Variant {
+  ListScope scope = ListScope::kv_head;
+  ClusterRanking ranking = ClusterRanking::token_weight;
+  bool trims = true;
+  bool normalised_over_all = false;
+  std::size_t estimated = 0;
+};
+
+TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
+  const Variant variants[] = {
+      {},
+      {.scope = ListScope::query_head},
+      {.ranking = ClusterRanking::cluster_weight, .trims = false},
+      {.trims = false, .normalised_over_all = true, .estimated = 40},
+      {.normalised_over_all = true, .estimated = 7},
+      {.scope = ListScope::query_head, .ranking = ClusterRanking::cluster_weight}};
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    for (const std::size_t group : {1UL, 3UL, 5UL}) {
+      KvShape kv = shape;
+      kv.query_heads = kv.kv_heads * group;
+      kv.dtype = dtype;
+      ClusterStore store(kv, with_values, first, tokens, 23);
+      for (const Variant& variant : variants) {
+        for (const std::size_t count : {0UL, 1UL, 33UL, 100UL, 1000UL}) {
+          Scene scene(store, kv);
+          scene.op.common.count = count;
+          scene.op.scope = variant.scope;
+          scene.op.ranking = variant.ranking;
+          scene.op.trims = variant.trims;
+          if (variant.normalised_over_all) scene.attend_to(store);
+          if (variant.estimated > 0) scene.estimate(variant.estimated);
+          select(scene.op);
+          Scene expected(store, kv);
+          ClusterSelect op = scene.op;
+          op.common.ids = expected.ids.data();
+          op.common.id_count = expected.counts.data();
+          if (variant.estimated > 0) {
+            expected.estimate(variant.estimated);
+            op.pseudo = expected.op.pseudo;
+          }
+          kernels::reference::cluster_select(op);
+          SCOPED_TRACE(testing::to_text(kv) + ", count " + std::to_string(count) + ", " +
+                       testing::seed_text());
+          EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+          EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+          EXPECT_TRUE(scene.pseudo_counts.same_bits(expected.pseudo_counts));
+          EXPECT_TRUE(scene.pseudo_rows.same_bits(expected.pseudo_rows));
+          for (std::size_t i = 0; i < scene.pseudo_bias.size(); ++i) {
+            EXPECT_FLOAT_EQ(scene.pseudo_bias[i], expected.pseudo_bias[i]);
+          }
+          EXPECT_TRUE(scene.intact() && store.intact());
+        }
+      }
+    }
+  }
+}
+
+TEST(ClusterSelect, CutsOnlyTheLastClusterAndTakesNoneBelowOneLeftOut) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  Scene scene(store);
+  scene.op.scope = ListScope::query_head;
+  select(scene.op);
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    const auto ids = scene.list(q);
+    ASSERT_EQ(ids.size(), 100U);
+    std::size_t cut = 0;
+    for (std::uint32_t c = 0; c < 9 * with_values.slots; ++c) {
+      std::size_t candidates = 0;
+      std::size_t chosen = 0;
+      for (const std::size_t p : store.members(q / shape.group(), c)) {
+        candidates += p < tokens - window_tokens ? 1 : 0;
+        chosen += std::ranges::binary_search(ids, p) ? 1 : 0;
+      }
+      if (chosen > 0 && chosen < candidates) ++cut;
+    }
+    EXPECT_LE(cut, 1U);
+  }
+}
+
+TEST(ClusterSelect, IsExactTopKWhenEveryClusterHasOneToken) {
+  const ClusterShape singles{.chunk_tokens = 40, .slots = 40};
+  ClusterStore store(shape, singles, first, tokens, 23);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::uint32_t t = 0; t < tokens - first; ++t) store.label(head, t) = t;
+  }
+  store.write_clusters();
+  Scene scene(store, shape, singles);
+  scene.op.scope = ListScope::query_head;
+  select(scene.op);
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    std::vector<std::pair<double, std::uint32_t>> order;
+    for (std::uint32_t p = first; p < tokens - window_tokens; ++p) {
+      double dot = 0;
+      for (std::size_t i = 0; i < shape.head_dim; ++i) {
+        dot += double{scene.queries[q * shape.head_dim + i]} *
+               double{store.rows.key(q / shape.group(), p, i)};
+      }
+      order.emplace_back(-dot, p);
+    }
+    std::ranges::sort(order);
+    std::vector<std::uint32_t> expected;
+    for (std::size_t i = 0; i < 100; ++i) expected.push_back(order[i].second);
+    std::ranges::sort(expected);
+    EXPECT_EQ(scene.list(q), expected) << testing::seed_text();
+  }
+}
+
+TEST(ClusterSelect, ABigModerateClusterWinsByClusterWeightAlone) {
+  ClusterStore store(shape, with_values, first, tokens, 2);
+  Scene scene(store);
+  // 20 tokens of logit 2 against the rest of logit 1.
+  const auto big = [](std::size_t token) { return token >= 20; };
+  const double scale = std::sqrt(static_cast<double>(shape.head_dim));
+  store.rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    return i == 0 ? (p >= first && !big(p - first) ? 2.0F : 1.0F) : 0.0F;
+  });
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::size_t t = 0; t < tokens - first; ++t) store.label(head, t) = big(t) ? 3U : 0U;
+  }
+  store.write_clusters();
+  std::fill_n(scene.queries.data(), scene.queries.size(), 0.0F);
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    scene.queries[q * shape.head_dim] = static_cast<float>(scale);
+  }
+  scene.op.common.count = 10;
+  select(scene.op);
+  EXPECT_EQ(scene.list(0).front(), first);
+  scene.op.ranking = ClusterRanking::cluster_weight;
+  select(scene.op);
+  EXPECT_EQ(scene.list(0).front(), first + 20);
+}
+
+TEST(ClusterSelect, DoesNotDependOnThreadsNorOnPermutedQueryHeads) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  Scene one(store);
+  one.attend_to(store);
+  one.op.mass = one.mass.data();
+  select(one.op);
+  Scene two(store);
+  two.attend_to(store);
+  two.op.mass = two.mass.data();
+  testing::PartThreads threads(3);
+  kernels::host::cluster_select(two.op, threads);
+  EXPECT_TRUE(one.ids.same_bits(two.ids));
+  EXPECT_TRUE(one.mass.same_bits(two.mass));
+  for (std::size_t i = 0; i < shape.head_dim; ++i) {
+    std::swap(two.queries[i], two.queries[shape.head_dim + i]);
+  }
+  select(two.op);
+  EXPECT_EQ(one.list(0), two.list(0));
+}
+
+TEST(ClusterSelect, NeverChoosesANanScoreBeforeOthersNorAnEmptyCluster) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  Scene scene(store);
+  std::size_t spoilt = 0;
+  for (std::uint32_t c = 0; c < 9; c += 3) {
+    store.plane(0, 0).centroids[c * shape.row_bytes() + 1] = std::byte{0x7f};  // f16 NaN
+    spoilt += store.members(0, c).size();
+  }
+  scene.op.common.count = tokens - first - window_tokens;
+  scene.estimate(Scene::pseudo_max);
+  select(scene.op);
+  EXPECT_EQ(scene.list(0).size(), tokens - first - window_tokens);
+  EXPECT_EQ(scene.pseudo_counts[0], 0U);
+  scene.op.common.count -= spoilt;
+  select(scene.op);
+  for (std::uint32_t c = 0; c < 9; c += 3) {
+    for (const std::size_t p : store.members(0, c)) {
+      EXPECT_FALSE(std::ranges::binary_search(scene.list(0), p)) << p;
+    }
+  }
+}
+
+TEST(MassBounds, HoldTheExactMassOfEveryCluster) {
+  constexpr std::size_t dims = 8;
+  Rng rng(testing::seed(), {41});
+  for (int round = 0; round < 100'000; ++round) {
+    const std::size_t count = 1 + rng.below(12);
+    const double size = std::exp(4 * rng.uniform() - 2);
+    std::vector<double> keys(count * dims);
+    double query[dims];
+    double norm = 0;
+    for (double& x : keys) x = size * double{testing::normal(rng)};
+    for (double& x : query) {
+      x = 2 * double{testing::normal(rng)};
+      norm += x * x;
+    }
+    double centroid[dims] = {};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      centroid[i % dims] += keys[i] / static_cast<double>(count);
+    }
+    double rounding = 0;
+    for (double& x : centroid) {
+      const double stored = double{static_cast<float>(x * (1 + 0.001 * rng.uniform()))};
+      rounding += (stored - x) * (stored - x);
+      x = stored;
+    }
+    const bool whole = rng.below(2) == 0;
+    const std::size_t counted = whole ? count : 1 + rng.below(count);
+    double radius = 0;
+    double exact = 0;
+    double logit = 0;
+    for (std::size_t k = 0; k < count; ++k) {
+      double square = 0;
+      double dot = 0;
+      for (std::size_t i = 0; i < dims; ++i) {
+        square += (keys[k * dims + i] - centroid[i]) * (keys[k * dims + i] - centroid[i]);
+        dot += keys[k * dims + i] * query[i];
+      }
+      radius = std::max(radius, square);
+      if (k < counted) exact += std::exp(dot / std::sqrt(static_cast<double>(dims)));
+    }
+    for (std::size_t i = 0; i < dims; ++i)
+      logit += centroid[i] * query[i] / std::sqrt(static_cast<double>(dims));
+    const double length = std::sqrt(norm / dims);
+    const kernels::LogMassBounds bounds =
+        kernels::log_mass_bounds({.logit = logit,
+                                  .members = static_cast<double>(counted),
+                                  .whole = counted == count,
+                                  .spread = length * std::sqrt(radius),
+                                  .rounding = length * std::sqrt(rounding)});
+    // 1e-9: the rounding of sums in double.
+    ASSERT_LE(bounds.low, std::log(exact) + 1e-9) << testing::seed_text() << " round " << round;
+    ASSERT_GE(bounds.high, std::log(exact) - 1e-9) << testing::seed_text() << " round " << round;
+  }
+}
+
+// Sums of f32 products err by about 24 * 2^-24 a logit; ten times that covers the sums over tokens.
+constexpr double slack = 2e-5;
+
+TEST(MassBounds, HoldTheExactMassOfWhatIsAttended) {
+  for (const bool trims : {true, false}) {
+    for (const std::size_t count : {0UL, 50UL, 150UL, 400UL}) {
+      ClusterStore store(shape, with_values, first, tokens, 23);
+      Scene scene(store);
+      scene.attend_to(store);
+      scene.op.mass = scene.mass.data();
+      scene.op.common.count = count;
+      scene.op.trims = trims;
+      select(scene.op);
+      for (std::size_t q = 0; q < shape.query_heads; ++q) {
+        const double exact = exact_mass(store, scene, q, q / shape.group());
+        EXPECT_LE(double{scene.mass[q].low}, exact + slack) << count;
+        EXPECT_GE(double{scene.mass[q].high}, exact - slack) << count;
+        EXPECT_GT(scene.mass[q].low, 0.0F);
+        EXPECT_LT(count == 400 ? 0.0F : scene.mass[q].high, 1.0F);
+      }
+    }
+  }
+}
+
+TEST(MassBounds, MeetWhereTheKeysOfEachClusterAreEqual) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  // The key is a function of the cluster; window tokens have one of their own.
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::size_t t = 0; t < tokens - first; ++t) {
+      if (t + first >= tokens - window_tokens) store.label(head, t) = 70;
+    }
+  }
+  store.rows.fill([&](std::size_t p, std::size_t head, std::size_t i) {
+    const std::uint32_t c = p < first ? 0 : store.label(head, p - first);
+    return static_cast<float>((c * 7 + i * 3) % 11) / 8 - 0.5F;  // exact in f16
+  });
+  store.write_clusters();
+  Scene scene(store);
+  scene.attend_to(store);
+  scene.op.mass = scene.mass.data();
+  scene.op.trims = false;
+  select(scene.op);
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    const double exact = exact_mass(store, scene, q, q / shape.group());
+    EXPECT_NEAR(double{scene.mass[q].low}, exact, 3e-4);  // f32 radii of the rounding of f32 sums
+    EXPECT_NEAR(double{scene.mass[q].high}, exact, 3e-4);
+  }
+}
+
+TEST(MassBounds, StopASelectionAsSoonAsTheWantedShareIsCertain) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  Rng rng(testing::seed(), {51});
+  store.rows.fill([&](std::size_t p, std::size_t head, std::size_t i) {
+    const std::uint32_t c = p < first ? 0 : store.label(head, p - first);
+    return static_cast<float>((c * 7 + i * 3) % 11) / 2 - 2.5F + 0.1F * testing::normal(rng);
+  });
+  store.write_clusters();
+  std::size_t before = 0;
+  for (const double wanted : {0.3, 0.5, 0.7, 0.9}) {
+    Scene scene(store);
+    scene.attend_to(store);
+    scene.op.mass = scene.mass.data();
+    scene.op.mass_wanted = wanted;
+    scene.op.common.count = tokens;
+    select(scene.op);
+    for (std::size_t q = 0; q < shape.query_heads; ++q) {
+      EXPECT_GE(double{scene.mass[q].low}, wanted - 1e-6);
+      EXPECT_GE(exact_mass(store, scene, q, q / shape.group()), wanted - slack);
+    }
+    EXPECT_GE(scene.counts[0], before);
+    before = scene.counts[0];
+  }
+  EXPECT_GT(before, 0U);
+  EXPECT_LT(before, tokens - first - window_tokens);
+}
+
+TEST(MassBounds, SayNothingWhenCandidatesLeaveAGapBeforeTheWindow) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  Scene scene(store);
+  scene.attend_to(store);
+  scene.op.mass = scene.mass.data();
+  scene.op.common.candidates.end -= 3;
+  select(scene.op);
+  EXPECT_EQ(scene.mass[0].low, 0.0F);
+  EXPECT_EQ(scene.mass[0].high, 1.0F);
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "policies/policy_index.hpp"
+#include "terrace/kernels/cluster_plane.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::PolicyIndex;
+
+constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
+constexpr ClusterShape clusters{.chunk_tokens = 320, .slots = 6};
+constexpr std::size_t sinks = 4;
+
+kernels::ClusterPlane plane(PolicyIndex& index, std::size_t head, std::size_t chunk) {
+  return kernels::cluster_plane(shape, clusters, index.view().chunks[chunk], head);
+}
+
+/// Positions of each cluster, by the labels.
+std::map<std::uint32_t, std::vector<std::size_t>> members(PolicyIndex& index, std::size_t head) {
+  std::map<std::uint32_t, std::vector<std::size_t>> result;
+  for (std::size_t t = 0; t < index.indexed().size(); ++t) {
+    const std::uint32_t label = plane(index, head, t / 320).labels[t % 320];
+    result[label].push_back(sinks + t);
+  }
+  return result;
+}
+
+TEST(ClusterKv, MakesACentroidTheMeanOfItsMembersAndCountsThem) {
+  BlockStore rows(shape, 16, 1700);
+  rows.fill_normal(71);
+  const auto policy = policies::make_retrieval_policy("clusterkv").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(1000);
+  index.extend(1320);
+  index.extend(1700);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    const auto all = members(index, head);
+    // 996 / 80 clusters of the prompt, 4 of a whole batch, 4 of 380 tokens
+    EXPECT_EQ(all.size(), 12U + 4 + 4);
+    for (const auto& [cluster, positions] : all) {
+      const kernels::ClusterPlane home = plane(index, head, cluster / 6);
+      EXPECT_EQ(home.sizes[cluster % 6], positions.size());
+      for (std::size_t i = 0; i < shape.head_dim; ++i) {
+        double mean = 0;
+        for (const std::size_t p : positions) mean += double{rows.key(head, p, i)};
+        mean /= static_cast<double>(positions.size());
+        const float stored =
+            load_f32(home.centroids + cluster % 6 * shape.row_bytes() / 2, shape.dtype, i);
+        EXPECT_NEAR(double{stored}, mean, 1e-3);  // f16 below 2: half an ulp is 5e-4
+      }
+    }
+  }
+}
+
+TEST(ClusterKv, ExtendingLeavesOldClustersAndLabelsAsTheyAre) {
+  BlockStore rows(shape, 16, 1700);
+  rows.fill_normal(71);
+  const auto policy = policies::make_retrieval_policy("clusterkv").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(1000);
+  const auto before = members(index, 1);
+  index.extend(1100);
+  auto after = members(index, 1);
+  for (const auto& [cluster, positions] : before) EXPECT_EQ(after[cluster], positions);
+}
+
+TEST(ClusterKv, RecoversPlantedDirectionsAndIgnoresTheLengthOfKeys) {
+  // 5 directions, each key along one of them at any length.
+  BlockStore rows(shape, 16, 404);
+  Rng rng(testing::seed(), {72});
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    const double length = 0.5 + static_cast<double>(p % 7);
+    return static_cast<float>(length * ((i % 5 == p % 5 ? 1 : 0) + 0.01 * rng.uniform()));
+  });
+  const auto policy = policies::make_retrieval_policy("clusterkv").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(404);
+  for (const auto& [cluster, positions] : members(index, 0)) {
+    for (const std::size_t p : positions) EXPECT_EQ(p % 5, positions.front() % 5);
+  }
+}
+
+TEST(ClusterKv, GoesOnWhenManyShortExtensionsFillAChunk) {
+  BlockStore rows(shape, 16, 700);
+  rows.fill_normal(73);
+  const auto policy = policies::make_retrieval_policy("clusterkv").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(100);
+  for (std::size_t end = 110; end <= 700; end += 10) index.extend(end);
+  const auto lists = index.select(std::vector<float>(64, 1.0F), 690, 686);
+  EXPECT_EQ(lists[0].size(), 686U);
+}
+
+TEST(ClusterKv, RefusesClusterSizesThatNoChunkCanHold) {
+  for (const std::size_t tokens : {std::size_t{0}, std::size_t{321}}) {
+    const auto made =
+        policies::make_retrieval_policy("clusterkv", {.clusterkv = {.tokens_per_cluster = tokens}});
+    ASSERT_FALSE(made.has_value());
+    EXPECT_THAT(std::string(made.error().message()),
+                ::testing::HasSubstr("clusterkv.tokens_per_cluster"));
+  }
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,157 @@
+// What every policy with an index must keep, whatever the keys: lists of distinct candidates in
+// rising order, as long as asked for, and an index that grows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "policies/policy_index.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::BlockStore;
+using testing::PolicyIndex;
+
+constexpr std::size_t sinks = 4;
+
+std::vector<std::string> names_of_indexed() {
+  std::vector<std::string> names;
+  for (const auto& entry : policies::retrieval_policies()) {
+    if (policies::make_retrieval_policy(entry.name).value()->traits().selects) {
+      names.emplace_back(entry.name);
+    }
+  }
+  return names;
+}
+
+class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] std::vector<float> query() const {
+    Rng rng(testing::seed(), {61});
+    std::vector<float> values(shape_.query_heads * shape_.head_dim);
+    for (float& x : values) x = testing::normal(rng);
+    return values;
+  }
+
+  /// Checks lists of at most `count` of [sinks, window).
+  void expect_lists(const std::vector<std::vector<std::uint32_t>>& lists, std::size_t window,
+                    std::size_t count) const {
+    const std::size_t most = std::min(count, window - sinks);
+    for (const auto& list : lists) {
+      EXPECT_LE(list.size(), most);
+      // Estimated clusters need not fill the budget to the last row.
+      const bool fills = !policy_->traits().gives_pseudo_entries;
+      EXPECT_GE(list.size(), fills ? most : 0);
+      EXPECT_TRUE(std::ranges::adjacent_find(list, std::greater_equal<>()) == list.end());
+      for (const std::uint32_t id : list) EXPECT_TRUE(id >= sinks && id < window) << id;
+    }
+  }
+
+  /// Builds, selects, grows and selects again, over rows as they are.
+  void exercise(BlockStore& rows, std::size_t prompt, std::size_t window_tokens) {
+    PolicyIndex index(*policy_, rows, sinks);
+    index.build(prompt);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, prompt}) {
+      expect_lists(index.select(query(), prompt - window_tokens, count), prompt - window_tokens,
+                   count);
+    }
+    for (std::size_t end = prompt; end < rows.tokens();) {
+      end = std::min(end + policy_->traits().batch_tokens_min, rows.tokens());
+      index.extend(end);
+    }
+    const std::size_t window = rows.tokens() - window_tokens;
+    expect_lists(index.select(query(), window, 50), window, 50);
+    expect_lists(index.select(query(), window, rows.tokens()), window, rows.tokens());
+  }
+
+  KvShape shape_{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
+  std::unique_ptr<RetrievalPolicy> policy_ = policies::make_retrieval_policy(GetParam()).value();
+};
+
+TEST_P(EachIndexedPolicy, ListsDistinctCandidatesInRisingOrder) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    shape_.dtype = dtype;
+    BlockStore rows(shape_, 16, 900);
+    rows.fill_normal(62);
+    exercise(rows, 700, 60);
+  }
+}
+
+TEST_P(EachIndexedPolicy, TakesAPromptOfOneIndexedToken) {
+  BlockStore rows(shape_, 16, 200);
+  rows.fill_normal(62);
+  exercise(rows, sinks + 1, 0);
+}
+
+TEST_P(EachIndexedPolicy, TakesKeysThatAreAllEqual) {
+  BlockStore rows(shape_, 16, 500);
+  rows.fill([](std::size_t, std::size_t, std::size_t i) { return static_cast<float>(i % 3); });
+  exercise(rows, 400, 30);
+}
+
+TEST_P(EachIndexedPolicy, TakesKeysOfZero) {
+  BlockStore rows(shape_, 16, 500);
+  rows.fill([](std::size_t, std::size_t, std::size_t) { return 0.0F; });
+  exercise(rows, 400, 30);
+}
+
+TEST_P(EachIndexedPolicy, TakesKeysThatAreNoNumbers) {
+  Rng rng(testing::seed(), {63});
+  BlockStore rows(shape_, 16, 500);
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    if (p % 97 == 50 && i == 3) return std::numeric_limits<float>::quiet_NaN();
+    if (p % 97 == 70 && i == 5) return std::numeric_limits<float>::infinity();
+    return testing::normal(rng);
+  });
+  exercise(rows, 400, 30);
+  rows.fill([](std::size_t, std::size_t, std::size_t) {
+    return std::numeric_limits<float>::quiet_NaN();
+  });
+  exercise(rows, 400, 30);
+}
+
+TEST_P(EachIndexedPolicy, GrowsTheSameWayAgainAfterBeingTruncated) {
+  BlockStore rows(shape_, 16, 900);
+  rows.fill_normal(64);
+  PolicyIndex index(*policy_, rows, sinks);
+  index.build(600);
+  const std::size_t step = std::max<std::size_t>(policy_->traits().batch_tokens_min, 50);
+  index.extend(600 + step);
+  index.extend(600 + 2 * step);
+  const auto expected = index.select(query(), 600 + step, 80);
+  index.truncate(600);
+  index.extend(600 + step);
+  index.extend(600 + 2 * step);
+  EXPECT_EQ(index.select(query(), 600 + step, 80), expected);
+}
+
+TEST_P(EachIndexedPolicy, BuildsTheSameBitsPartByPart) {
+  BlockStore rows(shape_, 16, 500);
+  rows.fill_normal(65);
+  PolicyIndex at_once(*policy_, rows, sinks);
+  at_once.build(500);
+  PolicyIndex in_parts(*policy_, rows, sinks);
+  in_parts.build(500);  // makes room
+  ManualClock clock;
+  BuildRequest request = in_parts.request({sinks, 500});
+  request.clock = &clock;
+  request.deadline = clock.now();  // over at once: one part each time
+  const std::size_t parts = policy_->build_parts(request);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < parts; ++i) {
+    EXPECT_EQ(next, i);
+    next = policy_->build_some(request, next).value();
+  }
+  EXPECT_EQ(next, parts);
+  // Clustering stops at its own deadline, so the parts are not those of `at_once`; without it:
+  request.deadline = TimePoint::max();
+  EXPECT_EQ(policy_->build_some(request, 0).value(), parts);
+  EXPECT_EQ(in_parts.select(query(), 470, 60), at_once.select(query(), 470, 60));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachIndexedPolicy, ::testing::ValuesIn(names_of_indexed()),
+                         [](const auto& name) { return name.param; });
+
+}  // namespace
+}  // namespace terrace

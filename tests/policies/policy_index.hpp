@@ -1,0 +1,148 @@
+// A policy's index of one layer in plain memory, built, extended and selected from as a runtime
+// does it, one layer and one step at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/block_store.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/offload/host_ops.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::testing {
+
+class PolicyIndex {
+ public:
+  PolicyIndex(const RetrievalPolicy& policy, BlockStore& rows, std::size_t sinks)
+      : policy_(policy),
+        rows_(rows),
+        sinks_(sinks),
+        layout_(policy.index_layout(rows.shape()).value()),
+        backend_(offload::HostBackend::create({}).value()),
+        queue_(backend_->make_host_queue({.name = "index"}).value()),
+        compute_(backend_->make_queue({.name = "compute"}).value()),
+        fixed_(layout_.fixed_bytes) {}
+
+  void build(std::size_t end) {
+    reserve(end);
+    Serial alone;
+    const auto report = policy_.build(request({sinks_, end}), alone);
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    indexed_ = {sinks_, end};
+  }
+
+  void extend(std::size_t end) {
+    reserve(end);
+    const auto coded = policy_.extend(request({indexed_.end, end}), *queue_, offload::host_ops());
+    ASSERT_TRUE(coded.has_value());
+    ASSERT_TRUE(queue_->drain(std::chrono::seconds{60}).has_value());
+    indexed_.end = end;
+  }
+
+  /// Forgets the tokens from `end` on.
+  void truncate(std::size_t end) { indexed_.end = end; }
+
+  /// Selects `count` of the indexed tokens before `window`; returns the lists.
+  std::vector<std::vector<std::uint32_t>> select(const std::vector<float>& query,
+                                                 std::size_t window, std::size_t count) {
+    const KvShape& shape = rows_.shape();
+    const RetrievalTraits& traits = policy_.traits();
+    const std::size_t lists =
+        traits.lists == ListScope::kv_head ? shape.kv_heads : shape.query_heads;
+    const std::size_t pseudo = policy_.pseudo_capacity(indexed_.size());
+    const std::size_t capacity = std::max<std::size_t>(count, 1);
+    ids_.assign(lists * capacity, 0xffffffffU);
+    counts_.assign(lists, 0);
+    scratch_.resize(policy_.select_scratch_floats(shape, indexed_.size()));
+    pseudo_rows.resize(lists * pseudo * shape.row_bytes());
+    pseudo_bias.resize(lists * pseudo);
+    pseudo_counts.assign(lists, 0);
+    mass.assign(shape.query_heads, {});
+    const SelectRequest request{.shape = shape,
+                                .query = query.data(),
+                                .candidates = {sinks_, window},
+                                .count = count,
+                                .mass = mass_wanted,
+                                .index = view(),
+                                .resident = rows_.table(),
+                                .sinks = {0, sinks_},
+                                .window = {window, rows_.tokens()},
+                                .scratch = scratch_.data()};
+    Selection out{.scope = traits.lists,
+                  .capacity = capacity,
+                  .ids = ids_.data(),
+                  .id_count = counts_.data()};
+    if (traits.gives_pseudo_entries) {
+      out.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo};
+    }
+    if (traits.bounds_mass) out.mass = mass.data();
+    const auto selected = policy_.select(request, out, *compute_, backend_->ops());
+    EXPECT_TRUE(selected.has_value());
+    EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
+    std::vector<std::vector<std::uint32_t>> result(lists);
+    for (std::size_t i = 0; i < lists; ++i) {
+      result[i].assign(ids_.data() + i * capacity, ids_.data() + i * capacity + counts_[i]);
+    }
+    return result;
+  }
+
+  [[nodiscard]] IndexView view() const {
+    return {.fixed = fixed_.data(),
+            .chunks = chunks_.data(),
+            .chunk_tokens = layout_.chunk_tokens,
+            .first_token = sinks_,
+            .token_count = indexed_.size()};
+  }
+  [[nodiscard]] BuildRequest request(TokenRange tokens) {
+    BuildRequest made{.shape = rows_.shape(),
+                      .rows = rows_.table(),
+                      .tokens = tokens,
+                      .hints = {.query_window = query_window},
+                      .fixed = fixed_.data(),
+                      .index = view(),
+                      .iterations = 10,
+                      .seed = seed()};
+    made.index.token_count = tokens.begin - sinks_;
+    return made;
+  }
+  [[nodiscard]] const std::vector<std::vector<std::byte>>& chunks() const { return memory_; }
+  [[nodiscard]] TokenRange indexed() const { return indexed_; }
+
+  std::vector<float> query_window;
+  double mass_wanted = 0;
+  // Of the last selection.
+  std::vector<std::byte> pseudo_rows;
+  std::vector<float> pseudo_bias;
+  std::vector<std::uint32_t> pseudo_counts;
+  std::vector<MassBounds> mass;
+
+ private:
+  void reserve(std::size_t end) {
+    while (memory_.size() < divide_up(end - sinks_, layout_.chunk_tokens)) {
+      // Memory is never clean.
+      memory_.emplace_back(layout_.chunk_bytes, std::byte{0xee});
+      chunks_.push_back(memory_.back().data());
+    }
+  }
+
+  const RetrievalPolicy& policy_;
+  BlockStore& rows_;
+  std::size_t sinks_;
+  IndexLayout layout_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Queue> compute_;
+  std::vector<std::byte> fixed_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::byte*> chunks_;
+  TokenRange indexed_;
+  std::vector<std::uint32_t> ids_;
+  std::vector<std::uint32_t> counts_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace terrace::testing
