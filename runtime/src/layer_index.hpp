@@ -62,6 +62,7 @@ struct LayerIndex {
   // Written by the build on the cluster queue, read after `coded` is done.
   Status build_status;
   BuildReport report;
+  TimePoint rows_arrived{};  ///< when the host had the rows to build from
   TimePoint build_begin{};
   TimePoint build_end{};
 };

@@ -98,16 +98,23 @@ Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
   return policy->build(request, *cluster_threads_);
 }
 
-std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens) {
+std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens,
+                                             Duration late) {
   const std::vector<std::size_t>& fixed = options.planning.iterations;
   if (!fixed.empty()) return fixed[std::min(layer, fixed.size() - 1)];
   const std::lock_guard lock(planner_mutex_);
-  return planner_.plan(tokens);
+  const double offload = planner_.model().offload(static_cast<double>(tokens));
+  return planner_.plan(tokens, offload + seconds(late));
 }
 
 void RuntimeState::observe_clustering(std::size_t tokens, std::size_t iterations, Duration time) {
   const std::lock_guard lock(planner_mutex_);
   planner_.observe_clustering(tokens, iterations, seconds(time));
+}
+
+void RuntimeState::observe_compute(std::size_t tokens, Duration time) {
+  const std::lock_guard lock(planner_mutex_);
+  planner_.observe_compute(tokens, seconds(time));
 }
 
 void RuntimeState::enter(SequenceState& sequence) {

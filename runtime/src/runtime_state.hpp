@@ -54,9 +54,11 @@ class RuntimeState {
   /// Clusters with the shared threads; one caller at a time, others wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
 
-  /// Returns the iterations layer `layer` may take for `tokens` rows.
-  std::size_t planned_iterations(std::size_t layer, std::size_t tokens);
+  /// Returns the iterations layer `layer` may take for `tokens` rows, beginning `late` after they
+  /// reached the host.
+  std::size_t planned_iterations(std::size_t layer, std::size_t tokens, Duration late);
   void observe_clustering(std::size_t tokens, std::size_t iterations, Duration time);
+  void observe_compute(std::size_t tokens, Duration time);
   [[nodiscard]] bool plans_iterations() const noexcept {
     return options.planning.iterations.empty();
   }

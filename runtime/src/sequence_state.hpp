@@ -198,6 +198,9 @@ class SequenceState {
   // sequence_upkeep.cpp
   [[nodiscard]] BuildRequest index_request(std::size_t layer, TokenRange tokens) const;
   Status build_index(std::size_t layer, TokenRange tokens);
+  /// Lets the cluster queue wait for the layer's rows on the host, and notes when they are there.
+  Status note_arrival(LayerState& layer);
+  void run_build(BuildRequest request);
   Status extend_index(std::size_t layer, std::size_t end);
   Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);

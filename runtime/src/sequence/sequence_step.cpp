@@ -60,8 +60,9 @@ Status SequenceState::await_indexes() {
     }
     index.building = false;
     if (index.build_end > hidden_until_[i]) ++late_layers_;
-    runtime_.observe_clustering(index.tokens.size(), index.report.iterations,
-                                index.build_end - index.build_begin);
+    if (i > 0) {
+      runtime_.observe_compute(index.tokens.size(), hidden_until_[i] - hidden_until_[i - 1]);
+    }
   }
   cancel_builds_.store(false, std::memory_order_relaxed);
   return {};

@@ -18,7 +18,7 @@ BuildRequest SequenceState::index_request(std::size_t layer_number, TokenRange t
                        .hints = {layer.pre_rope_keys, layer.query_window, layer.attention_scores},
                        .fixed = index.host.fixed(),
                        .index = index.host.view(runtime_.index_layout, first),
-                       .iterations = runtime_.planned_iterations(layer_number, tokens.size()),
+                       .iterations = runtime_.planned_iterations(layer_number, tokens.size(), {}),
                        .seed = runtime_.options.seed,
                        .clock = &runtime_.backend->clock()};
   request.index.token_count = tokens.begin - first;
@@ -30,28 +30,50 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   LayerState& layer = layers_[layer_number];
   LayerIndex& index = layer.index;
   TERRACE_TRY(reclaiming([&] { return reserve_index(tokens.end); }));
-  TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
+  TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
   const bool anew = !index.tokens.empty();
   index.tokens = {};
   BuildRequest request = index_request(layer_number, tokens);
   request.anew = anew;
   request.cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr;
-  TERRACE_ASSIGN(index.coded, cluster_queue_->call(
-                                  Phase::cluster, [this, &index, request]() -> Result<std::size_t> {
-                                    const Clock& clock = runtime_.backend->clock();
-                                    index.build_begin = clock.now();
-                                    const auto report = runtime_.build(request);
-                                    index.build_end = clock.now();
-                                    // The queue goes on: a failed index loses no row.
-                                    index.build_status = report.map([](const BuildReport&) {});
-                                    if (report) index.report = *report;
-                                    return 0;
-                                  }));
+  TERRACE_ASSIGN(index.coded,
+                 cluster_queue_->call(Phase::cluster, [this, request]() -> Result<std::size_t> {
+                   run_build(request);
+                   return 0;
+                 }));
   index.building = true;
   index.tokens = tokens;
   index.trained = tokens.size();
   return upload_index(layer, tokens, /*with_fixed=*/true).map([](std::size_t) {});
+}
+
+Status SequenceState::note_arrival(LayerState& layer) {
+  TERRACE_TRY(offload_queue_->wait_for(layer.offloaded));
+  TERRACE_ASSIGN(const Ticket arrived,
+                 offload_queue_->call(Phase::offload, [this, &layer]() -> Result<std::size_t> {
+                   layer.index.rows_arrived = runtime_.backend->clock().now();
+                   return 0;
+                 }));
+  return cluster_queue_->wait_for(arrived);
+}
+
+void SequenceState::run_build(BuildRequest request) {
+  const Clock& clock = runtime_.backend->clock();
+  const std::size_t layer = terrace::index(request.layer);
+  LayerIndex& index = layers_[layer].index;
+  index.build_begin = clock.now();
+  // Planned here, where it is known what earlier layers took and how late this one begins.
+  request.iterations = runtime_.planned_iterations(layer, request.tokens.size(),
+                                                   index.build_begin - index.rows_arrived);
+  const auto report = runtime_.build(request);
+  index.build_end = clock.now();
+  // The queue goes on: a failed index loses no row.
+  index.build_status = report.map([](const BuildReport&) {});
+  if (!report) return;
+  index.report = *report;
+  runtime_.observe_clustering(request.tokens.size(), report->iterations,
+                              index.build_end - index.build_begin);
 }
 
 Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
