@@ -1,14 +1,21 @@
 // Decode attention: see terrace/kernels/attention.hpp.
 //
-// One part of the work is a piece of one list for up to 8 query heads. Within it, a tile of 16
-// rows passes three steps: logits, weights, and the weighted sum of values, whose registers hold
-// a slab of dimensions at a time. Both passes over a tile prefetch the bytes that they will want of
-// the next tile, so that memory is busy all the time, and scattered rows come as fast as it allows.
+// One part of the work is a piece of one list for up to 8 query heads. Within it, a tile of
+// `tile_rows` rows passes three steps: logits, weights, and the weighted sum of values, whose
+// registers hold a slab of dimensions at a time. Up to 4 heads take these steps together, so that a
+// row is widened to f32 once for all of them.
+//
+// What is read of a tile is asked for while the tile before it is worked on: for each byte read a
+// byte of the next rows, in the order of memory. So memory is busy all the time, and neither it nor
+// the arithmetic waits for a burst of the other. Logits are to the base 2, which spares the
+// exponential a product: the queries are multiplied by log2(e) beforehand.
 #include "terrace/kernels/attention.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "host/attention_entries.hpp"
 #include "host/prefetch.hpp"
@@ -28,22 +35,30 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t head_dim_max = 1024;  // KvShape::validate
 constexpr std::size_t heads_per_pass = 8;   // query heads that share one reading of the rows
+constexpr std::size_t heads_at_once = 4;    // of these, heads that take a tile's steps together
+constexpr std::size_t lanes_max = 16;
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float log2_e = std::numbers::log2e_v<float>;
 
 /// Query heads that attend to one piece, and where their parts of the result go.
 struct PieceHeads {
   const float* query = nullptr;  // [count, head_dim]
   std::size_t count = 0;
+  float scale = 1;                 // of logits
   float* partial = nullptr;        // of head 0: output [head_dim], maximum, sum
   std::size_t partial_stride = 0;  // floats between heads
 };
 
-/// A head's online softmax in the making. Padded, so that vectors need no tails.
-struct HeadState {
-  alignas(64) float query[head_dim_max];
-  alignas(64) float output[head_dim_max];
-  alignas(64) float weights[tile_rows];  // of the tile: first logits, then their exponentials
-  float maximum;
-  float sum;
+/// The online softmax of up to 4 heads in the making. What belongs together lies together: strides
+/// of pages would cost half of the speed. Room is for whole vectors, which need no tails.
+struct HeadGroup {
+  alignas(64) float query[heads_at_once * head_dim_max];  // packed; times scale and log2(e)
+  alignas(64) float output[heads_at_once * head_dim_max];
+  alignas(64) float weights[heads_at_once * tile_rows];  // first logits, then exponentials
+  alignas(64) float sums[heads_at_once * lanes_max];     // of weights, lane by lane
+  float maximum[heads_at_once];                          // to the base 2, as the logits
+  std::size_t count;                                     // heads
+  std::size_t stride;  // of output: dimensions up to a whole vector
 };
 
 }  // namespace terrace::kernels::host
@@ -52,160 +67,266 @@ struct HeadState {
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-constexpr std::size_t state_stride = sizeof(HeadState) / sizeof(float);
+/// Asks for the first line of each row that lies neither in the page of the row before it nor in
+/// the next one. Looking up where a page lies takes long and holds up what follows; many look-ups
+/// at once overlap. Rows side by side need none of this: they would only come out of order.
+HWY_INLINE void ask_for_pages(const std::byte* const* rows, std::size_t count) {
+  constexpr std::size_t page_bytes = 4096;
+  for (std::size_t i = 1; i < count; ++i) {
+    const std::size_t page = reinterpret_cast<std::uintptr_t>(rows[i]) / page_bytes;
+    const std::size_t before = reinterpret_cast<std::uintptr_t>(rows[i - 1]) / page_bytes;
+    if (page - before > 1) prefetch(rows[i], 1);
+  }
+}
 
-/// A tile of entries. Behind its rows come as many of the next tile, to be prefetched.
+/// Asks for the rows of the next tile at the pace at which this one is read.
+class RowsAhead {
+ public:
+  HWY_INLINE RowsAhead(const std::byte* const* rows, std::size_t count)
+      : row_(rows), end_(rows + count) {
+    ask_for_pages(rows, count);
+  }
+
+  /// Notes that so many bytes of a tile are read at this moment, and asks for as many.
+  HWY_INLINE void keep_pace(std::size_t bytes, std::size_t row_bytes) {
+    read_bytes_ += bytes;
+    for (; read_bytes_ >= row_bytes; read_bytes_ -= row_bytes) {
+      if (row_ == end_) return;
+      prefetch(*row_++, row_bytes);
+    }
+  }
+
+ private:
+  const std::byte* const* row_;
+  const std::byte* const* end_;
+  std::size_t read_bytes_ = 0;  // for which nothing was asked yet
+};
+
+/// A tile of entries.
 struct Tile {
   const std::byte* const* rows;
-  const float* bias;
+  const float* bias;  // [tile_rows], or null
   std::size_t count;
 };
 
-/// Turns the dot products of a tile into weights exp(logit - maximum), rescaling what was summed.
-HWY_INLINE void weigh(HeadState& head, const Tile& tile, float scale, std::size_t dims) {
+/// Adds the bias to a head's logits, fills them up with -inf, and returns their maximum.
+HWY_INLINE float finish_logits(float* logits, const Tile& tile) {
   const FloatTag tag;
-  const float minus_infinity = -std::numeric_limits<float>::infinity();
-  for (std::size_t t = 0; t < tile_rows; t += lanes) {
-    const Floats dots = hn::Load(tag, head.weights + t);
-    const Floats logits = hn::MulAdd(hn::Set(tag, scale), dots, hn::LoadU(tag, tile.bias + t));
-    hn::Store(logits, tag, head.weights + t);
-  }
-  for (std::size_t t = tile.count; t < tile_rows; ++t) head.weights[t] = minus_infinity;
-  Floats maximum = hn::Set(tag, head.maximum);
-  for (std::size_t t = 0; t < tile_rows; t += lanes) {
-    maximum = hn::Max(maximum, hn::Load(tag, head.weights + t));
-  }
-  const float new_maximum = max_of_lanes(maximum);
-  // With all logits -inf so far any finite base gives weights 0.
-  const float base = new_maximum == minus_infinity ? 0.0F : new_maximum;
-  Floats sum = hn::Zero(tag);
-  for (std::size_t t = 0; t < tile_rows; t += lanes) {
-    const Floats logits = hn::Load(tag, head.weights + t);
-    const Floats weights = exp_nonpositive(hn::Sub(logits, hn::Set(tag, base)));
-    hn::Store(weights, tag, head.weights + t);
-    sum = hn::Add(sum, weights);
-  }
-  const Floats rescale = exp_nonpositive(hn::Set(tag, head.maximum - base));
-  head.sum = head.sum * hn::GetLane(rescale) + sum_of_lanes(sum);
-  if (new_maximum != head.maximum) {
-    for (std::size_t i = 0; i < dims; i += lanes) {
-      hn::Store(hn::Mul(hn::Load(tag, head.output + i), rescale), tag, head.output + i);
+  if (tile.bias != nullptr) {
+    for (std::size_t t = 0; t < tile_rows; t += lanes) {
+      const Floats bias = hn::LoadU(tag, tile.bias + t);
+      const Floats dots = hn::Load(tag, logits + t);
+      hn::Store(hn::MulAdd(bias, hn::Set(tag, log2_e), dots), tag, logits + t);
     }
   }
-  head.maximum = new_maximum;
+  for (std::size_t t = tile.count; t < tile_rows; ++t) logits[t] = minus_infinity;
+  Floats maximum = hn::Load(tag, logits);
+  for (std::size_t t = lanes; t < tile_rows; t += lanes) {
+    maximum = hn::Max(maximum, hn::Load(tag, logits + t));
+  }
+  return max_of_lanes(maximum);
 }
 
-/// Adds weight * value over the tile to `width` vectors of output of each head. The slab starts
-/// `offset` bytes into a row; load(address, v) reads its vector v.
-template <std::size_t heads, std::size_t width, typename Load>
-HWY_INLINE void add_value_slab(HeadState* head, const Tile& tile, std::size_t dim,
-                               std::size_t offset, std::size_t slab_bytes, Load load) {
+/// Makes a new maximum the base of what head h summed.
+HWY_INLINE void rebase(HeadGroup& group, std::size_t h, float maximum) {
   const FloatTag tag;
+  const Floats factor = exp2_nonpositive(hn::Set(tag, group.maximum[h] - maximum));
+  group.maximum[h] = maximum;
+  float* sums = group.sums + h * lanes_max;
+  hn::Store(hn::Mul(hn::Load(tag, sums), factor), tag, sums);
+  float* output = group.output + h * group.stride;
+  for (std::size_t i = 0; i < group.stride; i += lanes) {
+    hn::Store(hn::Mul(hn::Load(tag, output + i), factor), tag, output + i);
+  }
+}
+
+/// Turns the logits of head h into weights 2^(logit - maximum) and adds these up.
+HWY_INLINE void exponentiate(HeadGroup& group, std::size_t h) {
+  const FloatTag tag;
+  float* weights = group.weights + h * tile_rows;
+  float* sums = group.sums + h * lanes_max;
+  // With all logits -inf so far any finite base gives weights 0.
+  const float maximum = group.maximum[h];
+  const Floats base = hn::Set(tag, maximum == minus_infinity ? 0.0F : maximum);
+  Floats sum = hn::Load(tag, sums);
+#pragma GCC unroll 8
+  for (std::size_t t = 0; t < tile_rows; t += lanes) {
+    const Floats weight = exp2_nonpositive(hn::Sub(hn::Load(tag, weights + t), base));
+    hn::Store(weight, tag, weights + t);
+    sum = hn::Add(sum, weight);
+  }
+  hn::Store(sum, tag, sums);
+}
+
+/// The dimensions of a value that one pass over a tile's values adds up.
+struct Slab {
+  std::size_t dim;
+  std::size_t offset;     // of it in a row, bytes
+  std::size_t bytes;      // of it
+  std::size_t row_bytes;  // of a row
+};
+
+constexpr std::size_t rows_per_request = 8;  // rows read between two requests for rows ahead
+
+/// Adds weight * value over the tile to `width` vectors of output of each head;
+/// load(address, v) reads vector v of the slab.
+template <std::size_t heads, std::size_t width, typename Load>
+HWY_INLINE void add_value_slab(HeadGroup& group, const Tile& tile, const Slab& slab,
+                               RowsAhead& ahead, Load load) {
+  const FloatTag tag;
+  float* output = group.output + slab.dim;
   Floats sums[heads * width];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < heads * width; ++i) {
-    sums[i] = hn::Load(tag, head[i / width].output + dim + i % width * lanes);
+    sums[i] = hn::Load(tag, output + i / width * group.stride + i % width * lanes);
   }
-  for (std::size_t t = 0; t < tile.count; ++t) {
-    if (offset % line_bytes == 0) prefetch(tile.rows[t + tile_rows] + offset, slab_bytes);
+  const auto add_row = [&](std::size_t t) HWY_ATTR {
+    const std::byte* at = tile.rows[t] + slab.offset;
+    Floats weights[heads];
+#pragma GCC unroll 4
+    for (std::size_t h = 0; h < heads; ++h) {
+      weights[h] = hn::Set(tag, group.weights[h * tile_rows + t]);
+    }
 #pragma GCC unroll 8
     for (std::size_t v = 0; v < width; ++v) {
-      const Floats value = load(tile.rows[t] + offset, v);
+      const Floats value = load(at, v);
 #pragma GCC unroll 4
       for (std::size_t h = 0; h < heads; ++h) {
-        const Floats weight = hn::Set(tag, head[h].weights[t]);
-        sums[h * width + v] = hn::MulAdd(weight, value, sums[h * width + v]);
+        sums[h * width + v] = hn::MulAdd(weights[h], value, sums[h * width + v]);
       }
     }
+  };
+  std::size_t t = 0;
+  for (; t + rows_per_request <= tile.count; t += rows_per_request) {
+    ahead.keep_pace(rows_per_request * slab.bytes, slab.row_bytes);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < rows_per_request; ++i) add_row(t + i);
   }
+  for (; t < tile.count; ++t) add_row(t);
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < heads * width; ++i) {
-    hn::Store(sums[i], tag, head[i / width].output + dim + i % width * lanes);
+    hn::Store(sums[i], tag, output + i / width * group.stride + i % width * lanes);
   }
 }
 
 template <typename Elements, std::size_t heads>
-HWY_INLINE void add_values(HeadState* head, const Tile& tile, std::size_t dims) {
-  constexpr std::size_t width = heads == 1 ? 8 : heads == 2 ? 4 : 2;
+HWY_INLINE void add_values(HeadGroup& group, const Tile& tile, std::size_t dims, RowsAhead& ahead) {
+  // As many sums as leave 16 registers room for the weights and a value.
+  constexpr std::size_t width = heads == 1 ? 8 : heads == 4 ? 2 : 4;
   constexpr std::size_t vector_bytes = lanes * Elements::bytes;
-  const auto load = [](const std::byte* slab, std::size_t v)
-                        HWY_ATTR { return Elements::load(slab + v * vector_bytes); };
+  const auto load = [](const std::byte* at, std::size_t v)
+                        HWY_ATTR { return Elements::load(at + v * vector_bytes); };
+  const std::size_t half_bytes = dims * Elements::bytes;  // the key, which values follow
+  const auto slab = [&](std::size_t dim, std::size_t bytes) HWY_ATTR {
+    return Slab{dim, half_bytes + dim * Elements::bytes, bytes, 2 * half_bytes};
+  };
   std::size_t dim = 0;
-  std::size_t offset = dims * Elements::bytes;  // values follow the key
-  for (; dim + width * lanes <= dims; dim += width * lanes, offset += width * vector_bytes) {
-    add_value_slab<heads, width>(head, tile, dim, offset, width * vector_bytes, load);
+  for (; dim + width * lanes <= dims; dim += width * lanes) {
+    add_value_slab<heads, width>(group, tile, slab(dim, width * vector_bytes), ahead, load);
   }
-  for (; dim + lanes <= dims; dim += lanes, offset += vector_bytes) {
-    add_value_slab<heads, 1>(head, tile, dim, offset, vector_bytes, load);
+  for (; dim + lanes <= dims; dim += lanes) {
+    add_value_slab<heads, 1>(group, tile, slab(dim, vector_bytes), ahead, load);
   }
   if (dim == dims) return;
   const std::size_t rest = dims - dim;
-  const auto load_rest = [rest](const std::byte* slab, std::size_t)
-                             HWY_ATTR { return load_tail<Elements>(slab, rest); };
-  add_value_slab<heads, 1>(head, tile, dim, offset, rest * Elements::bytes, load_rest);
+  const auto load_rest = [rest](const std::byte* at, std::size_t)
+                             HWY_ATTR { return load_tail<Elements>(at, rest); };
+  add_value_slab<heads, 1>(group, tile, slab(dim, rest * Elements::bytes), ahead, load_rest);
 }
 
-/// Adds a tile to the softmax of `heads` heads.
-template <typename Elements, std::size_t heads>
-HWY_NOINLINE void attend_tile(HeadState* head, const Tile& tile, float scale, std::size_t dims) {
-  const auto prefetch_keys = [&](std::size_t t) HWY_ATTR {
-    for (std::size_t i = 0; i < rows_per_step<heads>; ++i) {
-      prefetch(tile.rows[t + i + tile_rows], dims * Elements::bytes);
-    }
+/// Adds a tile to the softmax of a group of `heads` heads. Where `fixed_dims` is not 0 it is the
+/// head_dim, and loops over it are unrolled.
+template <typename Elements, std::size_t heads, std::size_t fixed_dims>
+HWY_NOINLINE RowsAhead attend_tile_as(HeadGroup& group, const Tile& tile, std::size_t head_dim,
+                                      RowsAhead ahead) {
+  const std::size_t dims = fixed_dims != 0 ? fixed_dims : head_dim;
+  const auto ask_ahead = [&](std::size_t rows) HWY_ATTR {
+    ahead.keep_pace(rows * dims * Elements::bytes, 2 * dims * Elements::bytes);
   };
-  dot_rows<Elements, heads>(head->query, state_stride, tile.rows, tile.count, dims, head->weights,
-                            state_stride, prefetch_keys);
-  for (std::size_t h = 0; h < heads; ++h) weigh(head[h], tile, scale, dims);
-  add_values<Elements, heads>(head, tile, dims);
+  dot_rows<Elements, heads>(group.query, tile.rows, tile.count, dims, group.weights, tile_rows,
+                            ask_ahead);
+  for (std::size_t h = 0; h < heads; ++h) {
+    const float maximum = finish_logits(group.weights + h * tile_rows, tile);
+    // Not just when it is greater: a NaN, too, goes into all that was summed.
+    if (!(maximum <= group.maximum[h])) rebase(group, h, maximum);
+  }
+#pragma GCC unroll 4
+  for (std::size_t h = 0; h < heads; ++h) exponentiate(group, h);
+  add_values<Elements, heads>(group, tile, dims, ahead);
+  return ahead;
 }
 
-/// Adds a tile to the softmax of any number of heads, four, two or one at a time.
-template <typename Elements>
-HWY_INLINE void attend_tile_any(HeadState* head, std::size_t heads, const Tile& tile, float scale,
-                                std::size_t dims) {
-  for (; heads >= 4; heads -= 4, head += 4) attend_tile<Elements, 4>(head, tile, scale, dims);
-  for (; heads >= 2; heads -= 2, head += 2) attend_tile<Elements, 2>(head, tile, scale, dims);
-  if (heads == 1) attend_tile<Elements, 1>(head, tile, scale, dims);
+template <typename Elements, std::size_t fixed_dims>
+HWY_INLINE RowsAhead attend_tile(HeadGroup& group, const Tile& tile, std::size_t dims,
+                                 RowsAhead ahead) {
+  if (group.count == 4) return attend_tile_as<Elements, 4, fixed_dims>(group, tile, dims, ahead);
+  if (group.count == 3) return attend_tile_as<Elements, 3, fixed_dims>(group, tile, dims, ahead);
+  if (group.count == 2) return attend_tile_as<Elements, 2, fixed_dims>(group, tile, dims, ahead);
+  return attend_tile_as<Elements, 1, fixed_dims>(group, tile, dims, ahead);
 }
 
-template <typename Elements>
-HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads, float scale,
+/// Begins the softmax of heads [first, first + count) of a piece.
+HWY_INLINE void begin_group(const PieceHeads& heads, std::size_t first, std::size_t dims,
+                            HeadGroup& group) {
+  group.count = HWY_MIN(heads_at_once, heads.count - first);
+  group.stride = (dims + lanes - 1) / lanes * lanes;
+  pack_queries(heads.query + first * dims, group.count, dims, heads.scale * log2_e, group.query);
+  std::fill_n(group.output, group.count * group.stride, 0.0F);
+  std::fill_n(group.sums, group.count * lanes_max, 0.0F);
+  std::fill_n(group.maximum, group.count, minus_infinity);
+}
+
+/// Writes the results of a group whose first head is head `first` of the piece.
+HWY_INLINE void end_group(const PieceHeads& heads, std::size_t first, std::size_t dims,
+                          const HeadGroup& group) {
+  for (std::size_t h = 0; h < group.count; ++h) {
+    float* partial = heads.partial + (first + h) * heads.partial_stride;
+    std::copy_n(group.output + h * group.stride, dims, partial);
+    partial[dims] = group.maximum[h];
+    partial[dims + 1] = sum_of_lanes(hn::Load(FloatTag(), group.sums + h * lanes_max));
+  }
+}
+
+template <typename Elements, std::size_t fixed_dims>
+HWY_INLINE void attend_piece_as(const EntryPiece& piece, const PieceHeads& heads,
                                 std::size_t dims) {
-  HeadState state[heads_per_pass];
-  const std::size_t padded = (dims + lanes - 1) / lanes * lanes;
-  for (std::size_t h = 0; h < heads.count; ++h) {
-    for (std::size_t i = 0; i < padded; ++i) {
-      state[h].query[i] = i < dims ? heads.query[h * dims + i] : 0.0F;
-      state[h].output[i] = 0;
-    }
-    state[h].maximum = -std::numeric_limits<float>::infinity();
-    state[h].sum = 0;
+  HeadGroup groups[heads_per_pass / heads_at_once];
+  const std::size_t group_count = (heads.count + heads_at_once - 1) / heads_at_once;
+  for (std::size_t i = 0; i < group_count; ++i) {
+    begin_group(heads, i * heads_at_once, dims, groups[i]);
   }
-  for (std::size_t t = 0; t < HWY_MIN(tile_rows, piece.count); ++t) {
-    prefetch(piece.rows[t], 2 * dims * Elements::bytes);
-  }
+  const std::size_t row_bytes = 2 * dims * Elements::bytes;
+  RowsAhead first_tile(piece.rows.data(), HWY_MIN(tile_rows, piece.count));
+  first_tile.keep_pace(tile_rows * row_bytes, row_bytes);
   for (std::size_t begin = 0; begin < piece.count; begin += tile_rows) {
-    const Tile tile{&piece.rows[begin], &piece.bias[begin],
+    const Tile tile{&piece.rows[begin], piece.biased ? &piece.bias[begin] : nullptr,
                     HWY_MIN(tile_rows, piece.count - begin)};
-    attend_tile_any<Elements>(state, heads.count, tile, scale, dims);
+    RowsAhead ahead(tile.rows + tile_rows, tile_rows);
+    for (std::size_t i = 0; i < group_count; ++i) {
+      ahead = attend_tile<Elements, fixed_dims>(groups[i], tile, dims, ahead);
+    }
   }
-  for (std::size_t h = 0; h < heads.count; ++h) {
-    float* partial = heads.partial + h * heads.partial_stride;
-    for (std::size_t i = 0; i < dims; ++i) partial[i] = state[h].output[i];
-    partial[dims] = state[h].maximum;
-    partial[dims + 1] = state[h].sum;
-  }
+  for (std::size_t i = 0; i < group_count; ++i)
+    end_group(heads, i * heads_at_once, dims, groups[i]);
 }
 
-void attend_piece(const EntryPiece& piece, const PieceHeads& heads, float scale,
-                  const KvShape& shape) {
+/// The head dimensions of most models have code of their own.
+template <typename Elements>
+HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads,
+                                std::size_t dims) {
+  if (dims == 64) return attend_piece_as<Elements, 64>(piece, heads, dims);
+  if (dims == 128) return attend_piece_as<Elements, 128>(piece, heads, dims);
+  attend_piece_as<Elements, 0>(piece, heads, dims);
+}
+
+void attend_piece(const EntryPiece& piece, const PieceHeads& heads, const KvShape& shape) {
   switch (shape.dtype) {
     case Dtype::f32:
-      return attend_piece_of<F32Elements>(piece, heads, scale, shape.head_dim);
+      return attend_piece_as<F32Elements, 0>(piece, heads, shape.head_dim);
     case Dtype::f16:
-      return attend_piece_of<F16Elements>(piece, heads, scale, shape.head_dim);
+      return attend_piece_of<F16Elements>(piece, heads, shape.head_dim);
     case Dtype::bf16:
-      return attend_piece_of<Bf16Elements>(piece, heads, scale, shape.head_dim);
+      return attend_piece_of<Bf16Elements>(piece, heads, shape.head_dim);
   }
 }
 
@@ -230,9 +351,10 @@ void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
     const std::size_t head = list * list_heads + done;
     const PieceHeads heads{.query = op.query + head * dims,
                            .count = std::min(heads_per_pass, list_heads - done),
+                           .scale = op.scale,
                            .partial = op.scratch + (head * pieces + piece) * (dims + 2),
                            .partial_stride = pieces * (dims + 2)};
-    HWY_DYNAMIC_DISPATCH(attend_piece)(entries, heads, op.scale, op.shape);
+    HWY_DYNAMIC_DISPATCH(attend_piece)(entries, heads, op.shape);
   }
 }
 
@@ -243,7 +365,7 @@ void merge_pieces(const DecodeAttention& op, std::size_t head, std::size_t piece
   const float* partials = op.scratch + head * stride * (dims + 2);
   float* output = op.output + head * dims;
   std::fill_n(output, dims, 0.0F);
-  float maximum = -std::numeric_limits<float>::infinity();
+  float maximum = minus_infinity;
   for (std::size_t p = 0; p < pieces; ++p) {
     maximum = std::max(maximum, partials[p * (dims + 2) + dims]);
   }
@@ -252,7 +374,7 @@ void merge_pieces(const DecodeAttention& op, std::size_t head, std::size_t piece
     const float* partial = partials + p * (dims + 2);
     // A piece without weight (all logits -inf) has nothing to add; its difference may be NaN.
     if (partial[dims + 1] == 0) continue;
-    const float factor = std::exp(partial[dims] - maximum);
+    const float factor = std::exp2(partial[dims] - maximum);
     sum += partial[dims + 1] * factor;
     for (std::size_t i = 0; i < dims; ++i) output[i] += partial[i] * factor;
   }

@@ -28,7 +28,10 @@ struct Slice {
   std::size_t place;
 };
 
-/// Cuts the sections of a list, in their order, to one piece of it.
+/// Entries of a list that fit into a piece and what is behind it.
+constexpr std::size_t piece_room = attention_split + tile_rows;
+
+/// Cuts the sections of a list, in their order, to one piece of it and a tile behind.
 class PieceCut {
  public:
   explicit PieceCut(std::size_t piece) noexcept : begin_(piece * attention_split) {}
@@ -36,7 +39,7 @@ class PieceCut {
   Slice next_section(std::size_t count) noexcept {
     const std::size_t end = passed_ + count;
     const std::size_t first = std::clamp(begin_, passed_, end);
-    const std::size_t last = std::clamp(begin_ + attention_split, passed_, end);
+    const std::size_t last = std::clamp(begin_ + piece_room, passed_, end);
     const Slice slice{.first = first - passed_, .count = last - first, .place = taken_};
     passed_ = end;
     taken_ += slice.count;
@@ -56,11 +59,12 @@ class PieceCut {
 void write_resident_rows(const DecodeAttention& op, std::size_t head, std::size_t position,
                          std::size_t count, const std::byte** rows) noexcept {
   const std::size_t block_tokens = op.resident.block_tokens;
+  const std::size_t row_bytes = op.shape.row_bytes();
   while (count > 0) {
     const std::size_t run = std::min(count, block_tokens - position % block_tokens);
     const std::byte* row = row_address(op.shape, op.resident, head, position);
     TERRACE_DEBUG_ASSERT(row != nullptr);
-    for (std::size_t i = 0; i < run; ++i) rows[i] = row + i * op.shape.row_bytes();
+    for (std::size_t i = 0; i < run; ++i) rows[i] = row + i * row_bytes;
     rows += run;
     position += run;
     count -= run;
@@ -79,7 +83,9 @@ std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept {
 
 void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece,
                   EntryPiece& out) noexcept {
-  out.bias.fill(0);
+  out.biased = (selected_count(op, list) > 0 && op.selected_bias != nullptr) ||
+               (pseudo_count(op, list) > 0 && op.pseudo.bias != nullptr);
+  if (out.biased) out.bias.fill(0);
   PieceCut cut(piece);
   for (const TokenRange& range : {op.sinks, op.window}) {
     const Slice slice = cut.next_section(range.size());
@@ -98,10 +104,11 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
     out.rows[pseudo.place + i] = op.pseudo.rows + source * op.shape.row_bytes();
     if (op.pseudo.bias != nullptr) out.bias[pseudo.place + i] = op.pseudo.bias[source];
   }
-  out.count = cut.taken();
-  if (out.count == 0) return;
-  std::fill(out.rows.begin() + static_cast<std::ptrdiff_t>(out.count), out.rows.end(),
-            out.rows[out.count - 1]);
+  const std::size_t taken = cut.taken();
+  out.count = std::min(taken, attention_split);
+  if (taken == 0) return;
+  std::fill(out.rows.begin() + static_cast<std::ptrdiff_t>(taken), out.rows.end(),
+            out.rows[taken - 1]);
 }
 
 }  // namespace terrace::kernels::host

@@ -10,14 +10,15 @@ namespace terrace::kernels::host {
 
 /// Entries that pass through the arithmetic at once: few enough that their rows and those of the
 /// next tile fit into the first cache.
-constexpr std::size_t tile_rows = 16;
+constexpr std::size_t tile_rows = 32;
 
-/// A piece of a list of entries, filled up so that there is a whole tile behind its last one: rows
-/// by the last row, biases by 0.
+/// A piece of a list of entries. Behind it comes what a tile more may look at: rows that follow it
+/// in the list, to be prefetched, then the last one again and again; and biases of 0.
 struct EntryPiece {
   std::size_t count = 0;
+  bool biased = false;  ///< whether there is any bias; else `bias` is not written
   std::array<const std::byte*, attention_split + tile_rows> rows;
-  std::array<float, attention_split> bias;
+  std::array<float, attention_split + tile_rows> bias;
 };
 
 /// Returns how many lists the op has: its KV heads, or its query heads.

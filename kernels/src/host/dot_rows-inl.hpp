@@ -11,33 +11,74 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Rows that dot_step<queries> takes at once: as many as leave 16 registers room for operands.
+/// Rows that dot_step<queries> takes at once: their sums and operands fill 16 registers at most,
+/// and there are enough of them to keep two pipes of fused products busy.
 template <std::size_t queries>
-constexpr std::size_t rows_per_step = queries == 4 ? 2 : 4;
+constexpr std::size_t rows_per_step = queries == 4   ? 2
+                                      : queries == 1 ? 8
+                                                     : 4;
 
-/// Writes the dot products of 1, 2 or 4 queries with rows_per_step rows: query q, row t to
+/// Returns the floats of `queries` packed queries.
+constexpr std::size_t packed_floats(std::size_t queries, std::size_t dims) {
+  return (dims + lanes - 1) / lanes * lanes * queries;
+}
+
+/// Packs queries [queries, dims] as dot_rows reads them, a vector of each in turn:
+/// [dims / lanes, queries, lanes], multiplied by `scale`, with zeros behind `dims`.
+HWY_INLINE void pack_queries(const float* query, std::size_t queries, std::size_t dims, float scale,
+                             float* packed) {
+  const FloatTag tag;
+  for (std::size_t q = 0; q < queries; ++q) {
+    const auto* source = reinterpret_cast<const std::byte*>(query + q * dims);
+    for (std::size_t dim = 0; dim < dims; dim += lanes) {
+      const std::byte* at = source + dim * F32Elements::bytes;
+      const bool whole = dim + lanes <= dims;
+      const Floats part = whole ? F32Elements::load(at) : load_tail<F32Elements>(at, dims - dim);
+      hn::StoreU(hn::Mul(part, hn::Set(tag, scale)), tag, packed + dim * queries + q * lanes);
+    }
+  }
+}
+
+/// Writes the dot products of 1 to 4 packed queries with rows_per_step rows: query q, row t to
 /// out[q * out_stride + t].
 ///
-/// Layout   query q starts at query + q * stride, zeros behind its `dims` up to a whole vector
 /// A product's order of additions does not depend on which queries and rows share a step.
 template <typename Elements, std::size_t queries>
-HWY_INLINE void dot_step(const float* query, std::size_t stride, const std::byte* const* rows,
-                         std::size_t dims, float* out, std::size_t out_stride) {
+HWY_INLINE void dot_step(const float* packed, const std::byte* const* rows, std::size_t dims,
+                         float* out, std::size_t out_stride) {
   constexpr std::size_t step = rows_per_step<queries>;
   const FloatTag tag;
   Floats sums[queries * step];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (std::size_t i = 0; i < queries * step; ++i) sums[i] = hn::Zero(tag);
+  // Of both operands the fewer stay in registers, the others pass through one.
   const auto accumulate = [&](std::size_t dim, auto load) HWY_ATTR {
-    Floats keys[step];
+    const auto key = [&](std::size_t t) HWY_ATTR { return load(rows[t] + dim * Elements::bytes); };
+    const auto factor = [&](std::size_t q)
+                            HWY_ATTR { return hn::LoadU(tag, packed + dim * queries + q * lanes); };
+    if constexpr (queries < step) {
+      Floats factors[queries];
 #pragma GCC unroll 4
-    for (std::size_t t = 0; t < step; ++t) keys[t] = load(rows[t] + dim * Elements::bytes);
-#pragma GCC unroll 4
-    for (std::size_t q = 0; q < queries; ++q) {
-      const Floats factor = hn::LoadU(tag, query + q * stride + dim);
-#pragma GCC unroll 4
+      for (std::size_t q = 0; q < queries; ++q) factors[q] = factor(q);
+#pragma GCC unroll 8
       for (std::size_t t = 0; t < step; ++t) {
-        sums[q * step + t] = hn::MulAdd(factor, keys[t], sums[q * step + t]);
+        const Floats elements = key(t);
+#pragma GCC unroll 4
+        for (std::size_t q = 0; q < queries; ++q) {
+          sums[q * step + t] = hn::MulAdd(factors[q], elements, sums[q * step + t]);
+        }
+      }
+    } else {
+      Floats keys[step];
+#pragma GCC unroll 8
+      for (std::size_t t = 0; t < step; ++t) keys[t] = key(t);
+#pragma GCC unroll 4
+      for (std::size_t q = 0; q < queries; ++q) {
+        const Floats elements = factor(q);
+#pragma GCC unroll 8
+        for (std::size_t t = 0; t < step; ++t) {
+          sums[q * step + t] = hn::MulAdd(elements, keys[t], sums[q * step + t]);
+        }
       }
     }
   };
@@ -49,11 +90,11 @@ HWY_INLINE void dot_step(const float* query, std::size_t stride, const std::byte
     const std::size_t rest = dims - dim;
     accumulate(dim, [rest](const std::byte* at) HWY_ATTR { return load_tail<Elements>(at, rest); });
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 3
   for (std::size_t i = 0; i < queries * step; i += 4) {
     const Quad products = sums_of_lanes(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
-    float* at = out + i / step * out_stride;
-    if constexpr (step == 4) {
+    float* at = out + i / step * out_stride + i % step;
+    if constexpr (step % 4 == 0) {
       hn::StoreU(products, QuadTag(), at);
     } else {
       const hn::Half<QuadTag> pair;
@@ -63,24 +104,24 @@ HWY_INLINE void dot_step(const float* query, std::size_t stride, const std::byte
   }
 }
 
-/// Writes the dot products of 1, 2 or 4 queries with `count` rows, as dot_step does.
-/// `before_step(t)` runs before rows t onwards are read.
+/// Writes the dot products of 1 to 4 packed queries with `count` rows, as dot_step does.
+/// `before_step(rows)` runs before that many more rows are read.
 template <typename Elements, std::size_t queries, typename BeforeStep>
-HWY_INLINE void dot_rows(const float* query, std::size_t stride, const std::byte* const* rows,
-                         std::size_t count, std::size_t dims, float* out, std::size_t out_stride,
+HWY_INLINE void dot_rows(const float* packed, const std::byte* const* rows, std::size_t count,
+                         std::size_t dims, float* out, std::size_t out_stride,
                          BeforeStep before_step) {
   constexpr std::size_t step = rows_per_step<queries>;
   std::size_t t = 0;
   for (; t + step <= count; t += step) {
-    before_step(t);
-    dot_step<Elements, queries>(query, stride, rows + t, dims, out + t, out_stride);
+    before_step(step);
+    dot_step<Elements, queries>(packed, rows + t, dims, out + t, out_stride);
   }
   if (t == count) return;
   // The last rows do not fill a step: the last one stands in, its products are dropped.
   const std::byte* few[step];
   float products[queries * step];
   for (std::size_t i = 0; i < step; ++i) few[i] = rows[HWY_MIN(t + i, count - 1)];
-  dot_step<Elements, queries>(query, stride, few, dims, products, step);
+  dot_step<Elements, queries>(packed, few, dims, products, step);
   for (std::size_t i = 0; t + i < count; ++i) {
     for (std::size_t q = 0; q < queries; ++q) out[q * out_stride + t + i] = products[q * step + i];
   }

@@ -41,14 +41,13 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 /// Writes query . centroid for `count` centroids of one sub-space.
 void fill_table(const float* query, const float* centroids, std::size_t count, std::size_t dims,
                 float scale, float* table) {
-  alignas(64) float padded[sub_dims_max];
-  const std::size_t padded_dims = (dims + lanes - 1) / lanes * lanes;
-  for (std::size_t i = 0; i < padded_dims; ++i) padded[i] = i < dims ? query[i] * scale : 0.0F;
+  alignas(64) float packed[sub_dims_max];
+  pack_queries(query, 1, dims, scale, packed);
   const std::byte* rows[centroids_max];
   for (std::size_t c = 0; c < count; ++c) {
     rows[c] = reinterpret_cast<const std::byte*>(centroids + c * dims);
   }
-  dot_rows<F32Elements, 1>(padded, 0, rows, count, dims, table, 0, [](std::size_t) HWY_ATTR {});
+  dot_rows<F32Elements, 1>(packed, rows, count, dims, table, 0, [](std::size_t) HWY_ATTR {});
 }
 
 /// Sets (or, with `add`, raises) logits by the entries of `tables` tables, added in order.

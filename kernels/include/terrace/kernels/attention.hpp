@@ -13,7 +13,7 @@ namespace terrace::kernels::host {
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in this order.
 ///
-/// A piece of `attention_split` entries is an online softmax over tiles of 16; pieces are merged in
+/// A piece of `attention_split` entries is an online softmax over tiles of 32; pieces are merged in
 /// order. Bits depend on the rows' contents and their order only: not on addresses, blocks,
 /// threads, or on which query heads share a KV head. No entries at all give zeros.
 ///
@@ -22,7 +22,8 @@ namespace terrace::kernels::host {
 /// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
 /// Memory   rows need no alignment; query, output and scratch must not overlap
 /// Threads  lists * pieces parts, then one part per query head; allocates nothing
-/// Cost     reads each row once per 8 query heads; 4 * head_dim flops per entry and query head
+/// Cost     reads each row once per 8 query heads; 4 * head_dim flops per entry and query head.
+///          head_dim 64 and 128 have code of their own; other dimensions take a third longer
 /// Source   own; online softmax after Milakov and Gimelshein 2018, split and merge after
 ///          Flash-Decoding 2023 (ideas only)
 /// Tests    tests/kernels/attention_test.cpp
