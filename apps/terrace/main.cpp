@@ -42,6 +42,8 @@ int dispatch(int argc, const char* const* argv) {
   program.require_subcommand(0, 1);  // none is told below, a wrong one by name
   add_run_command(program, invocation);
   add_bench_command(program, invocation);
+  add_trace_command(program, invocation);
+  add_tune_command(program, invocation);
   add_config_command(program, invocation);
   add_doctor_command(program, invocation);
   try {

@@ -55,7 +55,7 @@ class WrongUsage(StatusTest):
         self.wrong("--needles", "run", "--needles", "2", "--needles-file", "x.json")
 
     def test_an_option_of_a_later_version_is_not_ignored(self):
-        self.wrong("--trace|later", "run", "--trace", "x")
+        self.wrong("--trace|--policy", "run", "--trace", "x")
 
     def test_values_and_keys(self):
         self.wrong("--budget|retrieval.budget", "run", "--budget", "1.5")

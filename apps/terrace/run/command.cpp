@@ -19,6 +19,7 @@
 #include "run/table.hpp"
 #include "run/timed_pass.hpp"
 #include "run/timeline.hpp"
+#include "run/trace_recording.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -55,15 +56,6 @@ void read_threads(std::string_view text, SharedOptions& options) {
   }
 }
 
-/// An option of the contract that this version cannot serve yet: refused, never ignored.
-void add_later_option(CLI::App& command, const char* flag) {
-  const auto refuse = [flag](const std::string&) {
-    throw CLI::ValidationError(flag, "comes with a later version; leave it out");
-  };
-  command.add_option_function<std::string>(flag, refuse, "comes with a later version")
-      ->option_text("FILE");
-}
-
 void add_job_options(CLI::App& command, RunOptions& options) {
   command.add_option("--model", options.model, "folder with config.json and model.safetensors")
       ->option_text("DIR");
@@ -87,6 +79,10 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       .add_option("--timeline", options.timeline_file,
                   "write what each queue did when, for chrome://tracing or Perfetto")
       ->option_text("FILE");
+  command
+      .add_option("--trace", options.trace_file,
+                  "record what each layer and head selects, for terrace trace and terrace tune")
+      ->option_text("FILE");
   command.add_flag("--generate", options.generate, "decode greedily and print what comes out");
   command
       .add_option_function<std::string>(
@@ -108,12 +104,16 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
 
 Result<PolicyFigures> run_policy(const RunJob& job, const std::string& policy,
                                  const ReferencePass& reference, engine::AttentionProbe& probe,
-                                 Timeline* timeline, Progress& progress) {
-  TERRACE_ASSIGN(Session session,
-                 open_session(job, config_of_policy(job, policy), progress, timeline));
+                                 Timeline* timeline, TraceRecording* trace, Progress& progress) {
+  const bool recorded = trace != nullptr && trace->policy() == policy;
+  TERRACE_ASSIGN(
+      Session session,
+      open_session(job, config_of_policy(job, policy), progress,
+                   {.work = timeline, .selections = recorded ? &trace->recorder() : nullptr}));
   if (timeline != nullptr) timeline->record(policy);
   TERRACE_ASSIGN(TimedPass timed, run_timed_pass(job, session, progress));
   if (timeline != nullptr) timeline->pause();
+  if (recorded) trace->end(timed);
   if (session.runtime->traits().clusters) {
     TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
                    time_prefill_without_clustering(job, progress));
@@ -126,6 +126,7 @@ Result<PolicyFigures> run_policy(const RunJob& job, const std::string& policy,
 Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
+  TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));
   Progress progress(options.shared.quiet);
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
                                job.context + job.decode);
@@ -134,13 +135,14 @@ Result<int> run(const RunOptions& options) {
   Timeline* const recorded = options.timeline_file.empty() ? nullptr : &timeline;
   std::vector<PolicyFigures> figures;
   for (const std::string& policy : job.policies) {
-    auto one = run_policy(job, policy, reference, probe, recorded, progress);
+    auto one = run_policy(job, policy, reference, probe, recorded, trace.get(), progress);
     progress.clear();
     if (!one) return tl::unexpected(one.error().while_doing("policy " + policy));
     figures.push_back(std::move(*one));
   }
   progress.clear();
   if (recorded != nullptr) TERRACE_TRY(timeline.write(options.timeline_file));
+  if (trace != nullptr) TERRACE_TRY(trace->write());
   const Machine machine = read_machine();
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
@@ -158,6 +160,7 @@ std::string policy_list() {
   }
   text += "Replacement in the cache (--cache):\n";
   for (const auto& entry : policies::replacement_policies()) {
+    if (entry.needs_foresight) continue;
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
   return text;
@@ -172,7 +175,6 @@ void add_run_command(CLI::App& program, Invocation& invocation) {
   const auto options = std::make_shared<RunOptions>();
   add_job_options(*command, *options);
   add_key_flags(*command, key_flags, options->shared);
-  add_later_option(*command, "--trace");
   add_shared_options(*command, options->shared);
   command->callback([options, &invocation] {
     invocation = {[options] { return run(*options); }, options->shared.verbose};

@@ -33,17 +33,12 @@ void compare_with_text(const RunJob& job, const StepScores& scores, const StepSc
   figures.top1_agreement = agreement(scores.most_likely, reference.most_likely);
 }
 
-std::optional<CacheFigures> cache_figures(const RunJob& job, const Session& session,
-                                          const CacheCounters& counters) {
+std::optional<CacheFigures> figures_of_cache(const RunJob& job, const Session& session,
+                                             const CacheCounters& counters) {
   const std::size_t capacity = session.sequence->cache_capacity_tokens();
   if (!session.runtime->traits().selects || capacity == 0) return std::nullopt;
-  return CacheFigures{
-      .policy = session.runtime->options().cache.policy,
-      .granularity = job.config.text("cache.granularity"),
-      .capacity_tokens = capacity,
-      .hit_rate_tokens = share(counters.rows_hit, counters.rows_hit + counters.rows_missed),
-      .hit_rate_units = share(counters.blocks_hit, counters.blocks_hit + counters.blocks_missed),
-      .counters = counters};
+  return cache_figures(session.runtime->options().cache.policy,
+                       job.config.text("cache.granularity"), capacity, counters);
 }
 
 BytesPerToken bytes_per_token(const LinkBytes& bytes, std::size_t context, std::size_t decode) {
@@ -75,6 +70,17 @@ MeanWithError paired_difference(std::span<const double> a, std::span<const doubl
   return result;
 }
 
+CacheFigures cache_figures(std::string policy, std::string granularity, std::size_t capacity_tokens,
+                           const CacheCounters& counters) {
+  return {
+      .policy = std::move(policy),
+      .granularity = std::move(granularity),
+      .capacity_tokens = capacity_tokens,
+      .hit_rate_tokens = share(counters.rows_hit, counters.rows_hit + counters.rows_missed),
+      .hit_rate_units = share(counters.blocks_hit, counters.blocks_hit + counters.blocks_missed),
+      .counters = counters};
+}
+
 PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
                            const QualityPass& quality, const ReferencePass& reference) {
   const SequenceCounters& counters = timed.counters;
@@ -90,7 +96,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .attention_mass = quality.attention.mass(),
       .pseudo_entries_mean = static_cast<double>(counters.pseudo_entries) / lists,
       .needles = quality.needles,
-      .cache = cache_figures(job, session, counters.cache),
+      .cache = figures_of_cache(job, session, counters.cache),
       .bytes = counters.bytes,
       .bytes_per_token = bytes_per_token(counters.bytes, job.context, job.decode),
       .seconds = timed.seconds,

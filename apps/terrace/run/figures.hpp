@@ -61,6 +61,10 @@ struct PolicyFigures {
   std::vector<TokenId> generated = {};  ///< not generating: empty
 };
 
+/// Returns the figures of a cache from what it counted.
+CacheFigures cache_figures(std::string policy, std::string granularity, std::size_t capacity_tokens,
+                           const CacheCounters& counters);
+
 PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
                            const QualityPass& quality, const ReferencePass& reference);
 

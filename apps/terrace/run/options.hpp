@@ -19,6 +19,7 @@ struct RunOptions {
   std::size_t needles = 0;
   std::string needles_file;
   std::string timeline_file;  ///< empty = none is written
+  std::string trace_file;     ///< empty = none is written
 };
 
 }  // namespace terrace::apps

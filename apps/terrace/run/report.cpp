@@ -38,21 +38,9 @@ Json needles_object(std::span<const NeedleScore> scores) {
           {"by_depth", by_depth}};
 }
 
-Json cache_object(const std::optional<CacheFigures>& cache) {
-  if (!cache) return nullptr;
-  return {{"policy", cache->policy},
-          {"granularity", cache->granularity},
-          {"capacity_tokens", cache->capacity_tokens},
-          {"hit_rate_tokens", or_null(cache->hit_rate_tokens)},
-          {"hit_rate_units", or_null(cache->hit_rate_units)},
-          {"admitted", cache->counters.admitted},
-          {"evicted", cache->counters.evicted},
-          {"refused", cache->counters.refused}};
-}
-
 /// LinkBytes and BytesPerToken name their parts alike.
 template <typename Parts>
-Json bytes_object(const Parts& bytes) {
+Json parts_object(const Parts& bytes) {
   return {{"offload", bytes.offload},
           {"demand", bytes.demand},
           {"refill", bytes.refill},
@@ -87,6 +75,20 @@ Json generated_object(std::span<const TokenId> tokens, bool bytes) {
 
 }  // namespace
 
+Json cache_object(const std::optional<CacheFigures>& cache) {
+  if (!cache) return nullptr;
+  return {{"policy", cache->policy},
+          {"granularity", cache->granularity},
+          {"capacity_tokens", cache->capacity_tokens},
+          {"hit_rate_tokens", or_null(cache->hit_rate_tokens)},
+          {"hit_rate_units", or_null(cache->hit_rate_units)},
+          {"admitted", cache->counters.admitted},
+          {"evicted", cache->counters.evicted},
+          {"refused", cache->counters.refused}};
+}
+
+Json bytes_object(const LinkBytes& bytes) { return parts_object(bytes); }
+
 std::string spell(std::span<const TokenId> tokens, bool bytes) {
   std::string text;
   for (const TokenId token : tokens) {
@@ -116,7 +118,7 @@ Json run_object(const PolicyFigures& figures) {
           {"needles", needles_object(figures.needles)},
           {"cache", cache_object(figures.cache)},
           {"bytes", bytes_object(figures.bytes)},
-          {"bytes_per_token", bytes_object(figures.bytes_per_token)},
+          {"bytes_per_token", parts_object(figures.bytes_per_token)},
           {"seconds", seconds_object(figures.seconds)},
           {"attend_bytes_per_second", figures.attend_bytes_per_second},
           {"clustering", clustering_object(figures)},

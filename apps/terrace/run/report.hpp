@@ -1,6 +1,7 @@
 // The JSON document of `terrace run`.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "document.hpp"
@@ -13,6 +14,12 @@ Json run_document(const RunJob& job, const Machine& machine,
 
 /// Returns one element of "runs".
 Json run_object(const PolicyFigures& figures);
+
+/// Returns the object "cache", null without one.
+Json cache_object(const std::optional<CacheFigures>& cache);
+
+/// Returns the object "bytes".
+Json bytes_object(const LinkBytes& bytes);
 
 /// Returns generated tokens as text where they are bytes, else as ids.
 std::string spell(std::span<const TokenId> tokens, bool bytes);

@@ -34,11 +34,12 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
 Dtype kv_dtype(const RunJob& job) { return *parse_dtype(job.config.text("kv.dtype")); }
 
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
-                             WorkObserver* observer) {
+                             const SessionObservers& observers) {
   const KvShape shape = job.model.config().kv_shape(kv_dtype(job));
   TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
   TERRACE_TRY(plan_iterations(job, config, options));
-  TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config, observer));
+  options.observer = observers.selections;
+  TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config, observers.work));
   Session session;
   TERRACE_ASSIGN(session.runtime, Runtime::open(options, std::move(chosen.backend)));
   const auto show = [&progress, policy = options.policy](double share) {

@@ -17,11 +17,17 @@ struct Session {
   std::unique_ptr<Sequence> sequence;
 };
 
+/// Who looks on; null = nobody.
+struct SessionObservers {
+  WorkObserver* work = nullptr;
+  SelectionObserver* selections = nullptr;
+};
+
 /// Opens a session for the job's model under `config`. Where iterations of clustering are planned
-/// and the profile has no costs of this setting, the machine is measured first. `progress` and
-/// `observer`, if any, must outlive the session.
+/// and the profile has no costs of this setting, the machine is measured first. `progress` and the
+/// observers must outlive the session.
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
-                             WorkObserver* observer = nullptr);
+                             const SessionObservers& observers = {});
 
 /// Prefills the job's context.
 Status prefill(const RunJob& job, Session& session);

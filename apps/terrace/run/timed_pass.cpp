@@ -89,6 +89,7 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   pass.counters.bytes.offload += offloaded;
   pass.device_peak_bytes = session.runtime->backend().memory(Tier::device).peak;
   pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
+  pass.block_pool_bytes = session.runtime->block_pool_bytes();
   times.upkeep = pass.counters.upkeep;
   times.clustering_wait = pass.clustering.waited;
   deal_out(times, job.decode, pass.seconds);

@@ -32,7 +32,8 @@ struct TimedPass {
   ClusteringReport clustering;
   std::size_t device_peak_bytes = 0;
   std::size_t host_peak_bytes = 0;
-  std::vector<TokenId> fed;  ///< by each step
+  std::size_t block_pool_bytes = 0;  ///< of the device's: sinks, windows, cache
+  std::vector<TokenId> fed;          ///< by each step
 };
 
 /// Prefills the session's empty sequence and decodes: the text's own tokens, or greedily.

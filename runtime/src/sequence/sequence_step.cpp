@@ -295,11 +295,11 @@ Status SequenceState::end_step() {
   if (!keeps_everything()) {
     counters_.bytes.offload += runtime_.shape().layers * runtime_.shape().token_bytes();
   }
-  report_step_end();
   phase_ = SequencePhase::idle;
   // The step itself is done. What fails here is tried again, and reported, when the next one
   // begins.
   static_cast<void>(prepare_indexes());
+  report_step_end();
   return {};
 }
 

@@ -1,0 +1,100 @@
+#include "run/trace_recording.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "machine.hpp"
+#include "terrace/policies/budget.hpp"
+
+namespace terrace::apps {
+namespace {
+
+struct RecordedPolicy {
+  RuntimeOptions options;
+  policies::BudgetSplit split;
+};
+
+/// The policy of the job that selects; there must be one.
+Result<RecordedPolicy> find_policy(const RunJob& job) {
+  std::optional<RecordedPolicy> found;
+  for (const std::string& policy : job.policies) {
+    TERRACE_ASSIGN(RuntimeOptions options,
+                   RuntimeOptions::from(config_of_policy(job, policy),
+                                        job.model.config().kv_shape(kv_dtype(job))));
+    TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
+    if (!made->traits().selects) continue;
+    if (found) {
+      return fail(Errc::invalid_argument,
+                  "--trace records one policy, and {} and {} both select; name one with --policy",
+                  found->options.policy, policy);
+    }
+    const policies::BudgetSplit split =
+        policies::split_budget({.budget_tokens = options.budget.tokens(job.context),
+                                .sink_tokens = options.sink_tokens,
+                                .window_share = options.window_share},
+                               made->traits());
+    found = RecordedPolicy{std::move(options), split};
+  }
+  if (found) return *found;
+  return fail(Errc::invalid_argument,
+              "--trace: no policy of this run selects anything; name one with --policy");
+}
+
+/// What a config needs beside its cache to repeat the run elsewhere.
+std::vector<std::pair<std::string, std::string>> settings_of(const Config& config) {
+  constexpr std::array groups{"retrieval.", "index.", "pq.", "planning.", "kv.", "placement"};
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const ConfigKey& key : config_keys()) {
+    const bool belongs =
+        std::ranges::any_of(groups, [&](const char* group) { return key.name.starts_with(group); });
+    if (belongs && config.source(key.name).origin != ConfigOrigin::default_value) {
+      settings.emplace_back(key.name, config.text(key.name));
+    }
+  }
+  return settings;
+}
+
+tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
+  const RuntimeOptions& options = recorded.options;
+  return {.source = "run",
+          .model = std::filesystem::path(job.model_folder).filename().string(),
+          .weight_bytes = 2 * job.model.parameters(),
+          .policy = options.policy,
+          .budget = job.config.text("retrieval.budget"),
+          .shape = options.shape,
+          .placement = options.placement,
+          .block_tokens = options.block_tokens,
+          .sink_tokens = recorded.split.sinks,
+          .window_tokens = recorded.split.window,
+          .selected_tokens = recorded.split.selected,
+          .context_tokens = job.context,
+          .cache = options.cache,
+          .settings = settings_of(job.config),
+          .seed = options.seed};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TraceRecording>> TraceRecording::open(const RunJob& job,
+                                                             const std::string& file) {
+  if (file.empty()) return nullptr;
+  TERRACE_ASSIGN(const RecordedPolicy recorded, find_policy(job));
+  tuning::TraceHead head = make_head(job, recorded);
+  TERRACE_ASSIGN(head.model_fingerprint, tuning::model_fingerprint(job.model_folder));
+  TERRACE_ASSIGN(tuning::TraceWriter writer, tuning::TraceWriter::create(file, head));
+  return std::unique_ptr<TraceRecording>(
+      new TraceRecording(recorded.options.policy, std::move(writer)));
+}
+
+void TraceRecording::end(const TimedPass& pass) {
+  recorder_.stop();
+  run_ = tuning::RecordedRun{.cache = pass.counters.cache,
+                             .bytes = pass.counters.bytes,
+                             .decode_seconds = pass.seconds.decode_per_token,
+                             .link_seconds = pass.seconds.fetch + pass.seconds.wait,
+                             .select_seconds = pass.seconds.select,
+                             .fixed_device_bytes = pass.device_peak_bytes - pass.block_pool_bytes,
+                             .machine = read_machine().cpu};
+}
+
+}  // namespace terrace::apps

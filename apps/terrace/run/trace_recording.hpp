@@ -1,0 +1,37 @@
+// `terrace run --trace`: records the timed pass of the one policy that selects.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "run/timed_pass.hpp"
+#include "terrace/tuning/recorder.hpp"
+
+namespace terrace::apps {
+
+class TraceRecording {
+ public:
+  /// Opens the file; returns nothing for an empty name.
+  /// Errors: invalid_argument: none or several of the job's policies select; io_error.
+  static Result<std::unique_ptr<TraceRecording>> open(const RunJob& job, const std::string& file);
+
+  [[nodiscard]] const std::string& policy() const noexcept { return policy_; }
+  [[nodiscard]] tuning::TraceRecorder& recorder() noexcept { return recorder_; }
+
+  /// Ends the recording with what the pass counted and took.
+  void end(const TimedPass& pass);
+
+  /// Gives the file its name. Errors: io_error.
+  [[nodiscard]] Status write() { return recorder_.finish(run_); }
+
+ private:
+  TraceRecording(std::string policy, tuning::TraceWriter writer)
+      : policy_(std::move(policy)), recorder_(std::move(writer)) {}
+
+  std::string policy_;
+  tuning::TraceRecorder recorder_;
+  std::optional<tuning::RecordedRun> run_;
+};
+
+}  // namespace terrace::apps

@@ -1,0 +1,220 @@
+// `terrace trace info`, `replay` and `convert`.
+#include "command.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "document.hpp"
+#include "progress.hpp"
+#include "run/report.hpp"
+#include "terrace/tuning/convert.hpp"
+#include "terrace/tuning/replay.hpp"
+#include "terrace/tuning/trace_file.hpp"
+
+namespace terrace::apps {
+namespace {
+
+using tuning::TraceHead;
+
+struct TraceOptions {
+  SharedOptions shared;
+  std::string file;
+  std::string model;   ///< empty = not compared
+  std::string target;  ///< convert
+  std::string from = "terrace";
+  std::string to = "blocks";
+  std::size_t block_tokens = 0;  ///< 0 = the trace's own
+};
+
+constexpr std::array replay_flags{
+    KeyFlag{"--cache", "cache.policy", "another replacement policy than the trace's, or none"},
+    KeyFlag{"--cache-tokens", "cache.tokens", "another capacity in tokens per layer"},
+};
+
+Status check_model(const TraceHead& head, const std::string& model) {
+  return model.empty() ? Status{} : tuning::check_model(head, model);
+}
+
+// A damaged file is no wrong usage, a trace of another model is.
+Json head_object(const TraceHead& head) {
+  return {{"unit", to_string(head.unit)},
+          {"source", head.source},
+          {"model", head.model},
+          {"policy", head.policy},
+          {"budget", head.budget},
+          {"layers", head.shape.layers},
+          {"kv_heads", head.shape.kv_heads},
+          {"head_dim", head.shape.head_dim},
+          {"dtype", to_string(head.shape.dtype)},
+          {"block_tokens", head.block_tokens},
+          {"context_tokens", head.context_tokens},
+          {"sink_tokens", head.sink_tokens},
+          {"window_tokens", head.window_tokens},
+          {"selected_tokens", head.selected_tokens}};
+}
+
+Result<int> info(const TraceOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  TERRACE_TRY(check_model(reader.head(), options.model));
+  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(options.file));
+  const Json counts{{"steps", end.steps},           {"layer_steps", end.layer_steps},
+                    {"selections", end.selections}, {"rows", end.rows},
+                    {"sequences", end.sequences},   {"last_position", end.last_position}};
+  if (options.shared.json()) {
+    Json document = document_head("trace info", config, read_machine());
+    document["trace"] = head_object(reader.head());
+    document["counts"] = counts;
+    print_document(document);
+    return 0;
+  }
+  const Json head = head_object(reader.head());
+  for (const Json* const part : {&head, &counts}) {
+    for (const auto& [name, value] : part->items()) {
+      fmt::print("{:<16} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return 0;
+}
+
+/// The cache of the live run, with what the command line says otherwise.
+Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Config& config,
+                                         const TraceHead& head) {
+  tuning::ReplaySetup setup{
+      .cache = head.cache,
+      .block_tokens = options.block_tokens == 0 ? head.block_tokens : options.block_tokens,
+      .as_recorded = options.block_tokens == 0};
+  TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
+  const auto set = [&](const char* key) {
+    return config.source(key).origin != ConfigOrigin::default_value;
+  };
+  CacheOptions& cache = setup.cache;
+  const CacheOptions before = cache;
+  if (set("cache.policy") || set("cache.tokens")) cache.policy = wanted.cache.policy;
+  if (set("cache.admission")) cache.admission = wanted.cache.admission;
+  if (set("cache.tokens")) cache.tokens = wanted.cache.tokens;
+  if (set("cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
+  if (set("cache.horizon")) cache.refill = wanted.cache.refill;
+  if (set("cache.last_steps")) cache.replacement.last_steps = wanted.cache.replacement.last_steps;
+  if (set("cache.lfu_half_life")) {
+    cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
+  }
+  if (cache.policy != before.policy || cache.tokens != before.tokens) setup.as_recorded = false;
+  return setup;
+}
+
+Result<tuning::CacheReplay> replay_file(const std::string& file, const tuning::ReplaySetup& setup,
+                                        Progress& progress, tuning::TraceEnd& end) {
+  TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), setup.block_tokens));
+  TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(reader.head(), setup));
+  const tuning::LayerTraffic nothing;
+  for (tuning::TraceRecord record;;) {
+    TERRACE_ASSIGN(const bool more, reader.next(record));
+    if (!more) break;
+    const bool selects = record.kind == tuning::TraceRecord::Kind::selection;
+    replay.apply(record, selects ? cutter.cut(record) : nothing);
+    progress.show(file, "replay", reader.progress());
+  }
+  progress.clear();
+  end = reader.end();
+  return replay;
+}
+
+Result<int> replay(const TraceOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  const TraceHead& head = reader.head();
+  TERRACE_TRY(check_model(head, options.model));
+  TERRACE_ASSIGN(const tuning::ReplaySetup setup, replay_setup(options, config, head));
+  Progress progress(options.shared.quiet);
+  tuning::TraceEnd end;
+  TERRACE_ASSIGN(const auto replayed, replay_file(options.file, setup, progress, end));
+  tuning::ReplayOutcome outcome = replayed.outcome();
+  if (end.run) {
+    // What the prompt moved is no step's.
+    outcome.bytes.offload = end.run->bytes.offload;
+  }
+  const std::size_t capacity = replayed.slots() * setup.block_tokens;
+  std::optional<CacheFigures> cache;
+  if (capacity > 0) {
+    cache = cache_figures(setup.cache.policy,
+                          head.unit == tuning::TraceUnit::cluster ? "cluster" : "block", capacity,
+                          outcome.cache);
+  }
+  if (options.shared.json()) {
+    Json document = document_head("trace replay", config, read_machine());
+    document["cache"] = cache_object(cache);
+    document["bytes"] = bytes_object(outcome.bytes);
+    print_document(document);
+  } else {
+    fmt::print("cache {}\nbytes {}\n", cache_object(cache).dump(2),
+               bytes_object(outcome.bytes).dump(2));
+  }
+  return 0;
+}
+
+Result<int> convert(const TraceOptions& options) {
+  if (options.from == "mooncake") {
+    TERRACE_TRY(tuning::import_mooncake(options.file, options.target));
+    return 0;
+  }
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  const std::size_t size =
+      options.block_tokens == 0 ? reader.head().block_tokens : options.block_tokens;
+  TERRACE_TRY(options.to == "csv" ? tuning::convert_to_csv(options.file, options.target, size)
+                                  : tuning::convert_to_blocks(options.file, options.target, size));
+  return 0;
+}
+
+CLI::App* add_action(CLI::App& trace, const char* name, const char* meaning,
+                     const std::shared_ptr<TraceOptions>& options,
+                     Result<int> (*action)(const TraceOptions&), Invocation& invocation) {
+  CLI::App* const command = trace.add_subcommand(name, meaning);
+  command->add_option("FILE", options->file, "the trace")->required();
+  command->callback([options, action, &invocation] {
+    invocation = {[options, action] { return action(*options); }, options->shared.verbose};
+  });
+  add_shared_options(*command, options->shared);
+  return command;
+}
+
+void add_model_option(CLI::App& command, TraceOptions& options) {
+  command.add_option("--model", options.model, "refuse a trace that is not of this model")
+      ->option_text("DIR");
+}
+
+void add_block_option(CLI::App& command, TraceOptions& options) {
+  command.add_option("--block-tokens", options.block_tokens, "cut tokens into blocks of this size")
+      ->option_text("N");
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const trace = program.add_subcommand("trace", "look into, replay or convert a trace");
+  trace->require_subcommand(0, 1);
+  const auto for_info = std::make_shared<TraceOptions>();
+  add_model_option(*add_action(*trace, "info", "check a trace and say what is in it", for_info,
+                               &info, invocation),
+                   *for_info);
+  const auto for_replay = std::make_shared<TraceOptions>();
+  CLI::App* const replays =
+      add_action(*trace, "replay", "run a trace through a cache, the recorded run's or another",
+                 for_replay, &replay, invocation);
+  add_model_option(*replays, *for_replay);
+  add_block_option(*replays, *for_replay);
+  add_key_flags(*replays, replay_flags, for_replay->shared);
+  const auto for_convert = std::make_shared<TraceOptions>();
+  CLI::App* const converts = add_action(*trace, "convert", "write a trace in another form",
+                                        for_convert, &convert, invocation);
+  converts->add_option("OUT", for_convert->target, "the file to write")->required();
+  converts->add_option("--from", for_convert->from, "form of FILE: terrace or mooncake")
+      ->check(CLI::IsMember({"terrace", "mooncake"}));
+  converts->add_option("--to", for_convert->to, "form of OUT: blocks or csv")
+      ->check(CLI::IsMember({"blocks", "csv"}));
+  add_block_option(*converts, *for_convert);
+}
+
+}  // namespace terrace::apps

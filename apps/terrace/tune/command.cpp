@@ -1,0 +1,180 @@
+// `terrace tune`: finds the cache that serves a trace best in a given amount of device memory.
+#include "command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <sstream>
+
+#include "document.hpp"
+#include "progress.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/offload/parallel.hpp"
+#include "terrace/policies/replacement.hpp"
+#include "terrace/runtime/config.hpp"
+#include "terrace/tuning/tuner.hpp"
+#include "tune/report.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::array key_flags{
+    KeyFlag{"--device-memory", "device.memory", "all there is for KV, index, staging and cache"},
+    KeyFlag{"--profile", "profile", "costs of a preset machine; without: the recorded run's"},
+    KeyFlag{"--link-bandwidth", "link.bandwidth", "of the link when no profile is named"},
+    KeyFlag{"--link-latency", "link.latency", "of the link when no profile is named"},
+};
+
+struct TuneOptions {
+  SharedOptions shared;
+  std::string trace;
+  std::string model;
+  std::string policies;
+  std::string config_target;
+  std::string report_target;
+};
+
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream stream(list);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceReader& reader,
+                                     const std::string& trace) {
+  if (!config.text("profile").empty()) {
+    return tuning::preset_costs(config.text("profile"), reader.head());
+  }
+  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
+  const double bandwidth = config.bytes_per_second("link.bandwidth");
+  return tuning::recorded_costs(
+      reader.head(), end,
+      {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
+       .latency = config.duration("link.latency")});
+}
+
+std::string describe_costs(const Config& config) {
+  if (!config.text("profile").empty()) return config.text("profile");
+  return "the machine that recorded the trace, link " + describe_link(config);
+}
+
+Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Config& config) {
+  if (config.is("device.memory", "unlimited")) {
+    return fail(Errc::invalid_argument,
+                "--device-memory: say how much there is for sinks, window, index, staging and "
+                "cache, as 2GiB");
+  }
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
+  if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
+  tuning::TuneRequest request{.trace = options.trace,
+                              .device_memory = config.size_bytes("device.memory"),
+                              .policies = split_names(options.policies)};
+  if (request.policies.empty() && !options.policies.empty()) {
+    return fail(Errc::invalid_argument, "--policies: names no policy");
+  }
+  TERRACE_ASSIGN(request.costs, read_costs(config, reader, options.trace));
+  return request;
+}
+
+Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
+                   const tuning::TuneRequest& request, const Config& config) {
+  if (!options.config_target.empty()) {
+    const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
+    TERRACE_TRY(tuning::write_whole(options.config_target, write_config(tuned)));
+  }
+  if (options.report_target.empty()) return {};
+  return tuning::write_whole(options.report_target,
+                             tuning::report_page(result, request, describe_costs(config)));
+}
+
+void print_result(const tuning::TuneResult& result, std::size_t device_memory) {
+  const tuning::TunedRow& best = result.recommended();
+  fmt::print(
+      "trace    {} steps of {} layers, {} units wanted; policy {}, budget {}\n"
+      "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
+      "recommended: {}, blocks of {} tokens, {} tokens a layer: {:.4f} ms a token, {:.2f} "
+      "times as fast as no cache\n",
+      result.end.steps, result.head.shape.layers, result.end.selections,
+      result.head.policy.empty() ? "-" : result.head.policy,
+      result.head.budget.empty() ? "-" : result.head.budget, format_size(device_memory),
+      format_size(result.fixed_bytes), tuned_table(result), best.cache.policy, best.block_tokens,
+      best.cache.tokens, 1e3 * best.seconds_per_token(),
+      result.without_cache.seconds_per_token() / best.seconds_per_token());
+}
+
+Result<int> tune(const TuneOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, config));
+  Progress progress(options.shared.quiet);
+  std::mutex shown;
+  request.progress = [&](double share) {
+    const std::lock_guard lock(shown);
+    progress.show("tune", "searching", share);
+  };
+  const Machine machine = read_machine();
+  TERRACE_ASSIGN(const auto threads, offload::make_parallel({.threads = machine.cores}));
+  auto result = tuning::tune(request, *threads);
+  progress.clear();
+  if (!result) return tl::unexpected(result.error());
+  TERRACE_TRY(write_files(options, *result, request, config));
+  if (options.shared.json()) {
+    Json document = document_head("tune", config, machine);
+    Json rows = Json::array();
+    for (const tuning::TunedRow& row : result->rows) rows.push_back(tuned_object(row));
+    document["rows"] = rows;
+    document["recommended"] = tuned_object(result->recommended());
+    document["without_cache"] = tuned_object(result->without_cache);
+    document["costs"] = describe_costs(config);
+    document["optimum"] = "bound: slots may be dealt out over time and layers";
+    print_document(document);
+  } else {
+    print_result(*result, request.device_memory);
+  }
+  return 0;
+}
+
+std::string footer() {
+  std::string text = "Presets (--profile):\n";
+  for (const tuning::CostPreset& preset : tuning::cost_presets()) {
+    text += fmt::format("  {:<26}{}\n", preset.name, preset.meaning);
+  }
+  text += "Replacement (--policies):\n";
+  for (const auto& entry : policies::replacement_policies()) {
+    text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
+  }
+  return text;
+}
+
+}  // namespace
+
+void add_tune_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const command =
+      program.add_subcommand("tune", "find the cache that serves a recorded trace best");
+  command->footer(footer());
+  const auto options = std::make_shared<TuneOptions>();
+  command->add_option("--trace", options->trace, "what terrace run --trace recorded")
+      ->required()
+      ->option_text("FILE");
+  command->add_option("--policies", options->policies, "replacement policies, by commas [all]")
+      ->option_text("LIST");
+  command->add_option("--model", options->model, "refuse a trace that is not of this model")
+      ->option_text("DIR");
+  command
+      ->add_option("--write-config", options->config_target,
+                   "write the recommended config, for terrace run --config")
+      ->option_text("FILE");
+  command->add_option("--report", options->report_target, "write a page of drawings and figures")
+      ->option_text("FILE.html");
+  add_key_flags(*command, key_flags, options->shared);
+  add_shared_options(*command, options->shared);
+  command->callback([options, &invocation] {
+    invocation = {[options] { return tune(*options); }, options->shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps

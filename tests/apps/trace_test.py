@@ -1,0 +1,171 @@
+"""`terrace run --trace`, `terrace trace` and `terrace tune` as a user would call them."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from program import run_json, terrace
+
+SMALL = ("--context", 1024, "--decode", 24)
+
+
+class Traced(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="terrace_trace_"))
+        cls.trace = cls.folder / "a.trace"
+        cls.live = run_json(*SMALL, "--policy", "full,pqcache", "--trace", cls.trace)["runs"][1]
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def document(self, *arguments):
+        process = terrace(*arguments, "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual(process.stderr, "")
+        return json.loads(process.stdout)
+
+    def fails(self, code, words, *arguments):
+        before = sorted(self.folder.iterdir())
+        process = terrace(*arguments)
+        self.assertEqual(process.returncode, code, process.stderr)
+        self.assertEqual(len(process.stderr.splitlines()), 1, process.stderr)
+        self.assertIn(words, process.stderr)
+        self.assertEqual(process.stdout, "")
+        self.assertEqual(sorted(self.folder.iterdir()), before, "something half-written")
+
+
+class Traces(Traced):
+    def test_replay_gives_the_live_counters(self):
+        replayed = self.document("trace", "replay", self.trace)
+        self.assertEqual(replayed["cache"], self.live["cache"])
+        self.assertEqual(replayed["bytes"], self.live["bytes"])
+
+    def test_replay_predicts_another_cache(self):
+        other = ("--cache", "arc", "--cache-tokens", 256, "--set", "cache.admission=always")
+        live = run_json(*SMALL, "--policy", "pqcache", *other)["runs"][0]
+        replayed = self.document("trace", "replay", self.trace, *other)
+        self.assertEqual(replayed["cache"], live["cache"])
+        self.assertEqual(replayed["bytes"], live["bytes"])
+
+    def test_info_says_what_is_in_it(self):
+        document = self.document("trace", "info", self.trace, "--model",
+                                 run_json(*SMALL, "--policy", "streaming")["model"])
+        self.assertEqual(document["trace"]["policy"], "pqcache")
+        self.assertEqual(document["counts"]["steps"], 24)
+        self.assertGreater(document["counts"]["selections"], 500)
+        self.assertIn("selections", terrace("trace", "info", self.trace).stdout)
+
+    def test_convert(self):
+        blocks = self.folder / "blocks"
+        self.assertEqual(terrace("trace", "convert", self.trace, blocks).returncode, 0)
+        replayed = self.document("trace", "replay", blocks)
+        self.assertEqual(replayed["cache"], self.live["cache"])
+        csv = self.folder / "csv"
+        self.assertEqual(terrace("trace", "convert", self.trace, csv, "--to", "csv").returncode, 0)
+        self.assertTrue(csv.read_text().startswith("sequence,layer,step,unit,rows,slots\n"))
+        for made in (blocks, csv):
+            made.unlink()
+
+    def test_bad_traces(self):
+        bad = self.folder / "bad"
+        whole = self.trace.read_bytes()
+        bad.write_bytes(whole[: len(whole) // 2])
+        for command in (("trace", "info"), ("trace", "replay"), ("tune", "--trace")):
+            more = ("--device-memory", "4MiB", "--profile", "pcie5-h100",
+                    "--write-config", self.folder / "c", "--report", self.folder / "r")
+            self.fails(1, "cut", *command, bad, *(more if command[0] == "tune" else ()))
+        bad.write_bytes(whole[:3000] + bytes([whole[3000] ^ 4]) + whole[3001:])
+        self.fails(1, "checksum", "trace", "replay", bad)
+        bad.unlink()
+        self.fails(1, "nowhere", "trace", "info", "/nowhere")
+        other = self.folder / "model"
+        other.mkdir()
+        (other / "config.json").write_text("{}")
+        self.fails(2, "another model", "trace", "replay", self.trace, "--model", other)
+        self.fails(2, "another model", "tune", "--trace", self.trace, "--model", other,
+                   "--device-memory", "4MiB")
+        shutil.rmtree(other)
+
+    def test_runs_that_cannot_be_recorded(self):
+        self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
+        self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",
+                   self.folder / "t")
+        self.fails(1, "/no/such", "run", *SMALL, "--policy", "oracle", "--trace",
+                   "/no/such/folder/t")
+        self.fails(2, "recorded traces", "run", *SMALL, "--policy", "oracle", "--cache", "belady")
+        self.fails(2, "did you mean s3fifo?", "run", *SMALL, "--policy", "oracle", "--cache",
+                   "s3fif0")
+
+
+class Tune(Traced):
+    def tune(self, *arguments):
+        return self.document("tune", "--trace", self.trace, "--profile", "pcie5-h100", *arguments)
+
+    def test_rows_and_their_bound(self):
+        document = self.tune("--device-memory", "1MiB")
+        fields = {"policy", "parameters", "hit_rate_tokens", "hit_rate_units", "demand_bytes",
+                  "refill_bytes", "predicted_seconds_per_token", "optimum_ratio"}
+        for row in document["rows"]:
+            self.assertEqual(set(row), fields)
+            self.assertLessEqual(row["optimum_ratio"], 1 + 1e-9)
+        self.assertIn("belady", {row["policy"] for row in document["rows"]})
+        best = document["recommended"]
+        self.assertLessEqual(best["demand_bytes"] + best["refill_bytes"],
+                             document["without_cache"]["demand_bytes"])
+        again = self.tune("--device-memory", "1MiB")
+        self.assertEqual(document["rows"], again["rows"])
+
+    def test_the_config_does_what_was_predicted(self):
+        for memory in ("900KiB", "1200KiB", "3MiB"):
+            config = self.folder / "tuned.yaml"
+            report = self.folder / "report.html"
+            document = self.tune("--device-memory", memory, "--write-config", config,
+                                 "--report", report)
+            best = document["recommended"]
+            run = run_json(*SMALL, "--config", config)["runs"][0]
+            self.assertEqual(run["bytes"]["demand"], best["demand_bytes"], memory)
+            self.assertEqual(run["bytes"]["refill"], best["refill_bytes"], memory)
+            self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"], memory)
+            page = report.read_text()
+            self.assertIn("<svg", page)
+            self.assertNotIn("<script", page)
+            self.assertNotIn("href=", page)
+            config.unlink()
+            report.unlink()
+
+    def test_wrong_usage(self):
+        tune = ("tune", "--trace", self.trace)
+        self.fails(2, "--device-memory", *tune)
+        self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
+        self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
+        self.fails(2, "nothing to search", *tune, "--device-memory", "4MiB", "--policies", "belady")
+        self.fails(2, "did you mean pcie5-h100?", *tune, "--device-memory", "4MiB", "--profile",
+                   "pcie5-h10")
+        self.fails(1, "cannot be written", *tune, "--device-memory", "4MiB", "--report",
+                   "/no/such/folder/r.html")
+
+
+class Import(unittest.TestCase):
+    def test_mooncake(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            lines = [{"timestamp": i, "input_length": 512 * 4, "output_length": 10,
+                      "hash_ids": [0, 1, 2, 100 + i % 7]} for i in range(50)]
+            (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            trace = folder / "m.trace"
+            self.assertEqual(terrace("trace", "convert", folder / "m.jsonl", trace, "--from",
+                                     "mooncake").returncode, 0)
+            process = terrace("trace", "replay", trace, "--cache", "lru", "--cache-tokens", 5 * 512,
+                              "--set", "cache.admission=always", "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            cache = json.loads(process.stdout)["cache"]
+            # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
+            self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)
+
+
+if __name__ == "__main__":
+    unittest.main()

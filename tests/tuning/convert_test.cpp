@@ -1,0 +1,88 @@
+#include "terrace/tuning/convert.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "terrace/tuning/layer_traffic.hpp"
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+void write_text(const std::filesystem::path& path, const char* text) {
+  std::ofstream(path) << text;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Two steps of one layer, two heads: positions in blocks of 4.
+void write_tokens(const std::filesystem::path& path) {
+  TraceHead head = made_up_head({.unit = TraceUnit::token, .layers = 1});
+  head.block_tokens = 4;
+  auto writer = TraceWriter::create(path, head).value();
+  TraceRecord record;
+  record.position = 40;
+  record.sinks_end = 4;
+  record.window_begin = 32;
+  record.head_counts = {3, 2};
+  record.positions = {4, 5, 9, 5, 31};
+  writer.append(record);
+  record.head_counts = {1, 1};
+  record.positions = {8, 30};
+  writer.append(record);
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+}
+
+TEST(Convert, WritesBlocksAndTheirRows) {
+  const Folder folder;
+  write_tokens(folder / "t");
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 4).has_value());
+  EXPECT_EQ(read_text(folder / "csv"),
+            "sequence,layer,step,unit,rows,slots\n"
+            "0,0,0,1,3,1\n0,0,0,2,1,1\n0,0,0,7,1,1\n0,0,1,2,1,1\n0,0,1,7,1,1\n");
+  ASSERT_TRUE(convert_to_blocks(folder / "t", folder / "blocks", 8).has_value());
+  ASSERT_TRUE(convert_to_csv(folder / "blocks", folder / "csv", 8).has_value());
+  EXPECT_EQ(
+      read_text(folder / "csv"),
+      "sequence,layer,step,unit,rows,slots\n0,0,0,1,1,1\n0,0,0,3,1,1\n0,0,1,1,1,1\n0,0,1,3,1,1"
+      "\n")
+      << "block 0 holds sinks";
+  EXPECT_FALSE(convert_to_blocks(folder / "blocks", folder / "again", 4).has_value());
+  EXPECT_FALSE(std::filesystem::exists(folder / "again"));
+}
+
+TEST(Convert, ReadsMooncakesRequests) {
+  const Folder folder;
+  write_text(folder / "m.jsonl",
+             "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": "
+             "[900, 17]}\n\n"
+             "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, \"hash_ids\": "
+             "[900, 17, 4000000000000]}\n");
+  ASSERT_TRUE(import_mooncake(folder / "m.jsonl", folder / "t").has_value());
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 512).has_value());
+  EXPECT_EQ(read_text(folder / "csv"),
+            "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,512,1\n0,0,1,0,512,1\n"
+            "0,0,1,1,512,1\n0,0,1,2,512,1\n");
+}
+
+TEST(Convert, NamesTheLineThatIsNoRequest) {
+  const Folder folder;
+  for (const char* const line :
+       {"nonsense", "[1]", "{\"hash_ids\": 3}", "{\"hash_ids\": [\"a\"]}"}) {
+    write_text(folder / "m.jsonl", (std::string("{\"hash_ids\": [1]}\n") + line + "\n").c_str());
+    const Status imported = import_mooncake(folder / "m.jsonl", folder / "t");
+    ASSERT_FALSE(imported.has_value()) << line;
+    EXPECT_THAT(std::string(imported.error().message()), testing::HasSubstr(":2:"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "t"));
+  }
+  write_text(folder / "m.jsonl", "");
+  EXPECT_FALSE(import_mooncake(folder / "m.jsonl", folder / "t").has_value());
+}
+
+}  // namespace
+}  // namespace terrace::tuning

@@ -1,0 +1,66 @@
+#include "terrace/tuning/costs.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+constexpr StepCosts costs{
+    .link = {.bandwidth_bytes_per_second = 1e6, .latency = std::chrono::milliseconds{1}},
+    .select_seconds = 0.010,
+    .attend_seconds = 0.020};
+
+TEST(StepClock, HoldsALayerUpForItsMissesAndItsNextStepForItsRefills) {
+  StepClock clock(costs, 2);
+  clock.layer(0, 5'000, 200'000);  // 10 + (1 + 5) + 20 ms; refills until 36 + 201
+  EXPECT_NEAR(clock.seconds(), 0.036, 1e-9);
+  clock.layer(1, 0, 0);  // not held up: nothing to fetch
+  EXPECT_NEAR(clock.seconds(), 0.066, 1e-9);
+  clock.end_step(0);
+  clock.layer(0, 0, 0);  // waits for its refills
+  EXPECT_NEAR(clock.seconds(), 0.237 + 0.030, 1e-9);
+}
+
+TEST(StepClock, LetsTransfersWaitForEachOther) {
+  StepClock clock(costs, 2);
+  clock.layer(0, 0, 100'000);  // the link is taken from 30 to 131 ms
+  clock.layer(1, 1'000, 0);    // asks at 40, gets its rows at 133
+  EXPECT_NEAR(clock.seconds(), 0.133 + 0.020, 1e-9);
+}
+
+TEST(StepClock, CountsLayersThatSelectNothing) {
+  StepClock clock(costs, 3);
+  clock.layer(1, 0, 0);
+  clock.end_step(0);
+  EXPECT_NEAR(clock.seconds(), 0.090, 1e-9);
+}
+
+TEST(CostPresets, ReadTheWeightsOnceAToken) {
+  TraceHead head = made_up_head({.layers = 32});
+  head.shape = {.layers = 32, .query_heads = 32, .kv_heads = 8, .head_dim = 128};
+  head.weight_bytes = 16'000'000'000;
+  for (const auto& [name, expected] :
+       {std::pair{"pcie4-a100", 8.0e-3}, {"pcie5-h100", 4.8e-3}, {"pcie5-h200", 3.35e-3}}) {
+    const StepCosts its = preset_costs(name, head).value();
+    StepClock clock(its, 32);
+    for (std::size_t layer = 0; layer < 32; ++layer) clock.layer(layer, 0, 0);
+    EXPECT_NEAR(clock.seconds(), expected, 0.2 * expected) << name;
+  }
+  EXPECT_EQ(cost_presets().size(), 6U);
+  EXPECT_THAT(std::string(preset_costs("pcie5-h10", head).error().message()),
+              testing::HasSubstr("did you mean pcie5-h100?"));
+}
+
+TEST(RecordedCosts, NeedARun) {
+  EXPECT_FALSE(recorded_costs(made_up_head({}), {}, {}));
+  TraceEnd end;
+  end.run = RecordedRun{.decode_seconds = 0.1, .link_seconds = 0.02, .select_seconds = 0.01};
+  const StepCosts its = recorded_costs(made_up_head({.layers = 2}), end, {}).value();
+  EXPECT_NEAR(its.select_seconds, 0.005, 1e-9);
+  EXPECT_NEAR(its.attend_seconds, 0.035, 1e-9);
+}
+
+}  // namespace
+}  // namespace terrace::tuning

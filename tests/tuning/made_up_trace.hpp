@@ -1,0 +1,91 @@
+// Traces made to order, and a folder that is gone when its test is over.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "terrace/core/rng.hpp"
+#include "terrace/tuning/trace_file.hpp"
+
+namespace terrace::tuning {
+
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / unique_name()) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  [[nodiscard]] std::filesystem::path operator/(const char* name) const { return path_ / name; }
+  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(path_); }
+
+ private:
+  static std::string unique_name() {
+    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+    return std::string("terrace_tuning_") + test->test_suite_name() + "_" + test->name();
+  }
+  std::filesystem::path path_;
+};
+
+struct MadeUp {
+  TraceUnit unit = TraceUnit::block;
+  std::size_t layers = 2;
+  std::size_t units = 200;
+  std::size_t wanted = 12;  ///< units a layer and step
+  std::size_t steps = 100;
+  double stays = 0.8;  ///< share of a step's units that the next one wants too
+  std::uint64_t seed = 1;
+};
+
+inline TraceHead made_up_head(const MadeUp& made) {
+  return {.unit = made.unit,
+          .source = "generator",
+          .shape = {.layers = made.layers, .query_heads = 2, .kv_heads = 2, .head_dim = 16},
+          .block_tokens = 8,
+          .slot_rows = 16,
+          .selected_tokens = 32,
+          .context_tokens = made.units * 8};
+}
+
+/// Writes a trace whose selections drift: some units stay, others are drawn anew.
+inline void write_made_up(const std::filesystem::path& path, const MadeUp& made) {
+  auto writer = TraceWriter::create(path, made_up_head(made)).value();
+  Rng rng(made.seed);
+  std::vector<std::vector<UnitKey>> wanted(made.layers);
+  TraceRecord record;
+  for (std::size_t step = 0; step < made.steps; ++step) {
+    for (std::size_t layer = 0; layer < made.layers; ++layer) {
+      auto& units = wanted[layer];
+      std::erase_if(units, [&](UnitKey) { return rng.uniform() >= made.stays; });
+      while (units.size() < made.wanted) {
+        const auto unit = static_cast<UnitKey>(rng.below(made.units));
+        if (std::ranges::count(units, unit) == 0) units.push_back(unit);
+      }
+      std::ranges::sort(units);
+      record.kind = TraceRecord::Kind::selection;
+      record.layer = layer;
+      record.position = made.units * 8 + step;
+      record.window_begin = 0;
+      record.units.clear();
+      for (const UnitKey unit : units) {
+        record.units.push_back({.unit = unit,
+                                .rows = static_cast<std::uint32_t>(1 + rng.below(16)),
+                                .size_rows = 16 + unit % 40});
+      }
+      writer.append(record);
+    }
+    record.kind = TraceRecord::Kind::step_end;
+    record.index_bytes = 100;
+    writer.append(record);
+  }
+  const Status finished = writer.finish(std::nullopt);
+  ASSERT_TRUE(finished.has_value()) << finished.error().message();
+}
+
+}  // namespace terrace::tuning

@@ -1,0 +1,204 @@
+// Replaying a recorded run gives its counters, whatever the policy; and what a run does with other
+// options is what replay says of them.
+#include "terrace/tuning/replay.hpp"
+
+#include <gmock/gmock.h>
+
+#include "runtime/scenario.hpp"
+#include "terrace/tuning/recorder.hpp"
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+using terrace::testing::Drive;
+using terrace::testing::Scenario;
+using terrace::testing::Traffic;
+
+constexpr std::size_t prompt = 300;
+constexpr std::size_t step_count = 40;
+
+Scenario recorded_scenario(const CacheOptions& cache) {
+  Scenario scenario;
+  scenario.runtime.policy = "oracle";
+  scenario.runtime.budget.value = 60;
+  scenario.runtime.cache = cache;
+  return scenario;
+}
+
+TraceHead head_of(const Scenario& scenario) {
+  const RuntimeOptions& options = scenario.runtime;
+  return {.shape = options.shape,
+          .placement = options.placement,
+          .block_tokens = options.block_tokens,
+          .sink_tokens = options.sink_tokens,
+          .window_tokens = 28,
+          .selected_tokens = 28,
+          .cache = options.cache};
+}
+
+struct Recording {
+  std::vector<SequenceCounters> counters;
+  std::size_t selected = 0;
+};
+
+/// Decodes sequences in turn, recorded.
+Recording record(Scenario scenario, const std::filesystem::path& file, std::size_t sequences = 1) {
+  TraceRecorder recorder(TraceWriter::create(file, head_of(scenario)).value());
+  scenario.runtime.observer = &recorder;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Recording recording;
+  std::vector<std::unique_ptr<Drive>> drives;
+  for (std::size_t i = 0; i < sequences; ++i) {
+    drives.push_back(std::make_unique<Drive>(*runtime, traffic));
+    EXPECT_TRUE(drives.back()->prefill(prompt + 10 * i).has_value());
+    drives.back()->sequence().reset_counters();
+    EXPECT_TRUE(drives.front()->steps(3).has_value());
+  }
+  for (std::size_t step = 0; step < step_count; ++step) {
+    for (const auto& drive : drives) EXPECT_TRUE(drive->step().has_value());
+  }
+  for (const auto& drive : drives) {
+    recording.counters.push_back(drive->sequence().counters());
+    recording.selected = drive->sequence().selected_tokens();
+  }
+  EXPECT_TRUE(recorder.finish(std::nullopt).has_value());
+  return recording;
+}
+
+ReplayOutcome replay_of(const std::filesystem::path& file, const ReplaySetup& setup) {
+  auto reader = TraceReader::open(file).value();
+  auto replay = CacheReplay::create(reader.head(), setup).value();
+  auto cutter =
+      TrafficCutter::create(
+          reader.head(), setup.block_tokens != 0 ? setup.block_tokens : reader.head().block_tokens)
+          .value();
+  for (TraceRecord record; reader.next(record).value();) {
+    replay.apply(record,
+                 record.kind == TraceRecord::Kind::selection ? cutter.cut(record) : LayerTraffic{});
+  }
+  return replay.outcome();
+}
+
+SequenceCounters total(const Recording& recording) {
+  SequenceCounters sum;
+  for (const SequenceCounters& one : recording.counters) {
+    sum.cache.rows_hit += one.cache.rows_hit;
+    sum.cache.rows_missed += one.cache.rows_missed;
+    sum.cache.rows_resident += one.cache.rows_resident;
+    sum.cache.blocks_hit += one.cache.blocks_hit;
+    sum.cache.blocks_missed += one.cache.blocks_missed;
+    sum.cache.admitted += one.cache.admitted;
+    sum.cache.adopted += one.cache.adopted;
+    sum.cache.evicted += one.cache.evicted;
+    sum.cache.refused += one.cache.refused;
+    sum.bytes.demand += one.bytes.demand;
+    sum.bytes.refill += one.bytes.refill;
+    sum.bytes.index += one.bytes.index;
+    sum.steps += one.steps;
+  }
+  return sum;
+}
+
+void expect_equal(const ReplayOutcome& replayed, const SequenceCounters& live) {
+  EXPECT_EQ(replayed.cache.rows_hit, live.cache.rows_hit);
+  EXPECT_EQ(replayed.cache.rows_missed, live.cache.rows_missed);
+  EXPECT_EQ(replayed.cache.rows_resident, live.cache.rows_resident);
+  EXPECT_EQ(replayed.cache.blocks_hit, live.cache.blocks_hit);
+  EXPECT_EQ(replayed.cache.blocks_missed, live.cache.blocks_missed);
+  EXPECT_EQ(replayed.cache.admitted, live.cache.admitted);
+  EXPECT_EQ(replayed.cache.adopted, live.cache.adopted);
+  EXPECT_EQ(replayed.cache.evicted, live.cache.evicted);
+  EXPECT_EQ(replayed.cache.refused, live.cache.refused);
+  EXPECT_EQ(replayed.bytes.demand, live.bytes.demand);
+  EXPECT_EQ(replayed.bytes.refill, live.bytes.refill);
+  EXPECT_EQ(replayed.bytes.index, live.bytes.index);
+  EXPECT_EQ(replayed.steps, live.steps);
+}
+
+TEST(Replay, GivesTheCountersOfTheLiveRunUnderEveryPolicy) {
+  const Folder folder;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (entry.needs_foresight) continue;
+    for (const char* const admission : {"always", "refill"}) {
+      SCOPED_TRACE(std::string(entry.name) + " " + admission);
+      const CacheOptions cache{
+          .policy = std::string(entry.name), .admission = admission, .tokens = 96};
+      const Recording live = record(recorded_scenario(cache), folder / "t");
+      expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+    }
+  }
+}
+
+TEST(Replay, PredictsARunWithAnotherCacheAndBlockSize) {
+  const Folder folder;
+  record(recorded_scenario({.tokens = 96}), folder / "t");
+  for (const std::size_t block_tokens : {4U, 8U, 16U, 32U}) {
+    for (const std::size_t tokens : {0U, 32U, 64U, 200U}) {
+      for (const char* const policy : {"lfu", "arc", "none"}) {
+        SCOPED_TRACE(std::string(policy) + " " + std::to_string(tokens) + " in blocks of " +
+                     std::to_string(block_tokens));
+        Scenario other = recorded_scenario({.policy = policy, .tokens = tokens});
+        other.runtime.block_tokens = block_tokens;
+        const Recording live = record(other, folder / "other");
+        expect_equal(
+            replay_of(folder / "t", {.cache = other.runtime.cache, .block_tokens = block_tokens}),
+            total(live));
+      }
+    }
+  }
+}
+
+TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
+  const Folder folder;
+  const CacheOptions cache{.policy = "lru", .tokens = 160, .sequence_tokens = 72};
+  const Recording live = record(recorded_scenario(cache), folder / "t", 3);
+  expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+}
+
+TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
+  const Folder folder;
+  const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 128};
+  Scenario roomy = recorded_scenario(cache);
+  const auto runtime = roomy.open();
+  const Traffic traffic(roomy.runtime.shape, 1);
+  {
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+  }
+  Scenario tight = roomy;
+  tight.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak - 20'000;
+  const Recording live = record(tight, folder / "t");
+  const ReplayOutcome replayed = replay_of(folder / "t", {.cache = cache, .as_recorded = true});
+  expect_equal(replayed, total(live));
+  EXPECT_NE(replayed.cache.admitted, replay_of(folder / "t", {.cache = cache}).cache.admitted)
+      << "the test is about what did not fit";
+}
+
+TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {
+  const Folder folder;
+  for (const double stays : {0.2, 0.8, 0.99}) {
+    write_made_up(folder / "t", {.unit = TraceUnit::cluster, .steps = 300, .stays = stays});
+    const auto none = replay_of(folder / "t", {.cache = {.policy = "none"}});
+    for (const auto& entry : policies::replacement_policies()) {
+      if (entry.needs_foresight) continue;
+      for (const std::size_t tokens : {8U, 64U, 256U, 1024U}) {
+        const auto with = replay_of(
+            folder / "t", {.cache = {.policy = std::string(entry.name), .tokens = tokens}});
+        EXPECT_LE(with.bytes.demand + with.bytes.refill, none.bytes.demand);
+      }
+    }
+  }
+}
+
+TEST(Replay, RefusesOptionsThatCannotBe) {
+  const TraceHead head = made_up_head({});
+  EXPECT_FALSE(CacheReplay::create(head, {.cache = {.policy = "lur"}}));
+  EXPECT_FALSE(CacheReplay::create(head, {.cache = {.policy = "belady"}}));
+  EXPECT_FALSE(TrafficCutter::create(head, 16)) << "blocks of 8 are not blocks of 16";
+}
+
+}  // namespace
+}  // namespace terrace::tuning

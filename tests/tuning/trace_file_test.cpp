@@ -1,0 +1,185 @@
+#include "terrace/tuning/trace_file.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "contract/fuzz.hpp"
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+using testing::HasSubstr;
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TraceHead token_head() {
+  TraceHead head = made_up_head({.unit = TraceUnit::token});
+  head.model = "a \"model\" \xff";
+  head.policy = "oracle";
+  head.budget = "0.1";
+  head.cache.refill.horizon_steps = 12.5;
+  head.settings = {{"retrieval.window_share", "0.25"}};
+  return head;
+}
+
+TraceRecord random_record(Rng& rng) {
+  TraceRecord record;
+  record.kind = static_cast<TraceRecord::Kind>(rng.below(4));
+  record.sequence = rng.below(5);
+  record.sharers = 1 + rng.below(1000);
+  record.prompt = {rng.below(100), 100 + rng.below(100'000)};
+  record.offload_bytes = rng();
+  record.index_bytes = rng.below(1 << 20);
+  record.layer = rng.below(2);
+  record.position = rng.below(1 << 20);
+  record.sinks_end = rng.below(64);
+  record.window_begin = record.position - std::min<std::uint64_t>(record.position, rng.below(999));
+  record.resident_head = rng.below(9);
+  record.resident_tail = rng.below(1 << 15);
+  for (std::uint64_t i = rng.below(4); i > 0; --i) record.dropped.push_back(UnitKey(rng.below(99)));
+  for (std::uint64_t i = rng.below(4); i > 0; --i)
+    record.unplaced.push_back(UnitKey(rng.below(99)));
+  for (std::size_t head = 0; head < 2; ++head) {
+    std::vector<std::uint32_t> ids;
+    for (std::uint64_t i = rng.below(50); i > 0; --i) {
+      ids.push_back(static_cast<std::uint32_t>(rng.below(record.position + 1)));
+    }
+    std::ranges::sort(ids);
+    record.positions.insert(record.positions.end(), ids.begin(), ids.end());
+    record.head_counts.push_back(static_cast<std::uint32_t>(ids.size()));
+  }
+  return record;
+}
+
+void expect_same(const TraceRecord& a, const TraceRecord& b) {
+  ASSERT_EQ(a.kind, b.kind);
+  ASSERT_EQ(a.sequence, b.sequence);
+  if (a.kind == TraceRecord::Kind::share) {
+    ASSERT_EQ(a.sharers, b.sharers);
+  }
+  if (a.kind == TraceRecord::Kind::prompt) {
+    ASSERT_EQ(a.prompt, b.prompt);
+  }
+  if (a.kind == TraceRecord::Kind::step_end) {
+    ASSERT_EQ(a.offload_bytes, b.offload_bytes);
+    ASSERT_EQ(a.index_bytes, b.index_bytes);
+  }
+  if (a.kind != TraceRecord::Kind::selection) return;
+  ASSERT_EQ(a.layer, b.layer);
+  ASSERT_EQ(a.position, b.position);
+  ASSERT_EQ(a.window_begin, b.window_begin);
+  ASSERT_EQ(a.resident_tail, b.resident_tail);
+  ASSERT_EQ(a.dropped, b.dropped);
+  ASSERT_EQ(a.unplaced, b.unplaced);
+  ASSERT_EQ(a.head_counts, b.head_counts);
+  ASSERT_EQ(a.positions, b.positions);
+}
+
+TEST(TraceFile, GivesBackWhatWasWritten) {
+  const Folder folder;
+  const std::uint64_t seed = fuzz_seed(3);
+  Rng rng(seed);
+  std::vector<TraceRecord> records;
+  for (int i = 0; i < 20'000; ++i) records.push_back(random_record(rng));
+  auto writer = TraceWriter::create(folder / "t", token_head()).value();
+  for (const TraceRecord& record : records) writer.append(record);
+  RecordedRun run{.decode_seconds = 0.25, .machine = "here"};
+  run.cache.rows_hit = 7;
+  ASSERT_TRUE(writer.finish(run).has_value());
+  EXPECT_GT(std::filesystem::file_size(folder / "t"), std::size_t{1} << 19) << "several chunks";
+
+  auto reader = TraceReader::open(folder / "t").value();
+  EXPECT_EQ(reader.head().policy, "oracle");
+  EXPECT_EQ(reader.head().settings, token_head().settings);
+  EXPECT_EQ(reader.head().cache.refill.horizon_steps, 12.5);
+  TraceRecord record;
+  for (const TraceRecord& written : records) {
+    ASSERT_TRUE(reader.next(record).value()) << replay(seed, 0);
+    expect_same(record, written);
+  }
+  EXPECT_FALSE(reader.next(record).value());
+  EXPECT_FALSE(reader.next(record).value());
+  EXPECT_EQ(reader.end().run->cache.rows_hit, 7U);
+  EXPECT_EQ(reader.end().run->decode_seconds, 0.25);
+  EXPECT_DOUBLE_EQ(reader.progress(), 1);
+}
+
+TEST(TraceFile, IsNotThereUntilItIsFinished) {
+  const Folder folder;
+  {
+    auto writer = TraceWriter::create(folder / "t", token_head()).value();
+    writer.append({.kind = TraceRecord::Kind::step_end});
+    EXPECT_FALSE(std::filesystem::exists(folder / "t"));
+  }
+  EXPECT_TRUE(folder.empty()) << "nothing half-written stays behind";
+  EXPECT_EQ(TraceWriter::create(folder / "no/such/folder", token_head()).error().code,
+            Errc::io_error);
+}
+
+TEST(TraceFile, FindsEveryFlippedBit) {
+  const Folder folder;
+  write_made_up(folder / "t", {.steps = 3});
+  const std::string whole = read_bytes(folder / "t");
+  ASSERT_TRUE(check_trace(folder / "t").has_value());
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string altered = whole;
+    altered[at] = static_cast<char>(altered[at] ^ (1 << at % 8));
+    write_bytes(folder / "altered", altered);
+    const auto checked = check_trace(folder / "altered");
+    ASSERT_FALSE(checked.has_value()) << "byte " << at;
+    ASSERT_EQ(checked.error().code, Errc::corrupt);
+  }
+}
+
+TEST(TraceFile, FindsThatItWasCutOrGrew) {
+  const Folder folder;
+  write_made_up(folder / "t", {.steps = 3});
+  const std::string whole = read_bytes(folder / "t");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    write_bytes(folder / "cut", whole.substr(0, size));
+    const auto checked = check_trace(folder / "cut");
+    ASSERT_FALSE(checked.has_value()) << size;
+    ASSERT_EQ(checked.error().code, Errc::corrupt);
+  }
+  write_bytes(folder / "long", whole + "x");
+  EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("behind"));
+}
+
+TEST(TraceFile, SaysWhatIsNoTrace) {
+  const Folder folder;
+  EXPECT_EQ(TraceReader::open(folder / "none").error().code, Errc::io_error);
+  write_bytes(folder / "text", "some text that is no trace at all");
+  EXPECT_THAT(std::string(TraceReader::open(folder / "text").error().message()),
+              HasSubstr("no trace"));
+  write_made_up(folder / "t", {.steps = 1});
+  std::string newer = read_bytes(folder / "t");
+  newer[7] = '2';
+  write_bytes(folder / "newer", newer);
+  EXPECT_THAT(std::string(TraceReader::open(folder / "newer").error().message()),
+              HasSubstr("another version"));
+}
+
+TEST(TraceFile, KnowsItsModel) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "model");
+  write_bytes(folder / "model/config.json", "{}");
+  TraceHead head = token_head();
+  head.model_fingerprint = model_fingerprint(folder / "model").value();
+  EXPECT_TRUE(check_model(head, folder / "model").has_value());
+  write_bytes(folder / "model/config.json", "{} ");
+  EXPECT_EQ(check_model(head, folder / "model").error().code, Errc::invalid_argument);
+  EXPECT_EQ(check_model(head, folder / "nowhere").error().code, Errc::io_error);
+}
+
+}  // namespace
+}  // namespace terrace::tuning

@@ -1,0 +1,108 @@
+#include "terrace/tuning/tuner.hpp"
+
+#include <gmock/gmock.h>
+
+#include "terrace/offload/parallel.hpp"
+#include "terrace/runtime/config.hpp"
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr StepCosts costs{
+    .link = {.bandwidth_bytes_per_second = 1e8}, .select_seconds = 1e-5, .attend_seconds = 1e-5};
+
+class TunerTest : public testing::Test {
+ protected:
+  Result<TuneResult> tune_with(TuneRequest request, std::size_t threads = 1) {
+    request.trace = folder_ / "t";
+    request.costs = costs;
+    return tune(request, *offload::make_parallel({.threads = threads}).value());
+  }
+
+  Folder folder_;
+};
+
+TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
+  write_made_up(folder_ / "t", {.steps = 400});
+  const TuneResult result = tune_with({.device_memory = 60'000}).value();
+  EXPECT_GT(result.rows.size(), 40U);
+  double last = 0;
+  bool belady = false;
+  for (const TunedRow& row : result.rows) {
+    EXPECT_LE(row.optimum_ratio(), 1 + 1e-9) << row.cache.policy;
+    belady = belady || row.cache.policy == "belady";
+    if (row.offline) continue;
+    EXPECT_GE(row.seconds_per_token(), last);
+    last = row.seconds_per_token();
+  }
+  EXPECT_TRUE(belady);
+  EXPECT_FALSE(result.recommended().offline);
+  EXPECT_LT(result.recommended().seconds_per_token(), result.without_cache.seconds_per_token());
+  EXPECT_EQ(result.without_cache.outcome.cache.rows_hit, 0U);
+}
+
+TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
+  write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .steps = 200});
+  const TuneResult one = tune_with({.device_memory = 60'000}, 1).value();
+  const TuneResult three = tune_with({.device_memory = 60'000}, 3).value();
+  ASSERT_EQ(one.rows.size(), three.rows.size());
+  for (std::size_t i = 0; i < one.rows.size(); ++i) {
+    EXPECT_EQ(one.rows[i].cache.policy, three.rows[i].cache.policy);
+    EXPECT_EQ(one.rows[i].outcome.cache.rows_hit, three.rows[i].outcome.cache.rows_hit);
+    EXPECT_EQ(one.rows[i].outcome.seconds, three.rows[i].outcome.seconds);
+  }
+  TuneRequest request{.trace = folder_ / "t", .device_memory = 60'000, .costs = costs};
+  EXPECT_EQ(report_page(one, request, "here"), report_page(three, request, "here"));
+}
+
+TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
+  write_made_up(folder_ / "t", {});
+  for (const std::size_t memory : {3'000U, 10'000U, 40'000U, 200'000U}) {
+    const auto result = tune_with({.device_memory = memory, .policies = {"lru"}});
+    if (!result) continue;
+    for (const TunedRow& row : result->rows) {
+      EXPECT_LE(result->fixed_bytes + row.cache.tokens * 2 * result->head.shape.token_bytes(),
+                memory);
+    }
+  }
+  const auto none = tune_with({.device_memory = 100});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, Errc::invalid_argument);
+  EXPECT_THAT(std::string(none.error().message()), HasSubstr("give at least"));
+}
+
+TEST_F(TunerTest, RefusesWhatItCannotSearch) {
+  write_made_up(folder_ / "t", {.steps = 5});
+  EXPECT_THAT(
+      std::string(tune_with({.device_memory = 1 << 20, .policies = {"lruu"}}).error().message()),
+      HasSubstr("did you mean lru?"));
+  EXPECT_THAT(
+      std::string(tune_with({.device_memory = 1 << 20, .policies = {"belady"}}).error().message()),
+      HasSubstr("nothing to search"));
+  write_made_up(folder_ / "t", {.steps = 0});
+  EXPECT_THAT(std::string(tune_with({.device_memory = 1 << 20}).error().message()),
+              HasSubstr("no selection"));
+}
+
+TEST_F(TunerTest, WritesAConfigThatReadsBackAndAPageThatNeedsNoNetwork) {
+  write_made_up(folder_ / "t", {});
+  const TuneResult result = tune_with({.device_memory = 60'000}).value();
+  const Config tuned = tuned_config(result, result.recommended(), 60'000);
+  Config read;
+  ASSERT_TRUE(apply_config_text(read, write_config(tuned), "tuned").has_value());
+  EXPECT_EQ(read.text("cache.policy"), result.recommended().cache.policy);
+  EXPECT_EQ(read.integer("cache.tokens"), result.recommended().cache.tokens);
+  EXPECT_EQ(read.size_bytes("device.memory"), 60'000U);
+  const std::string page =
+      report_page(result, {.trace = "<trace>", .device_memory = 60'000}, "a & b");
+  EXPECT_THAT(page, HasSubstr("&lt;trace&gt;"));
+  EXPECT_THAT(page, testing::Not(HasSubstr("<script")));
+  EXPECT_THAT(page, testing::Not(HasSubstr("src=")));
+  EXPECT_THAT(page, HasSubstr("<svg"));
+}
+
+}  // namespace
+}  // namespace terrace::tuning

@@ -1,0 +1,65 @@
+// What steps cost: a link and the time of a layer's compute, and the clock that adds them up.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/result.hpp"
+#include "terrace/offload/link.hpp"
+#include "terrace/tuning/trace.hpp"
+
+namespace terrace::tuning {
+
+/// Times of one layer of one step, by what hides which transfer.
+struct StepCosts {
+  offload::LinkOptions link;
+  double select_seconds = 0;  ///< before a layer's misses are known
+  double attend_seconds = 0;  ///< after they are there
+};
+
+struct CostPreset {
+  std::string_view name;
+  std::string_view meaning;
+  double link_bytes_per_second;
+  double device_bytes_per_second;  ///< memory of the device
+};
+
+/// Returns the presets: two links and three devices.
+std::span<const CostPreset> cost_presets() noexcept;
+
+/// Returns the costs of a preset for a trace: its model's weights and the rows it attends to are
+/// read once a step at the speed of device memory. Errors: invalid_argument, with the nearest name.
+Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
+
+/// Returns the costs of the machine that recorded the trace, over another link.
+/// Errors: invalid_argument: the trace was not recorded from a run.
+Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
+                                 const offload::LinkOptions& link);
+
+/// Adds up the time of steps. Transfers to the device share the link in the order in which they are
+/// asked for: a layer's misses hold it up, its refills only its own next step.
+class StepClock {
+ public:
+  StepClock(const StepCosts& costs, std::size_t layers);
+
+  void layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes);
+  void end_step(std::uint64_t index_bytes);
+
+  [[nodiscard]] double seconds() const noexcept { return now_; }
+
+ private:
+  double transfer(std::uint64_t bytes);
+
+  StepCosts costs_;
+  double latency_ = 0;
+  double seconds_per_byte_ = 0;
+  double now_ = 0;
+  double link_free_ = 0;
+  std::size_t layers_done_ = 0;
+  std::vector<double> refilled_;  ///< when each layer's refills are there
+};
+
+}  // namespace terrace::tuning

@@ -1,0 +1,48 @@
+// A bound that no cache can pass: what a cache of as many slots would hit that knows the future and
+// may deal its slots out over time, layers and sequences as it likes.
+//
+// A hit needs its unit resident since the unit was last there: an interval of len steps that takes
+// len x slots, and gives the rows wanted. The relaxation: the slots taken need not fit at each
+// step, only in total. With a price on a slot-step the best choice is every interval that gives
+// more than it costs, so for any price
+//   rows hit <= sum over intervals of max(0, rows - price x len x slots) + price x slots x steps,
+// and the least of these over prices is the bound. It holds for units of unequal size and worth.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "terrace/tuning/layer_traffic.hpp"
+
+namespace terrace::tuning {
+
+/// Memory: 8 bytes a unit, whatever the length of the trace.
+class OptimumBound {
+ public:
+  explicit OptimumBound(const TraceHead& head);
+
+  void add(const TraceRecord& record, const LayerTraffic& traffic);
+
+  /// Returns the most rows that a cache can hit whose slots, summed over layers and steps, are
+  /// `slot_steps`.
+  [[nodiscard]] double rows_hit(std::uint64_t slot_steps) const;
+
+ private:
+  struct Layer {
+    std::uint64_t step = 0;
+    std::size_t passed = 0;
+    std::vector<std::uint64_t> since;  ///< by unit: the step from which it can be resident, + 1
+  };
+  struct Intervals {
+    double rows = 0;
+    double slot_steps = 0;
+  };
+
+  bool blocks_are_adopted_;
+  std::map<std::pair<std::uint64_t, std::size_t>, Layer> layers_;
+  std::vector<Intervals> by_worth_;  ///< by rows per slot-step, logarithmic
+};
+
+}  // namespace terrace::tuning

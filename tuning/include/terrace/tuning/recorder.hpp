@@ -1,0 +1,38 @@
+// Records what a runtime's sequences select: RuntimeOptions::observer that writes a trace.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "terrace/runtime/selection_observer.hpp"
+#include "terrace/tuning/trace_file.hpp"
+
+namespace terrace::tuning {
+
+/// Threads  the observer's calls from any thread, the rest from one
+class TraceRecorder final : public SelectionObserver {
+ public:
+  explicit TraceRecorder(TraceWriter writer) : writer_(std::move(writer)) {}
+
+  /// Ignores what comes from now on: a pass that is not to be recorded.
+  void stop() noexcept { recording_.store(false, std::memory_order_relaxed); }
+
+  /// Errors: those of TraceWriter::finish.
+  [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
+
+  void on_share(SequenceId sequence, std::size_t sharers) override;
+  void on_prompt(SequenceId sequence, TokenRange tokens) override;
+  void on_selection(const LayerSelection& selection) override;
+  void on_step_end(const StepTraffic& traffic) override;
+
+ private:
+  TraceRecord* begin(TraceRecord::Kind kind, SequenceId sequence);
+
+  std::atomic<bool> recording_{true};
+  std::mutex mutex_;
+  TraceWriter writer_;
+  TraceRecord record_;
+};
+
+}  // namespace terrace::tuning

@@ -1,0 +1,86 @@
+// Runs recorded selections through a resident cache: the policies and the mechanism of the live
+// runtime, and counters that are exactly those of a live run with the same options.
+//
+//   TERRACE_ASSIGN(auto cutter, TrafficCutter::create(reader.head(), block_tokens));
+//   TERRACE_ASSIGN(auto replay, CacheReplay::create(reader.head(), {.cache = options}));
+//   ...for each record: replay.apply(record, cutter.cut(record));
+//   replay.outcome().cache.rows_hit
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "terrace/tuning/costs.hpp"
+#include "terrace/tuning/future.hpp"
+#include "terrace/tuning/layer_traffic.hpp"
+
+namespace terrace::tuning {
+
+struct ReplaySetup {
+  CacheOptions cache;
+  std::size_t block_tokens = 0;
+  bool as_recorded = false;  ///< with the copies that the live run lost for want of memory
+  std::optional<StepCosts> costs = {};
+  const RecordedFuture* future = nullptr;  ///< for policies that need it; must outlive the replay
+};
+
+struct ReplayOutcome {
+  CacheCounters cache;
+  LinkBytes bytes;
+  std::uint64_t steps = 0;
+  std::uint64_t slot_steps = 0;  ///< slots, summed over layers and steps
+  double seconds = 0;            ///< predicted, of all steps; 0 without costs
+};
+
+/// Threads  one at a time
+class CacheReplay {
+ public:
+  /// Errors: invalid_argument from the cache's options.
+  [[nodiscard]] static Result<CacheReplay> create(const TraceHead& head, ReplaySetup setup);
+
+  /// `traffic`: of a selection; ignored for other records.
+  void apply(const TraceRecord& record, const LayerTraffic& traffic);
+
+  [[nodiscard]] ReplayOutcome outcome() const;
+
+  /// Slots per layer of a sequence that has the cache to itself.
+  [[nodiscard]] std::size_t slots() const noexcept;
+
+ private:
+  struct Layer {
+    std::unique_ptr<LayerFuture> future;
+    std::optional<offload::ResidentCache> cache;
+    std::size_t passed = 0;  ///< blocks before it have been offered to the cache
+    /// Of blocks from here on, a prompt's, only the newest `prompt_slots` lay in device memory.
+    std::size_t prompt_begin = SIZE_MAX;
+    std::size_t prompt_slots = 0;
+  };
+  struct Sequence {
+    std::size_t sharers = 1;
+    std::size_t slots = 0;
+    std::vector<Layer> layers;
+    std::vector<StepClock> clock;  ///< none or one
+  };
+
+  CacheReplay(const TraceHead& head, ReplaySetup setup) : head_(head), setup_(std::move(setup)) {}
+  Sequence& sequence(std::uint64_t number);
+  void share(Sequence& sequence, std::size_t sharers);
+  void prompt(Sequence& sequence, TokenRange tokens);
+  void select(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
+  void prepare(Sequence& sequence, Layer& layer, const TraceRecord& record,
+               const LayerTraffic& traffic);
+  void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+  std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+
+  TraceHead head_;
+  ReplaySetup setup_;
+  std::map<std::uint64_t, Sequence> sequences_;
+  ReplayOutcome outcome_;
+  offload::CachePlan plan_;
+  std::vector<UnitKey> evicted_;
+};
+
+}  // namespace terrace::tuning

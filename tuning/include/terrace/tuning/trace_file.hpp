@@ -1,0 +1,112 @@
+// Writing and reading traces, one record at a time, in memory bounded by a chunk.
+//
+//   TERRACE_ASSIGN(auto writer, TraceWriter::create(path, head));
+//   writer.append(record);  ...
+//   TERRACE_TRY(writer.finish(run));              // now the file is there, whole
+//
+//   TERRACE_ASSIGN(auto reader, TraceReader::open(path));
+//   for (TraceRecord record;;) {
+//     TERRACE_ASSIGN(const bool more, reader.next(record));
+//     if (!more) break;
+//   }
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "terrace/core/result.hpp"
+#include "terrace/tuning/trace.hpp"
+
+namespace terrace::tuning {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+/// Writes under a temporary name; a writer that is not finished leaves no file behind.
+///
+/// Threads  one at a time
+class TraceWriter {
+ public:
+  /// Errors: io_error naming the file.
+  [[nodiscard]] static Result<TraceWriter> create(const std::filesystem::path& path,
+                                                  const TraceHead& head);
+  TraceWriter(TraceWriter&&) noexcept = default;
+  TraceWriter& operator=(TraceWriter&&) noexcept = default;
+  ~TraceWriter();
+
+  /// Appends a record. An error of the file is kept for finish().
+  void append(const TraceRecord& record);
+
+  /// Writes the end and gives the file its name. Errors: io_error naming the file.
+  [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
+
+  [[nodiscard]] const TraceEnd& totals() const noexcept { return end_; }
+
+ private:
+  TraceWriter(std::filesystem::path path, const TraceHead& head, File file);
+  void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
+  void count(const TraceRecord& record);
+
+  std::filesystem::path path_;
+  TraceHead head_;
+  File file_;
+  bool failed_ = false;
+  std::uint32_t chunk_ = 0;
+  std::string payload_;
+  std::uint32_t records_ = 0;
+  TraceEnd end_;
+  std::vector<std::uint32_t> blocks_;  ///< scratch of count()
+};
+
+/// Threads  one at a time
+class TraceReader {
+ public:
+  /// Reads the head. Errors: io_error; corrupt: no trace, another version, altered.
+  [[nodiscard]] static Result<TraceReader> open(const std::filesystem::path& path);
+
+  /// Reads the next record, or returns false behind the last, when end() is there.
+  ///
+  /// Errors   io_error; corrupt: altered bytes, or a file that was cut
+  [[nodiscard]] Result<bool> next(TraceRecord& record);
+
+  [[nodiscard]] const TraceHead& head() const noexcept { return head_; }
+  [[nodiscard]] const TraceEnd& end() const noexcept { return end_; }
+
+  /// Share of the file that has been read.
+  [[nodiscard]] double progress() const noexcept;
+
+ private:
+  TraceReader(std::filesystem::path path, File file, std::uint64_t bytes);
+  Result<std::uint32_t> read_chunk();
+  Status finish();
+  [[nodiscard]] Error corrupt(std::string_view what) const;
+
+  std::filesystem::path path_;
+  File file_;
+  std::uint64_t file_bytes_ = 0;
+  std::uint64_t read_bytes_ = 0;
+  std::uint32_t chunk_ = 0;
+  std::string payload_;
+  std::size_t at_ = 0;
+  std::uint32_t records_left_ = 0;
+  bool ended_ = false;
+  TraceHead head_;
+  TraceEnd end_;
+};
+
+/// Reads a whole trace, checking every byte, and returns its end.
+[[nodiscard]] Result<TraceEnd> check_trace(const std::filesystem::path& path);
+
+/// Checks that a trace was recorded from a model. Errors: invalid_argument naming both.
+[[nodiscard]] Status check_model(const TraceHead& head, const std::filesystem::path& model_folder);
+
+/// Returns what names a model in traces: a hash of its config.json. Errors: io_error.
+[[nodiscard]] Result<std::string> model_fingerprint(const std::filesystem::path& model_folder);
+
+}  // namespace terrace::tuning

@@ -1,0 +1,80 @@
+// Finds out from a trace which cache serves it best in a given amount of device memory.
+//
+// Every choice of replacement policy, admission and block size is replayed, with the cache as large
+// as the memory leaves room for; then the best ones once more with smaller and larger caches. All
+// choices of one block size share a pass over the file, so memory does not grow with the trace.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "terrace/core/config.hpp"
+#include "terrace/core/parallel.hpp"
+#include "terrace/tuning/replay.hpp"
+#include "terrace/tuning/trace_file.hpp"
+
+namespace terrace::tuning {
+
+struct TuneRequest {
+  std::filesystem::path trace;
+  std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
+  std::vector<std::string> policies;  ///< empty = all
+  StepCosts costs;
+  /// Called with the share of the work that is done, from any thread.
+  std::function<void(double)> progress;
+};
+
+/// One choice and what came of it.
+struct TunedRow {
+  CacheOptions cache;
+  std::size_t block_tokens = 0;
+  std::size_t slots = 0;  ///< per layer
+  ReplayOutcome outcome;
+  double optimum_rows = 0;  ///< no cache of as many slots hits more
+  bool offline = false;     ///< knows the future: for comparison only
+  bool fits = true;         ///< false: a point of the curve beyond the memory given
+
+  [[nodiscard]] std::size_t capacity_tokens() const noexcept { return slots * block_tokens; }
+  [[nodiscard]] std::uint64_t rows() const noexcept {
+    return outcome.cache.rows_hit + outcome.cache.rows_missed;
+  }
+  [[nodiscard]] double hit_rate_tokens() const noexcept;
+  [[nodiscard]] double hit_rate_units() const noexcept;
+  [[nodiscard]] double optimum_ratio() const noexcept;
+  [[nodiscard]] double seconds_per_token() const noexcept;
+  [[nodiscard]] std::uint64_t moved_bytes() const noexcept {
+    return outcome.bytes.demand + outcome.bytes.refill;
+  }
+};
+
+struct TuneResult {
+  TraceHead head;
+  TraceEnd end;
+  std::vector<TunedRow> rows;   ///< what was searched, best first
+  std::vector<TunedRow> curve;  ///< the best of each policy over capacities, ascending
+  TunedRow without_cache;
+  std::size_t fixed_bytes = 0;  ///< of device memory, at the recommended block size
+  [[nodiscard]] const TunedRow& recommended() const;
+};
+
+/// Searches. Deterministic: the same rows whatever the number of threads.
+///
+/// Errors   those of the trace; invalid_argument: a memory that sinks, window and index alone
+///          exceed, an unknown policy, nothing to search, a trace without selections
+[[nodiscard]] Result<TuneResult> tune(const TuneRequest& request, Parallel& threads);
+
+/// Returns the config that makes `terrace run` do what a row says.
+[[nodiscard]] Config tuned_config(const TuneResult& result, const TunedRow& row,
+                                  std::size_t device_memory);
+
+/// Returns a page that needs no network: the table and drawings of the result.
+[[nodiscard]] std::string report_page(const TuneResult& result, const TuneRequest& request,
+                                      std::string_view machine);
+
+/// Writes a file under a temporary name, then renames it. Errors: io_error naming the file.
+[[nodiscard]] Status write_whole(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace terrace::tuning

@@ -1,0 +1,99 @@
+#include "terrace/tuning/costs.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "terrace/core/nearest_name.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+// Links: what large copies reach on x16. Devices: 16 GB of weights take 8.0, 4.8 and 3.35 ms.
+constexpr double pcie4 = 26e9;
+constexpr double pcie5 = 55.6e9;
+constexpr double a100 = 2.0e12;
+constexpr double h100 = 3.33e12;
+constexpr double h200 = 4.78e12;
+
+constexpr std::array presets{
+    CostPreset{"pcie4-a100", "A100 on PCIe 4 x16", pcie4, a100},
+    CostPreset{"pcie4-h100", "H100 on PCIe 4 x16", pcie4, h100},
+    CostPreset{"pcie4-h200", "H200 on PCIe 4 x16", pcie4, h200},
+    CostPreset{"pcie5-a100", "A100 on PCIe 5 x16", pcie5, a100},
+    CostPreset{"pcie5-h100", "H100 on PCIe 5 x16", pcie5, h100},
+    CostPreset{"pcie5-h200", "H200 on PCIe 5 x16", pcie5, h200},
+};
+
+// A copy's start-up, and the launch of a kernel.
+constexpr Duration copy_latency = std::chrono::microseconds{6};
+constexpr double launch_seconds = 1e-6;
+constexpr double select_launches = 3;
+constexpr double layer_launches = 8;
+
+}  // namespace
+
+std::span<const CostPreset> cost_presets() noexcept { return presets; }
+
+Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
+  const auto* const found = std::ranges::find(presets, name, &CostPreset::name);
+  if (found == presets.end()) {
+    std::vector<std::string_view> names;
+    for (const CostPreset& preset : presets) names.push_back(preset.name);
+    const std::string_view nearest = nearest_name(name, names);
+    return fail(Errc::invalid_argument,
+                "--profile: there is no preset {}; {}presets are pcie4- or pcie5- with a100, h100 "
+                "or h200",
+                name, nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest));
+  }
+  const auto layers = static_cast<double>(head.shape.layers);
+  const auto attended = static_cast<double>(
+      (head.sink_tokens + head.window_tokens + head.selected_tokens) * head.shape.token_bytes());
+  const double read = static_cast<double>(head.weight_bytes) / layers + attended;
+  return StepCosts{
+      .link = {.bandwidth_bytes_per_second = found->link_bytes_per_second, .latency = copy_latency},
+      .select_seconds = select_launches * launch_seconds,
+      .attend_seconds = layer_launches * launch_seconds + read / found->device_bytes_per_second};
+}
+
+Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
+                                 const offload::LinkOptions& link) {
+  if (!end.run || end.run->decode_seconds <= 0) {
+    return fail(Errc::invalid_argument,
+                "the trace holds no times of a run: name a machine with --profile");
+  }
+  const auto layers = static_cast<double>(head.shape.layers);
+  const double compute = end.run->decode_seconds - end.run->link_seconds;
+  return StepCosts{.link = link,
+                   .select_seconds = end.run->select_seconds / layers,
+                   .attend_seconds = (compute - end.run->select_seconds) / layers};
+}
+
+StepClock::StepClock(const StepCosts& costs, std::size_t layers)
+    : costs_(costs), latency_(terrace::seconds(costs.link.latency)), refilled_(layers) {
+  const double bandwidth = costs.link.bandwidth_bytes_per_second;
+  seconds_per_byte_ = bandwidth > 0 ? 1 / bandwidth : 0;
+}
+
+double StepClock::transfer(std::uint64_t bytes) {
+  if (bytes == 0) return now_;
+  link_free_ =
+      std::max(link_free_, now_) + latency_ + static_cast<double>(bytes) * seconds_per_byte_;
+  return link_free_;
+}
+
+void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes) {
+  now_ = std::max(now_, refilled_[layer]) + costs_.select_seconds;
+  now_ = std::max(now_, transfer(demand_bytes)) + costs_.attend_seconds;
+  refilled_[layer] = transfer(refill_bytes);
+  ++layers_done_;
+}
+
+void StepClock::end_step(std::uint64_t index_bytes) {
+  // Layers that select nothing compute all the same.
+  const std::size_t others = refilled_.size() - std::min(layers_done_, refilled_.size());
+  now_ += static_cast<double>(others) * (costs_.select_seconds + costs_.attend_seconds);
+  layers_done_ = 0;
+  transfer(index_bytes);
+}
+
+}  // namespace terrace::tuning

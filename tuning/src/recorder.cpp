@@ -1,0 +1,60 @@
+#include "terrace/tuning/recorder.hpp"
+
+namespace terrace::tuning {
+
+TraceRecord* TraceRecorder::begin(TraceRecord::Kind kind, SequenceId sequence) {
+  if (!recording_.load(std::memory_order_relaxed)) return nullptr;
+  record_.kind = kind;
+  record_.sequence = index(sequence);
+  return &record_;
+}
+
+void TraceRecorder::on_share(SequenceId sequence, std::size_t sharers) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::share, sequence);
+  if (record == nullptr) return;
+  record->sharers = sharers;
+  writer_.append(*record);
+}
+
+void TraceRecorder::on_prompt(SequenceId sequence, TokenRange tokens) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::prompt, sequence);
+  if (record == nullptr) return;
+  record->prompt = tokens;
+  writer_.append(*record);
+}
+
+void TraceRecorder::on_selection(const LayerSelection& selection) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::selection, selection.sequence);
+  if (record == nullptr) return;
+  record->layer = index(selection.layer);
+  record->position = selection.position;
+  record->sinks_end = selection.sinks.end;
+  record->window_begin = selection.window.begin;
+  record->resident_head = selection.resident_head;
+  record->resident_tail = selection.resident_tail;
+  record->positions.assign(selection.positions.begin(), selection.positions.end());
+  record->head_counts.assign(selection.head_counts.begin(), selection.head_counts.end());
+  record->dropped.assign(selection.dropped.begin(), selection.dropped.end());
+  record->unplaced.assign(selection.unplaced.begin(), selection.unplaced.end());
+  writer_.append(*record);
+}
+
+void TraceRecorder::on_step_end(const StepTraffic& traffic) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::step_end, traffic.sequence);
+  if (record == nullptr) return;
+  record->offload_bytes = traffic.offload_bytes;
+  record->index_bytes = traffic.index_bytes;
+  writer_.append(*record);
+}
+
+Status TraceRecorder::finish(const std::optional<RecordedRun>& run) {
+  stop();
+  const std::lock_guard lock(mutex_);
+  return writer_.finish(run);
+}
+
+}  // namespace terrace::tuning

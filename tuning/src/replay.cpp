@@ -1,0 +1,178 @@
+#include "terrace/tuning/replay.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace::tuning {
+
+Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
+  if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
+  CacheReplay replay(head, std::move(setup));
+  if (!replay.setup_.cache.none()) {
+    // Names and numbers are checked now, so that no step can fail.
+    CacheOptions options = replay.setup_.cache;
+    const RecordedFuture::Wants nothing;
+    const LayerFuture future(nothing);
+    if (replay.setup_.future != nullptr) options.replacement.foresight = &future;
+    TERRACE_TRY(make_resident_cache(options, 1, 1));
+  }
+  return replay;
+}
+
+std::size_t CacheReplay::slots() const noexcept {
+  if (setup_.cache.none()) return 0;
+  const std::size_t slot_tokens =
+      head_.unit == TraceUnit::cluster
+          ? std::max<std::size_t>(1, head_.slot_rows / head_.shape.kv_heads)
+          : setup_.block_tokens;
+  return cache_slots(setup_.cache,
+                     {.slot_tokens = slot_tokens, .selected_tokens = head_.selected_tokens});
+}
+
+CacheReplay::Sequence& CacheReplay::sequence(std::uint64_t number) {
+  const auto [found, opened] = sequences_.try_emplace(number);
+  if (opened) {
+    found->second.slots = slots();
+    found->second.layers.resize(head_.shape.layers);
+    if (setup_.costs) found->second.clock.emplace_back(*setup_.costs, head_.shape.layers);
+  }
+  return found->second;
+}
+
+void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) {
+  Sequence& its = sequence(record.sequence);
+  switch (record.kind) {
+    case TraceRecord::Kind::share:
+      return share(its, record.sharers);
+    case TraceRecord::Kind::prompt:
+      return prompt(its, record.prompt);
+    case TraceRecord::Kind::selection:
+      return select(its, record, traffic);
+    case TraceRecord::Kind::step_end:
+      ++outcome_.steps;
+      outcome_.bytes.offload += record.offload_bytes;
+      outcome_.bytes.index += record.index_bytes;
+      if (!its.clock.empty()) its.clock.front().end_step(record.index_bytes);
+  }
+}
+
+void CacheReplay::share(Sequence& its, std::size_t sharers) {
+  if (setup_.cache.none()) return;
+  its.sharers = sharers;
+  its.slots = cache_slots(setup_.cache, {.slot_tokens = setup_.block_tokens,
+                                         .selected_tokens = head_.selected_tokens,
+                                         .sharers = sharers});
+}
+
+void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
+  for (Layer& layer : its.layers) {
+    layer.prompt_begin = divide_up(tokens.begin, setup_.block_tokens);
+    layer.prompt_slots = its.slots;
+  }
+}
+
+void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record,
+                          const LayerTraffic& traffic) {
+  const std::size_t keys = std::max<std::size_t>(1, traffic.keys);
+  if (!layer.cache) {
+    CacheOptions options = setup_.cache;
+    if (setup_.future != nullptr) {
+      layer.future =
+          std::make_unique<LayerFuture>(setup_.future->of(record.sequence, record.layer));
+      options.replacement.foresight = layer.future.get();
+    }
+    Result<offload::ResidentCache> made = make_resident_cache(options, its.slots, keys);
+    TERRACE_ASSERT(made.has_value());
+    layer.cache.emplace(std::move(*made));
+  }
+  evicted_.clear();
+  if (layer.cache->capacity_slots() != its.slots) layer.cache->resize(its.slots, evicted_);
+  // Units that only ever were evicted may be above what later steps name.
+  layer.cache->reserve_keys(keys);
+  adopt_passed(layer, record, traffic);
+  outcome_.cache.evicted += evicted_.size();
+}
+
+void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
+                               const LayerTraffic& traffic) {
+  if (head_.unit == TraceUnit::cluster || head_.placement != Placement::offload) return;
+  const std::size_t end = traffic.window_begin;
+  const std::size_t kept_begin = end - std::min(layer.prompt_slots, end);
+  for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
+    const bool lay_there = block < layer.prompt_begin || block >= kept_begin;
+    // A block of the prompt that found no room in device memory.
+    const bool lost = setup_.as_recorded && std::ranges::count(record.dropped, block) != 0;
+    if (!lay_there || lost || layer.cache->resident(static_cast<UnitKey>(block))) continue;
+    if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;
+  }
+  layer.passed = std::max(layer.passed, end);
+  layer.prompt_begin = SIZE_MAX;
+}
+
+std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
+                                const LayerTraffic& traffic) {
+  offload::ResidentCache& cache = *layer.cache;
+  if (setup_.as_recorded) {
+    for (const UnitKey unit : record.dropped) cache.drop(unit);
+  }
+  if (layer.future != nullptr) layer.future->advance();
+  const auto refused = [&] {
+    return cache.counters().refused_units + cache.counters().no_room_units;
+  };
+  const std::uint64_t refused_before = refused();
+  cache.plan_step(traffic.wanted, plan_);
+  outcome_.cache.refused += refused() - refused_before;
+  outcome_.cache.evicted += plan_.evicted.size();
+  std::uint64_t refilled = 0;
+  for (const std::uint32_t admitted : plan_.admitted) {
+    const offload::WantedUnit& unit = traffic.wanted[admitted];
+    if (setup_.as_recorded && std::ranges::count(record.unplaced, unit.unit) != 0) {
+      cache.drop(unit.unit);
+      ++outcome_.cache.refused;
+      continue;
+    }
+    ++outcome_.cache.admitted;
+    refilled += unit.refill_rows;
+  }
+  return refilled;
+}
+
+void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
+  Layer& layer = its.layers[record.layer];
+  const std::uint64_t missed_before = outcome_.cache.rows_missed;
+  std::uint64_t refilled = 0;
+  outcome_.cache.rows_resident += traffic.resident_rows;
+  if (setup_.cache.none()) {
+    plan_.hit.assign(traffic.wanted.size(), 0);
+  } else {
+    prepare(its, layer, record, traffic);
+    refilled = step(layer, record, traffic);
+    outcome_.slot_steps += layer.cache->capacity_slots();
+  }
+  for (std::size_t i = 0; i < traffic.wanted.size(); ++i) {
+    const bool hit = plan_.hit[i] != 0;
+    (hit ? outcome_.cache.rows_hit : outcome_.cache.rows_missed) += traffic.wanted[i].rows_wanted;
+    ++(hit ? outcome_.cache.blocks_hit : outcome_.cache.blocks_missed);
+  }
+  const std::size_t row_bytes = head_.shape.row_bytes();
+  const std::uint64_t missed = outcome_.cache.rows_missed - missed_before;
+  outcome_.bytes.demand += missed * row_bytes;
+  outcome_.bytes.refill += refilled * row_bytes;
+  if (!its.clock.empty()) {
+    its.clock.front().layer(record.layer, missed * row_bytes, refilled * row_bytes);
+  }
+}
+
+ReplayOutcome CacheReplay::outcome() const {
+  ReplayOutcome outcome = outcome_;
+  // Sequences compute one after the other.
+  for (const auto& [number, its] : sequences_) {
+    if (!its.clock.empty()) outcome.seconds += its.clock.front().seconds();
+  }
+  return outcome;
+}
+
+}  // namespace terrace::tuning

@@ -1,0 +1,183 @@
+// The page of a tuning: what was found, drawn and in figures, and why the one is recommended.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "chart.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/tuning/tuner.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+constexpr std::size_t table_rows_max = 60;
+
+double bytes_per_token(const TunedRow& row) {
+  return static_cast<double>(row.moved_bytes()) /
+         static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
+}
+
+ChartPoint hit_point(const TunedRow& row) {
+  return {static_cast<double>(row.cache.tokens), row.hit_rate_tokens()};
+}
+
+Chart hit_chart(const TuneResult& result) {
+  Chart chart{.title = "Hit rate against capacity",
+              .x_label = "capacity, tokens per layer",
+              .y_label = "rows hit",
+              .marked = {hit_point(result.recommended())}};
+  for (const TunedRow& row : result.curve) {
+    auto series = std::ranges::find(chart.series, row.cache.policy, &ChartSeries::name);
+    if (series == chart.series.end()) {
+      chart.series.push_back({.name = row.cache.policy, .dashed = row.offline});
+      series = std::prev(chart.series.end());
+    }
+    series->points.push_back(hit_point(row));
+  }
+  return chart;
+}
+
+Chart bytes_chart(const TuneResult& result) {
+  Chart chart{.title = "Bytes moved against hit rate",
+              .x_label = "rows hit",
+              .y_label = "kB a token, fetched and refilled"};
+  const auto point = [](const TunedRow& row) {
+    return ChartPoint{row.hit_rate_tokens(), bytes_per_token(row) / 1e3};
+  };
+  for (const char* const admission : {"refill", "always"}) {
+    ChartSeries series{.name = admission, .joined = false};
+    for (const TunedRow& row : result.rows) {
+      if (row.cache.admission == admission && !row.offline) series.points.push_back(point(row));
+    }
+    if (!series.points.empty()) chart.series.push_back(std::move(series));
+  }
+  chart.series.push_back(
+      {.name = "no cache", .points = {point(result.without_cache)}, .joined = false});
+  chart.marked = {point(result.recommended())};
+  return chart;
+}
+
+Chart time_chart(const TuneResult& result) {
+  Chart chart{.title = "Predicted time per token against capacity",
+              .x_label = "capacity, tokens per layer",
+              .y_label = "ms a token"};
+  const auto point = [](const TunedRow& row) {
+    return ChartPoint{static_cast<double>(row.cache.tokens), 1e3 * row.seconds_per_token()};
+  };
+  for (const TunedRow& row : result.curve) {
+    auto series = std::ranges::find(chart.series, row.cache.policy, &ChartSeries::name);
+    if (series == chart.series.end()) {
+      chart.series.push_back({.name = row.cache.policy,
+                              .points = {point(result.without_cache)},
+                              .dashed = row.offline});
+      series = std::prev(chart.series.end());
+    }
+    series->points.push_back(point(row));
+  }
+  chart.marked = {point(result.recommended())};
+  return chart;
+}
+
+std::string admission_words(const CacheOptions& cache) {
+  if (cache.admission != "refill") return cache.admission;
+  return fmt::format("refill, horizon {}", cache.refill.horizon_steps);
+}
+
+std::string policy_words(const CacheOptions& cache) {
+  if (cache.policy == "last_steps")
+    return fmt::format("last_steps {}", cache.replacement.last_steps);
+  if (cache.policy == "lfu" && cache.replacement.lfu_half_life != 0) {
+    return fmt::format("lfu, half-life {}", cache.replacement.lfu_half_life);
+  }
+  return cache.policy;
+}
+
+std::string table_row(const TunedRow& row, bool recommended) {
+  return fmt::format(
+      "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
+      "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
+      recommended ? " class=\"best\"" : "", escaped(policy_words(row.cache)),
+      row.offline ? " (knows the future)" : "", escaped(admission_words(row.cache)),
+      row.block_tokens, row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
+      row.optimum_ratio(),
+      static_cast<double>(row.outcome.bytes.demand) /
+          static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
+      static_cast<double>(row.outcome.bytes.refill) /
+          static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
+      1e3 * row.seconds_per_token());
+}
+
+std::string reason(const TuneResult& result, std::size_t device_memory) {
+  const TunedRow& best = result.recommended();
+  const TunedRow& none = result.without_cache;
+  const double faster = none.seconds_per_token() / std::max(1e-12, best.seconds_per_token());
+  return fmt::format(
+      "<p>Recommended: <b>{}</b>, admission {}, blocks of {} tokens, {} tokens a layer. Of the {} "
+      "choices whose cache fits beside the {} that sinks, window, index and staging take of {}, it "
+      "has the least predicted time per token, {:.4f} ms; without a cache it is {:.4f} ms ({:.2f} "
+      "times as much). It moves {:.1f} kB a token where no cache moves {:.1f}, and hits {:.1f} % "
+      "of "
+      "the rows that the best cache of its size could hit.</p>\n",
+      escaped(policy_words(best.cache)), escaped(admission_words(best.cache)), best.block_tokens,
+      best.cache.tokens, result.rows.size(), format_size(result.fixed_bytes),
+      format_size(device_memory), 1e3 * best.seconds_per_token(), 1e3 * none.seconds_per_token(),
+      faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3, 100 * best.optimum_ratio());
+}
+
+constexpr std::string_view style =
+    "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}"
+    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 9px;text-align:right;"
+    "border-bottom:1px solid #ddd}td:first-child,td:nth-child(2),th:first-child,th:nth-child(2)"
+    "{text-align:left}.best{font-weight:bold;background:#eef6ee}svg text{font:12px sans-serif}";
+
+}  // namespace
+
+std::string report_page(const TuneResult& result, const TuneRequest& request,
+                        std::string_view machine) {
+  std::string page = fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Cache of {}</title>"
+      "<style>{}</style></head><body>\n<h1>Resident cache for a trace</h1>\n",
+      escaped(request.trace.filename().string()), style);
+  page += fmt::format(
+      "<p>{}: policy {}, budget {}, model {}, {} steps of {} layers, {} units wanted. Costs: {}."
+      "</p>\n",
+      escaped(request.trace.string()), escaped(result.head.policy), escaped(result.head.budget),
+      escaped(result.head.model), result.end.steps, result.head.shape.layers, result.end.selections,
+      escaped(machine));
+  page += reason(result, request.device_memory);
+  for (const Chart& chart : {hit_chart(result), bytes_chart(result), time_chart(result)}) {
+    page += draw(chart);
+  }
+  page +=
+      "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>admission</th>"
+      "<th>block</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
+      "<th>fetched kB</th><th>refilled kB</th><th>ms a token</th></tr>\n";
+  std::size_t listed = 0;
+  for (const TunedRow& row : result.rows) {
+    if (listed >= table_rows_max && !row.offline) continue;
+    page += table_row(row, &row == &result.recommended());
+    ++listed;
+  }
+  page += "</table>\n";
+  page +=
+      "<p>kB are per token. The optimum is a bound: what a cache of as many slots could hit that "
+      "knows the future and may deal its slots out over time and layers at will.</p>\n"
+      "</body></html>\n";
+  return page;
+}
+
+Status write_whole(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path temporary = path.string() + ".partial";
+  std::ofstream stream(temporary, std::ios::binary);
+  stream << text;
+  stream.close();
+  std::error_code renamed;
+  if (stream) std::filesystem::rename(temporary, path, renamed);
+  if (stream && !renamed) return {};
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  return fail(Errc::io_error, "{}: cannot be written", path.string());
+}
+
+}  // namespace terrace::tuning

@@ -1,0 +1,83 @@
+#include "search_space.hpp"
+
+#include <algorithm>
+
+#include "terrace/core/bytes.hpp"
+
+namespace terrace::tuning {
+
+std::vector<std::size_t> block_sizes(const TraceHead& head) {
+  if (head.unit != TraceUnit::token) return {head.block_tokens};
+  std::vector<std::size_t> sizes{8, 16, 32, 64, 128};
+  if (std::ranges::count(sizes, head.block_tokens) == 0) sizes.push_back(head.block_tokens);
+  return sizes;
+}
+
+bool knows_future(const CacheOptions& cache) {
+  const auto table = policies::replacement_policies();
+  const auto found = std::ranges::find(table, cache.policy, &policies::ReplacementEntry::name);
+  return found != table.end() && found->needs_foresight;
+}
+
+Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies) {
+  std::vector<CacheOptions> choices;
+  std::vector<CacheOptions> offline;
+  std::vector<std::string> names(policies.begin(), policies.end());
+  if (names.empty()) {
+    for (const auto& entry : policies::replacement_policies()) names.emplace_back(entry.name);
+  }
+  for (const std::string& name : names) {
+    if (knows_future({.policy = name})) {
+      offline.push_back({.policy = name, .admission = "always"});
+      continue;
+    }
+    TERRACE_TRY(policies::make_replacement_policy(name));
+    std::vector<policies::ReplacementOptions> variants{{}};
+    if (name == "lfu") variants.push_back({.lfu_half_life = 64});
+    if (name == "last_steps") variants = {{.last_steps = 1}, {.last_steps = 2}, {.last_steps = 4}};
+    for (const policies::ReplacementOptions& variant : variants) {
+      choices.push_back({.policy = name, .admission = "always", .replacement = variant});
+      for (const double horizon : {8.0, 32.0, 128.0}) {
+        choices.push_back({.policy = name,
+                           .admission = "refill",
+                           .replacement = variant,
+                           .refill = {.horizon_steps = horizon}});
+      }
+    }
+  }
+  if (choices.empty()) {
+    return fail(Errc::invalid_argument,
+                "--policies leaves nothing to search: name one that does not need the future");
+  }
+  choices.insert(choices.end(), offline.begin(), offline.end());
+  return choices;
+}
+
+MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t block_tokens) {
+  MemoryPlan plan;
+  const std::size_t layers = head.shape.layers;
+  plan.fixed_bytes = end.run ? end.run->fixed_device_bytes : 0;
+  if (head.unit == TraceUnit::cluster) {
+    plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
+    plan.fixed_bytes += layers * (head.sink_tokens + head.window_tokens) * head.shape.token_bytes();
+    plan.slots_useful = divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
+    return plan;
+  }
+  plan.slot_bytes = layers * block_tokens * head.shape.token_bytes();
+  // The window may begin and end anywhere in its first and last block.
+  const std::size_t needed =
+      divide_up(head.sink_tokens, block_tokens) +
+      (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
+  plan.fixed_bytes += needed * plan.slot_bytes;
+  const std::size_t middle =
+      end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
+  plan.slots_useful = std::max<std::size_t>(1, divide_up(middle, block_tokens) + 1);
+  return plan;
+}
+
+std::size_t MemoryPlan::slots(std::size_t device_memory) const noexcept {
+  if (device_memory <= fixed_bytes) return 0;
+  return std::min((device_memory - fixed_bytes) / slot_bytes, slots_useful);
+}
+
+}  // namespace terrace::tuning

@@ -1,0 +1,24 @@
+// Records and the two JSON chunks of a trace as bytes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "terrace/core/result.hpp"
+#include "terrace/tuning/trace.hpp"
+
+namespace terrace::tuning {
+
+void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes);
+
+/// Reads one record from `bytes` at `at` and moves `at` behind it; false: these are no record.
+bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record);
+
+std::string encode_head(const TraceHead& head);
+std::string encode_end(const TraceEnd& end);
+
+/// Errors: corrupt naming the field.
+Result<TraceHead> decode_head(const std::string& json);
+Result<TraceEnd> decode_end(const std::string& json);
+
+}  // namespace terrace::tuning

@@ -1,0 +1,236 @@
+#include "terrace/tuning/trace_file.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "trace_codec.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+// The last letter is the version of the format.
+constexpr std::string_view magic = "TRRCTRC1";
+constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
+constexpr std::size_t chunk_bytes_max = std::size_t{1} << 26;  ///< a larger one is damage
+
+constexpr std::uint32_t head_chunk = 0x44414548;  // "HEAD"
+constexpr std::uint32_t record_chunk = 0x53434552;
+constexpr std::uint32_t end_chunk = 0x454e4f44;
+
+struct ChunkHeader {
+  std::uint32_t kind = 0;
+  std::uint32_t payload_bytes = 0;
+  std::uint32_t number = 0;
+  std::uint32_t records = 0;
+  std::uint64_t checksum = 0;
+};
+static_assert(sizeof(ChunkHeader) == 24);
+constexpr std::size_t checked_header_bytes = offsetof(ChunkHeader, checksum);
+
+std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
+  const std::uint64_t seed = XXH64(&header, checked_header_bytes, 0);
+  return XXH64(payload.data(), payload.size(), seed);
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  return path.string() + ".partial";
+}
+
+}  // namespace
+
+Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
+  File file(std::fopen(temporary_name(path).c_str(), "wb"));
+  if (file == nullptr) {
+    return fail(Errc::io_error, "{}: {}", path.string(), std::strerror(errno));
+  }
+  return TraceWriter(path, head, std::move(file));
+}
+
+TraceWriter::TraceWriter(std::filesystem::path path, const TraceHead& head, File file)
+    : path_(std::move(path)), head_(head), file_(std::move(file)) {
+  failed_ = std::fwrite(magic.data(), 1, magic.size(), file_.get()) != magic.size();
+  write_chunk(head_chunk, encode_head(head), 0);
+}
+
+TraceWriter::~TraceWriter() {
+  if (file_ == nullptr) return;
+  file_.reset();
+  std::error_code ignored;
+  std::filesystem::remove(temporary_name(path_), ignored);
+}
+
+void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
+                              std::uint32_t records) {
+  ChunkHeader header{.kind = kind,
+                     .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+                     .number = chunk_++,
+                     .records = records};
+  header.checksum = checksum(header, payload);
+  if (std::fwrite(&header, sizeof header, 1, file_.get()) != 1 ||
+      std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size()) {
+    failed_ = true;
+  }
+}
+
+void TraceWriter::count(const TraceRecord& record) {
+  end_.sequences = std::max<std::size_t>(end_.sequences, record.sequence + 1);
+  if (record.kind == TraceRecord::Kind::step_end) ++end_.steps;
+  if (record.kind != TraceRecord::Kind::selection) return;
+  ++end_.layer_steps;
+  end_.last_position = std::max(end_.last_position, record.position);
+  end_.rows += record.positions.size();
+  for (const SelectedUnit& each : record.units) end_.rows += each.rows;
+  end_.selections += record.units.size();
+  if (record.positions.empty()) return;
+  blocks_.clear();
+  for (const std::uint32_t position : record.positions) {
+    const auto block = static_cast<std::uint32_t>(position / head_.block_tokens);
+    if (blocks_.empty() || blocks_.back() != block) blocks_.push_back(block);
+  }
+  std::ranges::sort(blocks_);
+  end_.selections +=
+      static_cast<std::uint64_t>(std::ranges::unique(blocks_).begin() - blocks_.begin());
+}
+
+void TraceWriter::append(const TraceRecord& record) {
+  count(record);
+  encode(head_.unit, record, payload_);
+  ++records_;
+  if (payload_.size() < chunk_bytes) return;
+  write_chunk(record_chunk, payload_, records_);
+  payload_.clear();
+  records_ = 0;
+}
+
+Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
+  if (records_ > 0) write_chunk(record_chunk, payload_, records_);
+  end_.run = run;
+  write_chunk(end_chunk, encode_end(end_), 0);
+  std::FILE* const file = file_.release();
+  const bool closed = std::fclose(file) == 0 && !failed_;
+  std::error_code error;
+  if (closed) std::filesystem::rename(temporary_name(path_), path_, error);
+  if (closed && !error) return {};
+  std::error_code ignored;
+  std::filesystem::remove(temporary_name(path_), ignored);
+  return fail(Errc::io_error, "{}: cannot write the trace: {}", path_.string(),
+              error ? error.message() : std::strerror(errno));
+}
+
+Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
+  File file(std::fopen(path.c_str(), "rb"));
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (file == nullptr || error) {
+    return fail(Errc::io_error, "{}: {}", path.string(),
+                error ? error.message() : std::strerror(errno));
+  }
+  TraceReader reader(path, std::move(file), bytes);
+  std::array<char, magic.size()> found{};
+  const bool whole = std::fread(found.data(), found.size(), 1, reader.file_.get()) == 1;
+  const std::string_view start(found.data(), found.size());
+  if (!whole || start.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1)) {
+    return tl::unexpected(reader.corrupt("this is no trace"));
+  }
+  if (start != magic) return tl::unexpected(reader.corrupt("written by another version"));
+  reader.read_bytes_ = magic.size();
+  TERRACE_ASSIGN(const std::uint32_t kind, reader.read_chunk());
+  if (kind != head_chunk) return tl::unexpected(reader.corrupt("it does not begin with a head"));
+  TERRACE_ASSIGN(reader.head_, decode_head(reader.payload_));
+  reader.payload_.clear();
+  reader.records_left_ = 0;
+  return reader;
+}
+
+TraceReader::TraceReader(std::filesystem::path path, File file, std::uint64_t bytes)
+    : path_(std::move(path)), file_(std::move(file)), file_bytes_(bytes) {}
+
+Error TraceReader::corrupt(std::string_view what) const {
+  return make_error(Errc::corrupt, "{}: {}", path_.string(), what);
+}
+
+double TraceReader::progress() const noexcept {
+  return static_cast<double>(read_bytes_) /
+         static_cast<double>(std::max<std::uint64_t>(1, file_bytes_));
+}
+
+Result<std::uint32_t> TraceReader::read_chunk() {
+  ChunkHeader header;
+  if (std::fread(&header, sizeof header, 1, file_.get()) != 1) {
+    return tl::unexpected(corrupt("the trace was cut: its end is missing"));
+  }
+  if (header.payload_bytes > chunk_bytes_max || header.payload_bytes > file_bytes_ - read_bytes_) {
+    return tl::unexpected(corrupt("altered or cut: a chunk is larger than the file"));
+  }
+  payload_.resize(header.payload_bytes);
+  if (std::fread(payload_.data(), 1, payload_.size(), file_.get()) != payload_.size()) {
+    return tl::unexpected(corrupt("the trace was cut: its end is missing"));
+  }
+  if (header.checksum != checksum(header, payload_) || header.number != chunk_) {
+    return fail(Errc::corrupt, "{}: altered: the checksum of chunk {} does not fit; record it anew",
+                path_.string(), chunk_);
+  }
+  ++chunk_;
+  read_bytes_ += sizeof header + payload_.size();
+  at_ = 0;
+  records_left_ = header.records;
+  return header.kind;
+}
+
+Status TraceReader::finish() {
+  TERRACE_ASSIGN(end_, decode_end(payload_));
+  if (read_bytes_ != file_bytes_) return tl::unexpected(corrupt("altered: bytes behind its end"));
+  ended_ = true;
+  return {};
+}
+
+Result<bool> TraceReader::next(TraceRecord& record) {
+  if (ended_) return false;
+  while (records_left_ == 0) {
+    if (at_ != payload_.size()) return tl::unexpected(corrupt("a chunk has bytes behind its end"));
+    TERRACE_ASSIGN(const std::uint32_t kind, read_chunk());
+    if (kind == end_chunk) {
+      TERRACE_TRY(finish());
+      return false;
+    }
+    if (kind != record_chunk) return tl::unexpected(corrupt("a chunk of unknown kind"));
+  }
+  if (!decode(head_, payload_, at_, record)) {
+    return tl::unexpected(corrupt("a record is not right"));
+  }
+  --records_left_;
+  return true;
+}
+
+Result<TraceEnd> check_trace(const std::filesystem::path& path) {
+  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(path));
+  for (TraceRecord record;;) {
+    TERRACE_ASSIGN(const bool more, reader.next(record));
+    if (!more) return reader.end();
+  }
+}
+
+Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
+  const std::filesystem::path path = model_folder / "config.json";
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return fail(Errc::io_error, "{}: cannot be read", path.string());
+  return fmt::format("{:016x}", XXH64(text.data(), text.size(), 0));
+}
+
+Status check_model(const TraceHead& head, const std::filesystem::path& model_folder) {
+  TERRACE_ASSIGN(const std::string fingerprint, model_fingerprint(model_folder));
+  if (fingerprint == head.model_fingerprint) return {};
+  return fail(Errc::invalid_argument,
+              "the trace is of another model ({}, {} layers), not of {}; record one with terrace "
+              "run --trace",
+              head.model.empty() ? "none" : head.model, head.shape.layers, model_folder.string());
+}
+
+}  // namespace terrace::tuning

@@ -1,0 +1,267 @@
+#include "terrace/tuning/tuner.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+#include "search_space.hpp"
+#include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/tuning/optimum.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+/// Choices that share a pass over the file.
+struct Job {
+  std::size_t block_tokens = 0;
+  std::vector<TunedRow*> rows;
+  bool offline = false;
+};
+
+/// Bounds what one pass holds in memory, and makes enough jobs for all threads.
+constexpr std::size_t rows_per_job = 12;
+
+/// Beyond this many selections the offline optimum, which must hold them all, is left out.
+constexpr std::uint64_t future_selections_max = 50'000'000;
+
+std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
+  std::vector<Job> jobs;
+  for (TunedRow& row : rows) {
+    const bool room = !jobs.empty() && jobs.back().block_tokens == row.block_tokens &&
+                      jobs.back().offline == row.offline && jobs.back().rows.size() < rows_per_job;
+    if (!room) jobs.push_back({.block_tokens = row.block_tokens, .offline = row.offline});
+    jobs.back().rows.push_back(&row);
+  }
+  return jobs;
+}
+
+class Search {
+ public:
+  Search(const TuneRequest& request, Parallel& threads) : request_(request), threads_(threads) {}
+
+  /// Replays all rows. `share` of the whole work, from `done` on, is what this is.
+  Status run(std::vector<TunedRow>& rows, double done, double share) {
+    const std::vector<Job> jobs = make_jobs(rows);
+    std::vector<Status> outcomes(jobs.size());
+    std::atomic<std::size_t> finished{0};
+    threads_.for_each(jobs.size(), [&](std::size_t i) {
+      outcomes[i] = run_job(jobs[i]);
+      const auto so_far = static_cast<double>(finished.fetch_add(1) + 1);
+      if (request_.progress) {
+        request_.progress(done + share * so_far / static_cast<double>(jobs.size()));
+      }
+    });
+    for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
+    return {};
+  }
+
+ private:
+  Result<RecordedFuture> read_future(std::size_t block_tokens) const {
+    RecordedFuture future;
+    TERRACE_TRY(each_record(block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
+      if (record.kind == TraceRecord::Kind::selection) future.add(record, its);
+    }));
+    return future;
+  }
+
+  Status run_job(const Job& job) const {
+    RecordedFuture future;
+    if (job.offline) {
+      TERRACE_ASSIGN(future, read_future(job.block_tokens));
+    }
+    TERRACE_ASSIGN(const TraceReader trace, TraceReader::open(request_.trace));
+    OptimumBound bound(trace.head());
+    std::vector<CacheReplay> replays;
+    for (const TunedRow* const row : job.rows) {
+      TERRACE_ASSIGN(
+          CacheReplay replay,
+          CacheReplay::create(trace.head(), {.cache = row->cache,
+                                             .block_tokens = job.block_tokens,
+                                             .costs = request_.costs,
+                                             .future = job.offline ? &future : nullptr}));
+      replays.push_back(std::move(replay));
+    }
+    TERRACE_TRY(
+        each_record(job.block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
+          if (record.kind == TraceRecord::Kind::selection) {
+            bound.add(record, its);
+          }
+          for (CacheReplay& replay : replays) replay.apply(record, its);
+        }));
+    for (std::size_t i = 0; i < replays.size(); ++i) {
+      job.rows[i]->outcome = replays[i].outcome();
+      job.rows[i]->optimum_rows = bound.rows_hit(job.rows[i]->outcome.slot_steps);
+    }
+    return {};
+  }
+
+  template <typename Do>
+  Status each_record(std::size_t block_tokens, Do&& act) const {
+    TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace));
+    TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
+    const LayerTraffic nothing;
+    for (TraceRecord record;;) {
+      TERRACE_ASSIGN(const bool more, reader.next(record));
+      if (!more) return {};
+      const bool selects = record.kind == TraceRecord::Kind::selection;
+      act(record, selects ? cutter.cut(record) : nothing);
+    }
+  }
+
+  const TuneRequest& request_;
+  Parallel& threads_;
+};
+
+/// Best first: time, then bytes; of equals the one tried first stays first.
+void sort_rows(std::vector<TunedRow>& rows) {
+  std::ranges::stable_sort(rows, [](const TunedRow& a, const TunedRow& b) {
+    if (a.offline != b.offline) return b.offline;
+    if (a.outcome.seconds != b.outcome.seconds) return a.outcome.seconds < b.outcome.seconds;
+    return a.moved_bytes() < b.moved_bytes();
+  });
+}
+
+std::size_t slot_tokens(const TraceHead& head, std::size_t block_tokens) {
+  if (head.unit != TraceUnit::cluster) return block_tokens;
+  return std::max<std::size_t>(1, head.slot_rows / head.shape.kv_heads);
+}
+
+TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t block_tokens,
+                  std::size_t slots) {
+  TunedRow row{
+      .cache = cache, .block_tokens = block_tokens, .slots = slots, .offline = knows_future(cache)};
+  row.cache.tokens = slots * slot_tokens(head, block_tokens);
+  return row;
+}
+
+Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, const TuneResult& result) {
+  TERRACE_ASSIGN(const auto choices, cache_choices(request.policies));
+  std::vector<TunedRow> rows;
+  std::size_t least = SIZE_MAX;
+  for (const std::size_t size : block_sizes(result.head)) {
+    const MemoryPlan plan = plan_memory(result.head, result.end, size);
+    least = std::min(least, plan.fixed_bytes + plan.slot_bytes);
+    const std::size_t slots = plan.slots(request.device_memory);
+    if (slots == 0) continue;
+    for (const CacheOptions& choice : choices) {
+      if (knows_future(choice) && result.end.selections > future_selections_max) continue;
+      rows.push_back(make_row(result.head, choice, size, slots));
+    }
+  }
+  if (rows.empty()) {
+    return fail(Errc::invalid_argument,
+                "--device-memory {}: sinks, window, index and staging leave no room for a cache; "
+                "give at least {}",
+                format_size(request.device_memory), format_size(least));
+  }
+  return rows;
+}
+
+/// The best of each policy, with caches from an eighth to four times as large.
+std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_memory) {
+  std::vector<TunedRow> curve;
+  std::vector<std::string> seen;
+  for (const TunedRow& row : result.rows) {
+    if (std::ranges::count(seen, row.cache.policy) != 0) continue;
+    seen.push_back(row.cache.policy);
+    const MemoryPlan plan = plan_memory(result.head, result.end, row.block_tokens);
+    std::size_t last = 0;
+    for (const double factor : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0}) {
+      const auto slots = std::min(static_cast<std::size_t>(factor * static_cast<double>(row.slots)),
+                                  plan.slots_useful);
+      if (slots == last || slots == 0) continue;
+      last = slots;
+      curve.push_back(make_row(result.head, row.cache, row.block_tokens, slots));
+      curve.back().fits = slots <= plan.slots(device_memory);
+    }
+  }
+  return curve;
+}
+
+}  // namespace
+
+double TunedRow::hit_rate_tokens() const noexcept {
+  return ratio(static_cast<double>(outcome.cache.rows_hit), static_cast<double>(rows()));
+}
+
+double TunedRow::hit_rate_units() const noexcept {
+  const CacheCounters& counted = outcome.cache;
+  return ratio(static_cast<double>(counted.blocks_hit),
+               static_cast<double>(counted.blocks_hit + counted.blocks_missed));
+}
+
+double TunedRow::optimum_ratio() const noexcept {
+  return optimum_rows > 0 ? static_cast<double>(outcome.cache.rows_hit) / optimum_rows : 1;
+}
+
+double TunedRow::seconds_per_token() const noexcept {
+  return ratio(outcome.seconds, static_cast<double>(outcome.steps));
+}
+
+const TunedRow& TuneResult::recommended() const { return rows.front(); }
+
+Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
+  TuneResult result;
+  TERRACE_ASSIGN(const TraceReader reader, TraceReader::open(request.trace));
+  result.head = reader.head();
+  TERRACE_ASSIGN(result.end, check_trace(request.trace));
+  if (result.end.selections == 0) {
+    return fail(Errc::invalid_argument,
+                "{}: the trace holds no selection, so there is nothing to "
+                "tune",
+                request.trace.string());
+  }
+  TERRACE_ASSIGN(result.rows, first_rows(request, result));
+  Search search(request, threads);
+  TERRACE_TRY(search.run(result.rows, 0, 0.7));
+  sort_rows(result.rows);
+
+  result.curve = curve_rows(result, request.device_memory);
+  std::vector<TunedRow> more = result.curve;
+  more.push_back(make_row(result.head, {.policy = "none"}, result.rows.front().block_tokens, 0));
+  TERRACE_TRY(search.run(more, 0.7, 0.3));
+  result.without_cache = std::move(more.back());
+  more.pop_back();
+  result.curve = std::move(more);
+  // A smaller cache may be the better one: what fits was searched too.
+  for (const TunedRow& row : result.curve) {
+    const MemoryPlan plan = plan_memory(result.head, result.end, row.block_tokens);
+    if (row.slots < plan.slots(request.device_memory) && !row.offline) result.rows.push_back(row);
+  }
+  sort_rows(result.rows);
+  result.fixed_bytes =
+      plan_memory(result.head, result.end, result.recommended().block_tokens).fixed_bytes;
+  return result;
+}
+
+Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t device_memory) {
+  Config config;
+  const auto set = [&](std::string_view key, const std::string& text) {
+    const Status accepted = config.set(key, text, {ConfigOrigin::file, "terrace tune"});
+    TERRACE_ASSERT(accepted.has_value());
+  };
+  for (const auto& [key, text] : result.head.settings) {
+    // A key of another version is none of ours.
+    static_cast<void>(config.set(key, text, {ConfigOrigin::file, "terrace tune"}));
+  }
+  if (!result.head.policy.empty()) {
+    set("retrieval.policy", result.head.policy);
+    set("retrieval.budget", result.head.budget);
+    set("kv.dtype", std::string(to_string(result.head.shape.dtype)));
+    set("kv.block_tokens", std::to_string(row.block_tokens));
+  }
+  set("device.memory", std::to_string(device_memory));
+  set("cache.policy", row.cache.policy);
+  set("cache.admission", row.cache.admission);
+  set("cache.granularity", result.head.unit == TraceUnit::cluster ? "cluster" : "block");
+  set("cache.tokens", std::to_string(row.cache.tokens));
+  set("cache.horizon", fmt::format("{}", row.cache.refill.horizon_steps));
+  set("cache.lfu_half_life", std::to_string(row.cache.replacement.lfu_half_life));
+  set("cache.last_steps", std::to_string(row.cache.replacement.last_steps));
+  return config;
+}
+
+}  // namespace terrace::tuning
