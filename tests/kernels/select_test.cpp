@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 #include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selection_check.hpp"
@@ -145,6 +148,97 @@ TEST(PqSelect, ChoosesTheLargestWeightsForEveryCount) {
                       GroupReduction::sum_softmax);
       }
     }
+  }
+}
+
+// More candidates than twice the code words: these are counted and weighed instead of candidates.
+
+TEST(PqSelect, ChoosesTheLargestWeightsByWordsForEveryShape) {
+  for (const auto& [subspaces, bits] :
+       {std::pair{1U, 3U}, {1U, 6U}, {1U, 8U}, {2U, 3U}, {2U, 6U}}) {
+    const std::size_t words = std::size_t{1} << subspaces * bits;
+    for (const std::size_t group : {1U, 2U, 4U, 7U}) {
+      for (const std::size_t count : {std::size_t{1}, words / 3, words, 2 * words + 70}) {
+        expect_pq_top(make_shape(group, 2, 64, Dtype::f16), {.subspaces = subspaces, .bits = bits},
+                      {6, 6 + 2 * words + 77}, count, reductions[group % 3]);
+      }
+    }
+  }
+}
+
+/// Selects with whole numbers for centroids and queries, so that f32 is exact and so are ties.
+void expect_like_reference(const KvShape& shape, PqShape pq, std::size_t candidates,
+                           const std::function<std::byte(Rng&, std::size_t)>& code) {
+  PqIndex index(shape, pq, 37, candidates + 5, 0);
+  Rng rng(testing::seed(), {22});
+  for (std::size_t p = 0; p < candidates + 5; ++p) {
+    for (std::size_t plane = 0; plane < shape.kv_heads * pq.subspaces; ++plane) {
+      index.code(plane / pq.subspaces, plane % pq.subspaces, p) = code(rng, p);
+    }
+  }
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::size_t i = 0; i < pq.centroids() * shape.head_dim; ++i) {
+      index.centroid(head, 0, 0)[i] = static_cast<float>(rng.below(2));
+    }
+  }
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, candidates / 9, candidates / 2,
+                                  candidates - 1, candidates, candidates + 3}) {
+    SCOPED_TRACE(std::to_string(count) + " of " + std::to_string(candidates) + " candidates, " +
+                 testing::seed_text());
+    Selected selected(shape, {5, 5 + candidates}, count);
+    for (float& x : selected.query_) x = std::floor(x);
+    Selected expected = selected;
+    Serial threads;
+    kernels::host::pq_select(
+        {.common = selected.common(GroupReduction::sum_logits), .pq = pq, .index = index.view()},
+        threads);
+    kernels::reference::pq_select(
+        {.common = expected.common(GroupReduction::sum_logits), .pq = pq, .index = index.view()});
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      EXPECT_TRUE(std::ranges::equal(selected.ids(head), expected.ids(head)));
+    }
+    EXPECT_TRUE(selected.intact());
+  }
+}
+
+TEST(PqSelect, TakesTheLowerPositionOfTies) {
+  for (const std::size_t candidates : {100U, 700U, 9000U}) {  // by logits, then by words
+    for (const std::size_t group : {1U, 4U}) {
+      const KvShape shape = make_shape(group, 2, 16, Dtype::f16);
+      const auto any_code = [](Rng& rng, std::size_t) {
+        return static_cast<std::byte>(rng.below(16));
+      };
+      const auto one_code = [](Rng&, std::size_t) { return std::byte{7}; };
+      const auto runs = [](Rng&, std::size_t p) { return static_cast<std::byte>(p / 40 % 16); };
+      for (const PqShape pq : {PqShape{1, 4}, PqShape{2, 4}}) {
+        expect_like_reference(shape, pq, candidates, any_code);
+        expect_like_reference(shape, pq, candidates, one_code);
+        expect_like_reference(shape, pq, candidates, runs);
+      }
+    }
+  }
+}
+
+TEST(PqSelect, RanksOddLogitsByWordsAsDocumented) {
+  const float odd[] = {std::nanf(""), -HUGE_VALF, HUGE_VALF, 1, 2, 3, 1e-42F, -1};
+  for (const std::size_t group : {1U, 2U}) {
+    const KvShape shape = make_shape(group, 1, 16, Dtype::f16);
+    const PqShape pq{.subspaces = 1, .bits = 3};
+    PqIndex index(shape, pq, 160, 160, 0);
+    for (std::size_t p = 0; p < 160; ++p) index.code(0, 0, p) = static_cast<std::byte>(p % 8);
+    for (std::size_t c = 0; c < 8; ++c) {
+      for (std::size_t i = 0; i < 16; ++i) index.centroid(0, 0, c)[i] = i == 0 ? odd[c] : 0.0F;
+    }
+    Selected selected(shape, {0, 160}, 70);
+    std::ranges::fill(selected.query_, 1.0F);
+    Selected expected = selected;
+    Serial threads;
+    kernels::host::pq_select(
+        {.common = selected.common(GroupReduction::sum_logits), .pq = pq, .index = index.view()},
+        threads);
+    kernels::reference::pq_select(
+        {.common = expected.common(GroupReduction::sum_logits), .pq = pq, .index = index.view()});
+    EXPECT_TRUE(std::ranges::equal(selected.ids(0), expected.ids(0))) << "group " << group;
   }
 }
 

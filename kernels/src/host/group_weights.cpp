@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/group_weights.cpp"
@@ -17,6 +18,7 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 constexpr std::size_t unroll = 4;        // independent vectors in flight
 constexpr std::size_t sum_block = 4096;  // exponentials summed before they are added to the whole
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float log2_e = std::numbers::log2e_v<float>;
 constexpr float largest = std::numeric_limits<float>::max();
 
 /// Makes NaN -inf and +inf the largest float.
@@ -38,9 +40,12 @@ HWY_INLINE float limit_row(float* row, std::size_t count) {
   return max_of_lanes(maximum);
 }
 
-/// Replaces logits by exp(logit - maximum) and returns their sum.
-HWY_INLINE float exponentiate_row(float* row, std::size_t count, float maximum) {
+/// Replaces logits by exp(logit - maximum) and returns their sum, each taken counts[i] times.
+template <bool counted>
+HWY_INLINE float exponentiate_row(float* row, const std::uint32_t* counts, std::size_t count,
+                                  float maximum) {
   const FloatTag tag;
+  [[maybe_unused]] const hn::RebindToSigned<FloatTag> count_tag;
   const Floats base = hn::Set(tag, maximum == minus_infinity ? 0.0F : maximum);
   float whole = 0;
   for (std::size_t begin = 0; begin < count; begin += sum_block) {
@@ -51,9 +56,17 @@ HWY_INLINE float exponentiate_row(float* row, std::size_t count, float maximum) 
 #pragma GCC unroll 4
       for (std::size_t u = 0; u < unroll; ++u) {
         float* at = row + i + u * lanes;
-        const Floats weights = exp_nonpositive(hn::Sub(hn::LoadU(tag, at), base));
+        const Floats logits = hn::Sub(hn::LoadU(tag, at), base);
+        const Floats weights = exp2_nonpositive(hn::Mul(logits, hn::Set(tag, log2_e)));
         hn::StoreU(weights, tag, at);
-        sums[u] = hn::Add(sums[u], weights);
+        if constexpr (counted) {
+          const auto times = hn::ConvertTo(
+              tag,
+              hn::LoadU(count_tag, reinterpret_cast<const std::int32_t*>(counts) + i + u * lanes));
+          sums[u] = hn::MulAdd(weights, times, sums[u]);
+        } else {
+          sums[u] = hn::Add(sums[u], weights);
+        }
       }
     }
     whole += sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
@@ -74,19 +87,22 @@ HWY_INLINE void merge_row(const float* row, std::size_t count, float factor, boo
 }
 
 void reduce_rows(const GroupLogits& logits, GroupReduction reduction, float* weights) {
+  const std::size_t size = logits.size;
   for (std::size_t q = 0; q < logits.group; ++q) {
     float* row = logits.rows + q * logits.stride;
-    const float maximum = limit_row(row, logits.stride);
+    const float maximum = limit_row(row, size);
     if (reduction == GroupReduction::sum_logits) {
-      merge_row<false>(row, logits.stride, 1.0F, q == 0, weights);
+      merge_row<false>(row, size, 1.0F, q == 0, weights);
       continue;
     }
-    const float sum = exponentiate_row(row, logits.stride, maximum);
+    const float sum = logits.counts == nullptr
+                          ? exponentiate_row<false>(row, nullptr, size, maximum)
+                          : exponentiate_row<true>(row, logits.counts, size, maximum);
     const float factor = sum > 0 ? 1.0F / sum : 0.0F;
     if (reduction == GroupReduction::max_softmax) {
-      merge_row<true>(row, logits.stride, factor, q == 0, weights);
+      merge_row<true>(row, size, factor, q == 0, weights);
     } else {
-      merge_row<false>(row, logits.stride, factor, q == 0, weights);
+      merge_row<false>(row, size, factor, q == 0, weights);
     }
   }
 }

@@ -99,19 +99,13 @@ HWY_EXPORT(fill_table);
 HWY_EXPORT(scan_run);
 
 /// Adds the logits of sub-spaces [first, first + tables) for one query head.
-void add_subspaces(const PqSelect& op, std::size_t head, const float* query, std::size_t first,
+void add_subspaces(const PqSelect& op, std::size_t query_head, std::size_t first,
                    std::size_t tables, float* logits) noexcept {
-  const KvShape& shape = op.common.shape;
-  const std::size_t dims = shape.head_dim / op.pq.subspaces;
-  const std::size_t centroids = op.pq.centroids();
-  const float* codebook = reinterpret_cast<const float*>(op.index.fixed) +
-                          (head * op.pq.subspaces + first) * centroids * dims;
   LookupTables lookup;
   for (std::size_t j = 0; j < tables; ++j) {
-    HWY_DYNAMIC_DISPATCH(fill_table)
-    (query + (first + j) * dims, codebook + j * centroids * dims, centroids, dims,
-     logit_scale(shape), &lookup.entries[j * centroids_max]);
+    write_pq_table(op, query_head, first + j, &lookup.entries[j * centroids_max]);
   }
+  const std::size_t head = query_head / op.common.shape.group();
   for_each_chunk(
       op.index, op.common.candidates,
       [&](const std::byte* chunk, std::size_t offset, std::size_t begin, std::size_t count) {
@@ -126,14 +120,25 @@ void add_subspaces(const PqSelect& op, std::size_t head, const float* query, std
 
 }  // namespace
 
+void write_pq_table(const PqSelect& op, std::size_t query_head, std::size_t subspace,
+                    float* table) noexcept {
+  const KvShape& shape = op.common.shape;
+  const std::size_t dims = shape.head_dim / op.pq.subspaces;
+  const std::size_t centroids = op.pq.centroids();
+  const std::size_t plane = query_head / shape.group() * op.pq.subspaces + subspace;
+  HWY_DYNAMIC_DISPATCH(fill_table)
+  (op.common.query + query_head * shape.head_dim + subspace * dims,
+   reinterpret_cast<const float*>(op.index.fixed) + plane * centroids * dims, centroids, dims,
+   logit_scale(shape), table);
+}
+
 void write_pq_logits(const PqSelect& op, std::size_t head, float* logits,
                      std::size_t stride) noexcept {
-  const KvShape& shape = op.common.shape;
-  for (std::size_t q = 0; q < shape.group(); ++q) {
-    const float* query = op.common.query + (head * shape.group() + q) * shape.head_dim;
+  const std::size_t group = op.common.shape.group();
+  for (std::size_t q = 0; q < group; ++q) {
     for (std::size_t first = 0; first < op.pq.subspaces; first += tables_at_once) {
       const std::size_t tables = std::min(tables_at_once, op.pq.subspaces - first);
-      add_subspaces(op, head, query, first, tables, logits + q * stride);
+      add_subspaces(op, head * group + q, first, tables, logits + q * stride);
     }
   }
 }

@@ -12,6 +12,10 @@ inline float logit_scale(const KvShape& shape) noexcept {
   return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
 }
 
+/// Writes the logits that the centroids of one sub-space give to a query head: [centroids].
+void write_pq_table(const PqSelect& op, std::size_t query_head, std::size_t subspace,
+                    float* table) noexcept;
+
 /// Writes logits [group, stride] of the candidates of KV head `head` from codes.
 void write_pq_logits(const PqSelect& op, std::size_t head, float* logits,
                      std::size_t stride) noexcept;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "host/group_weights.hpp"
+#include "host/pq_words.hpp"
 #include "host/scores.hpp"
 #include "terrace/kernels/topk.hpp"
 
@@ -28,7 +29,8 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
       std::fill(logits + q * stride + candidates, logits + (q + 1) * stride,
                 -std::numeric_limits<float>::infinity());
     }
-    reduce_group({.rows = logits, .group = group, .stride = stride}, common.reduction, weights);
+    reduce_group({.rows = logits, .group = group, .stride = stride, .size = stride},
+                 common.reduction, weights);
     ranked = weights;
     spare = logits;
   }
@@ -44,7 +46,9 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
 }  // namespace
 
 void pq_select(const PqSelect& op, Parallel& threads) {
+  const bool by_words = has_few_words(op);
   threads.for_each(op.common.shape.kv_heads, [&](std::size_t head) {
+    if (by_words) return select_by_words(op, head);
     select_head(op.common, head, [&](float* logits, std::size_t stride) {
       write_pq_logits(op, head, logits, stride);
     });

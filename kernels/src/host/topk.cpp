@@ -1,16 +1,14 @@
 // The largest k of n: see terrace/kernels/topk.hpp.
-//
-// Weights are compared as keys: 32-bit integers in the order of the floats, NaN lowest.
 #include "terrace/kernels/topk.hpp"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 
+#include "host/weight_keys.hpp"
 #include "terrace/core/rng.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,10 +22,6 @@
 #define TERRACE_KERNELS_TOPK_ONCE
 namespace terrace::kernels::host {
 
-using Key = std::int32_t;
-constexpr Key lowest_key = std::numeric_limits<Key>::min();
-constexpr Key highest_key = std::numeric_limits<Key>::max();
-
 /// Keys between which the threshold is thought to lie.
 struct Bracket {
   Key low = lowest_key;
@@ -37,12 +31,6 @@ struct Bracket {
 struct Bracketed {
   std::size_t above = 0;   // keys > high
   std::size_t within = 0;  // keys in [low, high], kept
-};
-
-/// Keys above `key` are chosen, and the first `ties` that equal it.
-struct Threshold {
-  Key key = lowest_key;
-  std::size_t ties = 0;
 };
 
 }  // namespace terrace::kernels::host
@@ -144,12 +132,6 @@ HWY_EXPORT(keep_bracket);
 HWY_EXPORT(write_ids);
 
 constexpr std::size_t sample_size = 1024;
-
-Key key_of(float weight) noexcept {
-  if (std::isnan(weight)) return lowest_key;
-  const auto bits = std::bit_cast<Key>(weight + 0.0F);
-  return bits < 0 ? bits ^ highest_key : bits;
-}
 
 /// Guesses from a sample where the k-th largest key lies: four standard deviations to either side.
 Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexcept {

@@ -1,0 +1,20 @@
+// Selection from codes by code words: the codes of all sub-spaces of a token, side by side in one
+// number. With few bits there are far fewer words than candidates, and what a candidate weighs
+// depends on its word alone. So candidates are counted by word, words are weighed and ranked, and
+// one more pass finds the candidates whose words are chosen.
+#pragma once
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace::kernels::host {
+
+/// Returns whether there are so few words that counting them pays: one or two sub-spaces, words of
+/// at most 12 bits, and at least twice as many candidates as words.
+bool has_few_words(const PqSelect& op) noexcept;
+
+/// Selects for one KV head, where has_few_words(op): what pq_select does, exactly.
+///
+/// Cost     two passes over the codes, whatever the group; one exponential per word and query head
+void select_by_words(const PqSelect& op, std::size_t head) noexcept;
+
+}  // namespace terrace::kernels::host
