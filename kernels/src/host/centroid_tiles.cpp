@@ -19,11 +19,14 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 constexpr std::size_t tile_vectors = tile_centroids / lanes;
 constexpr std::size_t rows_at_once = 12 / tile_vectors;  // 12 sums leave registers for the operands
 
+using Labels = hn::Vec<hn::RebindToUnsigned<FloatTag>>;
+
 /// Searches a tile for `row_count` rows at once.
 template <std::size_t row_count>
-HWY_INLINE void search_rows(const NearestSearch& search, std::size_t begin, const float* tile,
-                            std::uint32_t first) {
+HWY_INLINE void search_rows(NearestSearch& search, std::size_t begin, const float* tile,
+                            const Labels* tile_labels) {
   const FloatTag tag;
+  const hn::RebindToUnsigned<FloatTag> label_tag;
   const std::size_t dims = search.dims;
   const float* rows = search.rows + begin * dims;
   Floats sums[row_count * tile_vectors];
@@ -32,39 +35,64 @@ HWY_INLINE void search_rows(const NearestSearch& search, std::size_t begin, cons
     sums[i] = hn::LoadU(tag, tile + i % tile_vectors * lanes);
   }
   for (std::size_t dim = 0; dim < dims; ++dim) {
-    const float* coefficients = tile + (1 + dim) * tile_centroids;
+    Floats coefficients[tile_vectors];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < tile_vectors; ++v) {
+      coefficients[v] = hn::LoadU(tag, tile + (1 + dim) * tile_centroids + v * lanes);
+    }
 #pragma GCC unroll 12
-    for (std::size_t i = 0; i < row_count * tile_vectors; ++i) {
-      const Floats element = hn::Set(tag, rows[i / tile_vectors * dims + dim]);
-      const Floats coefficient = hn::LoadU(tag, coefficients + i % tile_vectors * lanes);
-      sums[i] = hn::MulAdd(element, coefficient, sums[i]);
+    for (std::size_t r = 0; r < row_count; ++r) {
+      const Floats element = hn::Set(tag, rows[r * dims + dim]);
+#pragma GCC unroll 4
+      for (std::size_t v = 0; v < tile_vectors; ++v) {
+        sums[r * tile_vectors + v] =
+            hn::MulAdd(element, coefficients[v], sums[r * tile_vectors + v]);
+      }
     }
   }
 #pragma GCC unroll 12
   for (std::size_t r = 0; r < row_count; ++r) {
-    Floats least = sums[r * tile_vectors];
-    for (std::size_t v = 1; v < tile_vectors; ++v) {
-      least = hn::Min(least, sums[r * tile_vectors + v]);
-    }
-    const Floats minimum = hn::MinOfLanes(tag, least);
-    if (!(hn::GetLane(minimum) < search.distances[begin + r])) continue;
+    float* distances = &search.distances[(begin + r) * lanes];
+    std::uint32_t* labels = &search.labels[(begin + r) * lanes];
+    Floats least = hn::LoadU(tag, distances);
+    Labels nearest = hn::LoadU(label_tag, labels);
+#pragma GCC unroll 4
     for (std::size_t v = 0; v < tile_vectors; ++v) {
-      const auto lane = hn::FindFirstTrue(tag, hn::Eq(sums[r * tile_vectors + v], minimum));
-      if (lane < 0) continue;
-      search.distances[begin + r] = hn::GetLane(minimum);
-      search.labels[begin + r] =
-          first + static_cast<std::uint32_t>(v * lanes) + static_cast<std::uint32_t>(lane);
-      break;
+      const Floats distance = sums[r * tile_vectors + v];
+      const auto nearer = hn::Lt(distance, least);
+      least = hn::IfThenElse(nearer, distance, least);
+      nearest = hn::IfThenElse(hn::RebindMask(label_tag, nearer), tile_labels[v], nearest);
     }
+    hn::StoreU(least, tag, distances);
+    hn::StoreU(nearest, label_tag, labels);
   }
 }
 
-void search_tile_of(const NearestSearch& search, const float* tile, std::uint32_t first) {
+void search_tile_of(NearestSearch& search, const float* tile, std::uint32_t first) {
+  Labels labels[tile_vectors];
+  for (std::size_t v = 0; v < tile_vectors; ++v) {
+    labels[v] =
+        hn::Iota(hn::RebindToUnsigned<FloatTag>(), first + static_cast<std::uint32_t>(v * lanes));
+  }
   std::size_t row = 0;
   for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
-    search_rows<rows_at_once>(search, row, tile, first);
+    search_rows<rows_at_once>(search, row, tile, labels);
   }
-  for (; row < search.row_count; ++row) search_rows<1>(search, row, tile, first);
+  for (; row < search.row_count; ++row) search_rows<1>(search, row, tile, labels);
+}
+
+/// Writes for each row the lowest label of those at the least distance.
+void nearest_labels(const NearestSearch& search, std::uint32_t* labels) {
+  const FloatTag tag;
+  const hn::RebindToUnsigned<FloatTag> label_tag;
+  const Labels none = hn::Set(label_tag, std::numeric_limits<std::uint32_t>::max());
+  for (std::size_t row = 0; row < search.row_count; ++row) {
+    const Floats distances = hn::LoadU(tag, &search.distances[row * lanes]);
+    const Labels candidates = hn::LoadU(label_tag, &search.labels[row * lanes]);
+    const auto least = hn::Eq(distances, hn::MinOfLanes(tag, distances));
+    const Labels at_least = hn::IfThenElse(hn::RebindMask(label_tag, least), candidates, none);
+    labels[row] = hn::GetLane(hn::MinOfLanes(label_tag, at_least));
+  }
 }
 
 bool is_finite_row(const float* row, std::size_t dims) {
@@ -145,6 +173,7 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 
 HWY_EXPORT(search_tile_of);
+HWY_EXPORT(nearest_labels);
 HWY_EXPORT(is_finite_row);
 HWY_EXPORT(mean_of);
 
@@ -164,13 +193,18 @@ void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metr
   }
 }
 
-void begin_search(const NearestSearch& search) noexcept {
-  std::fill_n(search.distances, search.row_count, std::numeric_limits<float>::infinity());
-  std::fill_n(search.labels, search.row_count, 0U);
+void begin_search(NearestSearch& search) noexcept {
+  const std::size_t used = search.row_count * tile_centroids;
+  std::fill_n(search.distances.data(), used, std::numeric_limits<float>::infinity());
+  std::fill_n(search.labels.data(), used, 0U);
 }
 
-void search_tile(const NearestSearch& search, const float* tile, std::uint32_t first) noexcept {
+void search_tile(NearestSearch& search, const float* tile, std::uint32_t first) noexcept {
   HWY_DYNAMIC_DISPATCH(search_tile_of)(search, tile, first);
+}
+
+void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept {
+  HWY_DYNAMIC_DISPATCH(nearest_labels)(search, labels);
 }
 
 bool is_finite(const float* row, std::size_t dims) noexcept {

@@ -8,6 +8,7 @@
 // which rank centroids as the metric does. Places without a centroid are infinitely far.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,21 +25,27 @@ constexpr std::size_t tile_floats(std::size_t dims) noexcept { return (1 + dims)
 void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
                float* tile) noexcept;
 
-/// The nearest centroids so far of a block of rows.
+constexpr std::size_t search_rows_max = 192;  // a multiple of what is searched at once; fits L2
+
+/// The search for the nearest centroids of a block of rows. What is nearest is kept lane by lane of
+/// the vectors of distances, so that a row is looked at across lanes once, not once a tile.
 struct NearestSearch {
-  const float* rows = nullptr;  ///< [row_count, dims]
+  const float* rows = nullptr;  ///< [row_count <= search_rows_max, dims]
   std::size_t row_count = 0;
   std::size_t dims = 0;
-  float* distances = nullptr;       ///< [row_count]
-  std::uint32_t* labels = nullptr;  ///< [row_count]
+  alignas(64) std::array<float, search_rows_max * tile_centroids> distances;
+  alignas(64) std::array<std::uint32_t, search_rows_max * tile_centroids> labels;
 };
 
 /// Sets all distances to infinity and all labels to 0.
-void begin_search(const NearestSearch& search) noexcept;
+void begin_search(NearestSearch& search) noexcept;
 
 /// Lowers distances to those of a tile whose first centroid has label `first`. Tiles come in rising
 /// order, so that ties go to the lower label.
-void search_tile(const NearestSearch& search, const float* tile, std::uint32_t first) noexcept;
+void search_tile(NearestSearch& search, const float* tile, std::uint32_t first) noexcept;
+
+/// Writes the labels of the nearest centroids: [row_count].
+void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept;
 
 /// Returns whether no element is NaN or infinite.
 bool is_finite(const float* row, std::size_t dims) noexcept;

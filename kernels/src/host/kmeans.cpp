@@ -19,7 +19,6 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t part_rows = 1024;
-constexpr std::size_t search_block_rows = 192;  // a multiple of what is searched at once; fits L2
 constexpr std::size_t part_clusters = 8;
 
 template <typename T>
@@ -155,8 +154,8 @@ bool Lloyd::assign() {
   }
   for_each_part([this](std::size_t part, std::size_t begin, std::size_t end) {
     part_result_[part] = 0;
-    for (std::size_t i = begin; i < end; i += search_block_rows) {
-      if (assign_rows(i, std::min(end, i + search_block_rows))) part_result_[part] = 1;
+    for (std::size_t i = begin; i < end; i += search_rows_max) {
+      if (assign_rows(i, std::min(end, i + search_rows_max))) part_result_[part] = 1;
     }
   });
   return std::any_of(part_result_.get(), part_result_.get() + parts_,
@@ -164,18 +163,17 @@ bool Lloyd::assign() {
 }
 
 bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
-  std::array<float, search_block_rows> distances;
-  std::array<std::uint32_t, search_block_rows> labels;
-  const NearestSearch search{.rows = row(begin),
-                             .row_count = end - begin,
-                             .dims = input_.dims,
-                             .distances = distances.data(),
-                             .labels = labels.data()};
+  NearestSearch search;
+  search.rows = row(begin);
+  search.row_count = end - begin;
+  search.dims = input_.dims;
   begin_search(search);
   for (std::size_t c = 0; c < options_.clusters; c += tile_centroids) {
     search_tile(search, &tiles_[c / tile_centroids * tile_floats(input_.dims)],
                 static_cast<std::uint32_t>(c));
   }
+  std::array<std::uint32_t, search_rows_max> labels;
+  end_search(search, labels.data());
   bool changed = false;
   for (std::size_t i = begin; i < end; ++i) {
     const std::uint32_t label = admitted_[i] != 0 ? labels[i - begin] : 0;

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t sub_dims_max = 1024;     // KvShape::validate
 constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
-constexpr std::size_t block_tokens_max = 512;
 
 /// One head and sub-space of the work.
 struct SubspaceCoder {
@@ -23,7 +22,7 @@ struct SubspaceCoder {
   [[nodiscard]] std::size_t dims() const noexcept { return op.shape.head_dim / op.pq.subspaces; }
 
   void code(TokenRange tokens) const noexcept {
-    const std::size_t block = std::min(block_tokens_max, block_floats / dims());
+    const std::size_t block = std::min(search_rows_max, block_floats / dims());
     for (std::size_t begin = tokens.begin; begin < tokens.end; begin += block) {
       code_block({begin, std::min(tokens.end, begin + block)});
     }
@@ -32,8 +31,7 @@ struct SubspaceCoder {
  private:
   void code_block(TokenRange tokens) const noexcept {
     alignas(64) std::array<float, block_floats> keys;
-    std::array<float, block_tokens_max> distances;
-    std::array<std::uint32_t, block_tokens_max> labels;
+    std::array<std::uint32_t, search_rows_max> labels;
     read_keys({.shape = op.shape,
                .rows = op.rows,
                .tokens = tokens,
@@ -41,19 +39,19 @@ struct SubspaceCoder {
                .first_dim = subspace * dims(),
                .dims = dims()},
               keys.data());
-    const NearestSearch search{.rows = keys.data(),
-                               .row_count = tokens.size(),
-                               .dims = dims(),
-                               .distances = distances.data(),
-                               .labels = labels.data()};
-    find_nearest(search);
+    find_nearest(keys.data(), tokens.size(), labels.data());
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       const bool finite = is_finite(&keys[t * dims()], dims());
       write_code(tokens.begin + t, finite ? labels[t] : 0);
     }
   }
 
-  void find_nearest(const NearestSearch& search) const noexcept {
+  void find_nearest(const float* keys, std::size_t key_count,
+                    std::uint32_t* labels) const noexcept {
+    NearestSearch search;
+    search.rows = keys;
+    search.row_count = key_count;
+    search.dims = dims();
     alignas(64) std::array<float, tile_floats(sub_dims_max)> tile;
     const std::size_t centroids = op.pq.centroids();
     const float* codebook = reinterpret_cast<const float*>(op.index.fixed) +
@@ -64,6 +62,7 @@ struct SubspaceCoder {
       pack_tile(codebook + first * dims(), count, dims(), Metric::l2, tile.data());
       search_tile(search, tile.data(), static_cast<std::uint32_t>(first));
     }
+    end_search(search, labels);
   }
 
   void write_code(std::size_t position, std::uint32_t code) const noexcept {
