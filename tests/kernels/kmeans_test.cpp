@@ -185,5 +185,29 @@ TEST(Kmeans, RefusesWhatItCannotCluster) {
   EXPECT_EQ(clustering.labels_[0], 0xffffU) << "nothing is written on an error";
 }
 
+TEST(Kmeans, RefusesNothingAndAbsurdSizes) {
+  float row[2] = {1, 2};
+  float centroid[2];
+  std::uint32_t label = 7;
+  Serial threads;
+  const std::size_t absurd = std::size_t{1} << 40;
+  const auto refuses = [&](const kernels::KmeansRows& rows, std::size_t clusters, float* centroids,
+                           std::uint32_t* labels) {
+    const auto report = kernels::host::kmeans(rows, {.clusters = clusters},
+                                              {.centroids = centroids, .labels = labels}, threads);
+    return !report && report.error().code == Errc::invalid_argument;
+  };
+  EXPECT_FALSE(refuses({.rows = row, .row_count = 1, .dims = 2}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = nullptr, .row_count = 1, .dims = 2}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 2}, 1, nullptr, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 2}, 1, centroid, nullptr));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 0, .dims = 2}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 0}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = absurd, .dims = 2}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = absurd}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 2}, absurd, centroid, &label));
+  EXPECT_EQ(label, 0U);
+}
+
 }  // namespace
 }  // namespace terrace

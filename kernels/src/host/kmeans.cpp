@@ -267,10 +267,15 @@ double Lloyd::inertia() {
   return sum;
 }
 
-Status check(const KmeansRows& input, const KmeansOptions& options) {
-  if (options.clusters == 0 || input.dims == 0 || input.row_count == 0) {
+Status check(const KmeansRows& input, const KmeansOptions& options, const KmeansOutput& output) {
+  constexpr std::size_t limit = std::size_t{1} << 32;
+  const auto is_within = [](std::size_t size) { return size > 0 && size < limit; };
+  if (!is_within(input.row_count) || !is_within(input.dims) || !is_within(options.clusters)) {
     return fail(Errc::invalid_argument, "k-means of {} rows of {} dims into {} clusters",
                 input.row_count, input.dims, options.clusters);
+  }
+  if (input.rows == nullptr || output.centroids == nullptr || output.labels == nullptr) {
+    return fail(Errc::invalid_argument, "k-means: rows, centroids and labels must be given");
   }
   const auto out_of_range = [&input](std::uint32_t i) { return i >= input.row_count; };
   const auto& initial = options.initial_rows;
@@ -286,7 +291,7 @@ Status check(const KmeansRows& input, const KmeansOptions& options) {
 
 Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& options,
                             const KmeansOutput& output, Parallel& threads) {
-  TERRACE_TRY(check(input, options));
+  TERRACE_TRY(check(input, options, output));
   Lloyd lloyd(input, options, output, threads);
   if (!lloyd.allocate()) {
     return fail(Errc::out_of_memory, "k-means of {} rows: no memory to work in", input.row_count);
