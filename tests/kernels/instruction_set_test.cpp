@@ -5,7 +5,9 @@
 
 #include "kernels/attention_scenario.hpp"
 #include "kernels/guarded.hpp"
+#include "kernels/pq_index.hpp"
 #include "terrace/kernels/kmeans.hpp"
+#include "terrace/kernels/select.hpp"
 #include "terrace/kernels/topk.hpp"
 
 namespace terrace {
@@ -42,10 +44,15 @@ void for_each_target(Check check) {
 
 TEST(EveryInstructionSet, AttendsLikeTheReference) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t head_dim : {6U, 64U, 130U}) {
+    for (const auto& [head_dim, heads] :
+         {std::pair{6U, 7U}, {64U, 7U}, {64U, 8U}, {128U, 2U}, {128U, 5U}, {130U, 7U}}) {
       const KvShape shape{
-          .layers = 1, .query_heads = 7, .kv_heads = 1, .head_dim = head_dim, .dtype = dtype};
-      AttentionScenario scenario({.shape = shape, .window = 530, .selected = 5, .biased = true});
+          .layers = 1, .query_heads = heads, .kv_heads = 1, .head_dim = head_dim, .dtype = dtype};
+      AttentionScenario scenario({.shape = shape,
+                                  .window = 530,
+                                  .selected = 5,
+                                  .biased = true,
+                                  .misalignment = heads % 4});
       const std::vector<float> expected = scenario.run_reference();
       for_each_target([&] {
         Serial threads;
@@ -71,6 +78,45 @@ TEST(EveryInstructionSet, SelectsTheSame) {
     EXPECT_EQ(ids, expected);
     EXPECT_TRUE(scratch.intact());
   });
+}
+
+TEST(EveryInstructionSet, SelectsTheSameByCodes) {
+  // Whole numbers are exact, so that all agree on ties, too. By words, then by logits.
+  for (const PqShape pq : {PqShape{2, 4}, PqShape{4, 4}}) {
+    const KvShape shape{.layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 16};
+    constexpr std::size_t candidates = 1003;
+    testing::PqIndex index(shape, pq, 100, candidates, 0);
+    index.fill_codes();
+    Rng rng(testing::seed(), {51});
+    for (std::size_t i = 0; i < 2 * pq.centroids() * 16; ++i) {
+      index.centroid(0, 0, 0)[i] = static_cast<float>(rng.below(3));
+    }
+    std::vector<float> query(6 * 16);
+    for (float& x : query) x = static_cast<float>(rng.below(3));
+    std::vector<float> scratch(2 * 4 * 1024);
+    std::vector<std::uint32_t> ids(2 * 300);
+    std::vector<std::uint32_t> expected(ids.size());
+    std::vector<std::uint32_t> counts(2);
+    PqSelect op{.common = {.shape = shape,
+                           .query = query.data(),
+                           .candidates = {0, candidates},
+                           .count = 300,
+                           .reduction = GroupReduction::sum_logits,
+                           .ids = expected.data(),
+                           .id_count = counts.data(),
+                           .id_stride = 300,
+                           .scratch = scratch.data()},
+                .pq = pq,
+                .index = index.view()};
+    kernels::reference::pq_select(op);
+    op.common.ids = ids.data();
+    for_each_target([&] {
+      std::ranges::fill(ids, 0U);
+      Serial threads;
+      kernels::host::pq_select(op, threads);
+      EXPECT_EQ(ids, expected) << pq.subspaces << " sub-spaces, " << testing::seed_text();
+    });
+  }
 }
 
 TEST(EveryInstructionSet, ClustersTheSameWholeNumbers) {
