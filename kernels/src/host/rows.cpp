@@ -2,6 +2,7 @@
 #include "terrace/kernels/rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "host/prefetch.hpp"
@@ -52,12 +53,16 @@ constexpr std::size_t fetch_rows_ahead = 16;
 
 void fetch_part(const FetchRows& op, std::size_t begin, std::size_t end) noexcept {
   const std::size_t bytes = op.shape.row_bytes();
-  const auto source = [&op](std::size_t i) {
-    return row_address(op.shape, op.source, op.missed[i].head, op.missed[i].position);
-  };
-  for (std::size_t i = begin; i < end; ++i) {
-    if (i + fetch_rows_ahead < end) prefetch(source(i + fetch_rows_ahead), bytes);
-    std::memcpy(op.missed[i].target, source(i), bytes);
+  std::array<const std::byte*, fetch_part_rows> rows;
+  const std::size_t count = end - begin;
+  for (std::size_t i = 0; i < count; ++i) {
+    const MissedRow& missed = op.missed[begin + i];
+    rows[i] = row_address(op.shape, op.source, missed.head, missed.position);
+    if (i < fetch_rows_ahead) prefetch(rows[i], bytes);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + fetch_rows_ahead < count) prefetch(rows[i + fetch_rows_ahead], bytes);
+    std::memcpy(op.missed[begin + i].target, rows[i], bytes);
   }
 }
 
