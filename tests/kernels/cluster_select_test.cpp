@@ -176,7 +176,7 @@ TEST(ClusterSelect, CutsOnlyTheLastClusterAndTakesNoneBelowOneLeftOut) {
       std::size_t chosen = 0;
       for (const std::size_t p : store.members(q / shape.group(), c)) {
         candidates += p < tokens - window_tokens ? 1 : 0;
-        chosen += std::ranges::binary_search(ids, p) ? 1 : 0;
+        chosen += std::ranges::binary_search(ids, p) ? std::size_t{1} : 0;
       }
       if (chosen > 0 && chosen < candidates) ++cut;
     }

@@ -138,20 +138,27 @@ class Sieve final : public ReplacementModel {
 
 class S3Fifo final : public ReplacementModel {
  public:
-  explicit S3Fifo(std::size_t slots) : main_max_(slots - slots / 10) {}
+  explicit S3Fifo(std::size_t slots) : small_max_(slots / 10), main_max_(slots - slots / 10) {}
   void track(UnitKey key) override {
     uses_[key] = 0;
-    (take(ghost_, key) ? main_ : small_).push_back(key);
+    const bool to_main = take(recalled_, key) || (!evicted_ && small_.size() >= small_max_);
+    (to_main ? main_ : small_).push_back(key);
   }
   void touch(std::span<const UnitKey> hits) override {
+    ghost_.insert(ghost_.end(), recalled_.begin(), recalled_.end());
+    recalled_.clear();
     for (const UnitKey key : hits) uses_[key] = std::min(3, uses_[key] + 1);
   }
   void forget(UnitKey key) override {
-    take(small_, key);
-    take(main_, key);
-    take(ghost_, key);
+    for (Keys* const keys : {&small_, &main_, &ghost_, &recalled_}) take(*keys, key);
+  }
+  void miss(std::span<const UnitKey> misses) override {
+    for (const UnitKey key : misses) {
+      if (take(ghost_, key)) recalled_.push_back(key);
+    }
   }
   std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+    evicted_ = true;
     const bool main_first = main_.size() > main_max_ || small_.empty();
     auto victim = main_first ? from_main(allowed) : from_small(allowed);
     if (!victim) victim = from_main(allowed);
@@ -174,14 +181,16 @@ class S3Fifo final : public ReplacementModel {
       uses_[*key] = 0;
       (stays ? main_ : ghost_).push_back(*key);
       if (stays) continue;
-      if (ghost_.size() > main_max_) ghost_.erase(ghost_.begin());
+      while (ghost_.size() > main_max_) ghost_.erase(ghost_.begin());
       return key;
     }
     return std::nullopt;
   }
 
+  std::size_t small_max_;
   std::size_t main_max_;
-  Keys small_, main_, ghost_;
+  bool evicted_ = false;
+  Keys small_, main_, ghost_, recalled_;
   std::map<UnitKey, int> uses_;
 };
 

@@ -1,8 +1,6 @@
 #include "host/row_products.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "host/scores.hpp"
 
@@ -13,48 +11,36 @@
 
 #include "host/dot_rows-inl.hpp"
 
-#ifndef TERRACE_KERNELS_ROW_PRODUCTS_ONCE
-#define TERRACE_KERNELS_ROW_PRODUCTS_ONCE
-namespace terrace::kernels::host {
-
-/// Up to 4 scaled queries with zeros behind each up to a whole vector.
-struct ScaledQueries {
-  static constexpr std::size_t count_max = 4;
-  static constexpr std::size_t stride = 1024;  // KvShape::validate
-  alignas(64) std::array<float, count_max * stride> elements;
-};
-
-}  // namespace terrace::kernels::host
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-template <typename Elements>
-HWY_INLINE void products_of(const ScaledQueries& queries, std::size_t dims,
-                            const RowProducts& rows) {
-  const auto none = [](std::size_t) HWY_ATTR {};
-  const float* q = queries.elements.data();
-  constexpr std::size_t stride = ScaledQueries::stride;
-  if (rows.query_count == 4) {
-    return dot_rows<Elements, 4>(q, stride, rows.keys, rows.key_count, dims, rows.logits,
-                                 rows.stride, none);
-  }
-  if (rows.query_count == 2) {
-    return dot_rows<Elements, 2>(q, stride, rows.keys, rows.key_count, dims, rows.logits,
-                                 rows.stride, none);
-  }
-  dot_rows<Elements, 1>(q, stride, rows.keys, rows.key_count, dims, rows.logits, rows.stride, none);
+constexpr std::size_t packed_dim_max = 1024;  // KvShape::validate
+
+template <typename Elements, std::size_t count>
+HWY_INLINE void products_of(const RowProducts& rows, std::size_t dims, float scale) {
+  alignas(64) float packed[count * packed_dim_max];
+  pack_queries(rows.queries, count, dims, scale, packed);
+  dot_rows<Elements, count>(packed, rows.keys, rows.key_count, dims, rows.logits, rows.stride,
+                            [](std::size_t) HWY_ATTR {});
 }
 
-void products(const ScaledQueries& queries, const KvShape& shape, const RowProducts& rows) {
-  switch (shape.dtype) {
+template <typename Elements>
+HWY_INLINE void products_for(const RowProducts& rows, std::size_t dims, float scale) {
+  if (rows.query_count == 4) return products_of<Elements, 4>(rows, dims, scale);
+  if (rows.query_count == 3) return products_of<Elements, 3>(rows, dims, scale);
+  if (rows.query_count == 2) return products_of<Elements, 2>(rows, dims, scale);
+  return products_of<Elements, 1>(rows, dims, scale);
+}
+
+/// Up to 4 queries.
+void products(const RowProducts& rows, Dtype dtype, std::size_t dims, float scale) {
+  switch (dtype) {
     case Dtype::f32:
-      return products_of<F32Elements>(queries, shape.head_dim, rows);
+      return products_for<F32Elements>(rows, dims, scale);
     case Dtype::f16:
-      return products_of<F16Elements>(queries, shape.head_dim, rows);
+      return products_for<F16Elements>(rows, dims, scale);
     case Dtype::bf16:
-      return products_of<Bf16Elements>(queries, shape.head_dim, rows);
+      return products_for<Bf16Elements>(rows, dims, scale);
   }
 }
 
@@ -68,21 +54,13 @@ HWY_EXPORT(products);
 
 void row_products(const KvShape& shape, const RowProducts& rows) noexcept {
   if (rows.key_count == 0) return;
-  const float scale = logit_scale(shape);
-  ScaledQueries queries;
-  std::size_t count = 0;
-  for (std::size_t done = 0; done < rows.query_count; done += count) {
-    count = std::bit_floor(std::min(ScaledQueries::count_max, rows.query_count - done));
-    for (std::size_t q = 0; q < count; ++q) {
-      const float* source = rows.queries + (done + q) * shape.head_dim;
-      float* target = &queries.elements[q * ScaledQueries::stride];
-      for (std::size_t i = 0; i < shape.head_dim; ++i) target[i] = source[i] * scale;
-      std::fill(target + shape.head_dim, &queries.elements[(q + 1) * ScaledQueries::stride], 0.0F);
-    }
+  constexpr std::size_t queries_at_once = 4;
+  for (std::size_t done = 0; done < rows.query_count; done += queries_at_once) {
     RowProducts some = rows;
-    some.query_count = count;
+    some.queries = rows.queries + done * shape.head_dim;
+    some.query_count = std::min(queries_at_once, rows.query_count - done);
     some.logits = rows.logits + done * rows.stride;
-    HWY_DYNAMIC_DISPATCH(products)(queries, shape, some);
+    HWY_DYNAMIC_DISPATCH(products)(some, shape.dtype, shape.head_dim, logit_scale(shape));
   }
 }
 

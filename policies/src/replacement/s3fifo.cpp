@@ -1,5 +1,6 @@
 // S3-FIFO (Yang et al., SOSP 2023). Two queues and the memory of a third:
-//   track: at the newest end of `small` (10 % of the slots), or of `main` if `ghost` remembers it
+//   track: at the newest end of `small` (10 % of the slots), or of `main` if `ghost` remembers it,
+//          or if `small` is full before anything had to go
 //   touch: count one more use, at most 3
 //   evict: while `main` is above its 90 %, or `small` is empty, from `main`: the oldest with uses
 //          left goes round once more for one of them, the first without goes; else from `small`:
@@ -17,34 +18,56 @@ namespace {
 class S3Fifo final : public ReplacementPolicy {
  public:
   void resize(const CacheExtent& extent) override {
-    main_slots_ = extent.slots - extent.slots / 10;
+    small_slots_ = extent.slots / 10;
+    main_slots_ = extent.slots - small_slots_;
     queues_.resize(extent.keys);
     if (extent.keys > units_.size()) units_.resize(extent.keys);
+    recalled_.reserve(extent.keys);
   }
 
   void track(UnitKey key, std::uint32_t slots) override {
-    const bool remembered = units_[key].place == Place::ghost;
-    if (remembered) take_out(key);
+    const bool remembered = units_[key].place == Place::recalled;
     units_[key].slots = slots;
-    put(key, remembered ? Place::main : Place::small);
+    // Until something had to go, `small` need not be tried for longer than it is large.
+    const bool on_trial = evicted_ || slots_in(Place::small) < small_slots_;
+    put(key, remembered || !on_trial ? Place::main : Place::small);
     ++size_;
   }
 
   void touch(std::span<const UnitKey> hits) override {
+    for (const UnitKey key : recalled_) {
+      if (units_[key].place == Place::recalled) put(key, Place::ghost);  // it was not admitted
+    }
+    recalled_.clear();
     for (const UnitKey key : hits) {
       std::uint8_t& uses = units_[key].uses;
       uses = std::min<std::uint8_t>(uses + 1, uses_max);
     }
   }
 
+  void miss(std::span<const UnitKey> misses) override {
+    // Before anything is evicted, which could push them out of `ghost`.
+    for (const UnitKey key : misses) {
+      if (units_[key].place != Place::ghost) continue;
+      take_out(key);
+      units_[key].place = Place::recalled;
+      recalled_.push_back(key);
+    }
+  }
+
   void forget(UnitKey key) override {
-    if (units_[key].place == Place::nowhere) return;
-    if (units_[key].place != Place::ghost) --size_;
-    take_out(key);
+    const Place place = units_[key].place;
+    if (place == Place::small || place == Place::main) --size_;
+    if (place == Place::nowhere || place == Place::recalled) {
+      units_[key].place = Place::nowhere;
+    } else {
+      take_out(key);
+    }
   }
 
   std::optional<UnitKey> evict(UnitKey /*incoming*/,
                                FunctionRef<bool(UnitKey)> evictable) override {
+    evicted_ = true;
     const bool main_first = slots_in(Place::main) > main_slots_ || queues_.empty(Place::small);
     auto victim = main_first ? evict_from_main(evictable) : evict_from_small(evictable);
     // Promotions may have emptied one queue, and a step may need all of the other.
@@ -59,7 +82,7 @@ class S3Fifo final : public ReplacementPolicy {
   }
 
  private:
-  enum class Place : std::uint8_t { small, main, ghost, nowhere };
+  enum class Place : std::uint8_t { small, main, ghost, recalled, nowhere };
   static constexpr std::uint8_t uses_max = 3;
   static constexpr std::uint8_t uses_to_stay = 2;
 
@@ -127,8 +150,11 @@ class S3Fifo final : public ReplacementPolicy {
 
   KeyLists<Place, 3> queues_;
   std::vector<Unit> units_;
+  std::vector<UnitKey> recalled_;  ///< by this step's misses, out of `ghost`
   std::size_t slots_[3] = {};
+  std::size_t small_slots_ = 0;
   std::size_t main_slots_ = 0;
+  bool evicted_ = false;
   std::size_t size_ = 0;
 };
 

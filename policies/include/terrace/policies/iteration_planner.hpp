@@ -34,8 +34,8 @@ struct Polynomial {
   [[nodiscard]] double operator()(double x) const noexcept { return c[0] + x * (c[1] + x * c[2]); }
 };
 
-/// Least squares of relative gaps, with coefficients that are not negative: time never falls with work. A coefficient
-/// that would be negative is fixed at zero and the rest fitted again.
+/// Least squares of relative gaps, with coefficients that are not negative: time never falls with
+/// work. A coefficient that would be negative is fixed at zero and the rest fitted again.
 /// Errors: invalid_argument for fewer samples than coefficients, or one that is not finite.
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree);
 
