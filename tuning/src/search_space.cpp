@@ -69,6 +69,9 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t b
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
   plan.fixed_bytes += needed * plan.slot_bytes;
+  // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
+  constexpr std::size_t pointer_bytes = 16;
+  plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
   const std::size_t middle =
       end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
   plan.slots_useful = std::max<std::size_t>(1, divide_up(middle, block_tokens) + 1);
