@@ -35,6 +35,7 @@ RUN = {
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
     "attend_bytes_per_second": NUMBER,
+    "cache_upkeep_ratio": NUMBER,
     "clustering": {"iterations": list, "planned": bool, "costs": None, "late_layers": COUNT,
                    "hidden_ratio": NUMBER},
     "memory": {"device_peak_bytes": COUNT, "host_peak_bytes": COUNT},
@@ -139,7 +140,7 @@ def without_times(document):
     for key in ("threads.device", "threads.host"):
         del document["config"][key]
     for run in document["runs"]:
-        del run["seconds"], run["attend_bytes_per_second"]
+        del run["seconds"], run["attend_bytes_per_second"], run["cache_upkeep_ratio"]
         del run["clustering"]["hidden_ratio"], run["clustering"]["late_layers"]
     return document
 

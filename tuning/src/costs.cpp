@@ -83,7 +83,9 @@ double StepClock::transfer(std::uint64_t bytes) {
 
 void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes) {
   now_ = std::max(now_, refilled_[layer]) + costs_.select_seconds;
-  now_ = std::max(now_, transfer(demand_bytes)) + costs_.attend_seconds;
+  now_ = std::max(now_, transfer(demand_bytes));
+  transfer(index_bytes_);
+  now_ += costs_.attend_seconds;
   refilled_[layer] = transfer(refill_bytes);
   ++layers_done_;
 }
@@ -93,7 +95,7 @@ void StepClock::end_step(std::uint64_t index_bytes) {
   const std::size_t others = refilled_.size() - std::min(layers_done_, refilled_.size());
   now_ += static_cast<double>(others) * (costs_.select_seconds + costs_.attend_seconds);
   layers_done_ = 0;
-  transfer(index_bytes);
+  index_bytes_ = index_bytes / refilled_.size();
 }
 
 }  // namespace terrace::tuning

@@ -102,6 +102,8 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .seconds = timed.seconds,
       .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /
                                  (timed.seconds.attend * static_cast<double>(job.decode)),
+      .cache_upkeep_ratio = seconds(counters.upkeep) /
+                            (timed.seconds.decode_per_token * static_cast<double>(job.decode)),
       .device_peak_bytes = timed.device_peak_bytes,
       .host_peak_bytes = timed.host_peak_bytes};
   compare_with_text(job, quality.scores, reference.scores, figures);

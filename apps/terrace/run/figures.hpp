@@ -53,6 +53,7 @@ struct PolicyFigures {
   BytesPerToken bytes_per_token = {};
   RunSeconds seconds = {};
   double attend_bytes_per_second = 0;
+  double cache_upkeep_ratio = 0;  ///< host time of cache upkeep, hidden or not, over decode time
   ClusteringReport clustering = {};
   std::optional<policies::CostModel> planned_by = {};  ///< where iterations were planned
   std::optional<double> hidden_ratio = {};

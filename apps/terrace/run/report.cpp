@@ -121,6 +121,7 @@ Json run_object(const PolicyFigures& figures) {
           {"bytes_per_token", parts_object(figures.bytes_per_token)},
           {"seconds", seconds_object(figures.seconds)},
           {"attend_bytes_per_second", figures.attend_bytes_per_second},
+          {"cache_upkeep_ratio", figures.cache_upkeep_ratio},
           {"clustering", clustering_object(figures)},
           {"memory",
            {{"device_peak_bytes", figures.device_peak_bytes},

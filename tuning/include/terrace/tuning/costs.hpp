@@ -40,7 +40,8 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link);
 
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
-/// asked for: a layer's misses hold it up, its refills only its own next step.
+/// asked for: a layer's misses hold it up, its refills only its own next step, the rest nothing but
+/// the link.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);
@@ -59,7 +60,8 @@ class StepClock {
   double now_ = 0;
   double link_free_ = 0;
   std::size_t layers_done_ = 0;
-  std::vector<double> refilled_;  ///< when each layer's refills are there
+  std::uint64_t index_bytes_ = 0;  ///< of a layer, as in the step before: ids, codes
+  std::vector<double> refilled_;   ///< when each layer's refills are there
 };
 
 }  // namespace terrace::tuning

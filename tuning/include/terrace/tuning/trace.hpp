@@ -30,7 +30,7 @@ namespace terrace::tuning {
 enum class TraceUnit : std::uint8_t {
   token,    ///< positions of a KV head: any block size can be made of them
   block,    ///< blocks of TraceHead::block_tokens positions, all KV heads
-  cluster,  ///< clusters of one KV head, sizes in rows
+  cluster,  ///< clusters of one KV head, sizes in rows; keeping one costs the rows not fetched
 };
 
 std::string_view to_string(TraceUnit unit) noexcept;
