@@ -1,0 +1,250 @@
+#include "stream.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "device_state.hpp"
+#include "fiber_block.hpp"
+#include "memory.hpp"
+
+namespace cuda_on_host {
+
+void Mark::reach() {
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+  {
+    const std::scoped_lock lock(mutex_);
+    reached_ = true;
+    time_ = now.count();
+  }
+  moved_.notify_all();
+}
+
+void Mark::wait() {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [this] { return reached_; });
+}
+
+bool Mark::reached() const {
+  const std::scoped_lock lock(mutex_);
+  return reached_;
+}
+
+double Mark::time() const {
+  const std::scoped_lock lock(mutex_);
+  return time_;
+}
+
+namespace {
+
+std::shared_ptr<Mark> last_mark(cudaEvent_t event) {
+  const std::scoped_lock lock(event->mutex);
+  return event->last;
+}
+
+/// Counts a launch down to the one that breaks the device.
+bool breaks_device() {
+  DeviceState& state = device_state();
+  std::uint64_t left = state.breaking_launch.load(std::memory_order_relaxed);
+  if (left == 0) return false;
+  state.breaking_launch.store(left - 1, std::memory_order_relaxed);
+  return left == 1;
+}
+
+void run_grid(FiberBlock& block, const cudaLaunchConfig_t& config,
+              const std::function<void()>& thread) {
+  DeviceState& state = device_state();
+  if (breaks_device()) {
+    state.broken.store(state.breaking_error, std::memory_order_relaxed);
+  }
+  if (state.is_broken()) return;
+  const FiberBlock::Shape shape{config.gridDim, config.blockDim, config.dynamicSmemBytes};
+  const dim3 grid = config.gridDim;
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const std::uint64_t at = state.traits.blocks_descending ? blocks - 1 - i : i;
+    const uint3 index{static_cast<unsigned>(at % grid.x),
+                      static_cast<unsigned>(at / grid.x % grid.y),
+                      static_cast<unsigned>(at / grid.x / grid.y)};
+    block.run(shape, index, thread);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
+  CUDA_ON_HOST_ENTER("cudaLaunchKernelEx");
+  const dim3 grid = config.gridDim;
+  const dim3 threads = config.blockDim;
+  const unsigned count = threads.x * threads.y * threads.z;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 || count == 0 ||
+      count > 1024 || config.dynamicSmemBytes > dynamic_shared_bytes_max) {
+    return report(cudaErrorInvalidConfiguration);
+  }
+  device_state().launches.fetch_add(1, std::memory_order_relaxed);
+  config.stream->push([stream = config.stream, config, thread = std::move(thread)] {
+    run_grid(stream->block(), config, thread);
+  });
+  return cudaSuccess;
+}
+
+}  // namespace cuda_on_host
+
+using namespace cuda_on_host;
+
+CUstream_st::CUstream_st() : thread_([this] { serve(); }) {}
+
+CUstream_st::~CUstream_st() {
+  work_.stop();
+  thread_.join();
+}
+
+void CUstream_st::push(std::function<void()> work) {
+  work_.push(new std::function<void()>(std::move(work)));
+}
+
+void CUstream_st::synchronize() { work_.wait_until_finished(); }
+
+cuda_on_host::FiberBlock& CUstream_st::block() {
+  if (block_ == nullptr) block_ = std::make_unique<FiberBlock>();
+  return *block_;
+}
+
+void CUstream_st::serve() {
+  while (HandOver::Work* const work = work_.pop()) {
+    (*work)();
+    delete work;
+    work_.finish();
+  }
+  block_.reset();
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/,
+                                         int /*priority*/) {
+  CUDA_ON_HOST_ENTER("cudaStreamCreateWithPriority");
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  CUDA_ON_HOST_ENTER("cudaStreamSynchronize");
+  stream->synchronize();
+  return report(static_cast<cudaError_t>(device_state().broken.load()));
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  CUDA_ON_HOST_ENTER("cudaDeviceSynchronize");
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  CUDA_ON_HOST_ENTER("cudaStreamWaitEvent");
+  const std::shared_ptr<Mark> mark = last_mark(event);
+  if (mark == nullptr || device_state().traits.waits_are_ignored) return cudaSuccess;
+  stream->push([mark] { mark->wait(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  CUDA_ON_HOST_ENTER("cudaEventCreateWithFlags");
+  *event = new CUevent_st;
+  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  CUDA_ON_HOST_ENTER("cudaEventRecord");
+  auto mark = std::make_shared<Mark>();
+  {
+    const std::scoped_lock lock(event->mutex);
+    event->last = mark;
+  }
+  stream->push([mark] { mark->reach(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  CUDA_ON_HOST_ENTER("cudaEventQuery");
+  const std::shared_ptr<Mark> mark = last_mark(event);
+  const bool reached = mark == nullptr || mark->reached();
+  return report(reached ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  CUDA_ON_HOST_ENTER("cudaEventSynchronize");
+  if (const std::shared_ptr<Mark> mark = last_mark(event)) mark->wait();
+  return report(static_cast<cudaError_t>(device_state().broken.load(std::memory_order_relaxed)));
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  CUDA_ON_HOST_ENTER("cudaEventElapsedTime");
+  const std::shared_ptr<Mark> first = last_mark(begin);
+  const std::shared_ptr<Mark> last = last_mark(end);
+  if (!begin->timed || !end->timed || first == nullptr || last == nullptr) {
+    return report(cudaErrorInvalidResourceHandle);
+  }
+  if (!first->reached() || !last->reached()) return report(cudaErrorNotReady);
+  *milliseconds = static_cast<float>((last->time() - first->time()) * 1e3);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
+                            cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+  CUDA_ON_HOST_ENTER("cudaMemcpyAsync");
+  if (crosses_registrations(target, bytes) || crosses_registrations(source, bytes)) {
+    return report(cudaErrorInvalidValue);
+  }
+  stream->push([=] {
+    if (!device_state().is_broken()) std::memcpy(target, source, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* sources,
+                                 const std::size_t* sizes, std::size_t count,
+                                 cudaMemcpyAttributes* attributes,
+                                 std::size_t* /*attribute_indices*/, std::size_t attribute_count,
+                                 cudaStream_t stream) {
+  CUDA_ON_HOST_ENTER("cudaMemcpyBatchAsync");
+  if (!device_state().traits.batched_copies) return report(cudaErrorNotSupported);
+  if (count == 0 || attribute_count == 0 || stream == nullptr ||
+      attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream) {
+    return report(cudaErrorInvalidValue);
+  }
+  struct Copy {
+    void* target;
+    const void* source;
+    std::size_t bytes;
+  };
+  std::vector<Copy> copies;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (sizes[i] == 0 || crosses_registrations(targets[i], sizes[i]) ||
+        crosses_registrations(sources[i], sizes[i])) {
+      return report(cudaErrorInvalidValue);
+    }
+    copies.push_back({targets[i], sources[i], sizes[i]});
+  }
+  stream->push([copies = std::move(copies)] {
+    if (device_state().is_broken()) return;
+    for (const Copy& copy : copies) std::memcpy(copy.target, copy.source, copy.bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  CUDA_ON_HOST_ENTER("cudaMemsetAsync");
+  stream->push([=] {
+    if (!device_state().is_broken()) std::memset(data, value, bytes);
+  });
+  return cudaSuccess;
+}

@@ -1,0 +1,57 @@
+// Streams and events of the stand-in.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "cuda_runtime.h"
+#include "hand_over.hpp"
+
+namespace cuda_on_host {
+
+class FiberBlock;
+
+/// A point in a stream's order: an event as it was recorded once.
+class Mark {
+ public:
+  void reach();
+  void wait();
+  [[nodiscard]] bool reached() const;
+  /// Seconds of a steady clock; only when reached.
+  [[nodiscard]] double time() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable moved_;
+  bool reached_ = false;
+  double time_ = 0;
+};
+
+}  // namespace cuda_on_host
+
+/// A thread that takes work in order.
+struct CUstream_st {
+ public:
+  CUstream_st();
+  ~CUstream_st();
+
+  void push(std::function<void()> work);
+  void synchronize();
+  cuda_on_host::FiberBlock& block();
+
+ private:
+  void serve();
+
+  cuda_on_host::HandOver work_;
+  std::unique_ptr<cuda_on_host::FiberBlock> block_;  ///< of the thread
+  std::thread thread_;
+};
+
+struct CUevent_st {
+  std::mutex mutex;
+  std::shared_ptr<cuda_on_host::Mark> last;  ///< null before the first record
+  bool timed = true;
+};
