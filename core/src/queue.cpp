@@ -23,6 +23,11 @@ Result<Ticket> Queue::call(Phase phase, Task task) {
   return do_call(phase, std::move(task));
 }
 
+Result<Ticket> Queue::launch(Phase phase, Task task) {
+  if (!task) return fail(Errc::invalid_argument, "queue {}: empty task", name());
+  return do_launch(phase, std::move(task));
+}
+
 Status Queue::wait_for(Ticket ticket) {
   if (ticket.queue == nullptr || ticket.queue == this) return {};
   return do_wait_for(ticket);

@@ -101,6 +101,11 @@ class FaultBackend::FaultQueue final : public Queue {
     return outer(verdict.fails ? enqueue_failure(phase, verdict)
                                : inner_->call(phase, std::move(task)));
   }
+  Result<Ticket> do_launch(Phase phase, Task task) override {
+    TERRACE_ASSIGN(const auto verdict, judge(phase));
+    return outer(verdict.fails ? enqueue_failure(phase, verdict)
+                               : inner_->launch(phase, std::move(task)));
+  }
   Result<Ticket> do_record() override { return outer(inner_->record()); }
   Status do_wait_for(Ticket ticket) override {
     const auto* const other = dynamic_cast<FaultQueue*>(ticket.queue);

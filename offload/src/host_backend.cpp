@@ -61,11 +61,11 @@ Result<std::unique_ptr<Queue>> HostBackend::make(const QueueOptions& options, Pa
   return HostQueue::create({.name = options.name,
                             .threads = &threads,
                             .clock = options_.clock,
-                            .link = link,
                             .capacity = options_.queue_capacity,
                             .spin = options_.spin,
                             .enqueue_timeout = options_.enqueue_timeout,
-                            .observer = options_.observer});
+                            .observer = options_.observer},
+                           link);
 }
 
 Result<std::unique_ptr<Queue>> HostBackend::make_queue(const QueueOptions& options) {

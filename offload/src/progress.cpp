@@ -14,7 +14,10 @@ TimePoint deadline_after(Duration timeout) noexcept {
 
 void Progress::fail(std::uint64_t number, const Error& error) {
   const std::scoped_lock lock(mutex_);
-  if (failed_.load(std::memory_order_relaxed)) return;
+  if (failed_.load(std::memory_order_relaxed)) {
+    failures_.back().first = std::min(failures_.back().first, number);
+    return;
+  }
   failures_.push_back(
       {.first = number, .last = std::numeric_limits<std::uint64_t>::max(), .error = error});
   failed_.store(true, std::memory_order_release);

@@ -22,6 +22,9 @@ TimePoint deadline_after(Duration timeout) noexcept;
 class Progress {
  public:
   explicit Progress(std::string name) : name_(std::move(name)) {}
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  virtual ~Progress() = default;
 
   [[nodiscard]] std::string_view name() const noexcept { return name_; }
 
@@ -35,7 +38,8 @@ class Progress {
   }
   [[nodiscard]] bool idle() const noexcept { return is_done(issued()); }
 
-  /// Poisons the queue from piece `number` on, unless it is poisoned already.
+  /// Poisons the queue from piece `number` on. The first error stays; an earlier piece that fails
+  /// later widens it.
   void fail(std::uint64_t number, const Error& error);
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "terrace/core/clock.hpp"
 #include "terrace/core/parallel.hpp"
@@ -111,6 +112,11 @@ class Queue {
   /// device memory. Its returned bytes are counted (and paid for on an imitated link).
   [[nodiscard]] Result<Ticket> call(Phase phase, Task task);
 
+  /// Enqueues what an op puts on the device: `task` tells the device of its work and returns. It is
+  /// called in the queue's order, on a device queue before earlier work is done; where kernels run
+  /// on the host it is a call(). Its returned bytes are counted.
+  [[nodiscard]] Result<Ticket> launch(Phase phase, Task task);
+
   /// Returns a ticket for all work enqueued so far.
   [[nodiscard]] Result<Ticket> record() { return do_record(); }
 
@@ -139,6 +145,9 @@ class Queue {
  private:
   virtual Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) = 0;
   virtual Result<Ticket> do_call(Phase phase, Task task) = 0;
+  virtual Result<Ticket> do_launch(Phase phase, Task task) {
+    return do_call(phase, std::move(task));
+  }
   virtual Result<Ticket> do_record() = 0;
   virtual Status do_wait_for(Ticket ticket) = 0;
   virtual Result<bool> do_poll(Ticket ticket) = 0;

@@ -1,0 +1,177 @@
+#include "worker_queue.hpp"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "spin.hpp"
+#include "terrace/core/assert.hpp"
+
+namespace terrace::offload {
+
+WorkerQueue::WorkerQueue(WorkerQueueSetup setup, std::shared_ptr<Progress> progress)
+    : setup_(std::move(setup)),
+      progress_(std::move(progress)),
+      pieces_(setup_.capacity),
+      ready_(setup_.capacity),
+      free_(setup_.capacity) {
+  for (Piece& piece : pieces_) free_.push(&piece);
+}
+
+WorkerQueue::~WorkerQueue() { TERRACE_ASSERT(!worker_.joinable()); }
+
+Status WorkerQueue::start() {
+  try {
+    worker_ = std::thread([this] { serve(); });
+  } catch (const std::system_error&) {
+    return fail(Errc::out_of_memory, "queue {}: the system has no thread left", name());
+  }
+  pthread_setname_np(worker_.native_handle(), setup_.name.substr(0, 15).c_str());
+  return {};
+}
+
+void WorkerQueue::stop() noexcept {
+  if (!worker_.joinable()) return;
+  std::shared_ptr<Progress> awaiting;
+  {
+    const std::scoped_lock lock(stop_mutex_);
+    stopping_.store(true, std::memory_order_release);
+    awaiting = awaiting_;
+  }
+  stopped_.notify_all();
+  if (awaiting != nullptr) awaiting->wake();
+  bell_.fetch_add(1, std::memory_order_seq_cst);
+  bell_.notify_one();
+  worker_.join();
+}
+
+Result<Piece*> WorkerQueue::free_piece() {
+  Piece* piece = nullptr;
+  if (free_.pop(piece)) return piece;
+  const std::uint64_t oldest = progress_->issued() - setup_.capacity + 1;
+  progress_->wait_done(oldest, deadline_after(setup_.enqueue_timeout), setup_.spin);
+  if (free_.pop(piece)) return piece;
+  return fail(Errc::not_ready, "queue {} is full: {} pieces of work are enqueued", name(),
+              setup_.capacity);
+}
+
+Ticket WorkerQueue::hand_over(Piece* piece) {
+  piece->number = progress_->issue();
+  piece->enqueued_at = setup_.clock->now();
+  const std::uint64_t number = piece->number;  // the piece belongs to the worker once it is pushed
+  const bool pushed = ready_.push(piece);
+  TERRACE_ASSERT(pushed);
+  bell_.fetch_add(1, std::memory_order_seq_cst);
+  bell_.notify_one();
+  return {this, number};
+}
+
+Result<Ticket> WorkerQueue::enqueue(FunctionRef<void(Piece&)> make) {
+  TERRACE_ASSIGN(Piece* const piece, free_piece());
+  make(*piece);
+  return hand_over(piece);
+}
+
+Result<Ticket> WorkerQueue::do_copy(Phase phase, std::span<const CopyExtent> extents) {
+  return enqueue([&](Piece& piece) { piece.make_copy(phase, extents); });
+}
+
+Result<Ticket> WorkerQueue::do_call(Phase phase, Task task) {
+  return enqueue([&](Piece& piece) { piece.make_call(phase, std::move(task)); });
+}
+
+Status WorkerQueue::do_wait_for(Ticket ticket) {
+  const auto* const other = dynamic_cast<WorkerQueue*>(ticket.queue);
+  if (other == nullptr) {
+    return fail(Errc::invalid_argument, "queue {}: the ticket of {} is another backend's", name(),
+                ticket.queue->name());
+  }
+  TERRACE_TRY(check_ticket(*other->progress_, ticket.number));
+  return enqueue([&](Piece& piece) { piece.make_wait(other->progress_, ticket.number); })
+      .map([](Ticket) {});
+}
+
+Status WorkerQueue::do_wait(Ticket ticket, Duration timeout) {
+  return progress_->wait(ticket.number, deadline_after(timeout), setup_.spin);
+}
+
+void WorkerQueue::serve() {
+  // What is timed to microseconds would be blurred by the default timer slack of 50 us.
+  prctl(PR_SET_TIMERSLACK, 1000UL);
+  while (Piece* const piece = next_piece()) work(*piece);
+}
+
+Piece* WorkerQueue::next_piece() {
+  Piece* piece = nullptr;
+  const auto ready = [&] { return ready_.pop(piece); };
+  if (ready()) return piece;
+  if (spin_until(ready, deadline_after(setup_.spin))) return piece;
+  while (true) {
+    const std::uint32_t rung = bell_.load(std::memory_order_seq_cst);
+    if (ready()) return piece;
+    if (stopping_.load(std::memory_order_acquire)) return nullptr;
+    bell_.wait(rung, std::memory_order_seq_cst);
+  }
+}
+
+void WorkerQueue::retire(Piece& piece) {
+  const std::uint64_t number = piece.number;
+  piece.reset();
+  free_.push(&piece);
+  progress_->complete(number);
+}
+
+bool WorkerQueue::is_skipped(const Piece& piece) {
+  if (progress_->failed()) return true;
+  if (!stopping()) return false;
+  progress_->fail(piece.number, cancelled());
+  return true;
+}
+
+Error WorkerQueue::cancelled() const {
+  return make_error(Errc::cancelled, "queue {} was destroyed before this was run", name());
+}
+
+bool WorkerQueue::wait_interruptibly(const std::shared_ptr<Progress>& other,
+                                     FunctionRef<bool(const std::atomic<bool>&)> wait) {
+  {
+    const std::scoped_lock lock(stop_mutex_);
+    awaiting_ = other;
+  }
+  const bool reached = wait(stopping_);
+  const std::scoped_lock lock(stop_mutex_);
+  awaiting_.reset();
+  return reached;
+}
+
+Status WorkerQueue::await(const Piece& piece) {
+  const TimePoint began = setup_.clock->now();
+  const bool done = wait_interruptibly(piece.awaited, [&](const std::atomic<bool>& stopping) {
+    return piece.awaited->wait_done(piece.awaited_number, TimePoint::max(), setup_.spin, &stopping);
+  });
+  if (!done) return tl::unexpected(cancelled());
+  if (ready_.read_available() != 0) {
+    // Standing still costs only from when there is work to hold up.
+    const TimePoint held_from = std::max(began, ready_.front()->enqueued_at);
+    counters_.add_wait(std::max(Duration{}, setup_.clock->now() - held_from));
+  }
+  TERRACE_TRY(piece.awaited->poll(piece.awaited_number));
+  return {};
+}
+
+void WorkerQueue::count(const Piece& piece, TimePoint begin, TimePoint end, std::size_t bytes) {
+  counters_.add(piece.phase, end - begin, bytes);
+  if (setup_.observer != nullptr) {
+    setup_.observer->on_work({setup_.name, piece.phase, begin, end, bytes});
+  }
+}
+
+void WorkerQueue::sleep_until(TimePoint time) {
+  std::unique_lock lock(stop_mutex_);
+  stopped_.wait_until(lock, time, [&] { return stopping_.load(std::memory_order_relaxed); });
+}
+
+}  // namespace terrace::offload

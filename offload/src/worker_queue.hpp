@@ -1,0 +1,112 @@
+// A queue that hands its work to a thread of its own, through a lock-free ring of preallocated
+// pieces, which come back through another. What the thread does with a piece its subclass says.
+//
+// A full queue holds its caller up until a piece is free, at most `enqueue_timeout` (not_ready).
+// Destruction lets the running piece end and cancels the rest: their tickets, which others may wait
+// for, report `cancelled`. Waits for other queues are cut short.
+#pragma once
+
+#include <atomic>
+#include <boost/lockfree/spsc_queue.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "phase_counters.hpp"
+#include "piece.hpp"
+#include "terrace/core/function_ref.hpp"
+
+namespace terrace::offload {
+
+struct WorkerQueueSetup {
+  std::string name;
+  Parallel* threads = nullptr;
+  const Clock* clock = nullptr;  ///< of the counters
+  std::size_t capacity = 1024;   ///< pieces enqueued and not done
+  Duration spin{};
+  Duration enqueue_timeout{};
+  WorkObserver* observer = nullptr;  ///< sees each piece that ran; null for nobody
+};
+
+class WorkerQueue : public Queue {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return setup_.name; }
+  [[nodiscard]] Parallel& threads() noexcept override { return *setup_.threads; }
+  [[nodiscard]] Status clear_error() override { return progress_->clear_error(); }
+  [[nodiscard]] QueueCounters counters() const override { return counters_.read(); }
+
+ protected:
+  WorkerQueue(WorkerQueueSetup setup, std::shared_ptr<Progress> progress);
+  ~WorkerQueue() override;
+
+  /// Errors: out_of_memory when the system has no thread left.
+  [[nodiscard]] Status start();
+
+  /// Ends the worker, as destruction says. Subclasses call it first thing in their destructors.
+  void stop() noexcept;
+
+  /// Carries a piece out, or not (is_skipped), and retires it: now, or later in the same order.
+  virtual void work(Piece& piece) = 0;
+
+  /// Publishes that a piece is done, and frees it. From one thread.
+  void retire(Piece& piece);
+
+  /// Whether a piece is not to be carried out: the queue has failed, or is being destroyed.
+  [[nodiscard]] bool is_skipped(const Piece& piece);
+
+  /// Waits until all that a piece waits for is done. Errors: the awaited work's; cancelled.
+  [[nodiscard]] Status await(const Piece& piece);
+
+  /// Counts a piece that ran, and shows it to the observer.
+  void count(const Piece& piece, TimePoint begin, TimePoint end, std::size_t bytes);
+
+  /// Sleeps until a time; less when the queue ends.
+  void sleep_until(TimePoint time);
+
+  /// Calls wait(flag) after arranging that `other` wakes up when the queue ends and sets the flag.
+  bool wait_interruptibly(const std::shared_ptr<Progress>& other,
+                          FunctionRef<bool(const std::atomic<bool>&)> wait);
+
+  [[nodiscard]] Error cancelled() const;
+  [[nodiscard]] const WorkerQueueSetup& setup() const noexcept { return setup_; }
+  [[nodiscard]] Progress& progress() noexcept { return *progress_; }
+  [[nodiscard]] PhaseCounters& phase_counters() noexcept { return counters_; }
+  [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
+
+  /// Enqueues a piece that `make` has filled in.
+  Result<Ticket> enqueue(FunctionRef<void(Piece&)> make);
+
+ private:
+  Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) override;
+  Result<Ticket> do_call(Phase phase, Task task) override;
+  Result<Ticket> do_record() override { return Ticket{this, progress_->issued()}; }
+  Status do_wait_for(Ticket ticket) override;
+  Result<bool> do_poll(Ticket ticket) override { return progress_->poll(ticket.number); }
+  Status do_wait(Ticket ticket, Duration timeout) override;
+
+  // The caller's side.
+  Result<Piece*> free_piece();
+  Ticket hand_over(Piece* piece);
+
+  // The worker's side.
+  void serve();
+  Piece* next_piece();
+
+  WorkerQueueSetup setup_;
+  std::shared_ptr<Progress> progress_;
+  PhaseCounters counters_;
+  std::vector<Piece> pieces_;
+  boost::lockfree::spsc_queue<Piece*> ready_;
+  boost::lockfree::spsc_queue<Piece*> free_;
+  std::atomic<std::uint32_t> bell_{0};  ///< counts what the worker should look at
+  std::atomic<bool> stopping_{false};
+  std::mutex stop_mutex_;  ///< guards awaiting_; stopping_ is set under it
+  std::condition_variable stopped_;
+  std::shared_ptr<Progress> awaiting_;  ///< whom the worker waits for
+  std::thread worker_;
+};
+
+}  // namespace terrace::offload
