@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "terrace/core/parallel.hpp"
 #include "terrace/core/result.hpp"
@@ -22,6 +23,21 @@ namespace terrace::offload {
 /// automatic: asked for, done without where refused; on: an error where refused; off: not asked.
 enum class HugePages : std::uint8_t { automatic, on, off };
 
+/// Locks mapped memory for a device, a region at a time.
+///
+/// Threads  from any thread, several at once
+class MemoryPinner {
+ public:
+  MemoryPinner() = default;
+  MemoryPinner(const MemoryPinner&) = delete;
+  MemoryPinner& operator=(const MemoryPinner&) = delete;
+  virtual ~MemoryPinner() = default;
+
+  /// Locks pages that are mapped and touched. Errors: out_of_memory; nothing is locked then.
+  [[nodiscard]] virtual Status pin(std::span<std::byte> region) = 0;
+  virtual void unpin(std::span<std::byte> region) noexcept = 0;
+};
+
 struct HostMemoryOptions {
   HugePages huge_pages = HugePages::automatic;
   std::optional<std::uint32_t> numa_node{};  ///< where pages go; none = the first touch decides
@@ -29,6 +45,7 @@ struct HostMemoryOptions {
   bool touch = true;                         ///< fault every page in when its region is mapped
   std::size_t region_bytes = std::size_t{2} << 20;  ///< smallest region; larger ones as asked for
   Parallel* parallel = nullptr;                     ///< touches pages; null = the caller's thread
+  MemoryPinner* pinner = nullptr;                   ///< null = memory is not locked for a device
 };
 
 /// What the system gave. Bytes of regions mapped now.
@@ -54,6 +71,9 @@ class HostMemory {
   /// Cost     O(log ranges), plus mapping and touching a region when no free range fits
   /// Errors   out_of_memory: the system has no more; unsupported: huge pages insisted on, refused
   [[nodiscard]] Result<std::byte*> allocate(std::size_t bytes, std::size_t alignment);
+
+  /// Maps and touches a region of at least `bytes` ahead of its use.
+  [[nodiscard]] Status reserve(std::size_t bytes);
 
   /// Takes back a range; neighbours that are free become one.
   void release(std::byte* data, std::size_t bytes) noexcept;
