@@ -1,9 +1,10 @@
 # Flags of this build alone: warnings and sanitizers. Never exported to those who link Terrace.
 add_library(terrace_build_flags INTERFACE)
-target_compile_options(terrace_build_flags INTERFACE
+set(warnings
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
   # A designated initializer leaves fields out on purpose: they keep their defaults.
   -Wno-missing-field-initializers)
+target_compile_options(terrace_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${warnings}>)
 
 set(TERRACE_SANITIZER none CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE TERRACE_SANITIZER PROPERTY STRINGS none address thread)

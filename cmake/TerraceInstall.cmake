@@ -39,6 +39,9 @@ write_basic_package_version_file(terraceConfigVersion.cmake COMPATIBILITY SameMi
 list(REVERSE embedded_layers)
 list(TRANSFORM embedded_layers PREPEND "-l" OUTPUT_VARIABLE TERRACE_LIBRARY_FLAGS)
 list(JOIN TERRACE_LIBRARY_FLAGS " " TERRACE_LIBRARY_FLAGS)
+if(TERRACE_CUDA_FOUND)
+  string(APPEND TERRACE_LIBRARY_FLAGS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
 file(RELATIVE_PATH TERRACE_PKGCONFIG_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/terrace.pc.in terrace.pc @ONLY)
 

@@ -1,11 +1,13 @@
 # terrace_layer(name
-#   DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...)
+#   DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...
+#   CUDA_SOURCES file...)
 #
 # Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
 # its include root is <name>/include and nothing else, so that including a layer that is not
-# among DEPENDS does not compile. Headers form a file set: they are installed and checked alone.
+# among DEPENDS does not compile. CUDA_SOURCES are left out where there is no toolkit. Headers form a file set: they are installed and checked alone.
 function(terrace_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
+    "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES;CUDA_SOURCES")
   set(target terrace_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/include/*.hpp)
   add_library(${target} STATIC)
@@ -17,6 +19,12 @@ function(terrace_layer name)
   target_link_libraries(${target}
     PUBLIC ${arg_DEPENDS} ${arg_LIBRARIES}
     PRIVATE ${arg_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:terrace_build_flags>)
+  if(TERRACE_CUDA_FOUND AND arg_CUDA_SOURCES)
+    target_sources(${target} PRIVATE ${arg_CUDA_SOURCES})
+    # What looks at the runtime's answers is one for all that is CUDA.
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/src/cuda)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:terrace_cuda> CUDA::cudart_static)
+  endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON VERIFY_INTERFACE_HEADER_SETS ON)

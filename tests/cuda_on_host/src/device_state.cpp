@@ -62,6 +62,7 @@ void Device::set(const DeviceTraits& traits) {
                       &state.synchronizations, &state.allocations}) {
     count->store(0);
   }
+  forget_largest_registration();
 }
 
 void Device::fail(std::string_view function, Fault fault) {

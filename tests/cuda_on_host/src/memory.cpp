@@ -43,6 +43,10 @@ class Ranges {
     const std::scoped_lock lock(mutex_);
     return largest_;
   }
+  void forget_largest() {
+    const std::scoped_lock lock(mutex_);
+    largest_ = 0;
+  }
 
  private:
   bool overlaps(void* data, std::size_t bytes) const {
@@ -76,6 +80,7 @@ void* allocate(std::size_t bytes) {
 
 std::uint64_t registered_bytes() { return locked_ranges().bytes(); }
 std::uint64_t largest_registration() { return locked_ranges().largest(); }
+void forget_largest_registration() { locked_ranges().forget_largest(); }
 
 bool crosses_registrations(const void* data, std::size_t bytes) {
   return device_ranges().crossed_by(data, bytes) || locked_ranges().crossed_by(data, bytes);

@@ -1,0 +1,54 @@
+// The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns;
+// the host kernels are the specification: terrace/kernels/{rows,select,pq_encode,attention}.hpp.
+//
+//   TERRACE_TRY(cuda::decode_attention(op, launch));
+//
+// Nothing is allocated, and the host waits for nothing. Results do not depend on timing: equal
+// inputs give equal bits. They are not the host's bits: sums are taken in another order.
+//
+// Memory   as terrace/core/ops.hpp says; pointers to elements are aligned to the element, rows may
+//          have any alignment that is a multiple of it (16 bytes are fast)
+// Errors   device_error, device_lost: the launch was refused
+// Tests    tests/cuda_on_host/kernels_test.cpp
+#pragma once
+
+#include "terrace/core/ops.hpp"
+#include "terrace/kernels/cuda/launch.hpp"
+
+namespace terrace::kernels::cuda {
+
+/// Packs tokens of K and V into rows of blocks, and returns the bytes that cross the link.
+///
+/// Memory   source, and target blocks: device, or locked host memory. The table is read now
+/// Cost     a launch for each 64 blocks touched
+[[nodiscard]] Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch);
+
+/// Copies keys of rows into the chunks of an exact index.
+[[nodiscard]] Status key_copy(const KeyCopy& op, const Launch& launch);
+
+/// Codes rows with their nearest centroids, ties to the lower one; what is not finite gets code 0.
+[[nodiscard]] Status pq_encode(const PqEncode& op, const Launch& launch);
+
+/// Chooses by approximate scores. Cost: at most three launches.
+[[nodiscard]] Status pq_select(const PqSelect& op, const Launch& launch);
+
+/// Chooses by exact scores. Cost: at most three launches.
+[[nodiscard]] Status exact_select(const ExactSelect& op, const Launch& launch);
+
+/// Finds each selected row, in its block or in a staging row. Of one KV head misses come in the
+/// order of its lists; the order of heads among them is free. Entries of `seen` are of this op's
+/// own making. Cost: one launch.
+///
+/// Limits   query_heads * id_stride < 2^31
+[[nodiscard]] Status resolve_rows(const ResolveRows& op, const Launch& launch);
+
+/// Copies missed rows straight from locked host memory to their staging rows. `launch.moved`
+/// receives the bytes. Cost: one launch of few blocks, so that compute goes on beside it.
+[[nodiscard]] Status fetch_rows(const FetchRows& op, const Launch& launch);
+
+/// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
+/// `attention_split` entries that are merged in order. NaN and infinities as on the host.
+/// Cost     one launch, and another to merge where a list may have more than one piece
+[[nodiscard]] Status decode_attention(const DecodeAttention& op, const Launch& launch);
+
+}  // namespace terrace::kernels::cuda

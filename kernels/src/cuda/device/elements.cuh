@@ -1,0 +1,70 @@
+// Elements of rows as f32: 16 bytes at once where they are aligned, one by one elsewhere, with the
+// same result.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace terrace::kernels::cuda {
+
+__device__ inline bool is_aligned(const void* address, std::size_t to) {
+  return reinterpret_cast<std::uintptr_t>(address) % to == 0;
+}
+
+struct F32Elements {
+  static constexpr unsigned bytes = 4;
+  static constexpr unsigned per_vector = 4;
+  __device__ static void widen(const uint4& raw, float* out) {
+    out[0] = __uint_as_float(raw.x);
+    out[1] = __uint_as_float(raw.y);
+    out[2] = __uint_as_float(raw.z);
+    out[3] = __uint_as_float(raw.w);
+  }
+  __device__ static float load(const std::byte* at) { return *reinterpret_cast<const float*>(at); }
+};
+
+/// What the 2-byte dtypes share; Derived::of turns 16 bits into a float.
+template <typename Derived>
+struct HalfElements {
+  static constexpr unsigned bytes = 2;
+  static constexpr unsigned per_vector = 8;
+  __device__ static void widen(const uint4& raw, float* out) {
+    const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      out[2 * i] = Derived::of(static_cast<std::uint16_t>(words[i] & 0xffffU));
+      out[2 * i + 1] = Derived::of(static_cast<std::uint16_t>(words[i] >> 16));
+    }
+  }
+  __device__ static float load(const std::byte* at) {
+    return Derived::of(*reinterpret_cast<const std::uint16_t*>(at));
+  }
+};
+
+struct F16Elements : HalfElements<F16Elements> {
+  __device__ static float of(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+};
+
+struct Bf16Elements : HalfElements<Bf16Elements> {
+  __device__ static float of(std::uint16_t bits) {
+    return __uint_as_float(static_cast<unsigned>(bits) << 16);
+  }
+};
+
+/// Reads a vector of elements of which the first `count` are there; the others are 0.
+template <typename Elements>
+__device__ inline void load_vector(const std::byte* at, unsigned count, float* out) {
+  if (count >= Elements::per_vector && is_aligned(at, sizeof(uint4))) {
+    Elements::widen(*reinterpret_cast<const uint4*>(at), out);
+    return;
+  }
+#pragma unroll
+  for (unsigned i = 0; i < Elements::per_vector; ++i) {
+    out[i] = i < count ? Elements::load(at + i * Elements::bytes) : 0.0F;
+  }
+}
+
+}  // namespace terrace::kernels::cuda

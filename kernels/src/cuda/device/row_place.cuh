@@ -1,0 +1,20 @@
+// Where the row of a token lies: terrace/kernels/row_address.hpp, for device code.
+#pragma once
+
+#include <cstddef>
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace::kernels::cuda {
+
+/// Returns the row of (position, KV head), or null where its block is not there.
+__device__ inline std::byte* row_place(const KvShape& shape, const BlockTable& table, unsigned head,
+                                       unsigned position) {
+  const auto block_tokens = static_cast<unsigned>(table.block_tokens);
+  std::byte* const block = table.blocks[position / block_tokens];
+  if (block == nullptr) return nullptr;
+  const std::size_t row = static_cast<std::size_t>(head) * block_tokens + position % block_tokens;
+  return block + row * shape.row_bytes();
+}
+
+}  // namespace terrace::kernels::cuda

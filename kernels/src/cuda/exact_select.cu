@@ -1,0 +1,83 @@
+// Selection by exact scores: logits by dot products with the keys of an index.
+#include <cuda_runtime.h>
+
+#include "device/dot_rows.cuh"
+#include "device/launch_kernel.cuh"
+#include "selection.hpp"
+#include "terrace/kernels/cuda/ops.hpp"
+
+extern __shared__ uint4 dynamic_shared_memory[];
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr unsigned tile = 512;  // candidates of a block
+constexpr unsigned heads = 4;   // query heads of a block; 4 * 1024 floats fit any head_dim
+
+/// blockIdx: tile of candidates, KV head, and which query heads of its group.
+template <typename Elements>
+__global__ void __launch_bounds__(threads) write_exact_logits(ExactSelect op, float scale) {
+  const KvShape& shape = op.common.shape;
+  const auto dims = static_cast<unsigned>(shape.head_dim);
+  const auto group = static_cast<unsigned>(shape.group());
+  const unsigned head = blockIdx.y;
+  const unsigned first_query = blockIdx.z * heads;
+  const unsigned used = group - first_query < heads ? group - first_query : heads;
+  auto* const queries = reinterpret_cast<float*>(dynamic_shared_memory);
+  share_queries<Elements>(
+      op.common.query + (static_cast<std::size_t>(head) * group + first_query) * dims, used, heads,
+      dims, scale, queries);
+  __syncthreads();
+  const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * tile;
+  const std::size_t left = op.common.candidates.size() - begin;
+  const std::size_t first_token = op.common.candidates.begin + begin - op.index.first_token;
+  const auto key = [&](unsigned i) -> const std::byte* {
+    const std::size_t token = first_token + i;
+    const std::size_t place = head * op.index.chunk_tokens + token % op.index.chunk_tokens;
+    return op.index.chunks[token / op.index.chunk_tokens] + place * dims * Elements::bytes;
+  };
+  const std::size_t stride = logit_stride(op.common);
+  float* const logits = op.common.scratch +
+                        (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
+                        begin;
+  dot_rows<Elements, heads>(queries, dims, left < tile ? static_cast<unsigned>(left) : tile, key,
+                            [&](unsigned q, unsigned i, float dot) {
+                              if (q < used) logits[q * stride + i] = dot;
+                            });
+}
+
+template <typename Elements>
+Status launch_logits(const ExactSelect& op, const Launch& launch) {
+  const KvShape& shape = op.common.shape;
+  const dim3 grid(blocks_for(op.common.candidates.size(), tile, 0x7fffffffU),
+                  static_cast<unsigned>(shape.kv_heads),
+                  static_cast<unsigned>((shape.group() + heads - 1) / heads));
+  const std::size_t shared =
+      heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(shape.head_dim));
+  return launch_kernel(launch, {grid, threads, shared}, "exact_select",
+                       write_exact_logits<Elements>, op, logit_scale(shape));
+}
+
+Status launch_logits_of(const ExactSelect& op, const Launch& launch) {
+  switch (op.common.shape.dtype) {
+    case Dtype::f32:
+      return launch_logits<F32Elements>(op, launch);
+    case Dtype::f16:
+      return launch_logits<F16Elements>(op, launch);
+    case Dtype::bf16:
+      break;
+  }
+  return launch_logits<Bf16Elements>(op, launch);
+}
+
+}  // namespace
+
+Status exact_select(const ExactSelect& op, const Launch& launch) {
+  if (!op.common.candidates.empty() && op.common.count > 0) {
+    TERRACE_TRY(launch_logits_of(op, launch));
+  }
+  return choose_largest(op.common, launch);
+}
+
+}  // namespace terrace::kernels::cuda

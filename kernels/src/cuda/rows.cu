@@ -1,0 +1,136 @@
+// Copies of rows and keys: see terrace/kernels/cuda/ops.hpp.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "device/launch_kernel.cuh"
+#include "device/row_place.cuh"
+#include "device/units.cuh"
+#include "terrace/kernels/cuda/ops.hpp"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr unsigned store_blocks_max = 1024;
+// Rows that cross the link: the link is full with few blocks, and compute goes on beside them.
+constexpr unsigned link_blocks = 12;
+constexpr unsigned units_at_once = 4;  // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
+constexpr unsigned blocks_per_launch = 64;
+
+/// Blocks of a table, by value: the table itself is the host's.
+struct BlockRun {
+  std::byte* blocks[blocks_per_launch];
+};
+
+/// Copies token, head and half a row as units; rows.tokens lie in the blocks of `run`.
+__global__ void store_units(StoreRows rows, std::size_t first_block_token, BlockRun run) {
+  const std::size_t half = rows.shape.head_dim * size_bytes(rows.shape.dtype);
+  const unsigned half_units = units_of(half);
+  const auto heads = static_cast<unsigned>(rows.shape.kv_heads);
+  const std::size_t units = rows.tokens.size() * heads * 2 * half_units;
+  for (std::size_t i = grid_thread(); i < units; i += grid_threads()) {
+    const auto unit = static_cast<unsigned>(i % half_units);
+    const std::size_t piece = i / half_units;
+    const bool is_value = piece % 2 == 1;
+    const auto head = static_cast<unsigned>(piece / 2 % heads);
+    const std::size_t token = piece / 2 / heads;
+    const std::size_t place = rows.tokens.begin + token - first_block_token;
+    const std::size_t row = head * rows.target.block_tokens + place % rows.target.block_tokens;
+    std::byte* const target = run.blocks[place / rows.target.block_tokens] +
+                              row * rows.shape.row_bytes() + (is_value ? half : 0);
+    const std::byte* const source = (is_value ? rows.source.values : rows.source.keys) +
+                                    token * rows.source.token_stride +
+                                    head * rows.source.head_stride;
+    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+    Unit copy;
+    copy.read(target + offset, source + offset, unit_size(half, unit));
+    copy.write();
+  }
+}
+
+__global__ void copy_keys(KeyCopy op) {
+  const std::size_t key_bytes = op.shape.head_dim * size_bytes(op.shape.dtype);
+  const unsigned key_units = units_of(key_bytes);
+  const auto heads = static_cast<unsigned>(op.shape.kv_heads);
+  const std::size_t units = op.tokens.size() * heads * key_units;
+  for (std::size_t i = grid_thread(); i < units; i += grid_threads()) {
+    const auto unit = static_cast<unsigned>(i % key_units);
+    const auto head = static_cast<unsigned>(i / key_units % heads);
+    const std::size_t position = op.tokens.begin + i / key_units / heads;
+    const std::size_t token = position - op.index.first_token;
+    const std::size_t place = head * op.index.chunk_tokens + token % op.index.chunk_tokens;
+    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+    Unit copy;
+    copy.read(op.index.chunks[token / op.index.chunk_tokens] + place * key_bytes + offset,
+              row_place(op.shape, op.rows, head, static_cast<unsigned>(position)) + offset,
+              unit_size(key_bytes, unit));
+    copy.write();
+  }
+}
+
+__global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
+  const std::size_t row_bytes = op.shape.row_bytes();
+  const unsigned row_units = units_of(row_bytes);
+  const std::size_t count = *op.missed_count;
+  const std::size_t units = count * row_units;
+  if (grid_thread() == 0) *moved = count * row_bytes;
+  for (std::size_t first = grid_thread(); first < units; first += units_at_once * grid_threads()) {
+    Unit copies[units_at_once];
+#pragma unroll
+    for (unsigned k = 0; k < units_at_once; ++k) {
+      const std::size_t i = first + k * grid_threads();
+      copies[k].bytes = 0;
+      copies[k].aligned = false;
+      if (i >= units) continue;
+      const MissedRow row = op.missed[i / row_units];
+      const auto unit = static_cast<unsigned>(i % row_units);
+      const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+      copies[k].read(row.target + offset,
+                     row_place(op.shape, op.source, row.head, row.position) + offset,
+                     unit_size(row_bytes, unit));
+    }
+#pragma unroll
+    for (unsigned k = 0; k < units_at_once; ++k) copies[k].write();
+  }
+}
+
+}  // namespace
+
+Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch) {
+  const std::size_t block_tokens = op.target.block_tokens;
+  const unsigned most = op.crosses_link ? link_blocks : store_blocks_max;
+  for (std::size_t begin = op.tokens.begin; begin < op.tokens.end;) {
+    const std::size_t first_block = begin / block_tokens;
+    const std::size_t end =
+        std::min(op.tokens.end, (first_block + blocks_per_launch) * block_tokens);
+    BlockRun run{};
+    for (std::size_t block = first_block; block * block_tokens < end; ++block) {
+      run.blocks[block - first_block] = op.target.blocks[block];
+    }
+    StoreRows part = op;
+    part.tokens = {begin, end};
+    part.source.keys += (begin - op.tokens.begin) * op.source.token_stride;
+    part.source.values += (begin - op.tokens.begin) * op.source.token_stride;
+    const std::size_t half = op.shape.row_bytes() / 2;
+    const std::size_t units = part.tokens.size() * op.shape.kv_heads * 2 * units_of(half);
+    TERRACE_TRY(launch_kernel(launch, {blocks_for(units, threads, most), threads}, "store_rows",
+                              store_units, part, first_block * block_tokens, run));
+    begin = end;
+  }
+  return op.crosses_link ? op.tokens.size() * op.shape.token_bytes() : 0;
+}
+
+Status key_copy(const KeyCopy& op, const Launch& launch) {
+  if (op.tokens.empty()) return {};
+  const std::size_t units =
+      op.tokens.size() * op.shape.kv_heads * units_of(op.shape.row_bytes() / 2);
+  return launch_kernel(launch, {blocks_for(units, threads, store_blocks_max), threads}, "key_copy",
+                       copy_keys, op);
+}
+
+Status fetch_rows(const FetchRows& op, const Launch& launch) {
+  return launch_kernel(launch, {link_blocks, threads}, "fetch_rows", fetch_units, op, launch.moved);
+}
+
+}  // namespace terrace::kernels::cuda
