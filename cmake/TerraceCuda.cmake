@@ -1,8 +1,8 @@
 # TERRACE_CUDA: whether device code is compiled. AUTO takes the toolkit that is found and the
 # configure summary says which; ON insists on one; OFF does not look.
 #
-# Sets TERRACE_CUDA_FOUND, TERRACE_CUDA_CODE: the toolkit that device code is compiled with, and makes
-# terrace_cuda: what code for CUDA is compiled and linked with.
+# Sets TERRACE_CUDA_FOUND and TERRACE_CUDA_CODE, the toolkit that device code is compiled with, and
+# makes terrace_cuda: what code for CUDA is compiled and linked with.
 set(TERRACE_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
 set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -56,7 +56,7 @@ add_library(terrace_cuda INTERFACE)
 target_link_libraries(terrace_cuda INTERFACE CUDA::cudart_static)
 target_compile_definitions(terrace_cuda INTERFACE TERRACE_HAS_CUDA=1)
 target_compile_options(terrace_cuda INTERFACE
-  # CMake 3.25 knows no C++20 of this nvcc. Plain functions that are constexpr run on the device, too.
+  # CMake 3.25 knows no C++20 of this nvcc. Functions that are constexpr run on the device, too.
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr>
   # fmt does without constexpr under nvcc, but not without consteval.
   $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>)

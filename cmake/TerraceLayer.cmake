@@ -4,7 +4,8 @@
 #
 # Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
 # its include root is <name>/include and nothing else, so that including a layer that is not
-# among DEPENDS does not compile. CUDA_SOURCES are left out where there is no toolkit. Headers form a file set: they are installed and checked alone.
+# among DEPENDS does not compile. CUDA_SOURCES are left out where there is no toolkit. Headers form
+# a file set: they are installed and checked alone.
 function(terrace_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
     "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES;CUDA_SOURCES")

@@ -26,6 +26,11 @@ Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver
                            .latency = config.duration("link.latency")},
                   .huge_pages = huge_pages(config),
                   .observer = observer};
+  options.cuda = {.device_memory_limit = options.host.device_memory_limit,
+                  .host_memory_limit = options.host.host_memory_limit,
+                  .host_threads = options.host.device_threads,
+                  .huge_pages = options.host.huge_pages,
+                  .observer = observer};
   return offload::make_backend(config.text("backend"), options);
 }
 

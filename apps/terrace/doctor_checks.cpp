@@ -120,12 +120,11 @@ CheckResult check_cuda_toolkit() {
 CheckResult check_cuda_device() {
   if (!exists("/dev/nvidia0")) return {"cuda_device", skip, "no /dev/nvidia0", ""};
   for (const offload::BackendInfo& backend : offload::list_backends()) {
-    if (backend.name == "cuda" && !backend.available) {
-      return {"cuda_device", warn, "a device is there, and " + std::string(backend.reason),
-              "the host backend is used"};
-    }
+    if (backend.name != "cuda") continue;
+    if (backend.available) return {"cuda_device", ok, backend.reason, ""};
+    return {"cuda_device", warn, "a device is there, and is not used", backend.reason};
   }
-  return {"cuda_device", ok, "/dev/nvidia0", ""};
+  return {"cuda_device", skip, "no such backend", ""};
 }
 
 CheckResult check_profile(const Config& config) {

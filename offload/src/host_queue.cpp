@@ -41,7 +41,7 @@ void HostQueue::pay_for(Phase phase, TimePoint began, std::size_t bytes) {
   const auto lane = Link::lane_of(phase);
   if (!lane) return;
   const TimePoint end = link_->reserve(*lane, began, bytes);
-  if (end > std::chrono::steady_clock::now()) sleep_until(end);
+  if (end > std::chrono::steady_clock::now()) pause_until(end);
 }
 
 }  // namespace terrace::offload

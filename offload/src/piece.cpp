@@ -17,6 +17,11 @@ void Piece::make_call(Phase for_phase, Task of) {
   task = std::move(of);
 }
 
+void Piece::make_launch(Phase for_phase, Task of) {
+  make_call(for_phase, std::move(of));
+  kind = Kind::launch;
+}
+
 void Piece::make_wait(std::shared_ptr<Progress> of, std::uint64_t until) {
   kind = Kind::wait_for;
   awaited = std::move(of);

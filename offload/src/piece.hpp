@@ -15,19 +15,20 @@ namespace terrace::offload {
 
 /// Reused: `extents` keeps its capacity, so that steady work allocates nothing.
 struct Piece {
-  enum class Kind : std::uint8_t { copy, call, wait_for };
+  enum class Kind : std::uint8_t { copy, call, launch, wait_for };
 
   Kind kind = Kind::call;
   Phase phase = Phase::model;
   std::uint64_t number = 0;
   TimePoint enqueued_at{};
   std::vector<CopyExtent> extents;    ///< copy
-  Task task;                          ///< call
+  Task task;                          ///< call, launch
   std::shared_ptr<Progress> awaited;  ///< wait_for
   std::uint64_t awaited_number = 0;
 
   void make_copy(Phase for_phase, std::span<const CopyExtent> of);
   void make_call(Phase for_phase, Task of);
+  void make_launch(Phase for_phase, Task of);
   void make_wait(std::shared_ptr<Progress> of, std::uint64_t until);
 
   /// Bytes of a copy.

@@ -28,6 +28,10 @@ void Progress::complete(std::uint64_t number) {
   // Sequentially consistent against the sleeper's registration: either it sees this number, or it
   // is seen here and woken.
   done_.store(number, std::memory_order_seq_cst);
+  wake_sleepers();
+}
+
+void Progress::wake_sleepers() {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
 }
 
@@ -39,12 +43,17 @@ void Progress::wake() {
 
 Result<bool> Progress::poll(std::uint64_t number) const {
   if (!is_done(number)) return false;
-  if (!ever_failed_.load(std::memory_order_acquire)) return true;
+  TERRACE_TRY(outcome(number));
+  return true;
+}
+
+Status Progress::outcome(std::uint64_t number) const {
+  if (!ever_failed_.load(std::memory_order_acquire)) return {};
   const std::scoped_lock lock(mutex_);
   for (const Failure& failure : failures_) {
     if (number >= failure.first && number <= failure.last) return tl::unexpected(failure.error);
   }
-  return true;
+  return {};
 }
 
 Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
@@ -59,10 +68,14 @@ Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
 bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
                          const std::atomic<bool>* give_up) {
   const auto done = [&] { return done_.load(std::memory_order_seq_cst) >= number; };
-  const auto over = [&] {
-    return done() || (give_up != nullptr && give_up->load(std::memory_order_acquire));
-  };
-  if (spin_until(over, std::min(deadline, deadline_after(spin)))) return done();
+  wait_until(
+      [&] { return done() || (give_up != nullptr && give_up->load(std::memory_order_acquire)); },
+      deadline, spin);
+  return done();
+}
+
+void Progress::wait_until(FunctionRef<bool()> over, TimePoint deadline, Duration spin) {
+  if (spin_until(over, std::min(deadline, deadline_after(spin)))) return;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock lock(mutex_);
   if (deadline == TimePoint::max()) {
@@ -71,7 +84,6 @@ bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin
     moved_.wait_until(lock, deadline, over);
   }
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
-  return done();
 }
 
 Status Progress::clear_error() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "terrace/core/clock.hpp"
+#include "terrace/core/function_ref.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace::offload {
@@ -48,6 +49,9 @@ class Progress {
 
   [[nodiscard]] Result<bool> poll(std::uint64_t number) const;
 
+  /// Returns what became of a piece as far as is known: the error that took it, or none (yet).
+  [[nodiscard]] Status outcome(std::uint64_t number) const;
+
   /// Waits in real time, spinning for `spin` first. Errors: the work's; not_ready at the deadline.
   [[nodiscard]] Status wait(std::uint64_t number, TimePoint deadline, Duration spin);
 
@@ -61,6 +65,14 @@ class Progress {
 
   /// Ends the failure. Tickets of the work it took keep their error.
   [[nodiscard]] Status clear_error();
+
+ protected:
+  /// Waits in real time until `over`, spinning for `spin` first.
+  void wait_until(FunctionRef<bool()> over, TimePoint deadline, Duration spin);
+
+  /// Has those in wait_until look again, after a sequentially consistent store to what they look
+  /// at.
+  void wake_sleepers();
 
  private:
   struct Failure {

@@ -3,27 +3,58 @@
 #include <array>
 #include <utility>
 
+// The one place that knows what was compiled in.
+#ifndef TERRACE_HAS_CUDA
+#define TERRACE_HAS_CUDA 0
+#endif
+
 namespace terrace::offload {
 namespace {
 
-constexpr std::array<BackendInfo, 3> backends{{
-    {.name = "cuda", .available = false, .reason = "this build has no CUDA backend"},
-    {.name = "host", .available = true, .reason = "kernels and queues on the CPU"},
-    {.name = "sim", .available = true, .reason = "costs only, in virtual time; moves no bytes"},
-}};
+#if TERRACE_HAS_CUDA
+Result<std::unique_ptr<Backend>> make_cuda(const CudaBackendOptions& options) {
+  return CudaBackend::create(options);
+}
+#else
+Result<std::unique_ptr<Backend>> make_cuda(const CudaBackendOptions& /*options*/) {
+  return fail(Errc::unsupported,
+              "this build has no CUDA backend: build it where the CUDA toolkit is, or use backend "
+              "host");
+}
+#endif
 
-Result<ChosenBackend> make_host(const BackendOptions& options, std::string_view reason) {
+/// Looks for a device without making a backend of it. Returns its name.
+Result<std::string> find_cuda([[maybe_unused]] int device) {
+#if TERRACE_HAS_CUDA
+  return CudaBackend::probe(device).map([](const CudaDeviceReport& report) { return report.name; });
+#else
+  return tl::unexpected(make_cuda({}).error());
+#endif
+}
+
+Result<ChosenBackend> make_host(const BackendOptions& options, std::string reason) {
   TERRACE_ASSIGN(auto backend, HostBackend::create(options.host));
-  return ChosenBackend{std::move(backend), "host", reason};
+  return ChosenBackend{std::move(backend), "host", std::move(reason)};
+}
+
+/// A device that can be used is used; a fault of it is reported, and not covered up by another
+/// backend.
+Result<ChosenBackend> make_best(const BackendOptions& options) {
+  const Result<std::string> device = find_cuda(options.cuda.device);
+  if (!device) return make_host(options, fmt::format("auto: {}", device.error().message()));
+  TERRACE_ASSIGN(auto backend, make_cuda(options.cuda));
+  return ChosenBackend{std::move(backend), "cuda", fmt::format("auto: {}", *device)};
 }
 
 }  // namespace
 
 Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& options) {
-  if (name == "auto") return make_host(options, "auto: this build has no CUDA backend");
+  if (name == "auto") return make_best(options);
   if (name == "host") return make_host(options, "asked for");
   if (name == "cuda") {
-    return fail(Errc::unsupported, "backend cuda: {}; use host", backends[0].reason);
+    auto backend = make_cuda(options.cuda);
+    if (!backend) return tl::unexpected(backend.error().while_doing("backend cuda"));
+    return ChosenBackend{std::move(*backend), "cuda", "asked for"};
   }
   if (name == "sim") {
     TERRACE_ASSIGN(auto backend, SimBackend::create(options.sim));
@@ -32,6 +63,11 @@ Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& 
   return fail(Errc::invalid_argument, "no backend '{}'; use auto, host, cuda or sim", name);
 }
 
-std::span<const BackendInfo> list_backends() noexcept { return backends; }
+std::vector<BackendInfo> list_backends() {
+  const Result<std::string> device = find_cuda(0);
+  return {{"cuda", device.has_value(), device ? *device : std::string(device.error().message())},
+          {"host", true, "kernels and queues on the CPU"},
+          {"sim", true, "costs only, in virtual time; moves no bytes"}};
+}
 
 }  // namespace terrace::offload

@@ -58,6 +58,7 @@ void SteppedQueue::perform(Piece& piece, Running& running) {
       if (setup_.moves_bytes) piece.move_bytes();
       return;
     case Piece::Kind::call:
+    case Piece::Kind::launch:
       if (auto moved = piece.run_task()) {
         running.bytes = *moved;
       } else {

@@ -169,7 +169,7 @@ void WorkerQueue::count(const Piece& piece, TimePoint begin, TimePoint end, std:
   }
 }
 
-void WorkerQueue::sleep_until(TimePoint time) {
+void WorkerQueue::pause_until(TimePoint time) {
   std::unique_lock lock(stop_mutex_);
   stopped_.wait_until(lock, time, [&] { return stopping_.load(std::memory_order_relaxed); });
 }

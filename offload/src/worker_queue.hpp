@@ -57,6 +57,11 @@ class WorkerQueue : public Queue {
   /// Whether a piece is not to be carried out: the queue has failed, or is being destroyed.
   [[nodiscard]] bool is_skipped(const Piece& piece);
 
+  /// Returns the piece of a number; its slot is that of no other piece before it is retired.
+  [[nodiscard]] Piece& piece_of(std::uint64_t number) noexcept {
+    return pieces_[(number - 1) % pieces_.size()];
+  }
+
   /// Waits until all that a piece waits for is done. Errors: the awaited work's; cancelled.
   [[nodiscard]] Status await(const Piece& piece);
 
@@ -64,7 +69,7 @@ class WorkerQueue : public Queue {
   void count(const Piece& piece, TimePoint begin, TimePoint end, std::size_t bytes);
 
   /// Sleeps until a time; less when the queue ends.
-  void sleep_until(TimePoint time);
+  void pause_until(TimePoint time);
 
   /// Calls wait(flag) after arranging that `other` wakes up when the queue ends and sets the flag.
   bool wait_interruptibly(const std::shared_ptr<Progress>& other,

@@ -1,83 +1,91 @@
-// The backends that one contract suite is run on.
+// The backends that one contract suite is run on: each program of the suite links its own list.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "terrace/core/backend.hpp"
-#include "terrace/offload/fault_backend.hpp"
-#include "terrace/offload/host_backend.hpp"
-#include "terrace/offload/sim_backend.hpp"
+#include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace {
 
 inline constexpr Duration patience = std::chrono::seconds(60);
 
-enum class BackendKind : std::uint8_t { threads, small_ring, seeded, fault, fault_seeded, sim };
+/// A backend and what it needs beside it.
+struct MadeBackend {
+  std::unique_ptr<offload::SeededScheduler> scheduler;
+  std::unique_ptr<Backend> backend;  ///< null where the machine has no device for it
+};
+
+/// Limits of a case's backend.
+struct CaseLimits {
+  std::size_t device_bytes;
+  std::size_t host_bytes;
+};
 
 struct BackendCase {
   std::string name;
-  BackendKind kind = BackendKind::threads;
-  std::uint64_t seed = 0;
+  bool has_threads = true;  ///< else queues run when somebody waits
+  std::function<MadeBackend(const CaseLimits&)> make;
 };
 
-inline std::vector<BackendCase> backend_cases() {
-  std::vector<BackendCase> cases{{"HostThreads", BackendKind::threads},
-                                 {"HostSmallRing", BackendKind::small_ring},
-                                 {"FaultOverThreads", BackendKind::fault},
-                                 {"FaultOverSeeded", BackendKind::fault_seeded, 7},
-                                 {"Sim", BackendKind::sim}};
-  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
-    cases.push_back({"HostSeed" + std::to_string(seed), BackendKind::seeded, seed});
-  }
-  return cases;
-}
+/// The program's list.
+std::vector<BackendCase> backend_cases();
 
 /// A case's backend, with limits of 1 MiB device and 2 MiB host memory.
 class BackendContract : public testing::TestWithParam<BackendCase> {
  protected:
   void SetUp() override {
-    const BackendKind kind = GetParam().kind;
-    if (kind == BackendKind::sim) {
-      offload::SimBackendOptions options{.device_memory_limit = device_limit,
-                                         .host_memory_limit = host_limit};
-      options.costs.call.fill(std::chrono::microseconds(5));
-      backend_ = offload::SimBackend::create(options).value();
-      return;
-    }
-    offload::HostBackendOptions options{
-        .device_memory_limit = device_limit, .host_memory_limit = host_limit, .device_threads = 2};
-    if (kind == BackendKind::small_ring) options.queue_capacity = 8;
-    if (kind == BackendKind::seeded || kind == BackendKind::fault_seeded) {
-      scheduler_ = std::make_unique<offload::SeededScheduler>(GetParam().seed);
-      options.scheduler = scheduler_.get();
-    }
-    backend_ = offload::HostBackend::create(options).value();
-    if (kind == BackendKind::fault || kind == BackendKind::fault_seeded) {
-      backend_ = offload::FaultBackend::wrap(std::move(backend_));
-    }
+    made_ = GetParam().make({device_limit, host_limit});
+    backend_ = std::move(made_.backend);
+    if (backend_ != nullptr) return;
+    if (std::getenv("TERRACE_REQUIRE_GPU") != nullptr) FAIL() << "no device, and one is required";
+    GTEST_SKIP() << "no device";
   }
 
   static constexpr std::size_t device_limit = std::size_t{1} << 20;
   static constexpr std::size_t host_limit = std::size_t{2} << 20;
 
-  [[nodiscard]] bool has_threads() const {
-    const BackendKind kind = GetParam().kind;
-    return kind == BackendKind::threads || kind == BackendKind::small_ring ||
-           kind == BackendKind::fault;
-  }
+  [[nodiscard]] bool has_threads() const { return GetParam().has_threads; }
   [[nodiscard]] bool moves_bytes() const { return backend_->capabilities().moves_bytes; }
   std::unique_ptr<Queue> queue(const char* name) {
     return backend_->make_queue({.name = name}).value();
   }
 
-  std::unique_ptr<offload::SeededScheduler> scheduler_;
+  /// Host memory that the device can reach, too.
+  Buffer host_buffer(std::size_t bytes) {
+    return backend_->allocate({.bytes = bytes, .tier = Tier::host}).value();
+  }
+
+  /// Fills memory of any tier, and reads it back, through a queue.
+  void fill(const Buffer& buffer, std::byte value) {
+    const Buffer source = host_buffer(buffer.bytes());
+    std::fill_n(source.data(), source.bytes(), value);
+    copy({buffer.data(), source.data(), buffer.bytes()});
+  }
+  std::vector<std::byte> read(const Buffer& buffer) {
+    const Buffer target = host_buffer(buffer.bytes());
+    copy({target.data(), buffer.data(), buffer.bytes()});
+    return {target.data(), target.data() + target.bytes()};
+  }
+
+ private:
+  void copy(const CopyExtent& extent) {
+    const auto copies = queue("copy");
+    ASSERT_TRUE(copies->copy(Phase::update, {&extent, 1}));
+    const Status done = copies->drain(patience);
+    ASSERT_TRUE(done) << done.error().message();
+  }
+
+  MadeBackend made_;
+
+ protected:
   std::unique_ptr<Backend> backend_;
 };
 

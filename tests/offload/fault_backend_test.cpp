@@ -24,6 +24,13 @@ class FaultTest : public testing::Test {
   std::unique_ptr<Queue> queue_;
 };
 
+TEST_F(FaultTest, AnOpOfAFailingPhaseFailsBeforeItRuns) {
+  backend_->arm({.pieces = {{.phase = Phase::attend}}});
+  // Null pointers: the kernel would not survive being run.
+  ASSERT_TRUE(backend_->ops().decode_attention(*queue_, Phase::attend, {}));
+  EXPECT_EQ(queue_->drain(patience).error().code, Errc::device_error);
+}
+
 TEST_F(FaultTest, FailsTheNthPieceOfItsPhaseOnly) {
   backend_->arm({.pieces = {{.phase = Phase::fetch, .nth = 2}}, .piece_error = Errc::device_lost});
   EXPECT_TRUE(run(Phase::fetch));

@@ -14,17 +14,22 @@ TEST(Registry, MakesWhatIsAskedForAndSaysWhatItTook) {
   }
 }
 
+bool has_device() { return list_backends().front().available; }
+
 TEST(Registry, AutoSaysWhyItTookTheHost) {
+  if (has_device()) GTEST_SKIP() << "a device is there";
   const auto chosen = make_backend("auto", {});
   ASSERT_TRUE(chosen);
   EXPECT_EQ(chosen->name, "host");
-  EXPECT_THAT(std::string(chosen->reason), testing::HasSubstr("CUDA"));
+  EXPECT_THAT(chosen->reason, testing::HasSubstr("CUDA"));
 }
 
 TEST(Registry, NeverFallsBackSilently) {
   const auto cuda = make_backend("cuda", {});
-  ASSERT_FALSE(cuda);
-  EXPECT_EQ(cuda.error().code, Errc::unsupported);
+  ASSERT_EQ(cuda.has_value(), has_device());
+  if (!cuda) {
+    EXPECT_EQ(cuda.error().code, Errc::unsupported);
+  }
   const auto unknown = make_backend("gpu", {});
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Errc::invalid_argument);

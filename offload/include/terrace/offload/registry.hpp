@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "terrace/core/backend.hpp"
+#include "terrace/offload/cuda/cuda_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/offload/sim_backend.hpp"
 
@@ -16,19 +18,20 @@ namespace terrace::offload {
 
 struct BackendOptions {
   HostBackendOptions host{};
+  CudaBackendOptions cuda{};
   SimBackendOptions sim{};
 };
 
 struct ChosenBackend {
   std::unique_ptr<Backend> backend;
-  std::string_view name;    ///< host, cuda or sim; static
-  std::string_view reason;  ///< why this one; static
+  std::string_view name;  ///< host, cuda or sim; static
+  std::string reason;     ///< why this one
 };
 
 struct BackendInfo {
-  std::string_view name;
+  std::string_view name;  ///< static
   bool available = false;
-  std::string_view reason;  ///< what it is, or why it is not available
+  std::string reason;  ///< what it is, or why it is not available
 };
 
 /// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one.
@@ -38,7 +41,8 @@ struct BackendInfo {
 [[nodiscard]] Result<ChosenBackend> make_backend(std::string_view name,
                                                  const BackendOptions& options);
 
-/// Every backend Terrace knows, in the order of `auto`'s preference, the simulator last.
-[[nodiscard]] std::span<const BackendInfo> list_backends() noexcept;
+/// Every backend Terrace knows, in the order of `auto`'s preference, the simulator last. Whether
+/// there is a device for it is looked up anew.
+[[nodiscard]] std::vector<BackendInfo> list_backends();
 
 }  // namespace terrace::offload

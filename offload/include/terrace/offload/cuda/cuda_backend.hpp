@@ -1,0 +1,97 @@
+// The backend of one NVIDIA device, through the CUDA runtime.
+//
+//   TERRACE_ASSIGN(auto backend, CudaBackend::create({.device_memory_limit = 8UL << 30}));
+//   auto compute = backend->make_queue({.name = "compute", .high_priority = true});
+//
+// Device memory is cut from regions that the device gave, under a limit. Host memory is mapped on
+// the NUMA node of the device, touched in parallel, on huge pages, and locked in pieces of at most
+// `registration_bytes`; kernels read it where it lies. A queue is a stream and two threads: one
+// tells the device of its work, host functions included, the other hears when it is done. So nobody
+// who enqueues waits, and a queue that fails runs nothing behind the failure (core/queue.hpp).
+//
+// The host does not read device memory: copy through a queue. No header of CUDA is needed here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/offload/host_memory.hpp"
+
+namespace terrace::offload {
+
+struct WorkerQueueSetup;
+
+struct CudaBackendOptions {
+  int device = 0;                              ///< as CUDA numbers them
+  std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
+  std::size_t host_memory_limit = SIZE_MAX;    ///< bytes
+  std::size_t host_threads = 1;  ///< touch memory, and are device_threads() for host functions
+  std::size_t host_reserve_bytes = 0;  ///< locked in the background from the start on
+  std::size_t registration_bytes = std::size_t{1} << 30;  ///< locked at once; a power of two
+  HugePages huge_pages = HugePages::automatic;
+  std::optional<std::uint32_t> numa_node{};             ///< of host memory; none = the device's
+  std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
+  Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
+  Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up; an
+                                                        ///< ended one waits for the device
+  const Clock* clock = nullptr;                         ///< of counters; null = steady
+  WorkObserver* observer = nullptr;  ///< sees work as the host hears of its end; null for nobody
+};
+
+/// What there is of CUDA on this machine.
+struct CudaDeviceReport {
+  std::string name;                        ///< of the device
+  int capability = 0;                      ///< 80 for 8.0
+  int driver_version = 0;                  ///< 13000 for 13.0
+  std::size_t memory_bytes = 0;            ///< of the device
+  std::optional<std::uint32_t> numa_node;  ///< nearest to it
+  std::string pci_bus;                     ///< 0000:01:00.0
+};
+
+class CudaBackend final : public Backend {
+ public:
+  /// Looks whether a device can be used, and makes nothing.
+  ///
+  /// Errors   unsupported: no driver, one that is too old, no such device, or one that is too old;
+  ///          device_lost. Each says what to do
+  [[nodiscard]] static Result<CudaDeviceReport> probe(int device);
+
+  /// Errors   those of probe; invalid_argument naming the option; out_of_memory
+  [[nodiscard]] static Result<std::unique_ptr<Backend>> create(const CudaBackendOptions& options);
+  ~CudaBackend() override;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
+  [[nodiscard]] Capabilities capabilities() const noexcept override {
+    return {.host_reads_device = false, .moves_bytes = true, .pinned_host = true};
+  }
+  [[nodiscard]] const Ops& ops() const noexcept override;
+  [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }
+  [[nodiscard]] Parallel& device_threads() noexcept override;
+
+  /// Errors   device_lost: close the backend; out_of_memory
+  [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override;
+  [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
+      const QueueOptions& options) override;
+  [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override;
+  void reset_peak() noexcept override;
+
+  /// What the system gave for host memory: huge pages, placement, what is mapped and free.
+  [[nodiscard]] HostMemoryReport host_memory_report() const;
+
+ private:
+  struct Parts;
+  explicit CudaBackend(const CudaBackendOptions& options);
+  [[nodiscard]] WorkerQueueSetup queue_setup(const QueueOptions& options, Parallel& threads) const;
+  Result<std::byte*> do_allocate(const AllocationRequest& request) override;
+  void do_release(std::byte* data, const AllocationRequest& request) noexcept override;
+
+  CudaBackendOptions options_;
+  SteadyClock steady_clock_;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace terrace::offload

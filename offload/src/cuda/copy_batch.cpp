@@ -1,0 +1,52 @@
+#include "copy_batch.hpp"
+
+#include <algorithm>
+
+#include "cuda_memory.hpp"
+#include "support/check.hpp"
+
+namespace terrace::offload {
+
+void CopyBatch::cut(const CopyExtent& extent) {
+  for (std::size_t at = 0; at < extent.bytes;) {
+    const std::size_t bytes =
+        std::min(bytes_to_piece_end(extent.target + at, extent.bytes - at, piece_bytes_),
+                 bytes_to_piece_end(extent.source + at, extent.bytes - at, piece_bytes_));
+    targets_.push_back(extent.target + at);
+    sources_.push_back(extent.source + at);
+    sizes_.push_back(bytes);
+    at += bytes;
+  }
+}
+
+Status CopyBatch::enqueue(std::span<const CopyExtent> extents, cudaStream_t stream) {
+  targets_.clear();
+  sources_.clear();
+  sizes_.clear();
+  for (const CopyExtent& extent : extents) cut(extent);
+  if (sizes_.size() < 2 || !batches_) return enqueue_one_by_one(stream);
+#if CUDART_VERSION < 13000
+  // The call has other parameters there.
+  return enqueue_one_by_one(stream);
+#else
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;  // the attributes are those of all copies
+  TERRACE_ASSIGN(batches_, cuda::check_supported(
+                               cudaMemcpyBatchAsync(targets_.data(), sources_.data(), sizes_.data(),
+                                                    sizes_.size(), &attributes, &first, 1, stream),
+                               "copying a batch"));
+  return batches_ ? Status{} : enqueue_one_by_one(stream);
+#endif
+}
+
+Status CopyBatch::enqueue_one_by_one(cudaStream_t stream) {
+  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+    TERRACE_TRY(
+        cuda::check(cudaMemcpyAsync(targets_[i], sources_[i], sizes_[i], cudaMemcpyDefault, stream),
+                    "copying"));
+  }
+  return {};
+}
+
+}  // namespace terrace::offload

@@ -1,0 +1,196 @@
+#include "terrace/offload/cuda/cuda_backend.hpp"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <thread>
+
+#include "../host_queue.hpp"
+#include "../region_pool.hpp"
+#include "cuda_memory.hpp"
+#include "cuda_ops.hpp"
+#include "cuda_queue.hpp"
+#include "device_health.hpp"
+#include "support/check.hpp"
+#include "terrace/offload/memory_ledger.hpp"
+#include "terrace/offload/parallel.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::size_t device_region_bytes = std::size_t{32} << 20;
+constexpr std::size_t host_region_bytes = std::size_t{16} << 20;
+constexpr std::size_t registration_bytes_min = std::size_t{2} << 20;
+
+Status validate(const CudaBackendOptions& options) {
+  if (options.queue_capacity < 2) {
+    return fail(Errc::invalid_argument, "queue_capacity must be at least 2");
+  }
+  if (!std::has_single_bit(options.registration_bytes) ||
+      options.registration_bytes < registration_bytes_min) {
+    return fail(Errc::invalid_argument, "registration_bytes {}: give a power of two, 2 MiB or more",
+                options.registration_bytes);
+  }
+  return {};
+}
+
+#ifndef NDEBUG
+/// Fills memory with what is NaN in every floating dtype.
+Status fill_with_nan(std::byte* data, const AllocationRequest& request) {
+  if (request.tier == Tier::host) {
+    std::memset(data, 0xff, request.bytes);
+    return {};
+  }
+  TERRACE_TRY(cuda::check(cudaMemset(data, 0xff, request.bytes), "filling memory"));
+  return cuda::check(cudaDeviceSynchronize(), "filling memory");
+}
+#endif
+
+}  // namespace
+
+/// In the order of their making: pools end before what their regions come from.
+struct CudaBackend::Parts {
+  Parts(const CudaBackendOptions& options, const CudaDeviceReport& device)
+      : device_ledger("device.memory", options.device_memory_limit),
+        host_ledger("host.memory", options.host_memory_limit),
+        device_regions(options.device, std::min(device_region_bytes, options.device_memory_limit)),
+        registered(options.device, options.registration_bytes),
+        device_pool(device_regions, DeviceRegions::alignment),
+        node(options.numa_node ? options.numa_node : device.numa_node) {}
+  ~Parts() {
+    ending.store(true);
+    if (reserver.joinable()) reserver.join();
+  }
+
+  /// Locks host memory ahead, a registration at a time: each can be used as soon as it is there.
+  void reserve(std::size_t bytes, std::size_t step) {
+    reserver = std::thread([this, bytes, step] {
+      for (std::size_t left = bytes; left > 0 && !ending.load();) {
+        const std::size_t now = std::min(left, step);
+        // What cannot be had now is asked for, and its lack reported, by who needs it.
+        if (!host_memory->reserve(now)) return;
+        left -= now;
+      }
+    });
+  }
+
+  DeviceHealth health;
+  MemoryLedger device_ledger;
+  MemoryLedger host_ledger;
+  DeviceRegions device_regions;
+  RegisteredMemory registered;
+  RegionPool device_pool;
+  std::optional<std::uint32_t> node;
+  std::unique_ptr<Parallel> threads;
+  Serial own_thread;  ///< of host queues
+  std::unique_ptr<HostMemory> host_memory;
+  std::atomic<bool> ending{false};
+  std::thread reserver;
+};
+
+Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& options) {
+  TERRACE_TRY(validate(options));
+  TERRACE_ASSIGN(const CudaDeviceReport device, probe(options.device));
+  TERRACE_TRY(cuda::check(cudaSetDevice(options.device), "choosing the device"));
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
+  backend->parts_ = std::make_unique<Parts>(options, device);
+  Parts& parts = *backend->parts_;
+  TERRACE_ASSIGN(parts.threads, make_parallel({.threads = options.host_threads, .name = "device"}));
+  TERRACE_ASSIGN(
+      parts.host_memory,
+      HostMemory::create({.huge_pages = options.huge_pages,
+                          .numa_node = parts.node,
+                          .region_bytes = std::min(host_region_bytes, options.registration_bytes),
+                          .parallel = parts.threads.get(),
+                          .pinner = &parts.registered}));
+  if (options.host_reserve_bytes > 0) {
+    parts.reserve(options.host_reserve_bytes, options.registration_bytes);
+  }
+  return backend;
+}
+
+CudaBackend::CudaBackend(const CudaBackendOptions& options) : options_(options) {
+  if (options_.clock == nullptr) options_.clock = &steady_clock_;
+}
+
+CudaBackend::~CudaBackend() = default;
+
+const Ops& CudaBackend::ops() const noexcept { return cuda_ops(); }
+Parallel& CudaBackend::device_threads() noexcept { return *parts_->threads; }
+
+MemoryUsage CudaBackend::memory(Tier tier) const noexcept {
+  if (tier == Tier::device) return parts_->device_ledger.usage();
+  if (tier == Tier::host) return parts_->host_ledger.usage();
+  return {};
+}
+
+void CudaBackend::reset_peak() noexcept {
+  parts_->device_ledger.reset_peak();
+  parts_->host_ledger.reset_peak();
+}
+
+Result<std::unique_ptr<Queue>> CudaBackend::make_queue(const QueueOptions& options) {
+  TERRACE_TRY(parts_->health.check());
+  TERRACE_ASSIGN(LentMemory lent, LentMemory::take(parts_->device_pool, *parts_->host_memory,
+                                                   options_.queue_capacity));
+  return CudaQueue::create(queue_setup(options, *parts_->threads),
+                           {.device = options_.device,
+                            .high_priority = options.high_priority,
+                            .piece_bytes = options_.registration_bytes,
+                            .health = &parts_->health},
+                           std::move(lent));
+}
+
+Result<std::unique_ptr<Queue>> CudaBackend::make_host_queue(const QueueOptions& options) {
+  return HostQueue::create(queue_setup(options, parts_->own_thread), nullptr);
+}
+
+WorkerQueueSetup CudaBackend::queue_setup(const QueueOptions& options, Parallel& threads) const {
+  return {.name = options.name,
+          .threads = &threads,
+          .clock = options_.clock,
+          .capacity = options_.queue_capacity,
+          .spin = options_.spin,
+          .enqueue_timeout = options_.enqueue_timeout,
+          .observer = options_.observer};
+}
+
+Result<std::byte*> CudaBackend::do_allocate(const AllocationRequest& request) {
+  Parts& parts = *parts_;
+  TERRACE_TRY(parts.health.check());
+  const bool on_device = request.tier == Tier::device;
+  MemoryLedger& ledger = on_device ? parts.device_ledger : parts.host_ledger;
+  TERRACE_TRY(ledger.take(request.bytes, request.purpose));
+  Result<std::byte*> data = on_device
+                                ? parts.device_pool.allocate(request.bytes, request.alignment)
+                                : parts.host_memory->allocate(request.bytes, request.alignment);
+  if (!data) {
+    parts.health.note(data.error());
+    ledger.give(request.bytes, request.purpose);
+    return data;
+  }
+#ifndef NDEBUG
+  if (const Status filled = fill_with_nan(*data, request); !filled) {
+    do_release(*data, request);
+    return tl::unexpected(filled.error());
+  }
+#endif
+  return data;
+}
+
+void CudaBackend::do_release(std::byte* data, const AllocationRequest& request) noexcept {
+  const bool on_device = request.tier == Tier::device;
+  if (on_device) {
+    parts_->device_pool.release(data, request.bytes);
+  } else {
+    parts_->host_memory->release(data, request.bytes);
+  }
+  (on_device ? parts_->device_ledger : parts_->host_ledger).give(request.bytes, request.purpose);
+}
+
+HostMemoryReport CudaBackend::host_memory_report() const { return parts_->host_memory->report(); }
+
+}  // namespace terrace::offload

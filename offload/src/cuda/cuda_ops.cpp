@@ -1,0 +1,40 @@
+#include "cuda_ops.hpp"
+
+#include "cuda_queue.hpp"
+#include "terrace/kernels/cuda/ops.hpp"
+
+namespace terrace::offload {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+/// Enqueues an op; it returns the bytes that cross the link, if it knows them by then.
+template <auto op, typename Arguments>
+Result<Ticket> enqueue(Queue& queue, Phase phase, const Arguments& arguments) {
+  return queue.launch(phase, [arguments]() -> Result<std::size_t> {
+    const cuda::Launch* const launch = CudaQueue::current_launch();
+    if (launch == nullptr) {
+      return fail(Errc::invalid_argument, "an op of backend cuda on a queue of another");
+    }
+    if constexpr (std::is_same_v<decltype(op(arguments, *launch)), Status>) {
+      return op(arguments, *launch).map([] { return std::size_t{0}; });
+    } else {
+      return op(arguments, *launch);
+    }
+  });
+}
+
+constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
+                    .pq_encode = enqueue<cuda::pq_encode>,
+                    .pq_select = enqueue<cuda::pq_select>,
+                    .key_copy = enqueue<cuda::key_copy>,
+                    .exact_select = enqueue<cuda::exact_select>,
+                    .resolve_rows = enqueue<cuda::resolve_rows>,
+                    .fetch_rows = enqueue<cuda::fetch_rows>,
+                    .decode_attention = enqueue<cuda::decode_attention>};
+
+}  // namespace
+
+const Ops& cuda_ops() noexcept { return table; }
+
+}  // namespace terrace::offload

@@ -1,0 +1,45 @@
+// The backend for CUDA: on a device, or on the stand-in, whichever the program is linked with.
+#include "contract/backend_case.hpp"
+#include "terrace/offload/cuda/cuda_backend.hpp"
+#include "terrace/offload/fault_backend.hpp"
+
+namespace terrace {
+namespace {
+
+using offload::CudaBackend;
+using offload::CudaBackendOptions;
+
+MadeBackend make(const CudaBackendOptions& options) {
+  if (!CudaBackend::probe(options.device)) return {};
+  return {nullptr, CudaBackend::create(options).value()};
+}
+
+CudaBackendOptions cuda_options(const CaseLimits& limits) {
+  return {.device_memory_limit = limits.device_bytes,
+          .host_memory_limit = limits.host_bytes,
+          .host_threads = 2};
+}
+
+MadeBackend make_cuda(const CaseLimits& limits) { return make(cuda_options(limits)); }
+
+MadeBackend make_small_ring(const CaseLimits& limits) {
+  CudaBackendOptions options = cuda_options(limits);
+  options.queue_capacity = 8;
+  return make(options);
+}
+
+MadeBackend make_with_faults(const CaseLimits& limits) {
+  MadeBackend made = make_cuda(limits);
+  if (made.backend) made.backend = offload::FaultBackend::wrap(std::move(made.backend));
+  return made;
+}
+
+}  // namespace
+
+std::vector<BackendCase> backend_cases() {
+  return {{"Cuda", true, make_cuda},
+          {"CudaSmallRing", true, make_small_ring},
+          {"FaultOverCuda", true, make_with_faults}};
+}
+
+}  // namespace terrace

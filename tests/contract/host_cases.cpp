@@ -1,0 +1,68 @@
+// Backends that need no device.
+#include "contract/backend_case.hpp"
+#include "terrace/offload/fault_backend.hpp"
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/offload/sim_backend.hpp"
+
+namespace terrace {
+namespace {
+
+using offload::FaultBackend;
+using offload::HostBackend;
+using offload::HostBackendOptions;
+
+HostBackendOptions host_options(const CaseLimits& limits) {
+  return {.device_memory_limit = limits.device_bytes,
+          .host_memory_limit = limits.host_bytes,
+          .device_threads = 2};
+}
+
+MadeBackend make_threads(const CaseLimits& limits) {
+  return {nullptr, HostBackend::create(host_options(limits)).value()};
+}
+
+MadeBackend make_small_ring(const CaseLimits& limits) {
+  HostBackendOptions options = host_options(limits);
+  options.queue_capacity = 8;
+  return {nullptr, HostBackend::create(options).value()};
+}
+
+MadeBackend make_seeded(const CaseLimits& limits, std::uint64_t seed) {
+  auto scheduler = std::make_unique<offload::SeededScheduler>(seed);
+  HostBackendOptions options = host_options(limits);
+  options.scheduler = scheduler.get();
+  auto backend = HostBackend::create(options).value();
+  return {std::move(scheduler), std::move(backend)};
+}
+
+MadeBackend with_faults(MadeBackend made) {
+  made.backend = FaultBackend::wrap(std::move(made.backend));
+  return made;
+}
+
+MadeBackend make_sim(const CaseLimits& limits) {
+  offload::SimBackendOptions options{.device_memory_limit = limits.device_bytes,
+                                     .host_memory_limit = limits.host_bytes};
+  options.costs.call.fill(std::chrono::microseconds(5));
+  return {nullptr, offload::SimBackend::create(options).value()};
+}
+
+}  // namespace
+
+std::vector<BackendCase> backend_cases() {
+  std::vector<BackendCase> cases{
+      {"HostThreads", true, make_threads},
+      {"HostSmallRing", true, make_small_ring},
+      {"FaultOverThreads", true,
+       [](const auto& limits) { return with_faults(make_threads(limits)); }},
+      {"FaultOverSeeded", false,
+       [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }},
+      {"Sim", false, make_sim}};
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
+    cases.push_back({"HostSeed" + std::to_string(seed), false,
+                     [seed](const auto& limits) { return make_seeded(limits, seed); }});
+  }
+  return cases;
+}
+
+}  // namespace terrace
