@@ -24,5 +24,8 @@ terrace_find_package(PkgConfig)
 terrace_find_module(hwloc hwloc)
 terrace_find_module(xxhash libxxhash)
 
+# Headers that only the policies' sources see: nothing of it is left for those who link Terrace.
+find_package(Eigen3 REQUIRED NO_MODULE)
+
 # The reference decoder's alone, by a path and without a target: the installed engine names it.
 find_package(OpenBLAS REQUIRED)

@@ -104,8 +104,12 @@ Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t
         return 0;
       }));
     }
-    TERRACE_ASSIGN(prompt_rows_read_[layer % 2],
-                   sequence.append(id, {.tokens = positions, .kv = kv}, *compute_));
+    // Whether a policy wants the queries the sequence knows; pointing at them costs nothing.
+    const std::span queries(chunk_query_.data(), range.count * model_.config().query_size());
+    TERRACE_ASSIGN(
+        prompt_rows_read_[layer % 2],
+        sequence.append(id, {.tokens = positions, .kv = kv, .hints = {.query_window = queries}},
+                        *compute_));
     if (positions.end == tokens) TERRACE_TRY(sequence.finish(id, *compute_));
     TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
       attention_.run({.query = chunk_query_.data(),

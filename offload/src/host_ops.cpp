@@ -2,6 +2,8 @@
 
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/cluster_select.hpp"
+#include "terrace/kernels/map_vectors.hpp"
+#include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
@@ -45,6 +47,8 @@ constexpr Ops table{.store_rows = store_rows,
                     .pq_select = compute<host::pq_select>,
                     .key_copy = compute<host::key_copy>,
                     .exact_select = compute<host::exact_select>,
+                    .map_queries = compute<host::map_queries>,
+                    .page_select = compute<host::page_select>,
                     .cluster_select = compute<host::cluster_select>,
                     .resolve_rows = resolve_rows,
                     .fetch_rows = fetch_rows,

@@ -54,6 +54,7 @@ struct LayerIndex {
   TokenRange tokens;                 ///< coded; empty = no index yet
   std::size_t coded_before = 0;      ///< end of `tokens` before the last extension
   std::size_t trained = 0;           ///< tokens the codebook was trained on
+  std::size_t fresh_end = 0;         ///< end of `tokens` when the index was last built
   bool stale = false;                ///< the device's copy may lack something: upload all of it
   bool building = false;             ///< a build is enqueued and has not been waited for
   Ticket coded;                      ///< last build or extension, on the cluster queue

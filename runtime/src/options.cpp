@@ -34,6 +34,19 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.policy = config.text("retrieval.policy");
   options.retrieval.pq = {.subspaces = config.integer("pq.subspaces"),
                           .bits = config.integer("pq.bits")};
+  options.retrieval.qpq.shrinkage = config.number("qpq.shrinkage");
+  options.retrieval.wave = {
+      .tokens_per_cluster = config.integer("wave.tokens_per_cluster"),
+      .segment_tokens = config.integer("wave.segment_tokens"),
+      .metric = config.is("wave.metric", "l2") ? kernels::Metric::l2 : kernels::Metric::cosine,
+      .ranking = config.is("wave.ranking", "token_weight") ? ClusterRanking::token_weight
+                                                           : ClusterRanking::cluster_weight,
+      .estimated_share = config.number("wave.estimated_share"),
+      .spreads = config.is("wave.estimate", "spread"),
+      .mass_stop = config.is("wave.mass", "certain") ? MassStop::certain : MassStop::estimated};
+  options.retrieval.quest.page_tokens = config.integer("quest.page_tokens");
+  options.retrieval.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
+                              .representatives = config.integer("infllm.representatives")};
   options.retrieval.clusterkv = {
       .tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
       .lists =
@@ -49,6 +62,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.index_residency = config.is("index.residency", "device") ? IndexResidency::device
                             : config.is("index.residency", "host") ? IndexResidency::host
                                                                    : IndexResidency::automatic;
+  options.refresh = {.tokens = config.integer("index.refresh_tokens"),
+                     .slice = config.duration("index.refresh_slice")};
   options.block_tokens = config.integer("kv.block_tokens");
   options.host_threads = config.integer("threads.host");
   options.cache = {.policy = config.text("cache.policy"),

@@ -19,6 +19,9 @@ class PointerTable {
   /// Makes room for `count` entries; new ones are null. Errors: out_of_memory; nothing changed.
   [[nodiscard]] Status reserve(Backend& backend, std::size_t count);
 
+  /// Whether reserve() would leave the table where it is.
+  [[nodiscard]] bool holds(std::size_t count) const noexcept { return count <= capacity_; }
+
   void set(std::size_t i, std::byte* pointer);
   [[nodiscard]] std::byte* operator[](std::size_t i) const noexcept {
     return i < capacity_ ? host_.as<std::byte*>()[i] : nullptr;

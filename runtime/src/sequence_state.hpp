@@ -3,6 +3,7 @@
 //   sequence_step.cpp     begin_step, attend, gather, end_step
 //   sequence_cache.cpp    what the resident cache does with a step: counts, refills, adoption
 //   sequence_upkeep.cpp   what else a step leaves behind: index building and extension
+//   sequence_refresh.cpp  indexes built anew in the background
 //   sequence_memory.cpp   device blocks, host pages, step buffers, spilling
 //   sequence_life.cpp     truncate, pause, resume, fork, reading back
 #pragma once
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "layer_state.hpp"
@@ -43,6 +45,21 @@ struct IndexStage {
   IndexMemory memory{Tier::device};
   Ticket streamed;
   Ticket read;  ///< the select that last read it
+};
+
+/// A layer's index being built anew in the background, in slices, one layer at a time.
+struct Refresh {
+  std::optional<std::size_t> layer = {};
+  IndexMemory memory{Tier::host};
+  std::vector<std::byte*> blocks =
+      {};  ///< the layer's rows as they were: full blocks do not change
+  TokenRange tokens = {};
+  std::size_t next_part = 0;
+  std::size_t parts = 0;
+  Ticket slice = {};
+
+  // Written by the slice, read after it is done.
+  Status status = {};
 };
 
 /// Positions are 32-bit in selections.
@@ -157,6 +174,12 @@ class SequenceState {
   Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
   Status stream_index(std::size_t layer);
 
+  // sequence_refresh.cpp
+  Status refresh_indexes();
+  Status start_refresh(std::size_t layer);
+  Status continue_refresh();
+  Status publish_refresh();
+
   // sequence_cache.cpp
   Status reserve_cache();
   Status fit_cache();
@@ -218,8 +241,10 @@ class SequenceState {
   std::unique_ptr<Queue> offload_queue_;  ///< device to host
   std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
   std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
-  std::unique_ptr<Queue> cluster_queue_;  ///< host work
-  Queue* compute_ = nullptr;              ///< of the last step or prefill
+  std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
+  std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for
+  Refresh refresh_;
+  Queue* compute_ = nullptr;  ///< of the last step or prefill
 
   std::vector<TimePoint>
       hidden_until_;  ///< per layer: when the compute that hides its clustering ended

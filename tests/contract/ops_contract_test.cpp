@@ -16,6 +16,8 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.pq_select, nullptr);
   EXPECT_NE(ops.key_copy, nullptr);
   EXPECT_NE(ops.exact_select, nullptr);
+  EXPECT_NE(ops.map_queries, nullptr);
+  EXPECT_NE(ops.page_select, nullptr);
   EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
   EXPECT_NE(ops.fetch_rows, nullptr);

@@ -175,8 +175,8 @@ TEST(ClusterSelect, CutsOnlyTheLastClusterAndTakesNoneBelowOneLeftOut) {
       std::size_t candidates = 0;
       std::size_t chosen = 0;
       for (const std::size_t p : store.members(q / shape.group(), c)) {
-        candidates += p < tokens - window_tokens ? 1 : 0;
-        chosen += std::ranges::binary_search(ids, p) ? std::size_t{1} : 0;
+        candidates += p < tokens - window_tokens ? 1U : 0U;
+        chosen += std::ranges::binary_search(ids, p) ? 1U : 0U;
       }
       if (chosen > 0 && chosen < candidates) ++cut;
     }

@@ -26,7 +26,7 @@ TEST(MakeRetrievalPolicy, NamesTheKnownOnes) {
   const auto made = make_retrieval_policy("pqcash");
   ASSERT_FALSE(made.has_value());
   EXPECT_THAT(std::string(made.error().message()),
-              HasSubstr("full, streaming, oracle, pqcache, clusterkv"));
+              HasSubstr("full, streaming, oracle, pqcache, qpq"));
 }
 
 TEST(PqCache, RefusesSettingsThatDoNotFit) {

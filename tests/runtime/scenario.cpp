@@ -70,13 +70,21 @@ Status Drive::prefill(std::size_t length, std::size_t piece) {
   const std::size_t first = sequence_->length();
   TERRACE_TRY(sequence_->begin_prefill(length - first));
   std::vector<std::vector<std::byte>> pieces;  // alive until all copies are done
+  std::vector<std::vector<float>> queries;
   for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
     for (std::size_t begin = first; begin < length; begin += piece) {
       const TokenRange tokens{begin, std::min(begin + piece, length)};
       pieces.push_back(traffic_.rows(layer, tokens));
-      const auto stored = sequence_->append(
-          static_cast<LayerId>(layer),
-          {.tokens = tokens, .kv = traffic_.tensors(pieces.back(), tokens.size())}, *compute_);
+      queries.emplace_back();
+      for (std::size_t position = begin; position < tokens.end; ++position) {
+        const std::vector<float> one = traffic_.query(layer, position);
+        queries.back().insert(queries.back().end(), one.begin(), one.end());
+      }
+      const auto stored = sequence_->append(static_cast<LayerId>(layer),
+                                            {.tokens = tokens,
+                                             .kv = traffic_.tensors(pieces.back(), tokens.size()),
+                                             .hints = {.query_window = queries.back()}},
+                                            *compute_);
       TERRACE_TRY(stored);
     }
     TERRACE_TRY(sequence_->finish(static_cast<LayerId>(layer), *compute_));

@@ -160,7 +160,8 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsForSequencesSideBySide) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EachSelectingPolicy,
-                         ::testing::Values("oracle", "pqcache", "clusterkv"),
+                         ::testing::Values("oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
+                                           "infllm"),
                          [](const auto& name) { return std::string(name.param); });
 
 // Attention over everything in another order of rows: sums of n products of f32 differ by rounding,
@@ -180,7 +181,8 @@ TEST(Exactness, IsFullAttentionsWhenTheBudgetCoversTheContext) {
   Scenario full;
   full.runtime.policy = "full";
   const auto expected = outputs_of(full, 150, 20);
-  for (const char* const policy : {"streaming", "oracle", "pqcache", "clusterkv"}) {
+  for (const char* const policy :
+       {"streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest", "infllm"}) {
     Scenario scenario;
     scenario.runtime.policy = policy;
     scenario.runtime.budget.value = 400;

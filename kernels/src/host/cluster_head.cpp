@@ -15,6 +15,8 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr std::size_t rows_at_once = 64;
+// Beyond it a cluster says nothing: its estimate must not drown what is attended exactly.
+constexpr float spread_max = 3.0F;
 constexpr std::size_t queries_at_once = 4;
 
 /// The logarithm of a sum of exponentials, term by term.
@@ -92,21 +94,50 @@ void ClusterHead::score() noexcept {
     for (std::size_t i = 0; i < count; ++i) {
       keys[i] = centroid(static_cast<std::uint32_t>(begin + i));
     }
-    row_products(shape, {.queries = queries,
-                         .query_count = group(),
-                         .keys = keys.data(),
-                         .key_count = count,
-                         .logits = scores_ + begin,
-                         .stride = stride_});
+    row_products({.dtype = shape.dtype,
+                  .dims = shape.head_dim,
+                  .scale = logit_scale(shape),
+                  .queries = queries,
+                  .query_count = group(),
+                  .keys = keys.data(),
+                  .key_count = count,
+                  .logits = scores_ + begin,
+                  .stride = stride_});
   }
   for (std::size_t i = 0; i < active_count_; ++i) {
     const float log_count = log_members(i);
     for (std::size_t q = 0; q < group(); ++q) scores(q)[i] += log_count;
   }
+  if (op_.spreads) {
+    for (std::size_t q = 0; q < group(); ++q) {
+      for (std::uint32_t i = 0; i < active_count_; ++i) {
+        scores(q)[i] += spread(i, square_of_query(q));
+      }
+    }
+  }
   for (std::size_t q = 0; q < group(); ++q) {
     std::fill(scores(q) + active_count_, scores(q) + stride_, minus_infinity);
   }
   if (op_.resident.blocks != nullptr) score_steady_rows();
+}
+
+float ClusterHead::square_of_query(std::size_t query) const noexcept {
+  const std::size_t dims = op_.common.shape.head_dim;
+  const float* const q = op_.common.query + (head_ * group() + query) * dims;
+  return std::inner_product(q, q + dims, q, 0.0F) / static_cast<float>(dims);
+}
+
+float ClusterHead::spread(std::uint32_t i, float query_square) const noexcept {
+  if (!op_.spreads) return 0;
+  std::size_t slot = 0;
+  const ClusterPlane plane = plane_of(i, slot);
+  return std::min(0.5F * query_square * plane.variance[slot], spread_max);
+}
+
+float ClusterHead::bias(std::uint32_t i) const noexcept {
+  float square = 0;
+  for (std::size_t q = 0; q < group(); ++q) square += square_of_query(q);
+  return log_members(i) + spread(i, square / static_cast<float>(group()));
 }
 
 void ClusterHead::score_steady_rows() noexcept {
@@ -122,8 +153,10 @@ void ClusterHead::score_steady_rows() noexcept {
         for (std::size_t i = 0; i < count; ++i) {
           keys[i] = row_address(shape, op_.resident, head_, begin + i);
         }
-        row_products(shape,
-                     {.queries = op_.common.query + (head_ * group() + first) * shape.head_dim,
+        row_products({.dtype = shape.dtype,
+                      .dims = shape.head_dim,
+                      .scale = logit_scale(shape),
+                      .queries = op_.common.query + (head_ * group() + first) * shape.head_dim,
                       .query_count = queries,
                       .keys = keys.data(),
                       .key_count = count,

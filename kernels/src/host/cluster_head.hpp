@@ -19,8 +19,8 @@ class ClusterHead {
   /// Counts the candidates of each cluster and names the active ones.
   void count_members() noexcept;
 
-  /// Writes scores [group, stride]: logit + log members per active cluster, behind them the
-  /// logarithm of the weight of what is attended anyway, -inf from there on.
+  /// Writes scores [group, stride]: the logarithm of each active cluster's estimated weight, behind
+  /// them the logarithm of the weight of what is attended anyway, -inf from there on.
   void score() noexcept;
 
   [[nodiscard]] std::size_t index() const noexcept { return head_; }
@@ -37,6 +37,12 @@ class ClusterHead {
     return counts_[active_[i]];
   }
   [[nodiscard]] float log_members(std::size_t i) const noexcept;
+  /// Returns |q|^2 / head_dim of a query of the group.
+  [[nodiscard]] float square_of_query(std::size_t query) const noexcept;
+  /// Returns how much above its centroid's logit a cluster is taken to weigh.
+  [[nodiscard]] float spread(std::uint32_t i, float query_square) const noexcept;
+  /// Returns the logit bias of the entry that stands for a cluster, for the group as a whole.
+  [[nodiscard]] float bias(std::uint32_t i) const noexcept;
 
   /// The stored centroid of an active cluster, and all that is stored beside it.
   [[nodiscard]] const std::byte* centroid(std::uint32_t i) const noexcept;
@@ -99,6 +105,8 @@ class MassTracker {
     double base = 0;
     double norm = 0;  ///< |q| / sqrt(head_dim)
     double steady = 0;
+    double chosen = 0;  ///< estimates
+    double all = 0;
     double chosen_low = 0;
     double chosen_high = 0;
     double rest_low = 0;
@@ -108,6 +116,7 @@ class MassTracker {
 
   void start_query(std::size_t q) noexcept;
   [[nodiscard]] static MassBounds bounds(const QueryMass& mass) noexcept;
+  [[nodiscard]] double estimate(std::size_t q, std::uint32_t i) const noexcept;
   [[nodiscard]] LogMassBounds cluster_bounds(std::size_t q, std::uint32_t i) const noexcept;
 
   const ClusterSelect& op_;

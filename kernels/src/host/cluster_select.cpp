@@ -99,7 +99,7 @@ class HeadSelection {
     for (std::size_t i = 0; i < rest.size(); ++i) {
       const std::size_t at = list * op_.pseudo.stride + i;
       std::memcpy(op_.pseudo.rows + at * row_bytes, head_.centroid(rest[i]), row_bytes);
-      op_.pseudo.bias[at] = head_.log_members(rest[i]);
+      op_.pseudo.bias[at] = head_.bias(rest[i]);
     }
     op_.pseudo.count[list] = static_cast<std::uint32_t>(rest.size());
   }

@@ -53,6 +53,7 @@ void MassTracker::start_query(std::size_t q) noexcept {
     mass.rest_low += std::exp(one.low - mass.base);
     mass.rest_high += std::exp(one.high - mass.base);
     mass.bounded = mass.bounded && !std::isnan(one.high);
+    mass.all += estimate(q, i);
   }
 }
 
@@ -60,12 +61,17 @@ LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const 
   std::size_t slot = 0;
   const ClusterPlane plane = head_.plane_of(i, slot);
   const std::uint32_t members = head_.members(i);
-  return log_mass_bounds(
-      {.logit = double{head_.scores(first_ + q)[i]} - double{head_.log_members(i)},
-       .members = double(members),
-       .whole = members == plane.sizes[slot],
-       .spread = queries_[q].norm * double{plane.radius[slot]},
-       .rounding = queries_[q].norm * double{plane.rounding[slot]}});
+  return log_mass_bounds({.logit = double{head_.scores(first_ + q)[i]} -
+                                   double{head_.log_members(i)} -
+                                   double{head_.spread(i, head_.square_of_query(first_ + q))},
+                          .members = double(members),
+                          .whole = members == plane.sizes[slot],
+                          .spread = queries_[q].norm * double{plane.radius[slot]},
+                          .rounding = queries_[q].norm * double{plane.rounding[slot]}});
+}
+
+double MassTracker::estimate(std::size_t q, std::uint32_t i) const noexcept {
+  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].base);
 }
 
 MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
@@ -82,7 +88,8 @@ MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
 bool MassTracker::is_enough() const noexcept {
   if (!follows_ || op_.mass_wanted <= 0) return false;
   return std::all_of(queries_, queries_ + count_, [this](const QueryMass& mass) {
-    return double{bounds(mass).low} >= op_.mass_wanted;
+    if (op_.mass_stop == MassStop::certain) return double{bounds(mass).low} >= op_.mass_wanted;
+    return mass.steady + mass.chosen >= op_.mass_wanted * (mass.steady + mass.all);
   });
 }
 
@@ -92,6 +99,7 @@ void MassTracker::choose(std::uint32_t i, bool whole) noexcept {
     QueryMass& mass = queries_[q];
     if (!mass.bounded) continue;
     const LogMassBounds one = cluster_bounds(q, i);
+    mass.chosen += estimate(q, i);
     const double low = std::exp(one.low - mass.base);
     const double high = std::exp(one.high - mass.base);
     // Of a cluster that is cut nothing is certain on either side.

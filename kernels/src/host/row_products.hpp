@@ -9,15 +9,18 @@ namespace terrace::kernels::host {
 
 /// Keys of one KV head, and where their logits go.
 struct RowProducts {
-  const float* queries = nullptr;  ///< [queries, head_dim]
+  Dtype dtype = Dtype::f16;
+  std::size_t dims = 0;            ///< at most 2048
+  float scale = 1;                 ///< what products are multiplied by
+  const float* queries = nullptr;  ///< [queries, dims]
   std::size_t query_count = 0;
-  const std::byte* const* keys = nullptr;  ///< [key_count], each head_dim elements of the KV dtype
+  const std::byte* const* keys = nullptr;  ///< [key_count], each dims elements
   std::size_t key_count = 0;
   float* logits = nullptr;  ///< out [query_count, stride]
   std::size_t stride = 0;
 };
 
-/// Writes q.k / sqrt(head_dim). A product does not depend on which rows stand beside it.
-void row_products(const KvShape& shape, const RowProducts& rows) noexcept;
+/// Writes scale * q.k. A product does not depend on which rows stand beside it.
+void row_products(const RowProducts& rows) noexcept;
 
 }  // namespace terrace::kernels::host

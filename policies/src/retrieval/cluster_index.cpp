@@ -183,11 +183,13 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
   target.sizes[slot] = static_cast<std::uint32_t>(members.size());
   if (!options_.shape.estimates) return;
   double radius = 0;
+  double sum = 0;
   for (const std::uint32_t i : members) {
     double square = 0;
     for (std::size_t k = 0; k < dims; ++k) {
       square += std::pow(double{row(i)[k]} - double{load_f32(stored, dtype, k)}, 2);
     }
+    if (std::isfinite(square)) sum += square;
     radius =
         std::isfinite(square) ? std::max(radius, square) : std::numeric_limits<double>::infinity();
   }
@@ -198,6 +200,8 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
   };
   target.radius[slot] = above(radius);
   target.rounding[slot] = above(rounding);
+  target.variance[slot] =
+      static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(finite, 1) * dims));
 }
 
 }  // namespace

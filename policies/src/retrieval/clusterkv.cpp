@@ -11,6 +11,8 @@
 //           published
 // Index: a label and 1/80 centroid a token. Deterministic for a seed on any number of threads.
 // Source: ClusterKV (Liu et al., arXiv 2412.03213), idea and parameters; lists per KV head: own.
+#include <algorithm>
+
 #include "cluster_index.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"

@@ -10,16 +10,13 @@
 // parameters; see docs/decisions/0003 for where codes are made.
 #include <vector>
 
+#include "pq_codes.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
-#include "terrace/core/rng.hpp"
-#include "terrace/kernels/kmeans.hpp"
 #include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
 namespace {
-
-constexpr std::size_t chunk_tokens = 256;
 
 class PqCache final : public RetrievalPolicy {
  public:
@@ -34,14 +31,10 @@ class PqCache final : public RetrievalPolicy {
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
 
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    if (shape.head_dim % pq_.subspaces != 0) {
-      return fail(Errc::invalid_argument, "pq.subspaces {} does not divide head_dim {}",
-                  pq_.subspaces, shape.head_dim);
-    }
-    return IndexLayout{
-        .fixed_bytes = shape.kv_heads * pq_.centroids() * shape.head_dim * sizeof(float),
-        .chunk_tokens = chunk_tokens,
-        .chunk_bytes = shape.kv_heads * pq_.subspaces * chunk_tokens};
+    TERRACE_TRY(check_pq(pq_, shape));
+    return IndexLayout{.fixed_bytes = codebook_bytes(shape, pq_),
+                       .chunk_tokens = pq_chunk_tokens,
+                       .chunk_bytes = shape.kv_heads * pq_.subspaces * pq_chunk_tokens};
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
@@ -56,12 +49,10 @@ class PqCache final : public RetrievalPolicy {
   /// Clusters one sub-space of one KV head and writes its codes.
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
                                                std::size_t part) const override {
+    const std::size_t dims = request.shape.head_dim / pq_.subspaces;
     const std::size_t head = part / pq_.subspaces;
     const std::size_t subspace = part % pq_.subspaces;
-    const std::size_t dims = request.shape.head_dim / pq_.subspaces;
-    const std::size_t count = request.tokens.size();
-    std::vector<float> keys(count * dims);
-    std::vector<std::uint32_t> labels(count);
+    std::vector<float> keys(request.tokens.size() * dims);
     kernels::host::read_keys({.shape = request.shape,
                               .rows = request.rows,
                               .tokens = request.tokens,
@@ -69,25 +60,7 @@ class PqCache final : public RetrievalPolicy {
                               .first_dim = subspace * dims,
                               .dims = dims},
                              keys.data());
-    auto* const codebook = reinterpret_cast<float*>(request.fixed);
-    Serial alone;
-    TERRACE_ASSIGN(const kernels::KmeansReport report,
-                   kernels::host::kmeans({.rows = keys.data(), .row_count = count, .dims = dims},
-                                         {.clusters = pq_.centroids(),
-                                          .iterations = request.iterations,
-                                          .seed = Rng(request.seed, {index(request.layer), part})(),
-                                          .clock = request.clock,
-                                          .deadline = request.deadline,
-                                          .cancelled = request.cancelled},
-                                         {.centroids = codebook + part * pq_.centroids() * dims,
-                                          .labels = labels.data()},
-                                         alone));
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = request.tokens.begin + i - request.index.first_token;
-      std::byte* const chunk = request.index.chunks[at / chunk_tokens];
-      chunk[part * chunk_tokens + at % chunk_tokens] = static_cast<std::byte>(labels[i]);
-    }
-    return BuildReport{.iterations = report.iterations};
+    return train_codebook(request, pq_, {keys.data(), head, subspace});
   }
 
   [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
@@ -111,11 +84,7 @@ class PqCache final : public RetrievalPolicy {
 }  // namespace
 
 MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options) {
-  if (options.pq.subspaces == 0 || options.pq.bits == 0 || options.pq.bits > 8) {
-    return fail(Errc::invalid_argument,
-                "pq.subspaces {} and pq.bits {}: use at least 1, and at most 8 bits",
-                options.pq.subspaces, options.pq.bits);
-  }
+  TERRACE_TRY(check_pq(options.pq));
   return std::make_unique<PqCache>(options);
 }
 

@@ -14,6 +14,10 @@ MadeRetrievalPolicy make_full(const RetrievalOptions& options);
 MadeRetrievalPolicy make_streaming(const RetrievalOptions& options);
 MadeRetrievalPolicy make_oracle(const RetrievalOptions& options);
 MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options);
+MadeRetrievalPolicy make_qpq(const RetrievalOptions& options);
 MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options);
+MadeRetrievalPolicy make_wave(const RetrievalOptions& options);
+MadeRetrievalPolicy make_quest(const RetrievalOptions& options);
+MadeRetrievalPolicy make_infllm(const RetrievalOptions& options);
 
 }  // namespace terrace::policies

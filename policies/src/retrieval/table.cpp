@@ -13,7 +13,12 @@ constexpr std::array table{
     RetrievalEntry{"oracle", "exact top-k by true scores: the bound of all selection",
                    &make_oracle},
     RetrievalEntry{"pqcache", "top-k by product-quantised scores (PQCache)", &make_pqcache},
+    RetrievalEntry{"qpq", "the same where queries look: query-aware quantisation", &make_qpq},
     RetrievalEntry{"clusterkv", "whole clusters of similar keys (ClusterKV)", &make_clusterkv},
+    RetrievalEntry{"wave", "small clusters exact, all others estimated, with bounds (RetroInfer)",
+                   &make_wave},
+    RetrievalEntry{"quest", "pages by the bounds of their keys (Quest)", &make_quest},
+    RetrievalEntry{"infllm", "blocks by their most significant keys (InfLLM)", &make_infllm},
 };
 
 }  // namespace

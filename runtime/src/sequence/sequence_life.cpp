@@ -15,6 +15,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
   TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index"}));
   TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
   TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
+  TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
   for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
     state->layers_.emplace_back(runtime.pages());
   }
@@ -28,8 +29,10 @@ SequenceState::~SequenceState() {
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
   // A copy that outlasted the deadline still reads our memory: a queue's end waits for it.
-  for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_})
+  for (auto* queue :
+       {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_, &refresh_queue_}) {
     queue->reset();
+  }
   give_up_device_memory();
   const auto lock = runtime_.lock_pages();
   for (LayerState& layer : layers_) layer.pages.truncate(0);
@@ -48,7 +51,7 @@ bool SequenceState::settle_queues() {
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
   for (Queue* const queue : {compute, offload_queue_.get(), index_queue_.get(), refill_queue_.get(),
-                             cluster_queue_.get()}) {
+                             cluster_queue_.get(), refresh_queue_.get()}) {
     if (queue != nullptr) static_cast<void>(queue->drain(deadline()));
   }
   settle(compute);
@@ -56,6 +59,8 @@ bool SequenceState::settle_queues() {
   settle(index_queue_.get());
   settle(refill_queue_.get());
   settle(cluster_queue_.get());
+  settle(refresh_queue_.get());
+  refresh_.layer.reset();
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.selection_read = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
@@ -98,6 +103,7 @@ Status SequenceState::truncate(std::size_t length) {
     layer.selected = false;
     TokenRange& coded = layer.index.tokens;
     coded.end = std::clamp(length, coded.begin, coded.end);
+    layer.index.fresh_end = std::min(layer.index.fresh_end, coded.end);
   }
   length_ = length;
   trim_positions(length);
@@ -160,6 +166,9 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   }
   TERRACE_TRY(await_indexes());
   for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.coded, deadline()));
+  // Blocks that a refresh reads may change hands from now on.
+  TERRACE_TRY(refresh_queue_->drain(deadline()));
+  refresh_.layer.reset();
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   twin->budget_resolved_ = budget_resolved_;
   twin->budget_tokens_ = budget_tokens_;
@@ -189,6 +198,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
     }
     its.index.tokens = mine.index.tokens;
     its.index.trained = mine.index.trained;
+    its.index.fresh_end = mine.index.fresh_end;
     its.index.report = mine.index.report;
   }
   twin->length_ = length_;

@@ -58,6 +58,8 @@ Status SequenceState::reserve_positions(std::size_t length) {
   for (LayerState& layer : layers_) {
     TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
     if (!keeps_everything()) {
+      // Coding reads the table that growing would move.
+      if (!layer.host_blocks.holds(blocks)) TERRACE_TRY(wait(layer.index.coded, deadline()));
       TERRACE_TRY(layer.host_blocks.reserve(*runtime_.backend, blocks));
       const auto lock = runtime_.lock_pages();
       for (std::size_t i = layer.pages.size(); i < blocks; ++i) {
@@ -283,6 +285,9 @@ Status SequenceState::reserve_index(std::size_t tokens_end) {
   const std::size_t first = sinks_at(tokens_end).end;
   const std::size_t chunks = divide_up(tokens_end - first, layout.chunk_tokens);
   if (chunks == 0) return {};
+  for (const LayerState& layer : layers_) {
+    if (layer.index.host.chunk_count() < chunks) TERRACE_TRY(wait(layer.index.coded, deadline()));
+  }
   const auto reserve_all = [&](IndexMemory LayerIndex::* memory) -> Status {
     for (std::size_t i = runtime_.options.dense_layers; i < layers_.size(); ++i) {
       TERRACE_TRY((layers_[i].index.*memory).reserve(*runtime_.backend, layout, chunks));

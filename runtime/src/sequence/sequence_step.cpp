@@ -59,6 +59,7 @@ Status SequenceState::await_indexes() {
       return tl::unexpected(built.error().while_doing("building the index failed"));
     }
     index.building = false;
+    layers_[i].query_window = {};  // what a policy learns from it lies in the index's fixed part
     if (index.build_end > hidden_until_[i]) ++late_layers_;
     if (i > 0) {
       runtime_.observe_compute(index.tokens.size(), hidden_until_[i] - hidden_until_[i - 1]);

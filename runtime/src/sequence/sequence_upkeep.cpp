@@ -15,7 +15,6 @@ BuildRequest SequenceState::index_request(std::size_t layer_number, TokenRange t
                        .layer = static_cast<LayerId>(layer_number),
                        .rows = table(layer.host_blocks),
                        .tokens = tokens,
-                       .hints = {layer.pre_rope_keys, layer.query_window, layer.attention_scores},
                        .fixed = index.host.fixed(),
                        .index = index.host.view(runtime_.index_layout, first),
                        .iterations = runtime_.planned_iterations(layer_number, tokens.size(), {}),
@@ -45,6 +44,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   index.building = true;
   index.tokens = tokens;
   index.trained = tokens.size();
+  index.fresh_end = tokens.end;
   return upload_index(layer, tokens, /*with_fixed=*/true).map([](std::size_t) {});
 }
 
@@ -61,7 +61,10 @@ Status SequenceState::note_arrival(LayerState& layer) {
 void SequenceState::run_build(BuildRequest request) {
   const Clock& clock = runtime_.backend->clock();
   const std::size_t layer = terrace::index(request.layer);
-  LayerIndex& index = layers_[layer].index;
+  LayerState& state = layers_[layer];
+  LayerIndex& index = state.index;
+  // Compute wrote them before the rows left for the host.
+  request.hints = {state.pre_rope_keys, state.query_window, state.attention_scores};
   index.build_begin = clock.now();
   // Planned here, where it is known what earlier layers took and how late this one begins.
   request.iterations = runtime_.planned_iterations(layer, request.tokens.size(),
@@ -97,6 +100,7 @@ Status SequenceState::prepare_indexes() {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     TERRACE_TRY(code_passed_tokens(layer));
   }
+  TERRACE_TRY(refresh_indexes());
   if (index_streamed_) TERRACE_TRY(stream_index(0));
   indexes_ready_ = true;
   return {};

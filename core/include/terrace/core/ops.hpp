@@ -126,6 +126,14 @@ struct KeyCopy {
   IndexView index;
 };
 
+/// Takes queries into the space in which an index has its keys.
+struct MapQueries {
+  KvShape shape;
+  const float* query = nullptr;  ///< [query_heads, head_dim]
+  const float* maps = nullptr;   ///< [kv_heads, head_dim, head_dim]: row i is what element i adds
+  float* mapped = nullptr;       ///< out [query_heads, head_dim]
+};
+
 /// Clusters of keys. Each chunk has room for `slots` clusters of every KV head, whose members may
 /// lie in any chunk; cluster `slot` of chunk c is number c * slots + slot. Per KV head a chunk
 /// holds, in this order (terrace/kernels/cluster_plane.hpp):
@@ -134,6 +142,7 @@ struct KeyCopy {
 ///              and the mean value
 ///   radius     f32 [slots], with `estimates`: the largest |key - centroid as stored|
 ///   rounding   f32 [slots], with `estimates`: at least |mean key - centroid as stored|
+///   variance   f32 [slots], with `estimates`: mean (key - centroid)^2 over members and dimensions
 ///   sizes      u32 [slots]: members when it was made; 0 = no cluster
 ///   labels     u32 [chunk_tokens]: the cluster of each token
 struct ClusterShape {
@@ -149,6 +158,12 @@ enum class ClusterRanking : std::uint8_t {
   cluster_weight,  ///< of all members together
 };
 
+/// What makes a selection stop at a share of attention mass.
+enum class MassStop : std::uint8_t {
+  certain,    ///< the low bound reaches it
+  estimated,  ///< the estimate does: what clusters are taken to weigh
+};
+
 /// Bounds of a query head's attention mass on what is attended exactly, certain but for the
 /// rounding of f32 sums.
 struct MassBounds {
@@ -162,6 +177,28 @@ struct PseudoTarget {
   float* bias = nullptr;           ///< [lists, stride]
   std::uint32_t* count = nullptr;  ///< [lists]
   std::size_t stride = 0;
+};
+
+/// Pages: runs of `page_tokens` tokens from the index's first on, each with one vector that a query
+/// is compared with. chunk: KV dtype [kv_heads, chunk_tokens / page_tokens, dims()].
+struct PageShape {
+  std::size_t page_tokens = 16;  ///< divides chunk_tokens
+  /// Vectors are channel-wise maxima and behind them minima of a page's keys, [2, head_dim], and a
+  /// score is the largest that a key within them could have; else a score is the product with the
+  /// vector.
+  bool bounds = false;
+  [[nodiscard]] constexpr std::size_t dims(const KvShape& shape) const noexcept {
+    return bounds ? 2 * shape.head_dim : shape.head_dim;
+  }
+};
+
+/// Chooses pages by falling weight until `common.count` candidates are reached, the last page cut
+/// to its lowest positions, and lists their candidates. Weights: page scores reduced over the group
+/// as common.reduction says, softmax being over the pages that have candidates.
+struct PageSelect {
+  SelectCommon common;  ///< scratch: page_scratch_floats
+  PageShape pages;
+  IndexView index;
 };
 
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.
@@ -189,7 +226,12 @@ struct ClusterSelect {
   TokenRange sinks = {};
   TokenRange window = {};
   MassBounds* mass = nullptr;  ///< out [query_heads] or null; needs `estimates` and `resident`
-  double mass_wanted = 0;      ///< > 0: stop as soon as every query head's low bound reaches it
+  double mass_wanted = 0;      ///< > 0: stop as soon as every query head of the list has it
+  MassStop mass_stop = MassStop::certain;
+  /// A cluster's members weigh exp(variance / 2) as much as its centroid: they would, if logits
+  /// spread normally and keys alike in all directions. Else as much as the centroid, which is the
+  /// least they can. Needs `estimates`.
+  bool spreads = false;
 };
 
 /// A row to fetch: the op's own words between resolve_rows and fetch_rows.
@@ -278,6 +320,8 @@ struct Ops {
   Result<Ticket> (*pq_select)(Queue&, Phase, const PqSelect&) = nullptr;
   Result<Ticket> (*key_copy)(Queue&, Phase, const KeyCopy&) = nullptr;
   Result<Ticket> (*exact_select)(Queue&, Phase, const ExactSelect&) = nullptr;
+  Result<Ticket> (*map_queries)(Queue&, Phase, const MapQueries&) = nullptr;
+  Result<Ticket> (*page_select)(Queue&, Phase, const PageSelect&) = nullptr;
   Result<Ticket> (*cluster_select)(Queue&, Phase, const ClusterSelect&) = nullptr;
   Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
   Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;

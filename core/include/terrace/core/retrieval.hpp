@@ -56,10 +56,10 @@ struct IndexLayout {
 };
 
 /// What a prompt leaves behind for index building beside its rows. Empty where not asked for.
-/// f32, host memory; positions are those of the last rows given.
+/// f32, host memory. With a piece of a prompt they are that piece's, for a build those of its end.
 struct PromptHints {
   std::span<const float> pre_rope_keys;     ///< [tokens, kv_heads, head_dim]
-  std::span<const float> query_window;      ///< [positions, query_heads, head_dim]
+  std::span<const float> query_window;      ///< [positions, query_heads, head_dim], post-RoPE
   std::span<const float> attention_scores;  ///< [kv_heads, tokens], summed over queries
 };
 

@@ -14,6 +14,7 @@ struct ClusterPlane {
   std::byte* centroids = nullptr;   ///< [slots] centroids or rows, centroid_bytes apart
   float* radius = nullptr;          ///< [slots]; null without estimates
   float* rounding = nullptr;        ///< [slots]; null without estimates
+  float* variance = nullptr;        ///< [slots]; null without estimates
   std::uint32_t* sizes = nullptr;   ///< [slots]
   std::uint32_t* labels = nullptr;  ///< [chunk_tokens]
 };
@@ -25,7 +26,7 @@ constexpr std::size_t centroid_bytes(const KvShape& shape, const ClusterShape& c
 
 constexpr std::size_t cluster_plane_bytes(const KvShape& shape,
                                           const ClusterShape& clusters) noexcept {
-  const std::size_t words = (clusters.estimates ? 3 : 1) * clusters.slots + clusters.chunk_tokens;
+  const std::size_t words = (clusters.estimates ? 4 : 1) * clusters.slots + clusters.chunk_tokens;
   return align_up(align_up(clusters.slots * centroid_bytes(shape, clusters), 4) + 4 * words, 64);
 }
 
@@ -39,7 +40,8 @@ inline ClusterPlane cluster_plane(const KvShape& shape, const ClusterShape& clus
   if (clusters.estimates) {
     plane.radius = reinterpret_cast<float*>(words);
     plane.rounding = plane.radius + clusters.slots;
-    words += 2 * clusters.slots;
+    plane.variance = plane.rounding + clusters.slots;
+    words += 3 * clusters.slots;
   }
   plane.sizes = words;
   plane.labels = words + clusters.slots;

@@ -29,6 +29,7 @@ std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std
 
 void pq_select(const PqSelect& op);
 void exact_select(const ExactSelect& op);
+void page_select(const PageSelect& op);
 
 /// Chooses and estimates clusters; mass bounds and a mass to stop at are not computed.
 void cluster_select(const ClusterSelect& op);

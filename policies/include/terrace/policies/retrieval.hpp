@@ -12,8 +12,32 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/retrieval.hpp"
+#include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::policies {
+
+struct QuestOptions {
+  std::size_t page_tokens = 16;  ///< divides 256
+};
+
+struct InfLlmOptions {
+  std::size_t block_tokens = 128;   ///< divides 256
+  std::size_t representatives = 4;  ///< keys of a block whose mean stands for it
+};
+
+struct WaveOptions {
+  std::size_t tokens_per_cluster = 16;
+  std::size_t segment_tokens = 2048;  ///< clustered on its own; a multiple of 256
+  kernels::Metric metric = kernels::Metric::l2;
+  ClusterRanking ranking = ClusterRanking::token_weight;
+  double estimated_share = 1;  ///< of all clusters; of those not chosen the best are estimated
+  bool spreads = true;         ///< estimates count how far members lie apart
+  MassStop mass_stop = MassStop::estimated;
+};
+
+struct QpqOptions {
+  double shrinkage = 0.7;  ///< 1: all queries alike; 0: those of the prompt's end as they are
+};
 
 struct ClusterKvOptions {
   std::size_t tokens_per_cluster = 80;
@@ -23,7 +47,11 @@ struct ClusterKvOptions {
 /// Settings of all retrieval policies; each reads its own.
 struct RetrievalOptions {
   PqShape pq;
+  QpqOptions qpq;
+  QuestOptions quest;
+  InfLlmOptions infllm;
   ClusterKvOptions clusterkv;
+  WaveOptions wave;
   GroupReduction reduction = GroupReduction::sum_softmax;
 };
 

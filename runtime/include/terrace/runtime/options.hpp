@@ -37,6 +37,12 @@ enum class IndexResidency : std::uint8_t {
   automatic,  ///< device where it fits
 };
 
+/// Building indexes anew while the sequence grows. When a new index takes over depends on time.
+struct RefreshOptions {
+  std::size_t tokens = 0;                          ///< every so many; 0 = never
+  Duration slice = std::chrono::milliseconds{20};  ///< of background work a step
+};
+
 struct PlanningOptions {
   /// Iterations of layer l: element l, or the last one for layers beyond. Empty = by the planner.
   std::vector<std::size_t> iterations{10};
@@ -57,6 +63,7 @@ struct RuntimeOptions {
   IndexResidency index_residency = IndexResidency::automatic;
   std::size_t block_tokens = 32;
   std::size_t host_threads = 1;  ///< of clustering
+  RefreshOptions refresh;
   CacheOptions cache;
   PlanningOptions planning;
   Duration deadline = std::chrono::seconds{60};  ///< of every wait

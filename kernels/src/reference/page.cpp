@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace::kernels::reference {
+namespace {
+
+double score(const PageSelect& op, std::size_t query_head, std::size_t page) {
+  const KvShape& shape = op.common.shape;
+  const std::size_t chunk_pages = op.index.chunk_tokens / op.pages.page_tokens;
+  const std::size_t dims = op.pages.dims(shape);
+  const std::byte* const vector = op.index.chunks[page / chunk_pages] +
+                                  (query_head / shape.group() * chunk_pages + page % chunk_pages) *
+                                      dims * size_bytes(shape.dtype);
+  double sum = 0;
+  for (std::size_t i = 0; i < shape.head_dim; ++i) {
+    const double q = double{op.common.query[query_head * shape.head_dim + i]};
+    const double product = q * double{load_f32(vector, shape.dtype, i)};
+    sum += op.pages.bounds
+               ? std::max(product, q * double{load_f32(vector, shape.dtype, shape.head_dim + i)})
+               : product;
+  }
+  return sum / std::sqrt(static_cast<double>(shape.head_dim));
+}
+
+}  // namespace
+
+void page_select(const PageSelect& op) {
+  const SelectCommon& common = op.common;
+  const auto page_of = [&](std::size_t p) {
+    return (p - op.index.first_token) / op.pages.page_tokens;
+  };
+  for (std::size_t head = 0; head < common.shape.kv_heads; ++head) {
+    common.id_count[head] = 0;
+    if (common.candidates.empty()) continue;
+    const std::size_t first = page_of(common.candidates.begin);
+    std::vector<double> weights(page_of(common.candidates.end - 1) + 1 - first);
+    for (std::size_t q = 0; q < common.shape.group(); ++q) {
+      std::vector<double> scores;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        scores.push_back(score(op, head * common.shape.group() + q, first + i));
+      }
+      const double largest = std::ranges::max(scores);
+      double sum = 0;
+      for (const double one : scores) sum += std::exp(one - largest);
+      const bool raw = common.shape.group() == 1 || common.reduction == GroupReduction::sum_logits;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        const double softmax = std::exp(scores[i] - largest) / sum;
+        if (common.reduction == GroupReduction::max_softmax && !raw) {
+          weights[i] = std::max(weights[i], softmax);
+        } else {
+          weights[i] += raw ? scores[i] : softmax;
+        }
+      }
+    }
+    std::vector<std::size_t> order(weights.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return weights[i]; });
+    std::vector<std::uint32_t> ids;
+    for (const std::size_t page : order) {
+      for (std::size_t p = common.candidates.begin; p < common.candidates.end; ++p) {
+        if (page_of(p) - first == page && ids.size() < common.count) {
+          ids.push_back(static_cast<std::uint32_t>(p));
+        }
+      }
+    }
+    std::ranges::sort(ids);
+    std::ranges::copy(ids, common.ids + head * common.id_stride);
+    common.id_count[head] = static_cast<std::uint32_t>(ids.size());
+  }
+}
+
+}  // namespace terrace::kernels::reference

@@ -1,0 +1,247 @@
+// Query-aware product quantisation: PQCache's index and scan in the basis where a key's
+// quantisation error is the error of its logit.
+//   build:  from the queries of the prompt's end S = mean of q q^T, shrunk towards all directions
+//           alike; keys are stretched by S^(1/2), centred, and turned to their principal axes,
+//           which are dealt out to the sub-spaces by variance (query_basis.hpp). Then k-means (L2)
+//           into 2^bits centroids per sub-space
+//   extend: keys are mapped the same way and get the nearest centroids
+//   select: queries are mapped so that all logits keep their values but for one constant per query
+//           (keys are centred), which no softmax sees; then as pqcache
+// Index: as pqcache's, and three matrices' worth a KV head. Deterministic for a seed on any number
+// of threads. Source: own; product quantisation of keys: PQCache.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "pq_codes.hpp"
+#include "query_basis.hpp"
+#include "rows.hpp"
+#include "selection_args.hpp"
+#include "terrace/kernels/map_vectors.hpp"
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+// Fewer say too little about where queries look; more are of another part of the text.
+constexpr std::size_t query_window = 1024;
+
+/// Behind the codebooks, per KV head: how queries and keys are mapped, and where keys are centred.
+class Maps {
+ public:
+  Maps(const KvShape& shape, const PqShape& pq, std::byte* fixed) noexcept
+      : heads_(shape.kv_heads),
+        dims_(shape.head_dim),
+        values_(reinterpret_cast<float*>(fixed + codebook_bytes(shape, pq))) {}
+
+  [[nodiscard]] static std::size_t bytes(const KvShape& shape) noexcept {
+    return shape.kv_heads * (2 * shape.head_dim + 1) * shape.head_dim * sizeof(float);
+  }
+  [[nodiscard]] float* queries(std::size_t head) const noexcept {
+    return values_ + head * dims_ * dims_;
+  }
+  [[nodiscard]] float* keys(std::size_t head) const noexcept { return queries(heads_ + head); }
+  [[nodiscard]] float* mean(std::size_t head) const noexcept {
+    return queries(2 * heads_) + head * dims_;
+  }
+
+ private:
+  std::size_t heads_;
+  std::size_t dims_;
+  float* values_;
+};
+
+std::vector<float> read_head_keys(const BuildRequest& request, std::size_t head) {
+  std::vector<float> keys(request.tokens.size() * request.shape.head_dim);
+  kernels::host::read_keys({.shape = request.shape,
+                            .rows = request.rows,
+                            .tokens = request.tokens,
+                            .head = head,
+                            .dims = request.shape.head_dim},
+                           keys.data());
+  return keys;
+}
+
+/// The queries of a KV head's group: [positions * group, head_dim].
+std::vector<float> group_queries(const BuildRequest& request, std::size_t head) {
+  const KvShape& shape = request.shape;
+  const std::size_t whole = shape.query_heads * shape.head_dim;
+  const std::size_t part = shape.group() * shape.head_dim;
+  std::vector<float> queries;
+  for (std::size_t at = head * part; at < request.hints.query_window.size(); at += whole) {
+    const auto group = request.hints.query_window.subspan(at, part);
+    queries.insert(queries.end(), group.begin(), group.end());
+  }
+  return queries;
+}
+
+class Qpq final : public RetrievalPolicy {
+ public:
+  explicit Qpq(const RetrievalOptions& options)
+      : pq_(options.pq),
+        reduction_(options.reduction),
+        shrinkage_(options.qpq.shrinkage),
+        traits_{.name = "qpq",
+                .index_scope = IndexScope::sequence,
+                .clusters = true,
+                .training_tokens = 16 * options.pq.centroids(),
+                .query_window_tokens = query_window} {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
+    TERRACE_TRY(check_pq(pq_, shape));
+    return IndexLayout{.fixed_bytes = codebook_bytes(shape, pq_) + Maps::bytes(shape),
+                       .chunk_tokens = pq_chunk_tokens,
+                       .chunk_bytes = shape.kv_heads * pq_.subspaces * pq_chunk_tokens};
+  }
+
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept override {
+    return shape.query_heads * shape.head_dim + selection_scratch_floats(shape, candidates);
+  }
+
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
+    return request.shape.kv_heads;
+  }
+
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t head) const override {
+    const std::size_t dims = request.shape.head_dim;
+    std::vector<float> keys = read_head_keys(request, head);
+    const Maps maps(request.shape, pq_, request.fixed);
+    // An index made anew has no queries at hand: it keeps looking where the first one did.
+    if (!request.anew || !request.hints.query_window.empty()) {
+      const QueryBasis basis = find_query_basis({.dims = dims,
+                                                 .queries = group_queries(request, head),
+                                                 .keys = keys,
+                                                 .shrinkage = shrinkage_,
+                                                 .subspaces = pq_.subspaces});
+      std::ranges::copy(basis.query_map, maps.queries(head));
+      std::ranges::copy(basis.key_map, maps.keys(head));
+    }
+    map_keys(maps, head, dims, keys);
+    centre(keys, dims, maps.mean(head));
+    BuildReport whole;
+    std::vector<float> part(request.tokens.size() * dims / pq_.subspaces);
+    for (std::size_t j = 0; j < pq_.subspaces; ++j) {
+      cut_out(keys, dims, j, part);
+      TERRACE_ASSIGN(const BuildReport report,
+                     train_codebook(request, pq_, {part.data(), head, j}));
+      whole.iterations = std::max(whole.iterations, report.iterations);
+    }
+    return whole;
+  }
+
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
+                                      const Ops& /*host_ops*/) const override {
+    return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
+      for (std::size_t head = 0; head < request.shape.kv_heads; ++head) code(request, head);
+      return 0;
+    });
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    const KvShape& shape = request.shape;
+    float* const mapped = request.scratch;
+    const Maps maps(shape, pq_, const_cast<std::byte*>(request.index.fixed));
+    TERRACE_TRY(ops.map_queries(
+        queue, Phase::select,
+        {.shape = shape, .query = request.query, .maps = maps.queries(0), .mapped = mapped}));
+    SelectCommon common = selection_of(request, out, reduction_);
+    common.query = mapped;
+    common.scratch += shape.query_heads * shape.head_dim;
+    return ops.pq_select(queue, Phase::select, {common, pq_, request.index});
+  }
+
+ private:
+  static void map_keys(const Maps& maps, std::size_t head, std::size_t dims,
+                       std::vector<float>& keys) {
+    std::vector<float> mapped(dims);
+    for (std::size_t at = 0; at < keys.size(); at += dims) {
+      kernels::host::map_vector(&keys[at], maps.keys(head), dims, mapped.data());
+      std::ranges::copy(mapped, &keys[at]);
+    }
+  }
+
+  /// Subtracts the mean of the finite rows, and writes it.
+  static void centre(std::vector<float>& keys, std::size_t dims, float* mean) {
+    std::vector<double> sum(dims);
+    double count = 0;
+    for (std::size_t at = 0; at < keys.size(); at += dims) {
+      const std::span row(&keys[at], dims);
+      if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) continue;
+      for (std::size_t i = 0; i < dims; ++i) sum[i] += double{row[i]};
+      ++count;
+    }
+    for (std::size_t i = 0; i < dims; ++i) {
+      mean[i] = count > 0 ? static_cast<float>(sum[i] / count) : 0.0F;
+    }
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % dims];
+  }
+
+  void cut_out(const std::vector<float>& keys, std::size_t dims, std::size_t subspace,
+               std::vector<float>& part) const {
+    const std::size_t width = dims / pq_.subspaces;
+    for (std::size_t i = 0; i * dims < keys.size(); ++i) {
+      std::copy_n(&keys[i * dims + subspace * width], width, &part[i * width]);
+    }
+  }
+
+  /// Codes the tokens of a request with the index's codebooks.
+  void code(const BuildRequest& request, std::size_t head) const {
+    const std::size_t dims = request.shape.head_dim;
+    const std::size_t width = dims / pq_.subspaces;
+    const Maps maps(request.shape, pq_, request.fixed);
+    std::vector<float> keys = read_head_keys(request, head);
+    map_keys(maps, head, dims, keys);
+    for (std::size_t i = 0; i < request.tokens.size(); ++i) {
+      float* const key = &keys[i * dims];
+      for (std::size_t k = 0; k < dims; ++k) key[k] -= maps.mean(head)[k];
+      for (std::size_t j = 0; j < pq_.subspaces; ++j) {
+        const float* const codebook = reinterpret_cast<const float*>(request.fixed) +
+                                      (head * pq_.subspaces + j) * pq_.centroids() * width;
+        write_code(request, pq_, {.head = head, .subspace = j}, request.tokens.begin + i,
+                   nearest(codebook, key + j * width, width));
+      }
+    }
+  }
+
+  /// Returns the nearest centroid, ties to the lower one; 0 for a key that is not finite.
+  [[nodiscard]] std::uint32_t nearest(const float* codebook, const float* key,
+                                      std::size_t width) const {
+    std::uint32_t best = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (std::uint32_t c = 0; c < pq_.centroids(); ++c) {
+      float distance = 0;
+      for (std::size_t k = 0; k < width; ++k) {
+        const float difference = key[k] - codebook[c * width + k];
+        distance += difference * difference;
+      }
+      if (distance < least) {
+        least = distance;
+        best = c;
+      }
+    }
+    return best;
+  }
+
+  PqShape pq_;
+  GroupReduction reduction_;
+  double shrinkage_;
+  RetrievalTraits traits_;
+};
+
+}  // namespace
+
+MadeRetrievalPolicy make_qpq(const RetrievalOptions& options) {
+  TERRACE_TRY(check_pq(options.pq));
+  if (!(options.qpq.shrinkage >= 0 && options.qpq.shrinkage <= 1)) {
+    return fail(Errc::invalid_argument, "qpq.shrinkage is {}; use 0 to 1", options.qpq.shrinkage);
+  }
+  return std::make_unique<Qpq>(options);
+}
+
+}  // namespace terrace::policies

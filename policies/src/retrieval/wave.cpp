@@ -1,0 +1,146 @@
+// Wave: small clusters, the best of them attended exactly, all others estimated from their means.
+//   build:  in segments of 2,048 tokens, each on its own, k-means of the keys less their mean, one
+//           cluster for every 16 tokens, seeds at equal distances; clusters of more than 64 are
+//           split. Per cluster: mean key, mean value, size, radius
+//   extend: a batch of up to 256 generated tokens becomes clusters of its own; until then its
+//   tokens
+//           stay in the window. Old clusters never change
+//   select: per query head the softmax over all members, each standing at its centroid, and over
+//   sinks
+//           and window exactly; summed over the group. Whole clusters by falling worth of a member
+//           while they fit into the budget. Every other cluster becomes one entry of attention:
+//           mean key, mean value, logit bias log(size). By the radius the mass attended exactly is
+//           known from both sides; a budget of mass stops when the lower one reaches it for every
+//           head
+// Index: a label and 1/16 row a token. Deterministic for a seed on any number of threads.
+// Source: RetroInfer (Chen et al., arXiv 2505.02922): zones, segments, estimate; ranking by the
+// worth of a member, estimating everything, bounds from above and the budget of mass: own.
+#include <algorithm>
+#include <cmath>
+
+#include "cluster_index.hpp"
+#include "rows.hpp"
+#include "selection_args.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/kernels/cluster_select.hpp"
+
+namespace terrace::policies {
+namespace {
+
+constexpr std::size_t chunk_tokens = 256;
+constexpr std::size_t split_above = 4;  // times the mean size
+
+// A quarter more than the mean size asks for holds what splitting adds; two are for short batches.
+std::size_t slots_for(std::size_t tokens_per_cluster) {
+  return chunk_tokens / tokens_per_cluster + divide_up(chunk_tokens, 4 * tokens_per_cluster) + 2;
+}
+
+ClusterIndexOptions index_options(const WaveOptions& options) {
+  return {.shape = {.chunk_tokens = chunk_tokens,
+                    .slots = slots_for(options.tokens_per_cluster),
+                    .estimates = true},
+          .tokens_per_cluster = options.tokens_per_cluster,
+          .segment_tokens = options.segment_tokens,
+          .members_max = split_above * options.tokens_per_cluster,
+          .metric = options.metric,
+          .centred = true,
+          .strided_seeds = true};
+}
+
+class Wave final : public RetrievalPolicy {
+ public:
+  explicit Wave(const WaveOptions& options)
+      : options_(options),
+        index_(index_options(options)),
+        traits_{.name = "wave",
+                .index_scope = IndexScope::segment,
+                .clusters = true,
+                .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
+                .batch_tokens_max = chunk_tokens,
+                .gives_pseudo_entries = true,
+                .bounds_mass = true} {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
+    return index_.layout(shape);
+  }
+
+  [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
+    return kernels::cluster_room(index_.shape(), tokens);
+  }
+
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept override {
+    return kernels::cluster_scratch_floats(shape, index_.shape(), candidates);
+  }
+
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
+    return index_.build_parts(request);
+  }
+
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
+    return index_.build_part(request, part);
+  }
+
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
+                                      const Ops& /*host_ops*/) const override {
+    return queue.call(Phase::update, [this, request] {
+      return index_.extend(request).map([] { return std::size_t{0}; });
+    });
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& ops) const override {
+    return ops.cluster_select(queue, Phase::select,
+                              {.common = selection_of(request, out),
+                               .clusters = index_.shape(),
+                               .index = request.index,
+                               .ranking = options_.ranking,
+                               .trims = false,
+                               .estimated = estimated(request.index.token_count),
+                               .pseudo = out.pseudo,
+                               .resident = request.resident,
+                               .sinks = request.sinks,
+                               .window = request.window,
+                               .mass = out.mass,
+                               .mass_wanted = request.mass,
+                               .mass_stop = options_.mass_stop,
+                               .spreads = options_.spreads});
+  }
+
+ private:
+  /// Returns how many clusters may be estimated.
+  [[nodiscard]] std::size_t estimated(std::size_t tokens) const noexcept {
+    if (options_.estimated_share == 1) return kernels::cluster_room(index_.shape(), tokens);
+    return static_cast<std::size_t>(
+        std::lround(options_.estimated_share * static_cast<double>(tokens) /
+                    static_cast<double>(options_.tokens_per_cluster)));
+  }
+
+  WaveOptions options_;
+  ClusterIndex index_;
+  RetrievalTraits traits_;
+};
+
+}  // namespace
+
+MadeRetrievalPolicy make_wave(const RetrievalOptions& options) {
+  const WaveOptions& wave = options.wave;
+  if (wave.tokens_per_cluster == 0 || wave.tokens_per_cluster > chunk_tokens) {
+    return fail(Errc::invalid_argument, "wave.tokens_per_cluster {}: use 1 to {}",
+                wave.tokens_per_cluster, chunk_tokens);
+  }
+  if (wave.segment_tokens == 0 || wave.segment_tokens % chunk_tokens != 0) {
+    return fail(Errc::invalid_argument, "wave.segment_tokens {}: use a multiple of {}",
+                wave.segment_tokens, chunk_tokens);
+  }
+  if (!(wave.estimated_share >= 0 && wave.estimated_share <= 1)) {
+    return fail(Errc::invalid_argument, "wave.estimated_share is {}; use 0 to 1",
+                wave.estimated_share);
+  }
+  return std::make_unique<Wave>(wave);
+}
+
+}  // namespace terrace::policies

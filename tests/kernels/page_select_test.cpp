@@ -1,0 +1,123 @@
+#include "terrace/kernels/page_select.hpp"
+
+#include <gtest/gtest.h>
+
+#include "kernels/block_store.hpp"
+#include "kernels/guarded.hpp"
+#include "kernels/part_threads.hpp"
+#include "terrace/kernels/map_vectors.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Guarded;
+
+constexpr std::size_t chunk_tokens = 64;
+constexpr std::size_t first = 5;
+constexpr std::size_t tokens = 300;
+
+/// Page vectors of random numbers, and memory for a selection over them.
+struct Scene {
+  Scene(const KvShape& shape, const PageShape& pages)
+      : queries(shape.query_heads * shape.head_dim),
+        scratch(kernels::page_scratch_floats(shape, pages, tokens)),
+        ids(shape.kv_heads * tokens, 0xffffffffU),
+        counts(shape.kv_heads) {
+    Rng rng(testing::seed(), {81});
+    for (float& x : queries.span()) x = testing::normal(rng);
+    const std::size_t elements =
+        shape.kv_heads * (chunk_tokens / pages.page_tokens) * pages.dims(shape);
+    for (std::size_t i = 0; i < divide_up(tokens, chunk_tokens); ++i) {
+      memory.emplace_back(elements * size_bytes(shape.dtype));
+      chunks.push_back(memory.back().data());
+      for (std::size_t k = 0; k < elements; ++k) {
+        // Maxima above minima, as the keys of a page have them.
+        const bool maximum = k % pages.dims(shape) < shape.head_dim;
+        const float away = pages.bounds ? (maximum ? 4.0F : -4.0F) : 0.0F;
+        store_f32(chunks.back(), shape.dtype, k, testing::normal(rng) + away);
+      }
+    }
+    op = {.common = {.shape = shape,
+                     .query = queries.data(),
+                     .candidates = {first + 7, first + 251},
+                     .ids = ids.data(),
+                     .id_count = counts.data(),
+                     .id_stride = tokens,
+                     .scratch = scratch.data()},
+          .pages = pages,
+          .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = first}};
+  }
+
+  Guarded<float> queries;
+  Guarded<float> scratch;
+  Guarded<std::uint32_t> ids;
+  Guarded<std::uint32_t> counts;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::byte*> chunks;
+  PageSelect op;
+};
+
+TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    for (const std::size_t group : {1UL, 3UL, 5UL}) {
+      for (const bool bounds : {false, true}) {
+        for (const std::size_t page_tokens : {1UL, 16UL, 64UL}) {
+          const KvShape shape{.layers = 1,
+                              .query_heads = 2 * group,
+                              .kv_heads = 2,
+                              .head_dim = 24,
+                              .dtype = dtype};
+          for (const GroupReduction reduction :
+               {GroupReduction::sum_softmax, GroupReduction::max_softmax,
+                GroupReduction::sum_logits}) {
+            for (const std::size_t count : {0UL, 1UL, 50UL, 1000UL}) {
+              Scene scene(shape, {.page_tokens = page_tokens, .bounds = bounds});
+              scene.op.common.count = count;
+              scene.op.common.reduction = reduction;
+              testing::PartThreads threads(2);
+              kernels::host::page_select(scene.op, threads);
+              Scene expected(shape, scene.op.pages);
+              expected.op.common.count = count;
+              expected.op.common.reduction = reduction;
+              kernels::reference::page_select(expected.op);
+              SCOPED_TRACE(testing::to_text(shape) + ", count " + std::to_string(count) + ", " +
+                           testing::seed_text());
+              EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+              EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+              EXPECT_TRUE(scene.scratch.intact() && scene.ids.intact());
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MapQueries, MultipliesEachQueryByTheMatrixOfItsHead) {
+  const KvShape shape{.layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 10};
+  Rng rng(testing::seed(), {82});
+  std::vector<float> queries(60);
+  std::vector<float> maps(200);
+  Guarded<float> mapped(60);
+  for (float& x : queries) x = testing::normal(rng);
+  for (float& x : maps) x = testing::normal(rng);
+  testing::PartThreads threads(2);
+  kernels::host::map_queries(
+      {.shape = shape, .query = queries.data(), .maps = maps.data(), .mapped = mapped.data()},
+      threads);
+  for (std::size_t q = 0; q < 6; ++q) {
+    for (std::size_t k = 0; k < 10; ++k) {
+      double sum = 0;
+      for (std::size_t i = 0; i < 10; ++i) {
+        sum += double{queries[q * 10 + i]} * double{maps[(q / 3 * 10 + i) * 10 + k]};
+      }
+      // Sums of ten f32 products of order 1: 1e-5 is ten times their rounding.
+      EXPECT_NEAR(double{mapped[q * 10 + k]}, sum, 1e-5);
+    }
+  }
+  EXPECT_TRUE(mapped.intact());
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,191 @@
+// Outputs much longer than the window: indexes grow batch by batch and are built anew beside the
+// steps, and no row is lost, attended twice or beyond the budget.
+#include <gtest/gtest.h>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::Traffic;
+
+constexpr std::size_t prompt = 120;
+constexpr std::size_t step_count = 400;
+
+class EachGrowingPolicy : public ::testing::TestWithParam<const char*> {
+ protected:
+  Scenario scenario_ = [] {
+    Scenario scenario;
+    scenario.runtime.policy = GetParam();
+    scenario.runtime.budget.value = 90;
+    return scenario;
+  }();
+};
+
+TEST_P(EachGrowingPolicy, NeverAttendsBeyondTheBudgetNorToARowTwice) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  for (std::size_t i = 0; i < step_count; ++i) {
+    ASSERT_TRUE(drive.step().has_value());
+    for (const std::size_t layer : {0UL, 1UL}) {
+      const StepSelection chosen = drive.sequence().selection(static_cast<LayerId>(layer));
+      for (std::size_t list = 0; list < chosen.counts.size(); ++list) {
+        EXPECT_LE(chosen.sinks.size() + chosen.window.size() + chosen.counts[list], 90U);
+        for (std::size_t k = 0; k < chosen.counts[list]; ++k) {
+          const std::uint32_t id = chosen.ids[list * chosen.stride + k];
+          EXPECT_TRUE(id >= chosen.sinks.end && id < chosen.window.begin);
+        }
+      }
+    }
+  }
+  drive.expect_all_rows_right();
+}
+
+TEST_P(EachGrowingPolicy, CanReachEveryTokenBeforeTheWindow) {
+  // With room for everything but one row, at most that one row is ever out of reach.
+  Scenario full;
+  full.runtime.policy = "full";
+  scenario_.runtime.budget.value = 1000;
+  scenario_.runtime.window_share = 0.1;
+  const auto expected = outputs_of(full, prompt, step_count);
+  const auto outputs = outputs_of(scenario_, prompt, step_count);
+  for (std::size_t i = 0; i < expected.back().size(); ++i) {
+    EXPECT_NEAR(outputs.back()[i], expected.back()[i], 1e-4F);  // the order of summing differs
+  }
+}
+
+TEST_P(EachGrowingPolicy, DecodesTheSameAgainAfterBeingTruncated) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(200).has_value());
+  ASSERT_TRUE(drive.sequence().truncate(prompt).has_value());
+  ASSERT_TRUE(drive.steps(200).has_value());
+  for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(drive.outputs()[200 + i], drive.outputs()[i]) << i;
+}
+
+TEST_P(EachGrowingPolicy, GoesOnFromAForkAndAfterAPause) {
+  const auto expected = outputs_of(scenario_, prompt, 300);
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(150).has_value());
+  Drive twin(drive.sequence().fork().value(), *runtime, traffic);
+  ASSERT_TRUE(twin.sequence().pause().has_value());
+  ASSERT_TRUE(twin.sequence().resume().has_value());
+  ASSERT_TRUE(twin.steps(150).has_value());
+  for (std::size_t i = 0; i < 150; ++i) EXPECT_EQ(twin.outputs()[i], expected[150 + i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachGrowingPolicy,
+                         ::testing::Values("oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
+                                           "infllm"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST(DenseLayers, AttendToEverythingAndStayOnTheDevice) {
+  Scenario scenario;
+  scenario.runtime.policy = "clusterkv";
+  scenario.runtime.dense_layers = 1;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  ASSERT_TRUE(drive.steps(50).has_value());
+  EXPECT_EQ(drive.sequence().selection(LayerId{0}).window.size(), 250 - 4);
+  EXPECT_TRUE(drive.sequence().selection(LayerId{0}).counts.empty());
+  EXPECT_FALSE(drive.sequence().selection(LayerId{1}).counts.empty());
+  drive.expect_all_rows_right();
+  // The first layer's output is full attention's.
+  Scenario full;
+  full.runtime.policy = "full";
+  const auto expected = outputs_of(full, 200, 50);
+  for (std::size_t i = 0; i < expected.back().size() / 2; ++i) {
+    EXPECT_NEAR(drive.outputs().back()[i], expected.back()[i], 1e-4F);
+  }
+}
+
+TEST(DenseLayers, CannotBeMoreThanTheModelHas) {
+  Scenario scenario;
+  scenario.runtime.dense_layers = 3;
+  EXPECT_FALSE(scenario.runtime.validate().has_value());
+}
+
+Scenario refreshed(const char* policy, Duration slice) {
+  Scenario scenario;
+  scenario.runtime.policy = policy;
+  scenario.runtime.refresh = {.tokens = 40, .slice = slice};
+  return scenario;
+}
+
+TEST(Refresh, ChangesNoBitOfAnIndexThatForgetsNothing) {
+  Scenario plain;
+  plain.runtime.policy = "oracle";
+  const auto expected = outputs_of(plain, prompt, step_count);
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    offload::SeededScheduler scheduler(seed);
+    Scenario scenario = refreshed("oracle", std::chrono::milliseconds{1});
+    scenario.backend.scheduler = &scheduler;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    EXPECT_EQ(drive.outputs(), expected) << "seed " << seed;
+    EXPECT_GT(drive.sequence().counters().refreshes, 0U) << "seed " << seed;
+  }
+}
+
+TEST(Refresh, KeepsEveryRowAndBudgetOfEveryPolicy) {
+  for (const char* const policy : {"pqcache", "qpq", "clusterkv", "wave", "quest", "infllm"}) {
+    SCOPED_TRACE(policy);
+    const Scenario scenario = refreshed(policy, std::chrono::milliseconds{5});
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(150).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(200).has_value());
+    ASSERT_TRUE(drive.steps(100).has_value());
+    ASSERT_TRUE(drive.sequence().pause().has_value());
+    const Status resumed = drive.sequence().resume();
+    ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+    ASSERT_TRUE(drive.steps(50).has_value());
+    drive.expect_all_rows_right();
+    EXPECT_LE(drive.sequence().counters().attended, drive.sequence().counters().lists * 48);
+  }
+}
+
+TEST(Refresh, DoesOnePartAStepWhenItsTimeIsOverAtOnce) {
+  ManualClock clock;
+  offload::SeededScheduler scheduler(3);
+  Scenario scenario = refreshed("pqcache", Duration::zero());
+  scenario.backend.clock = &clock;
+  scenario.backend.scheduler = &scheduler;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  std::uint64_t before = 0;
+  std::size_t since = 0;
+  for (std::size_t i = 0; i < step_count; ++i) {
+    ASSERT_TRUE(drive.step().has_value());
+    ++since;
+    if (drive.sequence().counters().refreshes == before) continue;
+    // 2 heads x 2 sub-spaces are 4 slices, each begun in a step of its own.
+    EXPECT_GE(since, 4U);
+    EXPECT_EQ(drive.sequence().counters().refreshes, before + 1);
+    ++before;
+    since = 0;
+  }
+  EXPECT_GT(before, 0U);
+}
+
+}  // namespace
+}  // namespace terrace
