@@ -98,8 +98,7 @@ Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
   return policy->build(request, *cluster_threads_);
 }
 
-std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens,
-                                             Duration late) {
+std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens, Duration late) {
   const std::vector<std::size_t>& fixed = options.planning.iterations;
   if (!fixed.empty()) return fixed[std::min(layer, fixed.size() - 1)];
   const std::lock_guard lock(planner_mutex_);

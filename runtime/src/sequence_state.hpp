@@ -197,6 +197,7 @@ class SequenceState {
   void leave_cache();
 
   // sequence_life.cpp
+  Status recode_last_chunk();
   bool settle_queues();
   Status own_block(std::size_t block);
   Status restore_index();

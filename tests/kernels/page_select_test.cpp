@@ -63,11 +63,8 @@ TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
     for (const std::size_t group : {1UL, 3UL, 5UL}) {
       for (const bool bounds : {false, true}) {
         for (const std::size_t page_tokens : {1UL, 16UL, 64UL}) {
-          const KvShape shape{.layers = 1,
-                              .query_heads = 2 * group,
-                              .kv_heads = 2,
-                              .head_dim = 24,
-                              .dtype = dtype};
+          const KvShape shape{
+              .layers = 1, .query_heads = 2 * group, .kv_heads = 2, .head_dim = 24, .dtype = dtype};
           for (const GroupReduction reduction :
                {GroupReduction::sum_softmax, GroupReduction::max_softmax,
                 GroupReduction::sum_logits}) {

@@ -94,8 +94,7 @@ TEST(Wave, EachCandidateIsAttendedOrEstimatedOnce) {
 TEST(Wave, CountsExactlyTheCandidatesWhenItEstimatesByCentroids) {
   BlockStore rows(shape, 16, 1600);
   rows.fill_normal(102);
-  const auto policy =
-      policies::make_retrieval_policy("wave", {.wave = {.spreads = false}}).value();
+  const auto policy = policies::make_retrieval_policy("wave", {.wave = {.spreads = false}}).value();
   PolicyIndex index(*policy, rows, sinks);
   index.build(1400);
   index.extend(1600);
@@ -179,7 +178,8 @@ TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
       for (std::size_t i = 0; i < shape.head_dim; ++i) {
         EXPECT_EQ(bound(grown, i), bound(at_once, i));
         const double q = double{query[head * 2 * shape.head_dim + i]};
-        score += std::max(q * double{bound(grown, i)}, q * double{bound(grown, shape.head_dim + i)});
+        score +=
+            std::max(q * double{bound(grown, i)}, q * double{bound(grown, shape.head_dim + i)});
       }
       for (std::size_t t = 0; t < 16 && page * 16 + t + sinks < 700; ++t) {
         double dot = 0;

@@ -74,7 +74,7 @@ class HeadSelection {
       }
       return rows;
     }
-    reduce_group({.rows = rows, .group = count, .stride = head_.stride()},
+    reduce_group({.rows = rows, .group = count, .stride = head_.stride(), .size = head_.stride()},
                  GroupReduction::sum_softmax, head_.weights());
     if (op_.ranking == ClusterRanking::token_weight) {
       for (std::size_t i = 0; i < active; ++i) {

@@ -93,8 +93,8 @@ class PagesOfHead {
   void choose() noexcept {
     const float* weights = scores_;
     if (group() > 1) {
-      reduce_group({.rows = scores_, .group = group(), .stride = stride_}, op_.common.reduction,
-                   weights_);
+      reduce_group({.rows = scores_, .group = group(), .stride = stride_, .size = stride_},
+                   op_.common.reduction, weights_);
       weights = weights_;
     }
     const auto rank = [weights](std::uint32_t page) {

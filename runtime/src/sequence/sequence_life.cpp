@@ -105,10 +105,25 @@ Status SequenceState::truncate(std::size_t length) {
     coded.end = std::clamp(length, coded.begin, coded.end);
     layer.index.fresh_end = std::min(layer.index.fresh_end, coded.end);
   }
+  const bool shorter = length < length_;
   length_ = length;
   trim_positions(length);
   if (keeps_everything()) return {};
+  if (shorter) TERRACE_TRY(recode_last_chunk());
   return load_needed_blocks();
+}
+
+Status SequenceState::recode_last_chunk() {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  if (traits.index_scope != IndexScope::segment || traits.batch_tokens_max > 1) return {};
+  // What stands for several tokens must not remember those that are gone.
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    TokenRange& coded = layers_[layer].index.tokens;
+    if (coded.empty() || coded.end != length_) continue;
+    coded.end -= coded.size() % runtime_.index_layout.chunk_tokens;
+    TERRACE_TRY(extend_index(layer, length_));
+  }
+  return {};
 }
 
 Status SequenceState::pause() {
@@ -148,9 +163,13 @@ Status SequenceState::resume() {
 }
 
 Status SequenceState::restore_index() {
-  if (layers_.front().index.tokens.empty()) return {};
-  TERRACE_TRY(reserve_index(layers_.front().index.tokens.end));
+  // Layers differ: some are dense, and a refresh takes over in one at a time.
+  std::size_t end = 0;
+  for (const LayerState& layer : layers_) end = std::max(end, layer.index.tokens.end);
+  if (end == 0) return {};
+  TERRACE_TRY(reserve_index(end));
   for (LayerState& layer : layers_) {
+    if (layer.index.tokens.empty()) continue;
     TERRACE_TRY(upload_index(layer, layer.index.tokens, /*with_fixed=*/true));
   }
   return {};

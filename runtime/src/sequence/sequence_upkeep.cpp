@@ -97,10 +97,11 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
 }
 
 Status SequenceState::prepare_indexes() {
+  // First, while nothing is being coded: an index changes hands between two extensions.
+  TERRACE_TRY(refresh_indexes());
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     TERRACE_TRY(code_passed_tokens(layer));
   }
-  TERRACE_TRY(refresh_indexes());
   if (index_streamed_) TERRACE_TRY(stream_index(0));
   indexes_ready_ = true;
   return {};

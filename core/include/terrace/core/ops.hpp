@@ -87,10 +87,10 @@ struct PqEncode {
 
 /// What selecting ops share.
 ///
-/// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim)) itself:
-/// the softmax keeps the order, and its underflow would make ties of what is none. There NaN ranks
-/// below -inf. In larger groups a NaN logit counts as -inf and +inf as the largest float before the
-/// heads are reduced; a head all of whose logits are -inf adds nothing.
+/// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
+/// itself: the softmax keeps the order, and its underflow would make ties of what is none. There
+/// NaN ranks below -inf. In larger groups a NaN logit counts as -inf and +inf as the largest float
+/// before the heads are reduced; a head all of whose logits are -inf adds nothing.
 struct SelectCommon {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
@@ -244,12 +244,12 @@ struct MissedRow {
 /// Finds each selected row: in its device block if that is there, else in a staging row it is
 /// given. A row that several query heads of a group want is missed once.
 ///
-/// For that `seen` and `seen_epoch` are memory of the op's own between calls, which the caller keeps,
-/// zeroes once, and never writes again: seen_epoch is how many misses all earlier calls had, and the
-/// entry of a row is the number, counted from 1 over all calls, of its last miss. So entries
-/// greater than seen_epoch are of the call that is running, and nothing is cleared between calls.
-/// When the numbers near 2^32 the op zeroes both itself. One pair per layer or one for all, but
-/// one call at a time.
+/// For that `seen` and `seen_epoch` are memory of the op's own between calls, which the caller
+/// keeps, zeroes once, and never writes again: seen_epoch is how many misses all earlier calls had,
+/// and the entry of a row is the number, counted from 1 over all calls, of its last miss. So
+/// entries greater than seen_epoch are of the call that is running, and nothing is cleared between
+/// calls. When the numbers near 2^32 the op zeroes both itself. One pair per layer or one for all,
+/// but one call at a time.
 struct ResolveRows {
   KvShape shape;
   ListScope scope = ListScope::kv_head;

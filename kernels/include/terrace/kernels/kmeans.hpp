@@ -67,9 +67,10 @@ namespace host {
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all.
 ///
-/// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, a null pointer,
-///          or initial_rows of another size, out of range or not finite; out_of_memory: about 12 bytes
-///          a row could not be had. Then nothing is written
+/// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, a null
+/// pointer,
+///          or initial_rows of another size, out of range or not finite; out_of_memory: about 12
+///          bytes a row could not be had. Then nothing is written
 /// Threads  parts of 1024 rows or 8 clusters; one problem per thread needs no locking
 /// Cost     2 * row_count * clusters * dims flops an iteration; no distance matrix
 /// Source   Lloyd 1982
