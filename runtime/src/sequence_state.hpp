@@ -1,3 +1,4 @@
+// tidy-allow(length): one state, whose functions lie in a file per part.
 // The state behind a Sequence and the steps of its life. One file of functions per part:
 //   sequence_prefill.cpp  begin_prefill, append, finish, end_prefill
 //   sequence_step.cpp     begin_step, attend, gather, end_step

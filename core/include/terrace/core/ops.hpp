@@ -1,4 +1,5 @@
 // The kernels a decode step is made of, as a table that each backend fills.
+// tidy-allow(length): a backend's writer reads one list of kernels with their arguments.
 //
 // An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they
 // point to must stay valid until the ticket is done. Pointers are device memory unless a line says
