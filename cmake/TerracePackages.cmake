@@ -24,6 +24,9 @@ terrace_find_package(PkgConfig)
 terrace_find_module(hwloc hwloc)
 terrace_find_module(xxhash libxxhash)
 
+# Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones.
+target_compile_definitions(hwy::hwy INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
+
 # Headers that only the policies' sources see: nothing of it is left for those who link Terrace.
 find_package(Eigen3 REQUIRED NO_MODULE)
 

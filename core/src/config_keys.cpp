@@ -275,7 +275,7 @@ constexpr std::array keys{
     ConfigKey{.name = "isa",
               .kind = choice,
               .default_text = "auto",
-              .words = "auto|scalar|ssse3|sse4|avx2|avx512|avx512_vbmi|neon",
+              .words = "auto|scalar|avx2|avx512|avx512_vbmi|neon",
               .meaning = "best instruction set that the host's kernels may use"},
 
     ConfigKey{.name = "link.bandwidth",

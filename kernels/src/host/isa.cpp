@@ -11,9 +11,10 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::array levels{
-    IsaLevel{"scalar", HWY_EMU128}, IsaLevel{"ssse3", HWY_SSSE3},
-    IsaLevel{"sse4", HWY_SSE4},     IsaLevel{"avx2", HWY_AVX2},
-    IsaLevel{"avx512", HWY_AVX3},   IsaLevel{"avx512_vbmi", HWY_AVX3_DL},
+    IsaLevel{"scalar", HWY_EMU128},
+    IsaLevel{"avx2", HWY_AVX2},
+    IsaLevel{"avx512", HWY_AVX3},
+    IsaLevel{"avx512_vbmi", HWY_AVX3_DL},
     IsaLevel{"neon", HWY_NEON},
 };
 
