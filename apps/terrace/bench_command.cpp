@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 
+#include "cache/questions.hpp"
 #include "command.hpp"
 #include "document.hpp"
 #include "harness/question.hpp"
@@ -21,16 +22,17 @@ struct BenchOptions {
   SharedOptions shared;
   std::string only;          ///< part of the names of the rows wanted
   std::string profile_file;  ///< empty = none is written
+  std::string trace;         ///< of cache; empty = made up
   std::string model;         ///< whose layers the profile's fits are for; empty = the bundled one
   bool quick = false;
 };
 
-std::vector<bench::Question> chosen_questions(const BenchOptions& options) {
-  std::vector<bench::Question> questions = bench::kernel_questions();
+Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions) {
   std::erase_if(questions, [&](const bench::Question& question) {
     return question.name.find(options.only) == std::string::npos;
   });
-  return questions;
+  if (!questions.empty()) return {};
+  return fail(Errc::invalid_argument, "--only {}: no row has that in its name", options.only);
 }
 
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
@@ -63,17 +65,11 @@ Status write_profile(const BenchOptions& options, const Config& config, const Ma
   return replace_file(options.profile_file, profile.to_yaml());
 }
 
-Result<int> bench_kernels(const BenchOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
-  const std::vector<bench::Question> questions = chosen_questions(options);
-  if (questions.empty()) {
-    return fail(Errc::invalid_argument, "--only {}: no row has that in its name", options.only);
-  }
-  const Machine machine = read_machine();
-  const std::vector<bench::Row> rows = ask_all(questions, options);
-  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
+/// Prints the rows; the exit status says whether each has a figure.
+int print_rows(const char* command, const BenchOptions& options, const Config& config,
+               const Machine& machine, std::span<const bench::Row> rows) {
   if (options.shared.json()) {
-    Json document = document_head("bench kernels", config, machine);
+    Json document = document_head(command, config, machine);
     document["rows"] = Json::array();
     for (const bench::Row& row : rows) document["rows"].push_back(bench::to_json(row));
     print_document(document);
@@ -86,27 +82,59 @@ Result<int> bench_kernels(const BenchOptions& options) {
   return answered ? 0 : 1;
 }
 
+Result<int> bench_kernels(const BenchOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  std::vector<bench::Question> questions = bench::kernel_questions();
+  TERRACE_TRY(keep_wanted(options, questions));
+  const Machine machine = read_machine();
+  const std::vector<bench::Row> rows = ask_all(questions, options);
+  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
+  return print_rows("bench kernels", options, config, machine, rows);
+}
+
+Result<int> bench_cache(const BenchOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  std::vector<bench::Question> questions = bench::touch_questions();
+  TERRACE_ASSIGN(auto replays, bench::replay_questions(options.trace, options.quick));
+  questions.insert(questions.end(), replays.begin(), replays.end());
+  TERRACE_TRY(keep_wanted(options, questions));
+  return print_rows("bench cache", options, config, read_machine(), ask_all(questions, options));
+}
+
+CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning,
+                     const std::shared_ptr<BenchOptions>& options,
+                     Result<int> (*action)(const BenchOptions&), Invocation& invocation) {
+  CLI::App* const command = bench.add_subcommand(name, meaning);
+  command->add_flag("--quick", options->quick, "small and short: whether it works, not how fast");
+  command->add_option("--only", options->only, "rows with this in their names")
+      ->option_text("TEXT");
+  add_shared_options(*command, options->shared);
+  command->callback([options, action, &invocation] {
+    invocation = {[options, action] { return action(*options); }, options->shared.verbose};
+  });
+  return command;
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const bench = program.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
-  CLI::App* const kernels =
-      bench->add_subcommand("kernels", "clustering, selecting, attention, memory; one thread");
   const auto options = std::make_shared<BenchOptions>();
-  kernels->add_flag("--quick", options->quick, "small and short: whether it works, not how fast");
-  kernels->add_option("--only", options->only, "rows with this in their names")
-      ->option_text("TEXT");
+  CLI::App* const kernels =
+      add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread", options,
+                 &bench_kernels, invocation);
   kernels
       ->add_option("--write-profile", options->profile_file,
                    "add the figures, and what clustering may cost, to a machine profile")
       ->option_text("FILE");
   kernels->add_option("--model", options->model, "model whose layers hide the clustering")
       ->option_text("DIR");
-  add_shared_options(*kernels, options->shared);
-  kernels->callback([options, &invocation] {
-    invocation = {[options] { return bench_kernels(*options); }, options->shared.verbose};
-  });
+  const auto for_cache = std::make_shared<BenchOptions>();
+  add_action(*bench, "cache", "replacement policies: touches, and steps of a trace", for_cache,
+             &bench_cache, invocation)
+      ->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
+      ->option_text("FILE");
 }
 
 }  // namespace terrace::apps

@@ -85,7 +85,7 @@ double quantile(std::vector<double>& sorted, double q) {
 
 /// A rate or a time, from the seconds of a run.
 double figure(const Question& question, const Contender& contender, double seconds) {
-  return question.unit == "B/s" ? contender.bytes / seconds : seconds;
+  return question.unit == "s" ? seconds : contender.bytes / seconds;
 }
 
 }  // namespace

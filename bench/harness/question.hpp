@@ -21,7 +21,7 @@ namespace terrace::bench {
 struct Contender {
   std::string name;
   std::string version;
-  double bytes = 0;                     ///< that a run reads or moves; for rates
+  double bytes = 0;  ///< that a run reads or moves, or how often it does its work: for rates
   std::function<void()> run;            ///< timed
   std::function<Status()> verify = {};  ///< of the last run's result; not timed
 };
@@ -33,7 +33,7 @@ struct Contest {
 
 struct Question {
   std::string name;
-  std::string unit;  ///< "s", or "B/s" for bytes over seconds
+  std::string unit;  ///< "s"; "B/s" or "1/s" for Contender::bytes over seconds
   Better better = Better::lower;
   Json parameters = Json::object();
   /// Makes the data and both ways; small sizes if `quick`.

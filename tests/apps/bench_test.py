@@ -80,5 +80,34 @@ class Kernels(unittest.TestCase):
             self.assertEqual(process.stderr.count("\n"), 1)
 
 
+class Cache(unittest.TestCase):
+    def bench(self, *arguments):
+        process = terrace("bench", "cache", "--quick", "--format", "json", *arguments)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return {row["name"]: row for row in json.loads(process.stdout)["rows"]}
+
+    def test_every_policy_has_its_rows(self):
+        rows = self.bench()
+        for policy in ("lru", "lfu", "sieve", "s3fifo", "wtinylfu", "arc", "last_steps"):
+            touch = rows[f"cache_touch_{policy}"]
+            self.assertGreater(touch["value"], 0)
+            self.assertGreater(touch["parameters"]["state_bytes_per_key"], 0)
+            replayed = rows[f"cache_replay_{policy}"]
+            self.assertGreater(replayed["value"], 0)
+            self.assertGreater(replayed["parameters"]["hit_rate_units"], 0.3)
+        self.assertIsNotNone(rows["cache_touch_lru"]["ratio"])
+        self.assertNotIn("cache_touch_belady", rows)
+
+    def test_a_trace(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "t"
+            process = terrace("run", "--context", 600, "--decode", 4, "--policy", "oracle",
+                              "--trace", trace)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            row = self.bench("--trace", trace, "--only", "replay_lru")["cache_replay_lru"]
+            self.assertEqual(row["parameters"]["trace"], str(trace))
+        self.assertEqual(terrace("bench", "cache", "--trace", "/nowhere").returncode, 1)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -137,6 +137,21 @@ class Tune(Traced):
             config.unlink()
             report.unlink()
 
+    def test_the_link_of_a_measured_machine(self):
+        profile = self.folder / "profile.yaml"
+        profile.write_text("version: 1\nlink: {bandwidth: 2e+6, latency: 1e-05}\n")
+        slow = self.document("tune", "--trace", self.trace, "--device-memory", "1MiB",
+                             "--profile", profile)
+        none = slow["without_cache"]
+        # Two million bytes a second: what is fetched takes most of the time.
+        fetching = none["demand_bytes"] / 24 / 2e6
+        self.assertGreater(none["predicted_seconds_per_token"], fetching)
+        self.assertLess(none["predicted_seconds_per_token"], 2 * fetching)
+        profile.write_text("version: 1\n")
+        self.fails(2, "no link", "tune", "--trace", self.trace, "--device-memory", "1MiB",
+                   "--profile", profile)
+        profile.unlink()
+
     def test_wrong_usage(self):
         tune = ("tune", "--trace", self.trace)
         self.fails(2, "--device-memory", *tune)

@@ -1,8 +1,5 @@
 // The page of a tuning: what was found, drawn and in figures, and why the one is recommended.
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include "chart.hpp"
 #include "terrace/core/bytes.hpp"
@@ -165,19 +162,6 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
       "knows the future and may deal its slots out over time and layers at will.</p>\n"
       "</body></html>\n";
   return page;
-}
-
-Status write_whole(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + ".partial";
-  std::ofstream stream(temporary, std::ios::binary);
-  stream << text;
-  stream.close();
-  std::error_code renamed;
-  if (stream) std::filesystem::rename(temporary, path, renamed);
-  if (stream && !renamed) return {};
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  return fail(Errc::io_error, "{}: cannot be written", path.string());
 }
 
 }  // namespace terrace::tuning

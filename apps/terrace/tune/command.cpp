@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -13,9 +14,11 @@
 #include "document.hpp"
 #include "progress.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/replace_file.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/runtime/config.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 #include "terrace/tuning/tuner.hpp"
 #include "tune/report.hpp"
 
@@ -24,7 +27,7 @@ namespace {
 
 constexpr std::array key_flags{
     KeyFlag{"--device-memory", "device.memory", "all there is for KV, index, staging and cache"},
-    KeyFlag{"--profile", "profile", "costs of a preset machine; without: the recorded run's"},
+    KeyFlag{"--profile", "profile", "a preset machine, or the link of a measured one"},
     KeyFlag{"--link-bandwidth", "link.bandwidth", "of the link when no profile is named"},
     KeyFlag{"--link-latency", "link.latency", "of the link when no profile is named"},
 };
@@ -45,17 +48,34 @@ std::vector<std::string> split_names(const std::string& list) {
   return names;
 }
 
+/// The link of a measured machine; without a profile, of the config.
+Result<offload::LinkOptions> read_link(const Config& config) {
+  const std::string& file = config.text("profile");
+  if (file.empty()) {
+    const double bandwidth = config.bytes_per_second("link.bandwidth");
+    return offload::LinkOptions{.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
+                                .latency = config.duration("link.latency")};
+  }
+  TERRACE_ASSIGN(const MachineProfile profile, MachineProfile::read(file));
+  if (profile.link) {
+    return offload::LinkOptions{.bandwidth_bytes_per_second = profile.link->bandwidth,
+                                .latency = std::chrono::duration_cast<Duration>(
+                                    std::chrono::duration<double>(profile.link->latency))};
+  }
+  return fail(Errc::invalid_argument,
+              "--profile {}: no link was measured; name a preset or give --link-bandwidth", file);
+}
+
 Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceReader& reader,
                                      const std::string& trace) {
-  if (!config.text("profile").empty()) {
-    return tuning::preset_costs(config.text("profile"), reader.head());
+  const std::string& profile = config.text("profile");
+  std::error_code ignored;
+  if (!profile.empty() && !std::filesystem::exists(profile, ignored)) {
+    return tuning::preset_costs(profile, reader.head());
   }
+  TERRACE_ASSIGN(const offload::LinkOptions link, read_link(config));
   TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
-  const double bandwidth = config.bytes_per_second("link.bandwidth");
-  return tuning::recorded_costs(
-      reader.head(), end,
-      {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
-       .latency = config.duration("link.latency")});
+  return tuning::recorded_costs(reader.head(), end, link);
 }
 
 std::string describe_costs(const Config& config) {
@@ -85,11 +105,11 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
                    const tuning::TuneRequest& request, const Config& config) {
   if (!options.config_target.empty()) {
     const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
-    TERRACE_TRY(tuning::write_whole(options.config_target, write_config(tuned)));
+    TERRACE_TRY(replace_file(options.config_target, write_config(tuned)));
   }
   if (options.report_target.empty()) return {};
-  return tuning::write_whole(options.report_target,
-                             tuning::report_page(result, request, describe_costs(config)));
+  return replace_file(options.report_target,
+                      tuning::report_page(result, request, describe_costs(config)));
 }
 
 void print_result(const tuning::TuneResult& result, std::size_t device_memory) {

@@ -74,7 +74,4 @@ struct TuneResult {
 [[nodiscard]] std::string report_page(const TuneResult& result, const TuneRequest& request,
                                       std::string_view machine);
 
-/// Writes a file under a temporary name, then renames it. Errors: io_error naming the file.
-[[nodiscard]] Status write_whole(const std::filesystem::path& path, const std::string& text);
-
 }  // namespace terrace::tuning
