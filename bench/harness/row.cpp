@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace terrace::bench {
 namespace {
@@ -22,7 +23,8 @@ std::string quantity(double value, const std::string& unit) {
   const auto prefix = std::ranges::find_if(
       prefixes, [value](const Prefix& candidate) { return value >= candidate.size; });
   const Prefix& chosen = prefix == prefixes.end() ? prefixes[3] : *prefix;
-  return fmt::format("{:.3g} {}{}", value / chosen.size, chosen.name, unit);
+  const std::string_view shown = unit == "1/s" ? "/s" : std::string_view(unit);
+  return fmt::format("{:.3g} {}{}", value / chosen.size, chosen.name, shown);
 }
 
 std::string value_of(const Row& row) {
