@@ -9,15 +9,9 @@ namespace {
 using testing::AttentionCase;
 using testing::AttentionScenario;
 using testing::BlockStore;
+using testing::make_shape;
 using testing::max_difference;
-
-KvShape make_shape(std::size_t group, std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
-  return {.layers = 1,
-          .query_heads = group * kv_heads,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
-          .dtype = dtype};
-}
+using testing::odd_offset;
 
 TEST(DecodeAttention, DoesNotDependOnWhereRowsLie) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -31,25 +25,24 @@ TEST(DecodeAttention, DoesNotDependOnWhereRowsLie) {
       AttentionScenario here(options);
       AttentionCase moved = options;
       moved.block_tokens = 3;
-      moved.misalignment = 2;
+      moved.misalignment = odd_offset(dtype);
       AttentionScenario there(moved);
       // The same rows in other blocks, and the selected ones as copies in a staging area.
-      Serial threads;
-      std::vector<std::byte> staging(there.selected_.size() * options.shape.row_bytes() + 6);
+      const std::size_t off = 3 * odd_offset(dtype);
+      std::vector<std::byte> staging(there.selected_.size() * options.shape.row_bytes() + off);
       for (std::size_t i = 0; i < there.selected_.size(); ++i) {
-        std::byte* copy = staging.data() + 6 + i * options.shape.row_bytes();
+        std::byte* copy = staging.data() + off + i * options.shape.row_bytes();
         std::copy_n(here.selected_[i], options.shape.row_bytes(), copy);
         there.selected_[i] = copy;
       }
-      EXPECT_EQ(here.run(threads), there.run(threads));
+      EXPECT_EQ(here.run(), there.run());
     }
   }
 }
 
 TEST(DecodeAttention, DoesNotDependOnHowTheListIsSplitIntoSinksWindowAndSelected) {
   AttentionScenario scenario({.shape = make_shape(2, 1, 64, Dtype::f16), .window = 1000});
-  Serial threads;
-  const std::vector<float> expected = scenario.run(threads);
+  const std::vector<float> expected = scenario.run();
   const std::size_t begin = scenario.tokens() - 1000;
   for (const std::size_t cut : {0U, 1U, 16U, 511U, 512U, 999U, 1000U}) {
     std::vector<float> output(expected.size());
@@ -60,27 +53,45 @@ TEST(DecodeAttention, DoesNotDependOnHowTheListIsSplitIntoSinksWindowAndSelected
     for (std::size_t p = begin + cut; p < begin + 1000; ++p) {
       rows.push_back(scenario.store_.row(0, p));
     }
-    const auto count = static_cast<std::uint32_t>(rows.size());
+    const std::vector<std::uint32_t> count(1, static_cast<std::uint32_t>(rows.size()));
     op.selected = rows.data();
-    op.selected_count = &count;
+    op.selected_count = count.data();
     op.selected_stride = rows.size();
-    kernels::host::decode_attention(op, threads);
+    testing::run(op);
     EXPECT_EQ(output, expected) << "cut at " << cut;
   }
+}
+
+TEST(DecodeAttention, DoesNotDependOnTheRoomThatThereIsForMore) {
+  AttentionScenario scenario(
+      {.shape = make_shape(2, 2, 64, Dtype::bf16), .window = 100, .selected = 20});
+  const std::vector<float> expected = scenario.run();
+  std::vector<float> output(scenario.query_.size());
+  std::vector<std::byte*> selected(2 * 600);
+  std::vector<float> scratch(attention_scratch_floats(scenario.options_.shape, 800));
+  DecodeAttention op = scenario.op(output.data());
+  for (std::size_t list = 0; list < 2; ++list) {
+    std::copy_n(op.selected + list * op.selected_stride, scenario.selected_count_[list],
+                selected.begin() + static_cast<std::ptrdiff_t>(list * 600));
+  }
+  op.selected = selected.data();
+  op.selected_stride = 600;
+  op.scratch = scratch.data();
+  testing::run(op);
+  EXPECT_EQ(output, expected);
 }
 
 TEST(DecodeAttention, GivesAHeadTheSameBitsInAnyGroup) {
   // Query head h of a group of 8 and the same query alone: which heads share a pass is invisible.
   AttentionScenario together(
       {.shape = make_shape(11, 1, 130, Dtype::f16), .window = 530, .selected = 3});
-  Serial threads;
-  const std::vector<float> expected = together.run(threads);
+  const std::vector<float> expected = together.run();
   for (std::size_t head = 0; head < 11; ++head) {
     std::vector<float> output(130);
     DecodeAttention op = together.op(output.data());
     op.shape.query_heads = 1;
     op.query += head * 130;
-    kernels::host::decode_attention(op, threads);
+    testing::run(op);
     EXPECT_TRUE(std::equal(output.begin(), output.end(),
                            expected.begin() + static_cast<std::ptrdiff_t>(head) * 130))
         << head;
@@ -90,9 +101,8 @@ TEST(DecodeAttention, GivesAHeadTheSameBitsInAnyGroup) {
 TEST(DecodeAttention, GivesListsThatAreEqualTheSameBitsUnderEitherScope) {
   AttentionScenario scenario(
       {.shape = make_shape(4, 2, 64, Dtype::bf16), .sinks = 3, .window = 90, .selected = 40});
-  Serial threads;
   std::fill(scenario.selected_count_.begin(), scenario.selected_count_.end(), 40U);
-  const std::vector<float> expected = scenario.run(threads);
+  const std::vector<float> expected = scenario.run();
   std::vector<std::byte*> rows;
   for (std::size_t head = 0; head < 8; ++head) {
     for (std::size_t i = 0; i < 40; ++i) {
@@ -106,7 +116,7 @@ TEST(DecodeAttention, GivesListsThatAreEqualTheSameBitsUnderEitherScope) {
   op.selected = rows.data();
   op.selected_count = counts.data();
   op.selected_stride = 40;
-  kernels::host::decode_attention(op, threads);
+  testing::run(op);
   EXPECT_EQ(output, expected);
 }
 
@@ -117,15 +127,13 @@ TEST(DecodeAttention, IsTheMeanOfValuesWhenAllKeysAreEqual) {
   });
   double mean = 0;
   for (std::size_t p = 7; p < 707; ++p) mean += static_cast<double>(p % 10) / 700;
-  Serial threads;
   // 700 equal weights: sums of small whole numbers are exact, the division rounds twice.
-  for (const float x : scenario.run(threads)) EXPECT_NEAR(double{x}, mean, 1e-6 * mean);
+  for (const float x : scenario.run()) EXPECT_NEAR(double{x}, mean, 1e-6 * mean);
 }
 
 TEST(DecodeAttention, IsTheValueOfTheOnlyEntry) {
   AttentionScenario scenario({.shape = make_shape(2, 1, 6, Dtype::f16), .window = 1});
-  Serial threads;
-  const std::vector<float> output = scenario.run(threads);
+  const std::vector<float> output = scenario.run();
   for (std::size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(output[i], scenario.store_.key(0, scenario.tokens() - 1, 6 + i % 6));
   }
@@ -134,30 +142,28 @@ TEST(DecodeAttention, IsTheValueOfTheOnlyEntry) {
 TEST(DecodeAttention, TakesABiasOfLogTwoForAnEntryTwice) {
   // Renormalised attention: exp(l + log 2) = 2 exp(l), the identity pseudo-entries rest on.
   AttentionScenario scenario({.shape = make_shape(1, 1, 64, Dtype::f32), .selected = 20});
-  Serial threads;
   std::vector<float> biased(64);
   DecodeAttention op = scenario.op(biased.data());
   std::vector<float> bias(20, 0.0F);
   bias[7] = std::log(2.0F);
   op.selected_bias = bias.data();
-  kernels::host::decode_attention(op, threads);
+  testing::run(op);
   std::vector<std::byte*> rows(scenario.selected_.begin(), scenario.selected_.begin() + 20);
   rows.push_back(rows[7]);
-  const std::uint32_t count = 21;
+  const std::vector<std::uint32_t> count(1, 21);
   std::vector<float> repeated(64);
   op = scenario.op(repeated.data());
   op.selected = rows.data();
-  op.selected_count = &count;
-  kernels::host::decode_attention(op, threads);
+  op.selected_count = count.data();
+  testing::run(op);
   EXPECT_LE(max_difference(biased, repeated), 1e-5);  // two roundings of sums of 20 terms below 5
 }
 
 TEST(DecodeAttention, TakesAPseudoEntryLikeARow) {
   AttentionScenario scenario(
       {.shape = make_shape(2, 2, 64, Dtype::f16), .selected = 20, .pseudo = 5});
-  Serial threads;
   std::fill(scenario.selected_count_.begin(), scenario.selected_count_.end(), 20U);
-  const std::vector<float> expected = scenario.run(threads);
+  const std::vector<float> expected = scenario.run();
   std::vector<std::byte*> rows;
   for (std::size_t list = 0; list < 2; ++list) {
     const std::size_t first = list * scenario.stride();
@@ -174,7 +180,7 @@ TEST(DecodeAttention, TakesAPseudoEntryLikeARow) {
   op.selected = rows.data();
   op.selected_count = counts.data();
   op.selected_stride = 25;
-  kernels::host::decode_attention(op, threads);
+  testing::run(op);
   EXPECT_EQ(output, expected);
 }
 

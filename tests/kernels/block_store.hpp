@@ -17,6 +17,15 @@ inline std::string to_text(const KvShape& shape) {
          std::string(to_string(shape.dtype));
 }
 
+inline KvShape make_shape(std::size_t group, std::size_t kv_heads, std::size_t head_dim,
+                          Dtype dtype) {
+  return {.layers = 1,
+          .query_heads = group * kv_heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .dtype = dtype};
+}
+
 class BlockStore {
  public:
   /// Makes blocks for positions [0, tokens). Each block starts `misalignment` bytes after an

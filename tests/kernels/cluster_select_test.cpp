@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "kernels/cluster_store.hpp"
-#include "kernels/part_threads.hpp"
+#include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
@@ -77,11 +77,6 @@ class Scene {
   ClusterSelect op;
 };
 
-void select(const ClusterSelect& op) {
-  Serial alone;
-  kernels::host::cluster_select(op, alone);
-}
-
 /// Exact attention mass of a query head on sinks, window and its list.
 double exact_mass(const ClusterStore& store, Scene& scene, std::size_t query_head,
                   std::size_t list) {
@@ -136,7 +131,7 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
           scene.op.trims = variant.trims;
           if (variant.normalised_over_all) scene.attend_to(store);
           if (variant.estimated > 0) scene.estimate(variant.estimated);
-          select(scene.op);
+          testing::run(scene.op);
           Scene expected(store, kv);
           ClusterSelect op = scene.op;
           op.common.ids = expected.ids.data();
@@ -166,7 +161,7 @@ TEST(ClusterSelect, CutsOnlyTheLastClusterAndTakesNoneBelowOneLeftOut) {
   ClusterStore store(shape, with_values, first, tokens, 23);
   Scene scene(store);
   scene.op.scope = ListScope::query_head;
-  select(scene.op);
+  testing::run(scene.op);
   for (std::size_t q = 0; q < shape.query_heads; ++q) {
     const auto ids = scene.list(q);
     ASSERT_EQ(ids.size(), 100U);
@@ -193,7 +188,7 @@ TEST(ClusterSelect, IsExactTopKWhenEveryClusterHasOneToken) {
   store.write_clusters();
   Scene scene(store, shape, singles);
   scene.op.scope = ListScope::query_head;
-  select(scene.op);
+  testing::run(scene.op);
   for (std::size_t q = 0; q < shape.query_heads; ++q) {
     std::vector<std::pair<double, std::uint32_t>> order;
     for (std::uint32_t p = first; p < tokens - window_tokens; ++p) {
@@ -230,31 +225,87 @@ TEST(ClusterSelect, ABigModerateClusterWinsByClusterWeightAlone) {
     scene.queries[q * shape.head_dim] = static_cast<float>(scale);
   }
   scene.op.common.count = 10;
-  select(scene.op);
+  testing::run(scene.op);
   EXPECT_EQ(scene.list(0).front(), first);
   scene.op.ranking = ClusterRanking::cluster_weight;
-  select(scene.op);
+  testing::run(scene.op);
   EXPECT_EQ(scene.list(0).front(), first + 20);
 }
 
-TEST(ClusterSelect, DoesNotDependOnThreadsNorOnPermutedQueryHeads) {
+TEST(ClusterSelect, DoesNotDependOnTheOrderOfQueryHeads) {
   ClusterStore store(shape, with_values, first, tokens, 23);
   Scene one(store);
   one.attend_to(store);
   one.op.mass = one.mass.data();
-  select(one.op);
+  testing::run(one.op);
   Scene two(store);
   two.attend_to(store);
   two.op.mass = two.mass.data();
-  testing::PartThreads threads(3);
-  kernels::host::cluster_select(two.op, threads);
+  testing::run(two.op);
   EXPECT_TRUE(one.ids.same_bits(two.ids));
   EXPECT_TRUE(one.mass.same_bits(two.mass));
   for (std::size_t i = 0; i < shape.head_dim; ++i) {
     std::swap(two.queries[i], two.queries[shape.head_dim + i]);
   }
-  select(two.op);
+  testing::run(two.op);
   EXPECT_EQ(one.list(0), two.list(0));
+}
+
+TEST(ClusterSelect, DoesNotDependOnTheRoomThatThereIsForClusters) {
+  ClusterShape roomy = with_values;
+  roomy.slots = 1200;
+  ClusterStore few(shape, with_values, first, tokens, 23);
+  ClusterStore many(shape, roomy, first, tokens, 23);
+  Scene one(few);
+  Scene two(many, shape, roomy);
+  const auto choose = [](Scene& scene, const ClusterStore& store) {
+    scene.attend_to(store);
+    scene.estimate(7);
+    scene.op.mass = scene.mass.data();
+    testing::run(scene.op);
+  };
+  choose(one, few);
+  choose(two, many);
+  EXPECT_TRUE(one.ids.same_bits(two.ids));
+  EXPECT_TRUE(one.pseudo_rows.same_bits(two.pseudo_rows));
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    EXPECT_NEAR(one.mass[q].low, two.mass[q].low, 1e-6);  // sums in another order
+    EXPECT_NEAR(one.mass[q].high, two.mass[q].high, 1e-6);
+  }
+}
+
+TEST(ClusterSelect, LetsAClusterWeighMoreByItsSpread) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  const float variances[] = {0.0F, 0.25F, 100.0F};
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::uint32_t c = 0; c < 81; ++c)
+      store.plane(head, c / 9).variance[c % 9] = variances[c % 3];
+  }
+  Scene scene(store);
+  scene.op.spreads = true;
+  scene.op.common.count = 0;
+  scene.estimate(Scene::pseudo_max);
+  testing::run(scene.op);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    double square = 0;  // |q|^2 / head_dim, of the group in the mean
+    const std::size_t elements = shape.group() * shape.head_dim;
+    for (std::size_t i = 0; i < elements; ++i) {
+      const double x = double{scene.queries[head * elements + i]};
+      square += x * x / static_cast<double>(elements);
+    }
+    std::size_t entry = 0;
+    for (std::uint32_t c = 0; c < 81; ++c) {
+      const auto members = store.members(head, c);
+      const auto candidates =
+          std::ranges::count_if(members, [](std::size_t p) { return p < tokens - window_tokens; });
+      if (candidates == 0) continue;
+      const double spread = std::min(0.5 * square * double{variances[c % 3]}, 3.0);
+      EXPECT_NEAR(double{scene.pseudo_bias[head * Scene::pseudo_max + entry]},
+                  std::log(static_cast<double>(candidates)) + spread, 1e-5);
+      ++entry;
+    }
+    EXPECT_EQ(scene.pseudo_counts[head], entry);
+  }
 }
 
 TEST(ClusterSelect, NeverChoosesANanScoreBeforeOthersNorAnEmptyCluster) {
@@ -267,11 +318,11 @@ TEST(ClusterSelect, NeverChoosesANanScoreBeforeOthersNorAnEmptyCluster) {
   }
   scene.op.common.count = tokens - first - window_tokens;
   scene.estimate(Scene::pseudo_max);
-  select(scene.op);
+  testing::run(scene.op);
   EXPECT_EQ(scene.list(0).size(), tokens - first - window_tokens);
   EXPECT_EQ(scene.pseudo_counts[0], 0U);
   scene.op.common.count -= spoilt;
-  select(scene.op);
+  testing::run(scene.op);
   for (std::uint32_t c = 0; c < 9; c += 3) {
     for (const std::size_t p : store.members(0, c)) {
       EXPECT_FALSE(std::ranges::binary_search(scene.list(0), p)) << p;
@@ -345,7 +396,7 @@ TEST(MassBounds, HoldTheExactMassOfWhatIsAttended) {
       scene.op.mass = scene.mass.data();
       scene.op.common.count = count;
       scene.op.trims = trims;
-      select(scene.op);
+      testing::run(scene.op);
       for (std::size_t q = 0; q < shape.query_heads; ++q) {
         const double exact = exact_mass(store, scene, q, q / shape.group());
         EXPECT_LE(double{scene.mass[q].low}, exact + slack) << count;
@@ -374,7 +425,7 @@ TEST(MassBounds, MeetWhereTheKeysOfEachClusterAreEqual) {
   scene.attend_to(store);
   scene.op.mass = scene.mass.data();
   scene.op.trims = false;
-  select(scene.op);
+  testing::run(scene.op);
   for (std::size_t q = 0; q < shape.query_heads; ++q) {
     const double exact = exact_mass(store, scene, q, q / shape.group());
     EXPECT_NEAR(double{scene.mass[q].low}, exact, 3e-4);  // f32 radii of the rounding of f32 sums
@@ -397,7 +448,7 @@ TEST(MassBounds, StopASelectionAsSoonAsTheWantedShareIsCertain) {
     scene.op.mass = scene.mass.data();
     scene.op.mass_wanted = wanted;
     scene.op.common.count = tokens;
-    select(scene.op);
+    testing::run(scene.op);
     for (std::size_t q = 0; q < shape.query_heads; ++q) {
       EXPECT_GE(double{scene.mass[q].low}, wanted - 1e-6);
       EXPECT_GE(exact_mass(store, scene, q, q / shape.group()), wanted - slack);
@@ -409,13 +460,29 @@ TEST(MassBounds, StopASelectionAsSoonAsTheWantedShareIsCertain) {
   EXPECT_LT(before, tokens - first - window_tokens);
 }
 
+TEST(MassBounds, StopNoLaterByTheEstimate) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  std::vector<std::uint32_t> counts;
+  for (const MassStop stop : {MassStop::estimated, MassStop::certain}) {
+    Scene scene(store);
+    scene.attend_to(store);
+    scene.op.mass_wanted = 0.5;
+    scene.op.mass_stop = stop;
+    scene.op.common.count = tokens;
+    testing::run(scene.op);
+    counts.push_back(scene.counts[0]);
+  }
+  EXPECT_GT(counts[0], 0U);
+  EXPECT_LT(counts[0], counts[1]);
+}
+
 TEST(MassBounds, SayNothingWhenCandidatesLeaveAGapBeforeTheWindow) {
   ClusterStore store(shape, with_values, first, tokens, 23);
   Scene scene(store);
   scene.attend_to(store);
   scene.op.mass = scene.mass.data();
   scene.op.common.candidates.end -= 3;
-  select(scene.op);
+  testing::run(scene.op);
   EXPECT_EQ(scene.mass[0].low, 0.0F);
   EXPECT_EQ(scene.mass[0].high, 1.0F);
 }

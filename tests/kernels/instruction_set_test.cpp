@@ -55,9 +55,8 @@ TEST(EveryInstructionSet, AttendsLikeTheReference) {
                                   .misalignment = heads % 4});
       const std::vector<float> expected = scenario.run_reference();
       for_each_target([&] {
-        Serial threads;
         // The tolerance of attention_test.cpp.
-        EXPECT_LE(max_difference(scenario.run(threads), expected), 5e-5);
+        EXPECT_LE(max_difference(scenario.run(), expected), 5e-5);
         EXPECT_TRUE(scenario.guards_intact());
       });
     }

@@ -4,14 +4,15 @@
 
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
-#include "kernels/part_threads.hpp"
-#include "terrace/kernels/map_vectors.hpp"
+#include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::Guarded;
+using testing::make_shape;
+using testing::run;
 
 constexpr std::size_t chunk_tokens = 64;
 constexpr std::size_t first = 5;
@@ -59,31 +60,28 @@ struct Scene {
 };
 
 TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
-  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
-    for (const std::size_t group : {1UL, 3UL, 5UL}) {
-      for (const bool bounds : {false, true}) {
-        for (const std::size_t page_tokens : {1UL, 16UL, 64UL}) {
-          const KvShape shape{
-              .layers = 1, .query_heads = 2 * group, .kv_heads = 2, .head_dim = 24, .dtype = dtype};
-          for (const GroupReduction reduction :
-               {GroupReduction::sum_softmax, GroupReduction::max_softmax,
-                GroupReduction::sum_logits}) {
-            for (const std::size_t count : {0UL, 1UL, 50UL, 1000UL}) {
-              Scene scene(shape, {.page_tokens = page_tokens, .bounds = bounds});
-              scene.op.common.count = count;
-              scene.op.common.reduction = reduction;
-              testing::PartThreads threads(2);
-              kernels::host::page_select(scene.op, threads);
-              Scene expected(shape, scene.op.pages);
-              expected.op.common.count = count;
-              expected.op.common.reduction = reduction;
-              kernels::reference::page_select(expected.op);
-              SCOPED_TRACE(testing::to_text(shape) + ", count " + std::to_string(count) + ", " +
-                           testing::seed_text());
-              EXPECT_TRUE(scene.ids.same_bits(expected.ids));
-              EXPECT_TRUE(scene.counts.same_bits(expected.counts));
-              EXPECT_TRUE(scene.scratch.intact() && scene.ids.intact());
-            }
+  constexpr GroupReduction reductions[] = {GroupReduction::sum_softmax, GroupReduction::max_softmax,
+                                           GroupReduction::sum_logits};
+  constexpr Dtype dtypes[] = {Dtype::f16, Dtype::bf16, Dtype::f32};
+  for (const std::size_t group : {1UL, 3UL, 5UL}) {
+    for (const bool bounds : {false, true}) {
+      for (const std::size_t page_tokens : {1UL, 16UL, 64UL}) {
+        for (std::size_t each = 0; each < 3; ++each) {
+          const KvShape shape = make_shape(group, 2, 24, dtypes[(group + each) % 3]);
+          for (const std::size_t count : {0UL, 1UL, 50UL, 1000UL}) {
+            Scene scene(shape, {.page_tokens = page_tokens, .bounds = bounds});
+            scene.op.common.count = count;
+            scene.op.common.reduction = reductions[each];
+            run(scene.op);
+            Scene expected(shape, scene.op.pages);
+            expected.op.common.count = count;
+            expected.op.common.reduction = reductions[each];
+            kernels::reference::page_select(expected.op);
+            SCOPED_TRACE(testing::to_text(shape) + ", count " + std::to_string(count) + ", " +
+                         testing::seed_text());
+            EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+            EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+            EXPECT_TRUE(scene.scratch.intact() && scene.ids.intact());
           }
         }
       }
@@ -99,10 +97,8 @@ TEST(MapQueries, MultipliesEachQueryByTheMatrixOfItsHead) {
   Guarded<float> mapped(60);
   for (float& x : queries) x = testing::normal(rng);
   for (float& x : maps) x = testing::normal(rng);
-  testing::PartThreads threads(2);
-  kernels::host::map_queries(
-      {.shape = shape, .query = queries.data(), .maps = maps.data(), .mapped = mapped.data()},
-      threads);
+  run(MapQueries{
+      .shape = shape, .query = queries.data(), .maps = maps.data(), .mapped = mapped.data()});
   for (std::size_t q = 0; q < 6; ++q) {
     for (std::size_t k = 0; k < 10; ++k) {
       double sum = 0;

@@ -1,11 +1,9 @@
 // Product-quantisation codes against the reference, and what they mean.
-#include "terrace/kernels/pq_encode.hpp"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "kernels/part_threads.hpp"
+#include "kernels/kernel_run.hpp"
 #include "kernels/pq_index.hpp"
 #include "terrace/kernels/reference.hpp"
 
@@ -13,16 +11,10 @@ namespace terrace {
 namespace {
 
 using testing::BlockStore;
-using testing::PartThreads;
+using testing::make_shape;
+using testing::odd_offset;
 using testing::PqIndex;
-
-KvShape make_shape(std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
-  return {.layers = 1,
-          .query_heads = kv_heads,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
-          .dtype = dtype};
-}
+using testing::run;
 
 double distance(const BlockStore& store, PqIndex& index, PqShape pq, std::size_t head,
                 std::size_t subspace, std::size_t position, std::size_t c) {
@@ -45,20 +37,18 @@ TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
                                                     {130U, 2U, 8U},
                                                     {1024U, 1U, 4U}}) {
       for (const std::size_t kv_heads : {1U, 3U}) {
-        const KvShape shape = make_shape(kv_heads, head_dim, dtype);
+        const KvShape shape = make_shape(1, kv_heads, head_dim, dtype);
         const PqShape pq{.subspaces = subspaces, .bits = bits};
         SCOPED_TRACE(testing::to_text(shape) + ", m " + std::to_string(subspaces) + ", b " +
                      std::to_string(bits) + ", " + testing::seed_text());
-        BlockStore store(shape, 7, 60, 1);
+        BlockStore store(shape, 7, 60, odd_offset(dtype));
         store.fill_normal(5);
         PqIndex index(shape, pq, 13, 52, 6);
-        PartThreads threads(2);
-        kernels::host::pq_encode({.shape = shape,
-                                  .pq = pq,
-                                  .rows = store.table(),
-                                  .tokens = {8, 57},
-                                  .index = index.view()},
-                                 threads);
+        run(PqEncode{.shape = shape,
+                     .pq = pq,
+                     .rows = store.table(),
+                     .tokens = {8, 57},
+                     .index = index.view()});
         for (std::size_t p = 8; p < 57; ++p) {
           for (std::size_t head = 0; head < kv_heads; ++head) {
             for (std::size_t j = 0; j < subspaces; ++j) {
@@ -81,7 +71,7 @@ TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
 
 TEST(PqEncode, AgreesExactlyWithTheReferenceOnSmallWholeNumbers) {
   // All sums are exact in f32, so that ties are ties and must go to the lower centroid.
-  const KvShape shape = make_shape(2, 8, Dtype::f16);
+  const KvShape shape = make_shape(1, 2, 8, Dtype::f16);
   const PqShape pq{.subspaces = 2, .bits = 5};
   Rng rng(testing::seed());
   BlockStore store(shape, 16, 300);
@@ -95,10 +85,9 @@ TEST(PqEncode, AgreesExactlyWithTheReferenceOnSmallWholeNumbers) {
           static_cast<float>(rng.below(3));
     }
   }
-  Serial threads;
   PqEncode op{.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 300}};
   op.index = index.view();
-  kernels::host::pq_encode(op, threads);
+  run(op);
   op.index = expected.view();
   kernels::reference::pq_encode(op);
   for (std::size_t p = 0; p < 300; ++p) {
@@ -110,7 +99,7 @@ TEST(PqEncode, AgreesExactlyWithTheReferenceOnSmallWholeNumbers) {
 }
 
 TEST(PqEncode, GivesCodeZeroToWhatIsNotFinite) {
-  const KvShape shape = make_shape(1, 20, Dtype::f32);
+  const KvShape shape = make_shape(1, 1, 20, Dtype::f32);
   const PqShape pq{.subspaces = 2, .bits = 4};
   BlockStore store(shape, 8, 24);
   store.fill_normal(6);
@@ -120,28 +109,25 @@ TEST(PqEncode, GivesCodeZeroToWhatIsNotFinite) {
   }
   PqIndex index(shape, pq, 24, 24, 0);
   index.fill_codes();
-  Serial threads;
-  kernels::host::pq_encode(
-      {.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 24}, .index = index.view()},
-      threads);
+  run(PqEncode{
+      .shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 24}, .index = index.view()});
   for (std::size_t p = 0; p < 24; ++p) EXPECT_EQ(index.code(0, 1, p), std::byte{0});
 }
 
 TEST(PqEncode, GivesATokenTheSameCodeAloneAndAmongOthers) {
-  const KvShape shape = make_shape(2, 64, Dtype::f16);
+  const KvShape shape = make_shape(1, 2, 64, Dtype::f16);
   const PqShape pq{.subspaces = 4, .bits = 6};
   BlockStore store(shape, 32, 200);
   store.fill_normal(7);
   PqIndex together(shape, pq, 64, 200, 0);
   PqIndex alone(shape, pq, 64, 200, 0);
-  Serial threads;
   PqEncode op{.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 200}};
   op.index = together.view();
-  kernels::host::pq_encode(op, threads);
+  run(op);
   op.index = alone.view();
   for (std::size_t p = 0; p < 200; ++p) {
     op.tokens = {p, p + 1};
-    kernels::host::pq_encode(op, threads);
+    run(op);
     for (std::size_t part = 0; part < 8; ++part) {
       ASSERT_EQ(alone.code(part / 4, part % 4, p), together.code(part / 4, part % 4, p));
     }

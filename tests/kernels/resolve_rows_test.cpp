@@ -7,26 +7,23 @@
 
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
-#include "kernels/part_threads.hpp"
-#include "terrace/kernels/rows.hpp"
+#include "kernels/kernel_run.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::BlockStore;
 using testing::Guarded;
-using testing::PartThreads;
+using testing::make_shape;
+using testing::run;
 
 /// A layer whose rows are all on the host and some also on the device, and a selection from it.
 class ResolveScenario {
  public:
-  ResolveScenario(ListScope scope, std::size_t group, std::size_t list_size)
+  ResolveScenario(ListScope scope, std::size_t group, std::size_t list_size,
+                  std::size_t head_dim = 8)
       : scope_(scope),
-        shape_{.layers = 1,
-               .query_heads = 2 * group,
-               .kv_heads = 2,
-               .head_dim = 8,
-               .dtype = Dtype::f16},
+        shape_(make_shape(group, 2, head_dim, Dtype::f16)),
         lists_(scope == ListScope::kv_head ? 2 : 2 * group),
         stride_(list_size + 3),
         host_(shape_, 16, positions),
@@ -36,7 +33,9 @@ class ResolveScenario {
         counts_(lists_, static_cast<std::uint32_t>(list_size)),
         rows_(lists_ * stride_),
         missed_(lists_ * stride_),
-        seen_(shape_.kv_heads * positions) {
+        missed_count_(1),
+        seen_(shape_.kv_heads * positions),
+        epoch_(1) {
     host_.fill_normal(4);
     device_.fill_normal(4);
     for (std::size_t b = 0; b < device_.blocks().size(); b += 2) device_.blocks()[b] = nullptr;
@@ -55,27 +54,26 @@ class ResolveScenario {
   }
 
   void resolve() {
-    kernels::host::resolve_rows({.shape = shape_,
-                                 .scope = scope_,
-                                 .ids = ids_.data(),
-                                 .id_count = counts_.data(),
-                                 .id_stride = stride_,
-                                 .resident = device_.table(),
-                                 .staging = staging_.data(),
-                                 .rows = rows_.data(),
-                                 .missed = missed_.data(),
-                                 .missed_count = &missed_count_,
-                                 .seen = seen_.data(),
-                                 .seen_epoch = &epoch_,
-                                 .seen_stride = positions});
+    run(ResolveRows{.shape = shape_,
+                    .scope = scope_,
+                    .ids = ids_.data(),
+                    .id_count = counts_.data(),
+                    .id_stride = stride_,
+                    .resident = device_.table(),
+                    .staging = staging_.data(),
+                    .rows = rows_.data(),
+                    .missed = missed_.data(),
+                    .missed_count = missed_count_.data(),
+                    .seen = seen_.data(),
+                    .seen_epoch = epoch_.data(),
+                    .seen_stride = positions});
   }
 
-  std::size_t fetch(Parallel& threads) {
-    return kernels::host::fetch_rows({.shape = shape_,
-                                      .missed = missed_.data(),
-                                      .missed_count = &missed_count_,
-                                      .source = host_.table()},
-                                     threads);
+  std::size_t fetch() {
+    return run(FetchRows{.shape = shape_,
+                         .missed = missed_.data(),
+                         .missed_count = missed_count_.data(),
+                         .source = host_.table()});
   }
 
   /// Checks rows against what was selected; returns the distinct rows that were not resident.
@@ -98,7 +96,19 @@ class ResolveScenario {
     return staged.size();
   }
 
-  static constexpr std::size_t positions = 200;
+  /// Checks that misses of a head come in the order of its lists.
+  void expect_order() const {
+    std::map<std::uint32_t, std::byte*> last;
+    for (std::size_t i = 0; i < misses(); ++i) {
+      std::byte*& before = last[missed_[i].head];
+      EXPECT_LT(before, missed_[i].target);
+      before = missed_[i].target;
+    }
+  }
+
+  [[nodiscard]] std::uint32_t misses() const { return missed_count_[0]; }
+
+  static constexpr std::size_t positions = 400;
   ListScope scope_;
   KvShape shape_;
   std::size_t lists_;
@@ -110,55 +120,47 @@ class ResolveScenario {
   std::vector<std::uint32_t> counts_;
   std::vector<std::byte*> rows_;
   std::vector<MissedRow> missed_;
-  std::uint32_t missed_count_ = 0;
+  std::vector<std::uint32_t> missed_count_;
   std::vector<std::uint32_t> seen_;
-  std::uint32_t epoch_ = 0;
+  std::vector<std::uint32_t> epoch_;
 };
 
 TEST(ResolveRows, FindsResidentRowsAndStagesTheOthersOnce) {
   for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
-    for (const std::size_t size : {0U, 1U, 60U, 200U}) {
-      SCOPED_TRACE(std::to_string(size) + " rows per list, " + testing::seed_text());
-      ResolveScenario scenario(scope, 4, size);
-      PartThreads threads(2);
-      for (std::uint64_t step = 0; step < 5; ++step) {
-        scenario.select(step);
-        scenario.resolve();
-        EXPECT_EQ(scenario.fetch(threads), scenario.missed_count_ * scenario.shape_.row_bytes());
-        EXPECT_EQ(scenario.missed_count_, scenario.expect_right_rows());
-        EXPECT_TRUE(scenario.staging_.intact());
+    for (const std::size_t head_dim : {6U, 8U, 64U}) {
+      for (const std::size_t size : {0U, 1U, 60U, 300U}) {
+        SCOPED_TRACE(std::to_string(size) + " rows per list, head_dim " + std::to_string(head_dim) +
+                     ", " + testing::seed_text());
+        ResolveScenario scenario(scope, 4, size, head_dim);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          scenario.select(step);
+          scenario.resolve();
+          EXPECT_EQ(scenario.fetch(), scenario.misses() * scenario.shape_.row_bytes());
+          EXPECT_EQ(scenario.misses(), scenario.expect_right_rows());
+          scenario.expect_order();
+          EXPECT_TRUE(scenario.staging_.intact());
+        }
       }
     }
   }
 }
 
-TEST(ResolveRows, ListsMissesInTheOrderOfTheLists) {
-  ResolveScenario scenario(ListScope::kv_head, 1, 50);
-  scenario.select(1);
-  scenario.resolve();
-  for (std::size_t i = 1; i < scenario.missed_count_; ++i) {
-    EXPECT_LT(scenario.missed_[i - 1].target, scenario.missed_[i].target);
-  }
-}
-
 TEST(ResolveRows, StartsOverWhenTheCountOfMissesIsNearItsEnd) {
   ResolveScenario scenario(ListScope::query_head, 4, 60);
-  scenario.epoch_ = std::numeric_limits<std::uint32_t>::max() - 100;
-  std::fill(scenario.seen_.begin(), scenario.seen_.end(), scenario.epoch_);
-  Serial threads;
+  scenario.epoch_[0] = std::numeric_limits<std::uint32_t>::max() - 100;
+  std::fill(scenario.seen_.begin(), scenario.seen_.end(), scenario.epoch_[0]);
   for (std::uint64_t step = 0; step < 3; ++step) {
     scenario.select(step);
     scenario.resolve();
-    scenario.fetch(threads);
-    EXPECT_EQ(scenario.missed_count_, scenario.expect_right_rows());
+    scenario.fetch();
+    EXPECT_EQ(scenario.misses(), scenario.expect_right_rows());
   }
-  EXPECT_LT(scenario.epoch_, 3 * 480U);
+  EXPECT_LE(scenario.epoch_[0], 3 * 8 * scenario.stride_);
 }
 
 TEST(FetchRows, CopiesNothingWhenNothingIsMissed) {
   ResolveScenario scenario(ListScope::kv_head, 1, 10);
-  Serial threads;
-  EXPECT_EQ(scenario.fetch(threads), 0U);
+  EXPECT_EQ(scenario.fetch(), 0U);
 }
 
 }  // namespace

@@ -1,26 +1,18 @@
-// Storing rows, copying keys, and reading keys as f32.
-#include "terrace/kernels/rows.hpp"
-
+// Storing rows and copying keys.
 #include <gtest/gtest.h>
 
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
-#include "kernels/part_threads.hpp"
+#include "kernels/kernel_run.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::BlockStore;
 using testing::Guarded;
-using testing::PartThreads;
-
-KvShape make_shape(std::size_t kv_heads, std::size_t head_dim, Dtype dtype) {
-  return {.layers = 1,
-          .query_heads = kv_heads,
-          .kv_heads = kv_heads,
-          .head_dim = head_dim,
-          .dtype = dtype};
-}
+using testing::make_shape;
+using testing::odd_offset;
+using testing::run;
 
 /// Element i of a key (then a value) that names token and head, exact in any dtype.
 float mark(std::size_t token, std::size_t head, std::size_t i) {
@@ -43,9 +35,9 @@ TEST(StoreRows, PacksStridedTokensAndTouchesNoOther) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (const std::size_t block_tokens : {1U, 3U, 32U}) {
       for (const std::size_t kv_heads : {1U, 3U}) {
-        const KvShape shape = make_shape(kv_heads, 6, dtype);
+        const KvShape shape = make_shape(1, kv_heads, 6, dtype);
         const TokenRange tokens{5, 41};
-        BlockStore store(shape, block_tokens, 50, 1);
+        BlockStore store(shape, block_tokens, 50, odd_offset(dtype));
         store.fill([](std::size_t, std::size_t, std::size_t) { return -1.0F; });
         // A QKV projection: all heads of a token side by side, then something else.
         const std::size_t element = size_bytes(dtype);
@@ -61,15 +53,15 @@ TEST(StoreRows, PacksStridedTokensAndTouchesNoOther) {
             }
           }
         }
-        PartThreads threads(2);
         const StoreRows op{.source = {.keys = keys.data(),
                                       .values = values.data(),
                                       .token_stride = token_stride,
                                       .head_stride = 6 * element},
                            .tokens = tokens,
                            .target = store.table(),
-                           .shape = shape};
-        EXPECT_EQ(kernels::host::store_rows(op, threads), tokens.size() * shape.token_bytes());
+                           .shape = shape,
+                           .crosses_link = true};
+        EXPECT_EQ(run(op), tokens.size() * shape.token_bytes());
         expect_marked(store, tokens);
       }
     }
@@ -77,47 +69,41 @@ TEST(StoreRows, PacksStridedTokensAndTouchesNoOther) {
 }
 
 TEST(StoreRows, CopiesRowsThatAlreadyHaveTheLayout) {
-  const KvShape shape = make_shape(2, 8, Dtype::f16);
+  const KvShape shape = make_shape(1, 2, 8, Dtype::f16);
   BlockStore source(shape, 64, 64);
   source.fill(mark);
   BlockStore target(shape, 16, 64);
   target.fill([](std::size_t, std::size_t, std::size_t) { return -1.0F; });
-  Serial threads;
   const StoreRows op{.source = {.keys = source.row(0, 10),
                                 .values = source.row(0, 10) + 16,
                                 .token_stride = 32,
                                 .head_stride = 64 * 32},
                      .tokens = {10, 60},
                      .target = target.table(),
-                     .shape = shape};
-  EXPECT_EQ(kernels::host::store_rows(op, threads), 50 * shape.token_bytes());
+                     .shape = shape,
+                     .crosses_link = true};
+  EXPECT_EQ(run(op), 50 * shape.token_bytes());
   expect_marked(target, {10, 60});
 }
 
 TEST(StoreRows, WritesNothingForNoTokens) {
-  const KvShape shape = make_shape(1, 8, Dtype::f16);
+  const KvShape shape = make_shape(1, 1, 8, Dtype::f16);
   BlockStore target(shape, 16, 16);
-  Serial threads;
-  EXPECT_EQ(kernels::host::store_rows({.tokens = {3, 3}, .target = target.table(), .shape = shape},
-                                      threads),
-            0U);
+  EXPECT_EQ(run(StoreRows{.tokens = {3, 3}, .target = target.table(), .shape = shape}), 0U);
 }
 
 TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
-  const KvShape shape = make_shape(3, 10, Dtype::bf16);
+  const KvShape shape = make_shape(1, 3, 10, Dtype::bf16);
   BlockStore store(shape, 32, 100);
   store.fill(mark);
   const std::size_t chunk_tokens = 24;
   std::vector<Guarded<std::uint16_t>> memory(4, Guarded<std::uint16_t>(3 * chunk_tokens * 10));
   std::vector<std::byte*> chunks;
   for (auto& chunk : memory) chunks.push_back(reinterpret_cast<std::byte*>(chunk.data()));
-  PartThreads threads(2);
-  kernels::host::key_copy(
-      {.shape = shape,
-       .rows = store.table(),
-       .tokens = {11, 93},
-       .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = 4}},
-      threads);
+  run(KeyCopy{.shape = shape,
+              .rows = store.table(),
+              .tokens = {11, 93},
+              .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = 4}});
   for (std::size_t token = 0; token < 96; ++token) {
     for (std::size_t h = 0; h < 3; ++h) {
       for (std::size_t i = 0; i < 10; ++i) {
@@ -130,30 +116,6 @@ TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
     }
   }
   for (const auto& chunk : memory) EXPECT_TRUE(chunk.intact());
-}
-
-TEST(ReadKeys, GivesEveryElementExactly) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t dims : {1U, 2U, 7U, 8U, 15U, 16U, 30U, 33U}) {
-      const KvShape shape = make_shape(2, 40, dtype);
-      BlockStore store(shape, 3, 20, 1);
-      store.fill_normal(3);
-      Guarded<float> target(13 * dims);
-      kernels::host::read_keys({.shape = shape,
-                                .rows = store.table(),
-                                .tokens = {5, 18},
-                                .head = 1,
-                                .first_dim = 6,
-                                .dims = dims},
-                               target.data());
-      for (std::size_t t = 0; t < 13; ++t) {
-        for (std::size_t i = 0; i < dims; ++i) {
-          ASSERT_EQ(target[t * dims + i], store.key(1, 5 + t, 6 + i));
-        }
-      }
-      EXPECT_TRUE(target.intact());
-    }
-  }
 }
 
 }  // namespace

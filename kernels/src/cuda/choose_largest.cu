@@ -1,11 +1,10 @@
 // From logits to the positions chosen: a softmax of each query head, a weight for each candidate of
-// a KV head, and the largest weights, found digit by digit without sorting.
+// a KV head, or each page of them, and the largest weights, found digit by digit without sorting.
 #include <cuda_runtime.h>
 
-#include <cfloat>
 #include <cmath>
 
-#include "device/block_scan.cuh"
+#include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
 
@@ -13,80 +12,85 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned softmax_threads = 256;
-constexpr unsigned choose_threads = 512;
 constexpr unsigned digit_bits = 11;
 constexpr unsigned digits = 1U << digit_bits;
-constexpr unsigned keys_at_once = 8;  // of a thread, side by side
 
-__device__ float* logits_of(const SelectCommon& common, unsigned head, unsigned row) {
-  const std::size_t rows = common.shape.group() + 1;
-  return common.scratch + (head * rows + row) * logit_stride(common);
-}
+/// Each candidate has a weight of its own.
+struct Tokens {
+  unsigned candidates;
 
-/// NaN counts as -inf, +inf as the largest float.
-__device__ float limit(float logit) {
-  if (logit != logit) return -INFINITY;
-  return fminf(logit, FLT_MAX);
-}
+  [[nodiscard]] __host__ __device__ unsigned count() const { return candidates; }
+  [[nodiscard]] __device__ unsigned size(unsigned) const { return 1; }
+  [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
+};
 
-/// Combines a value of every thread by sum, or by maximum.
-__device__ float reduce_block(float value, bool by_maximum, float* shared) {
-  const auto combine = [by_maximum](float a, float b) { return by_maximum ? fmaxf(a, b) : a + b; };
-  value = by_maximum ? warp_max(value) : warp_sum(value);
-  __syncthreads();  // what was shared before has been read
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  float result = shared[0];
-  for (unsigned i = 1; i < blockDim.x / 32; ++i) result = combine(result, shared[i]);
-  return result;
-}
+/// Candidates have the weight of their page.
+struct Pages {
+  unsigned candidates;
+  unsigned page_tokens;
+  unsigned page_count;
+  unsigned skipped;  ///< tokens of the first page
 
-/// Replaces logits by their softmax over the candidates; all -inf gives zeros. One query head a
-/// block.
-__global__ void normalize_logits(SelectCommon common) {
+  [[nodiscard]] __host__ __device__ unsigned count() const { return page_count; }
+  [[nodiscard]] __device__ unsigned size(unsigned page) const {
+    const unsigned begin = page == 0 ? skipped : page * page_tokens;
+    const unsigned end = (page + 1) * page_tokens;
+    return (end < skipped + candidates ? end : skipped + candidates) - begin;
+  }
+  [[nodiscard]] __device__ unsigned of(unsigned candidate) const {
+    return (skipped + candidate) / page_tokens;
+  }
+};
+
+/// The rows of scratch memory that belong to a KV head, each of `count` entries.
+struct LogitRows {
+  SelectCommon common;
+  unsigned count;
+
+  [[nodiscard]] __device__ float* row(unsigned head, unsigned row) const {
+    const std::size_t rows = common.shape.group() + 1;
+    return common.scratch + (head * rows + row) * logit_stride(count);
+  }
+};
+
+/// Replaces logits by their softmax over a row; all -inf gives zeros. One query head a block.
+__global__ void normalize_logits(LogitRows rows) {
   __shared__ float shared[softmax_threads / 32];
-  const auto group = static_cast<unsigned>(common.shape.group());
-  const auto count = static_cast<unsigned>(common.candidates.size());
-  float* const row = logits_of(common, blockIdx.x / group, blockIdx.x % group);
+  const auto group = static_cast<unsigned>(rows.common.shape.group());
+  float* const row = rows.row(blockIdx.x / group, blockIdx.x % group);
   float maximum = -INFINITY;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
+  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
     maximum = fmaxf(maximum, limit(row[i]));
   }
-  maximum = reduce_block(maximum, true, shared);
+  maximum = reduce_block(maximum, Maximum(), shared);
   const float base = maximum == -INFINITY ? 0.0F : maximum;
   float sum = 0;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
+  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
     row[i] = expf(limit(row[i]) - base);
     sum += row[i];
   }
-  sum = reduce_block(sum, false, shared);
+  sum = reduce_block(sum, Sum(), shared);
   const float factor = sum > 0 ? 1.0F / sum : 0.0F;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) row[i] *= factor;
+  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) row[i] *= factor;
 }
 
-/// Returns an integer in the order of the floats, NaN lowest and -0 as +0.
-__device__ std::uint32_t key_of(float weight) {
-  if (weight != weight) return 0;
-  const std::uint32_t bits = __float_as_uint(weight + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-
-/// The choice of one KV head.
+/// The choice of one KV head among `items`, tokens or pages.
+template <typename Items>
 struct Choice {
-  const SelectCommon& common;
+  const LogitRows& rows;
+  Items items;
   unsigned head;
-  unsigned candidates;
-  unsigned wanted;
-  std::uint32_t* keys;  // [candidates], in place of the weights
+  unsigned wanted;      // candidates
+  std::uint32_t* keys;  // [items], in place of the weights
 
-  /// The weight of a candidate. Of one query head its logit is ranked itself: softmax keeps order.
+  /// The weight of an item. Of one query head its logit is ranked itself: softmax keeps order.
   [[nodiscard]] __device__ float weight(unsigned i) const {
-    const auto group = static_cast<unsigned>(common.shape.group());
-    if (group == 1) return logits_of(common, head, 0)[i];
+    const auto group = static_cast<unsigned>(rows.common.shape.group());
+    if (group == 1) return rows.row(head, 0)[i];
     float weight = 0;
     for (unsigned q = 0; q < group; ++q) {
-      const float own = logits_of(common, head, q)[i];
-      switch (common.reduction) {
+      const float own = rows.row(head, q)[i];
+      switch (rows.common.reduction) {
         case GroupReduction::sum_softmax:
           weight += own;
           break;
@@ -102,7 +106,7 @@ struct Choice {
   }
 };
 
-/// Keys above `key` are chosen, and the first `ties` that equal it.
+/// Candidates of items with keys above `key` are chosen, and the first `ties` with that key.
 struct Threshold {
   std::uint32_t key;
   unsigned ties;
@@ -115,8 +119,8 @@ struct DigitMemory {
   unsigned above;
 };
 
-/// Finds the digit of the key that is the `wanted`-th largest among those counted: it, and how many
-/// keys have a higher one, are left in `memory`.
+/// Finds the digit of the key that the `wanted`-th candidate among those counted has, by falling
+/// keys: it, and how many candidates have a higher one, are left in `memory`.
 __device__ void find_digit(DigitMemory& memory, unsigned wanted) {
   constexpr unsigned per_thread = digits / choose_threads;
   // Threads in descending order of their digits, so that a sum over threads before is of the
@@ -135,8 +139,9 @@ __device__ void find_digit(DigitMemory& memory, unsigned wanted) {
   __syncthreads();
 }
 
-/// Finds the `wanted`-th largest key, 0 < wanted < candidates, from its highest digit on.
-__device__ Threshold find_threshold(const Choice& choice, DigitMemory& memory) {
+/// Finds the key of the `wanted`-th candidate, 0 < wanted < candidates, from its highest digit on.
+template <typename Items>
+__device__ Threshold find_threshold(const Choice<Items>& choice, DigitMemory& memory) {
   std::uint32_t prefix = 0;  // the digits of the key sought that are known
   unsigned wanted = choice.wanted;
   unsigned shift = 32;
@@ -145,10 +150,12 @@ __device__ Threshold find_threshold(const Choice& choice, DigitMemory& memory) {
     shift -= bits;
     for (unsigned i = threadIdx.x; i < digits; i += choose_threads) memory.counts[i] = 0;
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < choice.candidates; i += choose_threads) {
+    for (unsigned i = threadIdx.x; i < choice.items.count(); i += choose_threads) {
       const std::uint32_t key = choice.keys[i];
       const bool counts = shift + bits == 32 || key >> (shift + bits) == prefix;
-      if (counts) atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], 1U);
+      if (counts) {
+        atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.items.size(i));
+      }
     }
     __syncthreads();
     find_digit(memory, wanted);
@@ -159,72 +166,62 @@ __device__ Threshold find_threshold(const Choice& choice, DigitMemory& memory) {
   return {prefix, wanted};
 }
 
-/// Writes the positions chosen, ascending.
-__device__ void write_ids(const Choice& choice, Threshold threshold, DigitMemory& memory) {
-  constexpr unsigned tile = choose_threads * keys_at_once;
-  BlockScan<choose_threads> scan(memory.scan);
-  std::uint32_t* const ids = choice.common.ids + choice.head * choice.common.id_stride;
-  const auto first_position = static_cast<std::uint32_t>(choice.common.candidates.begin);
-  unsigned above = 0;  // chosen for their key, and ties, in the tiles before
-  unsigned ties = 0;
-  for (unsigned begin = 0; begin < choice.candidates; begin += tile) {
-    const unsigned first = begin + threadIdx.x * keys_at_once;
-    unsigned own = 0;  // keys above in the low half, ties in the high half
-    for (unsigned i = first; i < first + keys_at_once && i < choice.candidates; ++i) {
-      if (choice.keys[i] > threshold.key) own += 1;
-      if (choice.keys[i] == threshold.key) own += 1U << 16;
-    }
-    unsigned total = 0;
-    const unsigned before = scan.exclusive_sum(own, total);
-    unsigned my_above = above + (before & 0xffffU);
-    unsigned my_ties = ties + (before >> 16);
-    for (unsigned i = first; i < first + keys_at_once && i < choice.candidates; ++i) {
-      const bool is_above = choice.keys[i] > threshold.key;
-      const bool is_tie = choice.keys[i] == threshold.key;
-      const unsigned taken_ties = my_ties < threshold.ties ? my_ties : threshold.ties;
-      if (is_above || (is_tie && my_ties < threshold.ties)) {
-        ids[my_above + taken_ties] = first_position + i;
-      }
-      my_above += is_above ? 1 : 0;
-      my_ties += is_tie ? 1 : 0;
-    }
-    above += total & 0xffffU;
-    ties += total >> 16;
-  }
-}
-
 /// One KV head a block.
-__global__ void __launch_bounds__(choose_threads) choose(SelectCommon common) {
+template <typename Items>
+__global__ void __launch_bounds__(choose_threads) choose(LogitRows rows, Items items) {
   __shared__ DigitMemory memory;
+  const SelectCommon& common = rows.common;
   const unsigned head = blockIdx.x;
   const auto candidates = static_cast<unsigned>(common.candidates.size());
   const auto group = static_cast<unsigned>(common.shape.group());
   const unsigned wanted =
       common.count < candidates ? static_cast<unsigned>(common.count) : candidates;
-  const Choice choice{common, head, candidates, wanted,
-                      reinterpret_cast<std::uint32_t*>(logits_of(common, head, group))};
+  const Choice<Items> choice{rows, items, head, wanted,
+                             reinterpret_cast<std::uint32_t*>(rows.row(head, group))};
   if (threadIdx.x == 0) common.id_count[head] = wanted;
   if (wanted == 0) return;
-  for (unsigned i = threadIdx.x; i < candidates; i += choose_threads) {
+  for (unsigned i = threadIdx.x; i < items.count(); i += choose_threads) {
     choice.keys[i] = key_of(choice.weight(i));
   }
   __syncthreads();
   Threshold threshold{0, candidates};  // all of them
   if (wanted < candidates) threshold = find_threshold(choice, memory);
-  write_ids(choice, threshold, memory);
+  // Of items with one key the lower come first, and of the last one its lowest positions.
+  const auto standing = [&](unsigned i) {
+    const std::uint32_t key = choice.keys[items.of(i)];
+    if (key > threshold.key) return Standing::in;
+    return key == threshold.key ? Standing::cut : Standing::out;
+  };
+  write_positions(static_cast<unsigned>(common.candidates.begin), candidates, threshold.ties,
+                  standing, common.ids + head * common.id_stride, memory.scan);
+}
+
+template <typename Items>
+Status choose_items(const SelectCommon& common, const Items& items, const Launch& launch) {
+  const LogitRows rows{common, items.count()};
+  const bool softmax = common.shape.group() > 1 && common.reduction != GroupReduction::sum_logits;
+  if (softmax && items.count() > 0 && common.count > 0) {
+    const auto heads = static_cast<unsigned>(common.shape.query_heads);
+    TERRACE_TRY(
+        launch_kernel(launch, {heads, softmax_threads}, "selection", normalize_logits, rows));
+  }
+  const auto heads = static_cast<unsigned>(common.shape.kv_heads);
+  return launch_kernel(launch, {heads, choose_threads}, "selection", choose<Items>, rows, items);
 }
 
 }  // namespace
 
 Status choose_largest(const SelectCommon& common, const Launch& launch) {
-  const bool softmax = common.shape.group() > 1 && common.reduction != GroupReduction::sum_logits;
-  if (softmax && !common.candidates.empty()) {
-    const auto heads = static_cast<unsigned>(common.shape.query_heads);
-    TERRACE_TRY(
-        launch_kernel(launch, {heads, softmax_threads}, "selection", normalize_logits, common));
-  }
-  const auto heads = static_cast<unsigned>(common.shape.kv_heads);
-  return launch_kernel(launch, {heads, choose_threads}, "selection", choose, common);
+  return choose_items(common, Tokens{static_cast<unsigned>(common.candidates.size())}, launch);
+}
+
+Status choose_pages(const SelectCommon& common, const CandidatePages& pages, const Launch& launch) {
+  return choose_items(
+      common,
+      Pages{static_cast<unsigned>(common.candidates.size()),
+            static_cast<unsigned>(pages.page_tokens), static_cast<unsigned>(pages.count),
+            static_cast<unsigned>(pages.skipped)},
+      launch);
 }
 
 }  // namespace terrace::kernels::cuda

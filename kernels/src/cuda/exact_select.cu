@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(threads) write_exact_logits(ExactSelect op, fl
     const std::size_t place = head * op.index.chunk_tokens + token % op.index.chunk_tokens;
     return op.index.chunks[token / op.index.chunk_tokens] + place * dims * Elements::bytes;
   };
-  const std::size_t stride = logit_stride(op.common);
+  const std::size_t stride = logit_stride(op.common.candidates.size());
   float* const logits = op.common.scratch +
                         (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
                         begin;

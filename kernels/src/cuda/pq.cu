@@ -79,7 +79,7 @@ struct PqHead {
     const SelectCommon& common = op.common;
     const auto centroids = static_cast<unsigned>(op.pq.centroids());
     const std::size_t chunk_tokens = op.index.chunk_tokens;
-    const std::size_t stride = logit_stride(common);
+    const std::size_t stride = logit_stride(common.candidates.size());
     const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * tile;
     const std::size_t end =
         common.candidates.size() - begin < tile ? common.candidates.size() : begin + tile;

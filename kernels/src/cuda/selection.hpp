@@ -8,18 +8,40 @@
 
 namespace terrace::kernels::cuda {
 
-/// Returns how far rows of logits lie apart in the scratch memory, [kv_heads, group + 1, stride]:
-/// logits of the group's query heads, then a row of the head's weights.
-constexpr std::size_t logit_stride(const SelectCommon& common) noexcept {
-  return (common.candidates.size() + 63) / 64 * 64;
-}
-
 /// Returns what scores are multiplied by to be logits.
 inline float logit_scale(const KvShape& shape) noexcept {
   return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
 }
 
+/// Returns how far rows of `entries` logits lie apart in the scratch memory, [kv_heads, group + 1,
+/// stride]: logits of the group's query heads, then a row of the head's weights.
+constexpr std::size_t logit_stride(std::size_t entries) noexcept {
+  return (entries + 63) / 64 * 64;
+}
+
+/// The pages that have candidates: what of an index pages are, for a selection.
+struct CandidatePages {
+  std::size_t page_tokens = 1;
+  std::size_t first = 0;  ///< number of the first page that has a candidate
+  std::size_t count = 0;
+  std::size_t skipped = 0;  ///< tokens of it that are no candidates
+
+  static constexpr CandidatePages of(const PageSelect& op) noexcept {
+    const TokenRange& candidates = op.common.candidates;
+    if (candidates.empty()) return {};
+    const std::size_t page_tokens = op.pages.page_tokens;
+    const std::size_t begin = candidates.begin - op.index.first_token;
+    const std::size_t last = candidates.end - 1 - op.index.first_token;
+    return {page_tokens, begin / page_tokens, last / page_tokens + 1 - begin / page_tokens,
+            begin % page_tokens};
+  }
+};
+
 /// Reduces logits to weights and chooses the largest. At most two launches.
 [[nodiscard]] Status choose_largest(const SelectCommon& common, const Launch& launch);
+
+/// The same for logits of pages, of which each counts as many candidates as it has.
+[[nodiscard]] Status choose_pages(const SelectCommon& common, const CandidatePages& pages,
+                                  const Launch& launch);
 
 }  // namespace terrace::kernels::cuda

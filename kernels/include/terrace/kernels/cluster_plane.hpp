@@ -24,27 +24,50 @@ constexpr std::size_t centroid_bytes(const KvShape& shape, const ClusterShape& c
   return clusters.estimates ? shape.row_bytes() : shape.row_bytes() / 2;
 }
 
+/// Where the parts of a plane begin, in bytes.
+struct ClusterPlaneOffsets {
+  std::size_t radius = 0;    ///< 0 without estimates
+  std::size_t rounding = 0;  ///< 0 without estimates
+  std::size_t variance = 0;  ///< 0 without estimates
+  std::size_t sizes = 0;
+  std::size_t labels = 0;
+  std::size_t plane_bytes = 0;
+
+  static constexpr ClusterPlaneOffsets of(const KvShape& shape,
+                                          const ClusterShape& clusters) noexcept {
+    ClusterPlaneOffsets at;
+    const std::size_t words = 4 * clusters.slots;
+    at.sizes = align_up(clusters.slots * centroid_bytes(shape, clusters), 4);
+    if (clusters.estimates) {
+      at.radius = at.sizes;
+      at.rounding = at.radius + words;
+      at.variance = at.rounding + words;
+      at.sizes = at.variance + words;
+    }
+    at.labels = at.sizes + words;
+    at.plane_bytes = align_up(at.labels + 4 * clusters.chunk_tokens, 64);
+    return at;
+  }
+};
+
 constexpr std::size_t cluster_plane_bytes(const KvShape& shape,
                                           const ClusterShape& clusters) noexcept {
-  const std::size_t words = (clusters.estimates ? 4 : 1) * clusters.slots + clusters.chunk_tokens;
-  return align_up(align_up(clusters.slots * centroid_bytes(shape, clusters), 4) + 4 * words, 64);
+  return ClusterPlaneOffsets::of(shape, clusters).plane_bytes;
 }
 
 /// Returns the plane of KV head `head` in `chunk`, which is aligned to 64 bytes.
 inline ClusterPlane cluster_plane(const KvShape& shape, const ClusterShape& clusters,
                                   std::byte* chunk, std::size_t head) noexcept {
-  ClusterPlane plane;
-  plane.centroids = chunk + head * cluster_plane_bytes(shape, clusters);
-  auto* words = reinterpret_cast<std::uint32_t*>(
-      plane.centroids + align_up(clusters.slots * centroid_bytes(shape, clusters), 4));
+  const ClusterPlaneOffsets at = ClusterPlaneOffsets::of(shape, clusters);
+  std::byte* const begin = chunk + head * at.plane_bytes;
+  ClusterPlane plane{.centroids = begin,
+                     .sizes = reinterpret_cast<std::uint32_t*>(begin + at.sizes),
+                     .labels = reinterpret_cast<std::uint32_t*>(begin + at.labels)};
   if (clusters.estimates) {
-    plane.radius = reinterpret_cast<float*>(words);
-    plane.rounding = plane.radius + clusters.slots;
-    plane.variance = plane.rounding + clusters.slots;
-    words += 3 * clusters.slots;
+    plane.radius = reinterpret_cast<float*>(begin + at.radius);
+    plane.rounding = reinterpret_cast<float*>(begin + at.rounding);
+    plane.variance = reinterpret_cast<float*>(begin + at.variance);
   }
-  plane.sizes = words;
-  plane.labels = words + clusters.slots;
   return plane;
 }
 

@@ -21,11 +21,15 @@ constexpr std::size_t cluster_row_floats(const ClusterShape& clusters,
   return align_up(cluster_room(clusters, tokens) + 1, 64);
 }
 
-/// Returns the floats of SelectCommon::scratch for at most `tokens` indexed tokens: per KV head the
-/// group's scores twice and weights, and member counts, numbers, order and marks of the clusters.
+/// Returns the floats of SelectCommon::scratch for at most `tokens` indexed tokens. Per KV head the
+/// host needs rows of the group's scores twice and weights, and of member counts, numbers, order
+/// and marks of the clusters; a device scores and for each list keys and order, and counts and
+/// numbers.
 constexpr std::size_t cluster_scratch_floats(const KvShape& shape, const ClusterShape& clusters,
                                              std::size_t tokens) noexcept {
-  return shape.kv_heads * (2 * shape.group() + 5) * cluster_row_floats(clusters, tokens);
+  const std::size_t group = shape.group();
+  const std::size_t rows = 2 * group + 5 > 3 * group + 2 ? 2 * group + 5 : 3 * group + 2;
+  return shape.kv_heads * rows * cluster_row_floats(clusters, tokens);
 }
 
 /// What a cluster's unnormalised mass certainly lies between, as logarithms.

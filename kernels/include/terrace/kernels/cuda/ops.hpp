@@ -1,5 +1,6 @@
 // The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns;
-// the host kernels are the specification: terrace/kernels/{rows,select,pq_encode,attention}.hpp.
+// the host kernels are the specification: terrace/kernels/{rows,select,page_select,cluster_select,
+// map_vectors,pq_encode,attention}.hpp.
 //
 //   TERRACE_TRY(cuda::decode_attention(op, launch));
 //
@@ -9,7 +10,7 @@
 // Memory   as terrace/core/ops.hpp says; pointers to elements are aligned to the element, rows may
 //          have any alignment that is a multiple of it (16 bytes are fast)
 // Errors   device_error, device_lost: the launch was refused
-// Tests    tests/cuda_on_host/kernels_test.cpp
+// Tests    tests/cuda/
 #pragma once
 
 #include "terrace/core/ops.hpp"
@@ -34,6 +35,18 @@ namespace terrace::kernels::cuda {
 
 /// Chooses by exact scores. Cost: at most three launches.
 [[nodiscard]] Status exact_select(const ExactSelect& op, const Launch& launch);
+
+/// Takes queries into the space in which an index has its keys. Cost: one launch.
+[[nodiscard]] Status map_queries(const MapQueries& op, const Launch& launch);
+
+/// Chooses whole pages. Cost: at most three launches.
+[[nodiscard]] Status page_select(const PageSelect& op, const Launch& launch);
+
+/// Chooses whole clusters. Cost: three launches; the last ranks all clusters of a list in one block
+/// and walks down the ranking in one warp.
+///
+/// Limits   mass bounds: at most 64 query heads a list, as on the host
+[[nodiscard]] Status cluster_select(const ClusterSelect& op, const Launch& launch);
 
 /// Finds each selected row, in its block or in a staging row. Of one KV head misses come in the
 /// order of its lists; the order of heads among them is free. Entries of `seen` are of this op's

@@ -1,0 +1,185 @@
+// What share of a list's attention mass is certainly chosen: terrace/kernels/cluster_select.hpp and
+// its host's tracker, for device code. Query heads are shared out over the lanes of a warp.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+
+#include "device/choice.cuh"
+#include "device/cluster_rows.cuh"
+
+namespace terrace::kernels::cuda {
+
+/// Masses of a query head relative to exp(`base`).
+struct QueryMass {
+  double square = 0;  ///< |q|^2 / head_dim
+  double base = 0;
+  double steady = 0;
+  double chosen = 0;  ///< estimates
+  double all = 0;
+  double chosen_low = 0;
+  double chosen_high = 0;
+  double rest_low = 0;
+  double rest_high = 0;
+  bool bounded = true;  ///< false: some score or radius is not finite
+};
+
+class ListMass {
+ public:
+  static constexpr unsigned heads_max = 64;
+  struct Shared {
+    QueryMass heads[heads_max];
+    double reduction[choose_threads / 32];
+  };
+
+  /// Query heads [first, first + count) of the group of KV head `head`.
+  __device__ ListMass(const ClusterSelect& op, unsigned head, unsigned first, unsigned count,
+                      Shared& shared)
+      : op_(op),
+        rows_(op, head),
+        places_(op, head),
+        first_(first),
+        count_(count),
+        first_head_(head * static_cast<unsigned>(op.common.shape.group()) + first),
+        follows_((op.mass != nullptr || op.mass_wanted > 0) && op.clusters.estimates &&
+                 op.resident.blocks != nullptr && count <= heads_max &&
+                 op.common.candidates.begin == op.sinks.end &&
+                 op.common.candidates.end == op.window.begin),
+        shared_(shared) {}
+
+  /// Sums what there is. Every thread of the block calls it, and a barrier follows.
+  __device__ void start() const {
+    for (unsigned q = 0; follows_ && q < count_; ++q) start_query(q);
+  }
+
+  /// Returns whether every query head has what was wanted. False when nothing was. Every lane of
+  /// the one warp that follows calls this and the others.
+  [[nodiscard]] __device__ bool is_enough() const {
+    if (!follows_ || op_.mass_wanted <= 0) return false;
+    bool enough = true;
+    for (unsigned q = threadIdx.x; q < count_; q += 32) enough = enough && has_enough(q);
+    return __all_sync(all_lanes, enough ? 1 : 0) != 0;
+  }
+
+  /// `whole`: all candidates of the cluster are chosen.
+  __device__ void choose(unsigned i, bool whole) const {
+    for (unsigned q = threadIdx.x; follows_ && q < count_; q += 32) {
+      QueryMass& mass = shared_.heads[q];
+      if (!mass.bounded) continue;
+      const LogMassBounds one = cluster_bounds(q, i);
+      mass.chosen += estimate(q, i);
+      const double low = exp(one.low - mass.base);
+      const double high = exp(one.high - mass.base);
+      // Of a cluster that is cut nothing is certain on either side.
+      mass.chosen_high += high;
+      mass.rest_low -= low;
+      if (!whole) continue;
+      mass.chosen_low += low;
+      mass.rest_high -= high;
+    }
+  }
+
+  __device__ void write() const {
+    if (op_.mass == nullptr) return;
+    for (unsigned q = threadIdx.x; q < count_; q += 32) {
+      op_.mass[first_head_ + q] = follows_ ? bounds(shared_.heads[q]) : MassBounds{};
+    }
+  }
+
+ private:
+  template <typename Combine>
+  [[nodiscard]] __device__ double reduce(double value, Combine combine) const {
+    return reduce_block(value, combine, shared_.reduction);
+  }
+
+  __device__ void start_query(unsigned q) const {
+    const auto dims = static_cast<unsigned>(op_.common.shape.head_dim);
+    const float* const query = op_.common.query + static_cast<std::size_t>(first_head_ + q) * dims;
+    const unsigned active = rows_.active_count();
+    QueryMass mass;
+    for (unsigned d = threadIdx.x; d < dims; d += choose_threads) {
+      mass.square += double{query[d]} * double{query[d]};
+    }
+    mass.square = reduce(mass.square, Sum()) / dims;
+    if (threadIdx.x == 0) shared_.heads[q].square = mass.square;
+    __syncthreads();  // cluster_bounds reads it
+    mass.base = double{rows_.scores(first_ + q)[active]};
+    const double steady = mass.base;
+    for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
+      mass.base = fmax(mass.base, cluster_bounds(q, i).high);
+    }
+    mass.base = reduce(mass.base, Maximum());
+    mass.bounded = mass.base - mass.base == 0;
+    double odd = 0;
+    for (unsigned i = threadIdx.x; mass.bounded && i < active; i += choose_threads) {
+      const LogMassBounds one = cluster_bounds(q, i);
+      mass.rest_low += exp(one.low - mass.base);
+      mass.rest_high += exp(one.high - mass.base);
+      mass.all += exp(double{rows_.scores(first_ + q)[i]} - mass.base);
+      if (one.high != one.high) odd = 1;
+    }
+    mass.rest_low = reduce(mass.rest_low, Sum());
+    mass.rest_high = reduce(mass.rest_high, Sum());
+    mass.all = reduce(mass.all, Sum());
+    mass.bounded = mass.bounded && reduce(odd, Maximum()) == 0;
+    mass.steady = exp(steady - mass.base);
+    if (threadIdx.x == 0) shared_.heads[q] = mass;
+  }
+
+  [[nodiscard]] __device__ LogMassBounds cluster_bounds(unsigned q, unsigned i) const {
+    const std::uint32_t cluster = rows_.active()[i];
+    const std::uint32_t members = rows_.counts()[cluster];
+    const double square = shared_.heads[q].square;
+    const double norm = sqrt(square);
+    const float spread = cluster_spread(op_, places_, cluster, static_cast<float>(square));
+    const double logit =
+        double{rows_.scores(first_ + q)[i]} - double{rows_.log_members(i)} - double{spread};
+    return log_bounds({.logit = logit,
+                       .members = double(members),
+                       .whole = members == places_.size(cluster),
+                       .spread = norm * double{places_.radius(cluster)},
+                       .rounding = norm * double{places_.rounding(cluster)}});
+  }
+
+  /// As kernels::log_mass_bounds.
+  [[nodiscard]] __device__ static LogMassBounds log_bounds(const ClusterMass& cluster) {
+    const double middle = cluster.logit + log(cluster.members);
+    if (!cluster.whole) return {middle - cluster.spread, middle + cluster.spread};
+    const double spread = cluster.spread + cluster.rounding;
+    const double log_cosh = spread + log1p(exp(-2 * spread)) - log(2.0);
+    return {middle - cluster.rounding, middle + cluster.rounding + log_cosh};
+  }
+
+  [[nodiscard]] __device__ double estimate(unsigned q, unsigned i) const {
+    return exp(double{rows_.scores(first_ + q)[i]} - shared_.heads[q].base);
+  }
+
+  [[nodiscard]] __device__ bool has_enough(unsigned q) const {
+    const QueryMass& mass = shared_.heads[q];
+    if (op_.mass_stop == MassStop::certain) return double{bounds(mass).low} >= op_.mass_wanted;
+    return mass.steady + mass.chosen >= op_.mass_wanted * (mass.steady + mass.all);
+  }
+
+  [[nodiscard]] __device__ static MassBounds bounds(const QueryMass& mass) {
+    if (!mass.bounded) return {};
+    // More chosen mass and less of the rest raise the share, and the other way round.
+    const double least = mass.steady + mass.chosen_low;
+    const double most = mass.steady + mass.chosen_high;
+    const double low = least / (least + fmax(mass.rest_high, 0.0));
+    const double high = most / (most + fmax(mass.rest_low, 0.0));
+    if (!(low >= 0 && high <= 1)) return {};
+    return {static_cast<float>(low), static_cast<float>(high)};
+  }
+
+  const ClusterSelect& op_;
+  ClusterRows rows_;
+  ClusterPlaces places_;
+  unsigned first_;
+  unsigned count_;
+  unsigned first_head_;
+  bool follows_;
+  Shared& shared_;
+};
+
+}  // namespace terrace::kernels::cuda

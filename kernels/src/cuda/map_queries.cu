@@ -1,0 +1,34 @@
+// Queries times the matrix of their KV head: see terrace/kernels/cuda/ops.hpp.
+#include <cuda_runtime.h>
+
+#include "device/launch_kernel.cuh"
+#include "terrace/kernels/cuda/ops.hpp"
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 128;
+
+/// blockIdx: tile of elements, query head. Neighbours read neighbours of a row of the matrix.
+__global__ void __launch_bounds__(threads) map_elements(MapQueries op) {
+  const auto dims = static_cast<unsigned>(op.shape.head_dim);
+  const std::size_t head = blockIdx.y / op.shape.group();
+  const unsigned element = blockIdx.x * threads + threadIdx.x;
+  if (element >= dims) return;
+  const float* const query = op.query + static_cast<std::size_t>(blockIdx.y) * dims;
+  const float* const map = op.maps + head * dims * dims;
+  float sum = 0;
+#pragma unroll 8
+  for (unsigned i = 0; i < dims; ++i) sum += query[i] * map[i * dims + element];
+  op.mapped[static_cast<std::size_t>(blockIdx.y) * dims + element] = sum;
+}
+
+}  // namespace
+
+Status map_queries(const MapQueries& op, const Launch& launch) {
+  const dim3 grid(blocks_for(op.shape.head_dim, threads, 0x7fffffffU),
+                  static_cast<unsigned>(op.shape.query_heads));
+  return launch_kernel(launch, {grid, threads}, "map_queries", map_elements, op);
+}
+
+}  // namespace terrace::kernels::cuda

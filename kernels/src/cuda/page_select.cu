@@ -1,0 +1,108 @@
+// Selection of whole pages: logits by dot products with the vectors of an index.
+#include <cuda_runtime.h>
+
+#include "device/dot_rows.cuh"
+#include "device/launch_kernel.cuh"
+#include "selection.hpp"
+#include "terrace/kernels/cuda/ops.hpp"
+
+extern __shared__ uint4 dynamic_shared_memory[];
+
+namespace terrace::kernels::cuda {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr unsigned tile = 128;  // pages of a block
+constexpr unsigned heads = 4;   // query heads of a block; 4 * 2048 floats are 32 KiB
+
+/// Copies `count` queries times `scale` to shared memory as share_queries does, but each twice, its
+/// positive elements first and its negative ones behind: against maxima and minima of keys the
+/// largest product is one dot product of twice the length.
+template <typename Elements>
+__device__ void share_split_queries(const float* query, unsigned count, unsigned head_dim,
+                                    float scale, float* shared) {
+  const unsigned padded = padded_dims<Elements>(2 * head_dim);
+  for (unsigned i = threadIdx.x; i < heads * padded; i += threads) {
+    const unsigned q = i / padded;
+    const unsigned dim = i % padded;
+    if (q >= count || dim >= 2 * head_dim) {
+      shared[i] = 0;
+    } else {
+      const float x = query[q * head_dim + dim % head_dim] * scale;
+      shared[i] = dim < head_dim ? fmaxf(x, 0.0F) : fminf(x, 0.0F);
+    }
+  }
+}
+
+/// blockIdx: tile of pages, KV head, and which query heads of its group.
+template <typename Elements>
+__global__ void __launch_bounds__(threads)
+    write_page_logits(PageSelect op, CandidatePages pages, float scale) {
+  const KvShape& shape = op.common.shape;
+  const auto head_dim = static_cast<unsigned>(shape.head_dim);
+  const auto dims = static_cast<unsigned>(op.pages.dims(shape));
+  const auto group = static_cast<unsigned>(shape.group());
+  const unsigned head = blockIdx.y;
+  const unsigned first_query = blockIdx.z * heads;
+  const unsigned used = group - first_query < heads ? group - first_query : heads;
+  const float* const query =
+      op.common.query + (static_cast<std::size_t>(head) * group + first_query) * head_dim;
+  auto* const queries = reinterpret_cast<float*>(dynamic_shared_memory);
+  if (op.pages.bounds) {
+    share_split_queries<Elements>(query, used, head_dim, scale, queries);
+  } else {
+    share_queries<Elements>(query, used, heads, head_dim, scale, queries);
+  }
+  __syncthreads();
+  const std::size_t chunk_pages = op.index.chunk_tokens / op.pages.page_tokens;
+  const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * tile;
+  const std::size_t left = pages.count - begin;
+  const auto vector = [&](unsigned i) -> const std::byte* {
+    const std::size_t page = pages.first + begin + i;
+    const std::size_t place = head * chunk_pages + page % chunk_pages;
+    return op.index.chunks[page / chunk_pages] + place * dims * Elements::bytes;
+  };
+  const std::size_t stride = logit_stride(pages.count);
+  float* const logits = op.common.scratch +
+                        (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
+                        begin;
+  dot_rows<Elements, heads>(queries, dims, left < tile ? static_cast<unsigned>(left) : tile, vector,
+                            [&](unsigned q, unsigned i, float dot) {
+                              if (q < used) logits[q * stride + i] = dot;
+                            });
+}
+
+template <typename Elements>
+Status launch_logits(const PageSelect& op, const CandidatePages& pages, const Launch& launch) {
+  const KvShape& shape = op.common.shape;
+  const dim3 grid(blocks_for(pages.count, tile, 0x7fffffffU), static_cast<unsigned>(shape.kv_heads),
+                  static_cast<unsigned>((shape.group() + heads - 1) / heads));
+  const std::size_t shared =
+      heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(op.pages.dims(shape)));
+  return launch_kernel(launch, {grid, threads, shared}, "page_select", write_page_logits<Elements>,
+                       op, pages, logit_scale(shape));
+}
+
+Status launch_logits_of(const PageSelect& op, const CandidatePages& pages, const Launch& launch) {
+  switch (op.common.shape.dtype) {
+    case Dtype::f32:
+      return launch_logits<F32Elements>(op, pages, launch);
+    case Dtype::f16:
+      return launch_logits<F16Elements>(op, pages, launch);
+    case Dtype::bf16:
+      break;
+  }
+  return launch_logits<Bf16Elements>(op, pages, launch);
+}
+
+}  // namespace
+
+Status page_select(const PageSelect& op, const Launch& launch) {
+  const CandidatePages pages = CandidatePages::of(op);
+  if (pages.count > 0 && op.common.count > 0) {
+    TERRACE_TRY(launch_logits_of(op, pages, launch));
+  }
+  return choose_pages(op.common, pages, launch);
+}
+
+}  // namespace terrace::kernels::cuda

@@ -1,0 +1,88 @@
+// The kernels for CUDA, on a stream of their own.
+//
+// Arguments lie in ordinary memory: on the stand-in a device reads it, and in the program for a
+// real device `new` gives managed memory.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/kernel_run.hpp"
+#include "terrace/kernels/cuda/ops.hpp"
+
+namespace terrace::testing {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+class DeviceRun {
+ public:
+  DeviceRun() : scratch_(cuda::scratch_words), moved_(1) {
+    EXPECT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
+  }
+  ~DeviceRun() { static_cast<void>(cudaStreamDestroy(stream_)); }
+  DeviceRun(const DeviceRun&) = delete;
+  DeviceRun& operator=(const DeviceRun&) = delete;
+
+  /// Enqueues op(launch), waits for it, and returns what it returned.
+  template <typename Op>
+  auto operator()(Op op) {
+    const auto result = op(cuda::Launch{stream_, scratch_.data(), moved_.data()});
+    EXPECT_TRUE(result.has_value()) << result.error().message();
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_TRUE(std::ranges::all_of(scratch_, [](std::uint32_t word) { return word == 0; }))
+        << "scratch words were not set back";
+    return result;
+  }
+
+  /// Bytes that the last op counted itself.
+  [[nodiscard]] std::uint64_t moved() const { return moved_.front(); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::vector<std::uint32_t> scratch_;
+  std::vector<std::uint64_t> moved_;
+};
+
+}  // namespace
+
+std::size_t odd_offset(Dtype dtype) { return size_bytes(dtype); }
+
+std::size_t run(const StoreRows& op) {
+  return DeviceRun()([&](const auto& launch) { return cuda::store_rows(op, launch); }).value();
+}
+std::size_t run(const FetchRows& op) {
+  DeviceRun device;
+  device([&](const auto& launch) { return cuda::fetch_rows(op, launch); });
+  return device.moved();
+}
+void run(const KeyCopy& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::key_copy(op, launch); });
+}
+void run(const PqEncode& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::pq_encode(op, launch); });
+}
+void run(const PqSelect& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::pq_select(op, launch); });
+}
+void run(const ExactSelect& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::exact_select(op, launch); });
+}
+void run(const MapQueries& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::map_queries(op, launch); });
+}
+void run(const PageSelect& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::page_select(op, launch); });
+}
+void run(const ClusterSelect& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::cluster_select(op, launch); });
+}
+void run(const ResolveRows& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(op, launch); });
+}
+void run(const DecodeAttention& op) {
+  DeviceRun()([&](const auto& launch) { return cuda::decode_attention(op, launch); });
+}
+
+}  // namespace terrace::testing

@@ -1,0 +1,85 @@
+// Buffers of a selection, and an index to select by keys from.
+#pragma once
+
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "kernels/block_store.hpp"
+#include "kernels/guarded.hpp"
+#include "kernels/kernel_run.hpp"
+
+namespace terrace::testing {
+
+// Weights are wrong by the rounding of a logit (size 1, up to 1024 products) and of an exponential:
+// well below 2e-5 of the largest weight. Weights of neighbours in rank differ by more than that at
+// the sizes used, so a wrong candidate is found (PqSelect.FindsAWrongCandidate).
+inline constexpr double selection_tolerance = 2e-5;
+
+/// Buffers of a selection.
+class Selected {
+ public:
+  Selected(const KvShape& shape, TokenRange candidates, std::size_t count)
+      : shape_(shape),
+        candidates_(candidates),
+        count_(count),
+        query_(shape.query_heads * shape.head_dim),
+        ids_(shape.kv_heads * count),
+        counts_(shape.kv_heads),
+        scratch_(shape.kv_heads * (shape.group() + 1) * ((candidates.size() + 63) / 64 * 64),
+                 std::nanf("")) {
+    Rng rng(testing::seed(), {21});
+    for (float& x : query_) x = testing::normal(rng);
+  }
+
+  SelectCommon common(GroupReduction reduction) {
+    return {.shape = shape_,
+            .query = query_.data(),
+            .candidates = candidates_,
+            .count = count_,
+            .reduction = reduction,
+            .ids = ids_.data(),
+            .id_count = counts_.data(),
+            .id_stride = count_,
+            .scratch = scratch_.data()};
+  }
+
+  [[nodiscard]] std::span<const std::uint32_t> ids(std::size_t head) {
+    return {ids_.data() + head * count_, counts_[head]};
+  }
+  [[nodiscard]] bool intact() const {
+    return ids_.intact() && counts_.intact() && scratch_.intact();
+  }
+
+  KvShape shape_;
+  TokenRange candidates_;
+  std::size_t count_;
+  std::vector<float> query_;
+  Guarded<std::uint32_t> ids_;
+  Guarded<std::uint32_t> counts_;
+  Guarded<float> scratch_;
+};
+
+/// Keys of rows in the chunks of an exact index.
+class KeyIndex {
+ public:
+  KeyIndex(const BlockStore& store, std::size_t chunk_tokens, TokenRange tokens) {
+    const KvShape& shape = store.shape();
+    const std::size_t off = odd_offset(shape.dtype);
+    for (std::size_t begin = 0; begin < tokens.size(); begin += chunk_tokens) {
+      memory_.emplace_back(shape.token_bytes() / 2 * chunk_tokens + off);
+      chunks_.push_back(memory_.back().data() + off);
+    }
+    view_ = {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .first_token = tokens.begin};
+    run(KeyCopy{.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_});
+  }
+
+  [[nodiscard]] const IndexView& view() const { return view_; }
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::byte*> chunks_;
+  IndexView view_;
+};
+
+}  // namespace terrace::testing
