@@ -1,23 +1,29 @@
 # TERRACE_CUDA: whether device code is compiled. AUTO takes the toolkit that is found and the
-# configure summary says which; ON insists on one; OFF does not look.
+# configure summary says which; ON insists on one; OFF does not look, and neither does ON_HOST, which
+# tests device code on the CPU (docs/decisions/0016), as all but OFF do where there are tests.
 #
 # Sets TERRACE_CUDA_FOUND and TERRACE_CUDA_CODE, the toolkit that device code is compiled with, and
-# makes terrace_cuda: what code for CUDA is compiled and linked with.
-set(TERRACE_CUDA AUTO CACHE STRING "AUTO, ON or OFF")
-set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
+# TERRACE_CUDA_ON_HOST; makes terrace_cuda: what code for CUDA is compiled and linked with.
+set(TERRACE_CUDA AUTO CACHE STRING "AUTO, ON, OFF or ON_HOST")
+set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF ON_HOST)
 
 set(TERRACE_CUDA_FOUND OFF)
+set(TERRACE_CUDA_ON_HOST OFF)
 set(TERRACE_CUDA_CODE none)
 set(cuda_version_min 12.8)
 if(TERRACE_CUDA STREQUAL OFF)
   message(STATUS "CUDA: off (TERRACE_CUDA=OFF)")
+  return()
+elseif(TERRACE_CUDA STREQUAL ON_HOST)
+  set(TERRACE_CUDA_ON_HOST ON)
+  message(STATUS "CUDA: device code is tested on the CPU, and in no library")
   return()
 elseif(TERRACE_CUDA STREQUAL ON)
   find_package(CUDAToolkit ${cuda_version_min} REQUIRED)
 elseif(TERRACE_CUDA STREQUAL AUTO)
   find_package(CUDAToolkit ${cuda_version_min} QUIET)
 else()
-  message(FATAL_ERROR "TERRACE_CUDA is '${TERRACE_CUDA}'; use AUTO, ON or OFF")
+  message(FATAL_ERROR "TERRACE_CUDA is '${TERRACE_CUDA}'; use AUTO, ON, OFF or ON_HOST")
 endif()
 
 if(NOT CUDAToolkit_FOUND)
@@ -46,6 +52,7 @@ endif()
 enable_language(CUDA)
 
 set(TERRACE_CUDA_FOUND ON)
+set(TERRACE_CUDA_ON_HOST ON)
 set_property(GLOBAL APPEND PROPERTY TERRACE_DEPENDENCIES "find_dependency(CUDAToolkit)")
 list(JOIN CMAKE_CUDA_ARCHITECTURES " " devices)
 set(TERRACE_CUDA_CODE "${CUDAToolkit_VERSION} for ${devices}")
