@@ -5,6 +5,12 @@
 #include "terrace/core/bytes.hpp"
 
 namespace terrace::engine {
+namespace {
+
+/// Floats that hold so many bytes.
+std::size_t floats_of(std::size_t bytes) { return divide_up(bytes, sizeof(float)); }
+
+}  // namespace
 
 Decoder::Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options)
     : model_(model),
@@ -19,9 +25,8 @@ Decoder::~Decoder() {
 
 Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backend& backend,
                                                  DecoderOptions options) {
-  if (!backend.capabilities().host_reads_device) {
-    return fail(Errc::unsupported, "the reference engine computes on the host; backend {} does not",
-                backend.name());
+  if (!backend.capabilities().moves_bytes) {
+    return fail(Errc::unsupported, "backend {} moves no bytes and cannot decode", backend.name());
   }
   if (options.chunk_tokens == 0) {
     return fail(Errc::invalid_argument, "a prefill chunk of 0 tokens");
@@ -36,10 +41,13 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
   TERRACE_ASSIGN(decoder->chunk_query_, FloatArray::create(chunk * config.query_size()));
   TERRACE_ASSIGN(decoder->chunk_key_, FloatArray::create(chunk * config.kv_size()));
   TERRACE_ASSIGN(decoder->chunk_value_, FloatArray::create(chunk * config.kv_size()));
-  TERRACE_ASSIGN(decoder->chunk_attention_, FloatArray::create(chunk * config.query_size()));
-  TERRACE_ASSIGN(decoder->step_query_, FloatArray::create(config.layers * config.query_size()));
+  TERRACE_ASSIGN(decoder->chunk_attention_,
+                 Activation::create(backend, chunk * config.query_size()));
+  TERRACE_ASSIGN(decoder->step_query_,
+                 Activation::create(backend, config.layers * config.query_size()));
   TERRACE_ASSIGN(decoder->logits_, FloatArray::create(config.vocabulary));
-  decoder->step_rows_.resize(decoder->shape_.token_bytes());
+  TERRACE_ASSIGN(decoder->step_rows_,
+                 Activation::create(backend, floats_of(decoder->shape_.token_bytes())));
   return decoder;
 }
 
@@ -76,13 +84,15 @@ Status Decoder::reserve_prompt(std::size_t tokens) {
   TERRACE_ASSIGN(const std::size_t floats, checked_multiply(tokens, model_.config().hidden_size));
   TERRACE_ASSIGN(hidden_, FloatArray::create(floats));
   TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens, shape_.token_bytes()));
-  for (auto& rows : prompt_rows_) rows.resize(bytes);
+  for (Activation& rows : prompt_rows_) {
+    TERRACE_ASSIGN(rows, Activation::create(backend_, floats_of(bytes)));
+  }
   return {};
 }
 
 Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens) {
   const auto id = static_cast<LayerId>(layer);
-  std::byte* const rows = prompt_rows_[layer % 2].data();
+  std::byte* const rows = prompt_rows_[layer % 2].bytes();
   TERRACE_TRY(compute_->wait_for(prompt_rows_read_[layer % 2]));
   for (std::size_t first = 0; first < tokens; first += options_.chunk_tokens) {
     const RowRange range{first, std::min(options_.chunk_tokens, tokens - first)};
@@ -173,13 +183,13 @@ Status Decoder::enqueue_step(Sequence& sequence) {
   const std::size_t query_size = model_.config().query_size();
   for (std::size_t layer = 0; layer < model_.config().layers; ++layer) {
     float* const query = step_query_.data() + layer * query_size;
-    const KvTensors kv = tensors(step_rows_.data(), 1);
+    const KvTensors kv = tensors(step_rows_.bytes(), 1);
     TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
       const QkvTargets targets{
           .query = query, .key = chunk_key_.data(), .value = chunk_value_.data()};
       model_.project_qkv(layer, hidden_.data(), row, targets, workspace_,
                          backend_.device_threads());
-      pack_rows(step_rows_.data(), 1, {0, 1});
+      pack_rows(step_rows_.bytes(), 1, {0, 1});
       if (observer_ != nullptr) {
         observer_->on_rows(layer, {row.first_position, row.first_position + 1}, kv);
       }

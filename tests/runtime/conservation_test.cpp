@@ -1,8 +1,6 @@
 // No token is lost or wrong: every row is read back bit for bit from the tier that owns it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -12,12 +10,6 @@ namespace {
 using testing::Drive;
 using testing::Scenario;
 using testing::Traffic;
-
-std::size_t rounds(std::size_t usual) {
-  const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
-  if (steps == nullptr) return usual;
-  return std::min<std::size_t>(usual, 1 + static_cast<std::size_t>(std::atoi(steps)) / 1000);
-}
 
 Scenario random_scenario(Rng& rng) {
   constexpr std::size_t dims[] = {2, 6, 16, 64};
@@ -46,7 +38,7 @@ Scenario random_scenario(Rng& rng) {
 }
 
 TEST(Conservation, HoldsForRandomShapesLengthsAndSettings) {
-  for (std::uint64_t seed = 0; seed < rounds(40); ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::random_rounds(40); ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Rng rng(seed);
     const Scenario scenario = random_scenario(rng);

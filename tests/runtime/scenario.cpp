@@ -1,6 +1,7 @@
 #include "runtime/scenario.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "terrace/core/rng.hpp"
@@ -147,9 +148,15 @@ void Drive::expect_all_rows_right() {
   }
 }
 
-std::unique_ptr<Runtime> Scenario::open() const {
-  return open(offload::HostBackend::create(backend).value());
+std::size_t random_rounds(std::size_t usual) {
+  const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
+  if (steps != nullptr) {
+    usual = std::min<std::size_t>(usual, 1 + static_cast<std::size_t>(std::atoi(steps)) / 1000);
+  }
+  return std::max<std::size_t>(1, usual / scenario_slowness);
 }
+
+std::unique_ptr<Runtime> Scenario::open() const { return open(make_scenario_backend(backend)); }
 
 std::unique_ptr<Runtime> Scenario::open(std::unique_ptr<Backend> on) const {
   auto opened = Runtime::open(runtime, std::move(on));

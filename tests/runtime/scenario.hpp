@@ -69,7 +69,17 @@ class Drive {
   std::vector<StepOutput> outputs_;
 };
 
-/// A runtime on a host backend, with small defaults that tests change.
+/// Makes the backend that the program tests the runtime on. What of `options` it knows is taken.
+std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options);
+
+/// How many times fewer rounds of random tests, and variants of a setting, the program takes than
+/// one on the host's backend, because its steps take so much longer.
+extern const std::size_t scenario_slowness;
+
+/// Rounds of a random test, of `usual` ones: TERRACE_FUZZ_STEPS may say fewer.
+std::size_t random_rounds(std::size_t usual);
+
+/// A runtime on the program's backend, with small defaults that tests change.
 struct Scenario {
   RuntimeOptions runtime{
       .shape = {.layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16},

@@ -32,6 +32,7 @@ class EachSelectingPolicy : public ::testing::TestWithParam<const char*> {
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsWithAndWithoutACache) {
   const auto with_cache = outputs_of(scenario_, prompt, step_count);
+  std::size_t variant = 0;
   std::vector<std::string> names{"none"};
   for (const auto& entry : policies::replacement_policies()) {
     if (!entry.needs_foresight) names.emplace_back(entry.name);
@@ -39,6 +40,7 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsWithAndWithoutACache) {
   for (const std::string& policy : names) {
     for (const std::size_t tokens : {std::size_t{8}, std::size_t{96}, std::size_t{4096}}) {
       for (const char* const admission : {"always", "refill"}) {
+        if (variant++ % testing::scenario_slowness != 0) continue;
         Scenario other = scenario_;
         other.runtime.cache = {.policy = policy, .admission = admission, .tokens = tokens};
         EXPECT_EQ(outputs_of(other, prompt, step_count), with_cache)
@@ -115,7 +117,7 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsOnAnyNumberOfThreads) {
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsInAnyOrderOfCompletion) {
   const auto expected = outputs_of(scenario_, prompt, step_count);
-  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::random_rounds(10); ++seed) {
     offload::SeededScheduler scheduler(seed);
     Scenario other = scenario_;
     other.backend.scheduler = &scheduler;

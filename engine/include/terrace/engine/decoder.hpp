@@ -6,7 +6,8 @@
 //   (*decoder)->step(sequence, token);           // logits() now predict the token behind `token`
 //
 // All arithmetic is enqueued on one compute queue; the host waits once a step, for the logits.
-// Runs where the host reads device memory (backend host).
+// The model's own arithmetic runs on the host, as functions of that queue; attention, selection and
+// the rows' ways are the backend's.
 #pragma once
 
 #include <functional>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "terrace/core/backend.hpp"
+#include "terrace/engine/activation.hpp"
 #include "terrace/engine/llama_model.hpp"
 #include "terrace/engine/prefill_attention.hpp"
 #include "terrace/runtime/sequence.hpp"
@@ -43,7 +45,7 @@ struct DecoderOptions {
 /// Threads  one at a time
 class Decoder {
  public:
-  /// Errors   unsupported: the host cannot read the backend's device memory; out_of_memory
+  /// Errors   unsupported: the backend moves no bytes; out_of_memory
   static Result<std::unique_ptr<Decoder>> create(const LlamaModel& model, Backend& backend,
                                                  DecoderOptions options);
   ~Decoder();
@@ -91,15 +93,15 @@ class Decoder {
   PrefillAttention attention_;
   KvObserver* observer_ = nullptr;
 
-  FloatArray hidden_;                      ///< [prompt tokens, hidden_size]
-  FloatArray chunk_query_;                 ///< [chunk, query_size]
-  FloatArray chunk_key_;                   ///< [chunk, kv_size]
-  FloatArray chunk_value_;                 ///< [chunk, kv_size]
-  FloatArray chunk_attention_;             ///< [chunk, query_size]
-  FloatArray step_query_;                  ///< [layers, query_size]
-  FloatArray logits_;                      ///< [vocabulary]
-  std::vector<std::byte> prompt_rows_[2];  ///< [kv_heads, tokens] rows, of two layers in turn
-  std::vector<std::byte> step_rows_;       ///< [kv_heads] rows
+  FloatArray hidden_;           ///< [prompt tokens, hidden_size]
+  FloatArray chunk_query_;      ///< [chunk, query_size]
+  FloatArray chunk_key_;        ///< [chunk, kv_size]
+  FloatArray chunk_value_;      ///< [chunk, kv_size]
+  Activation chunk_attention_;  ///< [chunk, query_size]
+  Activation step_query_;       ///< [layers, query_size]
+  FloatArray logits_;           ///< [vocabulary]
+  Activation prompt_rows_[2];   ///< [kv_heads, tokens] rows, of two layers in turn
+  Activation step_rows_;        ///< [kv_heads] rows
   Ticket prompt_rows_read_[2];
 };
 

@@ -1,0 +1,65 @@
+"""The whole program on the backend for CUDA. Each class is one test."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "apps"))
+
+from program import run_json, terrace
+
+POLICIES = "full,streaming,oracle,pqcache,clusterkv,qpq,quest,infllm,wave"
+SMALL = ["--context", 320, "--decode", 6, "--policy", POLICIES, "--budget", 64]
+
+
+class SameAsTheHost(unittest.TestCase):
+    """What both backends say of the same text. Sums are taken in another order, so what a model
+    predicts differs by little, and a selection by a row now and then; what crosses the link
+    otherwise is the same to the byte."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.runs = {
+            backend: run_json("--backend", backend, *SMALL)["runs"]
+            for backend in ("host", "cuda")
+        }
+
+    def pairs(self):
+        for host, cuda in zip(self.runs["host"], self.runs["cuda"]):
+            with self.subTest(policy=host["policy"]):
+                yield host, cuda
+
+    def test_the_text_costs_as_many_bits(self):
+        for host, cuda in self.pairs():
+            self.assertAlmostEqual(cuda["bits_per_token"], host["bits_per_token"], delta=0.05)
+
+    def test_as_much_is_attended_to(self):
+        for host, cuda in self.pairs():
+            self.assertEqual(cuda["budget_tokens"], host["budget_tokens"])
+            self.assertEqual(cuda["attended_tokens_mean"], host["attended_tokens_mean"])
+            self.assertAlmostEqual(cuda["attention_mass"], host["attention_mass"], delta=0.02)
+
+    def test_rows_that_do_not_depend_on_a_selection_cross_the_link_alike(self):
+        for host, cuda in self.pairs():
+            self.assertEqual(cuda["bytes"]["offload"], host["bytes"]["offload"])
+            self.assertEqual(cuda["bytes"]["index"], host["bytes"]["index"])
+
+    def test_the_oracle_finds_everything(self):
+        for _, cuda in self.pairs():
+            if cuda["policy"] == "oracle":
+                self.assertGreater(cuda["recall"], 0.999)
+
+    def test_times_are_measured(self):
+        for _, cuda in self.pairs():
+            self.assertGreater(cuda["seconds"]["attend"], 0)
+            self.assertGreater(cuda["seconds"]["model"], 0)
+
+
+class Choice(unittest.TestCase):
+    def test_the_device_is_found(self):
+        process = terrace("doctor")
+        self.assertIn("cuda_device", process.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

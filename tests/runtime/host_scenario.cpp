@@ -1,0 +1,12 @@
+// The runtime's tests on the backend of the host.
+#include "runtime/scenario.hpp"
+
+namespace terrace::testing {
+
+const std::size_t scenario_slowness = 1;
+
+std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options) {
+  return offload::HostBackend::create(options).value();
+}
+
+}  // namespace terrace::testing
