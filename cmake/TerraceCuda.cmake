@@ -1,6 +1,6 @@
 # TERRACE_CUDA: whether device code is compiled. AUTO takes the toolkit that is found and the
-# configure summary says which; ON insists on one; OFF does not look, and neither does ON_HOST, which
-# tests device code on the CPU (docs/decisions/0016), as all but OFF do where there are tests.
+# configure summary says which; ON insists on one; OFF does not look. ON_HOST needs none and tests
+# device code on the CPU (docs/decisions/0016), as ON and AUTO do where tests are built.
 #
 # Sets TERRACE_CUDA_FOUND and TERRACE_CUDA_CODE, the toolkit that device code is compiled with, and
 # TERRACE_CUDA_ON_HOST; makes terrace_cuda: what code for CUDA is compiled and linked with.

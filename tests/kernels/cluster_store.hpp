@@ -6,6 +6,7 @@
 
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
+#include "kernels/kernel_run.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 
 namespace terrace::testing {
@@ -15,7 +16,7 @@ class ClusterStore {
   /// Rows of positions [0, tokens); those from `first` on are indexed and drawn into clusters.
   ClusterStore(const KvShape& shape, const ClusterShape& clusters, std::size_t first,
                std::size_t tokens, std::size_t clusters_used)
-      : rows(shape, 16, tokens, 2),
+      : rows(shape, 16, tokens, odd_offset(shape.dtype)),
         shape_(shape),
         clusters_(clusters),
         first_(first),

@@ -225,7 +225,7 @@ struct ClusterList {
     unsigned left =
         op.common.count < candidates ? static_cast<unsigned>(op.common.count) : candidates;
     unsigned passed_over = 0;
-    memory.cut_to = 0;
+    if (threadIdx.x == 0) memory.cut_to = 0;
     for (unsigned begin = 0; begin < active; begin += 32) {
       // Lanes read ahead; all of them take the decisions.
       const bool there = begin + threadIdx.x < active;

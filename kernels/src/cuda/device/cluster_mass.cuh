@@ -11,18 +11,18 @@
 
 namespace terrace::kernels::cuda {
 
-/// Masses of a query head relative to exp(`base`).
+/// Masses of a query head relative to exp(`base`). Shared memory has no initial values.
 struct QueryMass {
-  double square = 0;  ///< |q|^2 / head_dim
-  double base = 0;
-  double steady = 0;
-  double chosen = 0;  ///< estimates
-  double all = 0;
-  double chosen_low = 0;
-  double chosen_high = 0;
-  double rest_low = 0;
-  double rest_high = 0;
-  bool bounded = true;  ///< false: some score or radius is not finite
+  double square;  ///< |q|^2 / head_dim
+  double base;
+  double steady;
+  double chosen;  ///< estimates
+  double all;
+  double chosen_low;
+  double chosen_high;
+  double rest_low;
+  double rest_high;
+  bool bounded;  ///< false: some score or radius is not finite
 };
 
 class ListMass {
@@ -97,7 +97,7 @@ class ListMass {
     const auto dims = static_cast<unsigned>(op_.common.shape.head_dim);
     const float* const query = op_.common.query + static_cast<std::size_t>(first_head_ + q) * dims;
     const unsigned active = rows_.active_count();
-    QueryMass mass;
+    QueryMass mass{};
     for (unsigned d = threadIdx.x; d < dims; d += choose_threads) {
       mass.square += double{query[d]} * double{query[d]};
     }
