@@ -37,6 +37,22 @@ void offer_dynamic_shared(std::size_t bytes) {
   forbid_access(begin + bytes, dynamic_shared_bytes_max - bytes);
 }
 
+/// Stacks whose memory may become anything once they are given back: a fiber leaves its first
+/// frames without returning from them, so that the sanitizer holds them for alive.
+class Stacks {
+ public:
+  static context::stack_context allocate() { return mapped().allocate(); }
+  static void deallocate(context::stack_context& memory) {
+    allow_access(static_cast<char*>(memory.sp) - memory.size, memory.size);
+    mapped().deallocate(memory);
+  }
+
+ private:
+  static context::protected_fixedsize_stack mapped() {
+    return context::protected_fixedsize_stack(stack_bytes);
+  }
+};
+
 }  // namespace
 
 struct FiberBlock::Fiber {
@@ -52,6 +68,7 @@ struct FiberBlock::Fiber {
 FiberBlock::FiberBlock() : main_fiber_(current_sanitizer_fiber()) {}
 
 FiberBlock::~FiberBlock() {
+  allow_access(reinterpret_cast<char*>(dynamic_shared_memory), dynamic_shared_bytes_max);
   stopping_ = true;
   for (unsigned i = 0; i < fibers_.size(); ++i) {
     resume(i);
@@ -65,12 +82,11 @@ void FiberBlock::add_fiber() {
   fibers_.push_back(std::make_unique<Fiber>());
   Fiber& self = *fibers_.back();
   self.own_sanitizer_fiber = create_sanitizer_fiber();
-  context::protected_fixedsize_stack stacks(stack_bytes);
-  const context::stack_context memory = stacks.allocate();
+  const context::stack_context memory = Stacks::allocate();
   self.stack = {static_cast<char*>(memory.sp) - memory.size, memory.size};
   self.context =
       context::fiber(std::allocator_arg, context::preallocated(memory.sp, memory.size, memory),
-                     stacks, [this, &self](context::fiber&& caller) {
+                     Stacks(), [this, &self](context::fiber&& caller) {
                        self.caller = std::move(caller);
                        enter_stack(nullptr, &self.caller_stack);
                        while (!stopping_) {
