@@ -13,10 +13,7 @@ offload::HugePages huge_pages(const Config& config) {
 
 }  // namespace
 
-Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver* observer) {
-  if (config.is("backend", "sim")) {
-    return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
-  }
+offload::BackendOptions backend_options(const Config& config, WorkObserver* observer) {
   const double bandwidth = config.bytes_per_second("link.bandwidth");
   offload::BackendOptions options;
   options.host = {.device_memory_limit = config.size_bytes("device.memory"),
@@ -31,7 +28,14 @@ Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver
                   .host_threads = options.host.device_threads,
                   .huge_pages = options.host.huge_pages,
                   .observer = observer};
-  return offload::make_backend(config.text("backend"), options);
+  return options;
+}
+
+Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver* observer) {
+  if (config.is("backend", "sim")) {
+    return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
+  }
+  return offload::make_backend(config.text("backend"), backend_options(config, observer));
 }
 
 }  // namespace terrace::apps

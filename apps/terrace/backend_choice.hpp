@@ -6,6 +6,9 @@
 
 namespace terrace::apps {
 
+/// What a config says of every backend.
+offload::BackendOptions backend_options(const Config& config, WorkObserver* observer = nullptr);
+
 /// Errors   invalid_argument: the simulator, which computes nothing; unsupported: a backend that is
 ///          not built in or has no device
 /// `observer`, if any, sees what the backend's queues do, and must outlive it.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 
+#include "bench_pcie.hpp"
 #include "cache/questions.hpp"
 #include "command.hpp"
 #include "document.hpp"
@@ -120,6 +121,7 @@ CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning,
 void add_bench_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const bench = program.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
+  add_bench_pcie(*bench, invocation);
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* const kernels =
       add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread", options,

@@ -98,6 +98,7 @@ Row ask(const Question& question, const AskOptions& options) {
   const Result<Contest> contest = question.prepare(options.quick);
   if (!contest) {
     row.reason = contest.error().message();
+    row.failed = contest.error().code != Errc::unsupported;
     return row;
   }
   set_up_library();
@@ -111,6 +112,7 @@ Row ask(const Question& question, const AskOptions& options) {
   auto& ours = collector.of("ours");
   if (!ours.failure.empty() || ours.seconds.empty()) {
     row.reason = ours.failure.empty() ? "no run was made" : ours.failure;
+    row.failed = true;
     return row;
   }
   std::ranges::sort(ours.seconds);

@@ -26,6 +26,7 @@ struct Row {
   Json parameters = Json::object();
   std::optional<double> value;  ///< median; none = `reason` says why
   std::string reason;
+  bool failed = false;  ///< for another reason than that this machine lacks something
   std::string unit;
   Better better = Better::lower;
   std::size_t samples = 0;

@@ -1,5 +1,6 @@
 """The whole program on the backend for CUDA. Each class is one test."""
 
+import json
 import pathlib
 import sys
 import unittest
@@ -59,6 +60,14 @@ class Choice(unittest.TestCase):
     def test_the_device_is_found(self):
         process = terrace("doctor")
         self.assertIn("cuda_device", process.stdout)
+
+
+class Link(unittest.TestCase):
+    def test_every_row_of_the_device_has_a_figure(self):
+        process = terrace("bench", "pcie", "--quick", "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        for row in json.loads(process.stdout)["rows"]:
+            self.assertIsNotNone(row["value"], row)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "chart.hpp"
+#include "terrace/tuning/chart.hpp"
 
 #include <fmt/format.h>
 

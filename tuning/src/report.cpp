@@ -1,8 +1,8 @@
 // The page of a tuning: what was found, drawn and in figures, and why the one is recommended.
 #include <algorithm>
 
-#include "chart.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/tuning/chart.hpp"
 #include "terrace/tuning/tuner.hpp"
 
 namespace terrace::tuning {

@@ -1,0 +1,32 @@
+// How fast KV rows cross the link between device and host: rows of `terrace bench pcie`.
+//
+// Rows have the names of nvbandwidth's tests where they ask the same: `ce` is a copy engine, `sm` a
+// kernel that reads the host's memory where it lies.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/question.hpp"
+#include "terrace/core/backend.hpp"
+
+namespace terrace::bench {
+
+/// The backends whose links are measured. One that cannot be made gives its rows the reason.
+struct PcieBackends {
+  std::function<Result<std::unique_ptr<Backend>>()> host;
+  std::function<Result<std::unique_ptr<Backend>>()> device;
+  std::string host_link = "memcpy";  ///< or "imitated"
+};
+
+/// Row sizes of scattered rows.
+inline constexpr std::size_t scattered_row_bytes[] = {128,  256,       512,        1024,
+                                                      4096, 64 * 1024, 1024 * 1024};
+
+/// Returns the rows of the host's link, then those of the device. A backend is made when its first
+/// question is prepared, and kept by the questions.
+std::vector<Question> pcie_questions(const PcieBackends& backends);
+
+}  // namespace terrace::bench
