@@ -1,0 +1,106 @@
+// `new` gives memory that host and device both reach, so that tests may hand their arrays to
+// kernels as they are.
+//
+// Pieces are powers of two, cut from large regions and kept in lists by size: managed memory is
+// slow to ask for, and tests ask often. Where there is no device it is ordinary memory.
+#include <cuda_runtime.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+namespace {
+
+constexpr std::size_t region_bytes = std::size_t{64} << 20;
+constexpr std::size_t piece_bytes_min = 128;  // also how pieces are aligned
+
+/// What is in front of every piece.
+struct Piece {
+  std::size_t size;  ///< with this, a power of two
+  bool ordinary;     ///< asked for by the runtime itself
+  Piece* next;
+};
+
+/// Set while the runtime is asked: what it asks for in turn is ordinary memory.
+thread_local bool asking = false;
+
+class ManagedMemory {
+ public:
+  void* allocate(std::size_t bytes) {
+    const std::size_t size = std::bit_ceil(bytes + piece_bytes_min);
+    if (asking) return start(static_cast<Piece*>(std::aligned_alloc(piece_bytes_min, size)), size);
+    const std::scoped_lock lock(mutex_);
+    Piece*& free = free_[static_cast<std::size_t>(std::countr_zero(size))];
+    Piece* piece = free;
+    if (piece != nullptr) {
+      free = piece->next;
+    } else {
+      piece = static_cast<Piece*>(cut(size));
+    }
+    return start(piece, size);
+  }
+
+  void release(void* data) {
+    auto* const piece = reinterpret_cast<Piece*>(static_cast<std::byte*>(data) - piece_bytes_min);
+    if (piece->ordinary) return std::free(piece);
+    const std::scoped_lock lock(mutex_);
+    Piece*& free = free_[static_cast<std::size_t>(std::countr_zero(piece->size))];
+    piece->next = free;
+    free = piece;
+  }
+
+ private:
+  static void* start(Piece* piece, std::size_t size) {
+    if (piece == nullptr) return nullptr;
+    *piece = {size, asking, nullptr};
+    return reinterpret_cast<std::byte*>(piece) + piece_bytes_min;
+  }
+
+  void* cut(std::size_t size) {
+    if (size > region_bytes / 4) return more(size);
+    if (left_ < size) {
+      region_ = static_cast<std::byte*>(more(region_bytes));
+      left_ = region_ == nullptr ? 0 : region_bytes;
+      if (region_ == nullptr) return nullptr;
+    }
+    std::byte* const data = region_;
+    region_ += size;
+    left_ -= size;
+    return data;
+  }
+
+  static void* more(std::size_t bytes) {
+    void* data = nullptr;
+    asking = true;
+    const bool given = cudaMallocManaged(&data, bytes) == cudaSuccess;
+    if (!given) static_cast<void>(cudaGetLastError());
+    asking = false;
+    return given ? data : std::aligned_alloc(piece_bytes_min, bytes);
+  }
+
+  std::mutex mutex_;
+  std::array<Piece*, 64> free_{};
+  std::byte* region_ = nullptr;
+  std::size_t left_ = 0;
+};
+
+ManagedMemory& memory() {
+  // Never destroyed: what is released behind main() needs it. Its own place is no `new`.
+  alignas(ManagedMemory) static std::array<std::byte, sizeof(ManagedMemory)> place;
+  static auto* const made = ::new (place.data()) ManagedMemory;
+  return *made;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (void* const data = memory().allocate(bytes)) return data;
+  throw std::bad_alloc();
+}
+void operator delete(void* data) noexcept {
+  if (data != nullptr) memory().release(data);
+}
+void operator delete(void* data, std::size_t) noexcept { operator delete(data); }
