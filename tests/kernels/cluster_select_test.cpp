@@ -431,6 +431,14 @@ TEST(MassBounds, MeetWhereTheKeysOfEachClusterAreEqual) {
     EXPECT_NEAR(double{scene.mass[q].low}, exact, 3e-4);  // f32 radii of the rounding of f32 sums
     EXPECT_NEAR(double{scene.mass[q].high}, exact, 3e-4);
   }
+  // Of a cluster that is cut nothing is certain on either side.
+  scene.op.trims = true;
+  testing::run(scene.op);
+  for (std::size_t q = 0; q < shape.query_heads; ++q) {
+    const double exact = exact_mass(store, scene, q, q / shape.group());
+    EXPECT_LT(double{scene.mass[q].low}, exact - 1e-3);
+    EXPECT_GT(double{scene.mass[q].high}, exact + 1e-3);
+  }
 }
 
 TEST(MassBounds, StopASelectionAsSoonAsTheWantedShareIsCertain) {
