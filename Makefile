@@ -51,7 +51,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@ctest --preset tidy
 
 check-all: packages lint  ## everything there is, without a time limit
-	@for preset in release host-debug host-asan host-tsan; do \
+	@for preset in release host-debug host-asan host-tsan cuda-asan cuda-tsan; do \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL) ctest --preset $$preset || exit 1; \
