@@ -82,7 +82,8 @@ struct Scoring {
       for (unsigned d = threadIdx.x % 32; d < dims(); d += 32) {
         square += queries[warp * padded + d] * queries[warp * padded + d];
       }
-      squares[warp] = warp_sum(square);  // |q|^2 / head_dim
+      square = warp_sum(square);  // |q|^2 / head_dim
+      if (threadIdx.x % 32 == 0) squares[warp] = square;
     }
     __syncthreads();
     const ClusterPlaces places(op, head);
