@@ -110,14 +110,12 @@ class Arc final : public ReplacementPolicy {
   }
 
   std::optional<UnitKey> evict_from(Place from, Place to, FunctionRef<bool(UnitKey)> evictable) {
-    for (UnitKey key = lists_.oldest(from); key != no_unit; key = lists_.newer(key)) {
-      if (!evictable(key)) continue;
-      take_out(key);
-      put(key, to);
-      --size_;
-      return key;
-    }
-    return std::nullopt;
+    const UnitKey key = lists_.oldest_evictable(from, evictable);
+    if (key == no_unit) return std::nullopt;
+    take_out(key);
+    put(key, to);
+    --size_;
+    return key;
   }
 
   void forget_too_old() {

@@ -57,6 +57,13 @@ class KeyLists {
     return key_of(links_[node_of(key)].newer);
   }
 
+  /// Returns the oldest key that `evictable` accepts, or no_unit.
+  [[nodiscard]] UnitKey oldest_evictable(List list, FunctionRef<bool(UnitKey)> evictable) const {
+    UnitKey key = oldest(list);
+    while (key != no_unit && !evictable(key)) key = newer(key);
+    return key;
+  }
+
   [[nodiscard]] std::size_t bytes() const noexcept { return links_.capacity() * sizeof(Link); }
 
  private:

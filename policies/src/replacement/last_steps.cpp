@@ -43,12 +43,10 @@ class LastSteps final : public ReplacementPolicy {
 
   std::optional<UnitKey> evict(UnitKey /*incoming*/,
                                FunctionRef<bool(UnitKey)> evictable) override {
-    for (UnitKey key = uses_.oldest(TheList::all); key != no_unit; key = uses_.newer(key)) {
-      if (!evictable(key)) continue;
-      forget(key);
-      return key;
-    }
-    return std::nullopt;
+    const UnitKey key = uses_.oldest_evictable(TheList::all, evictable);
+    if (key == no_unit) return std::nullopt;
+    forget(key);
+    return key;
   }
 
   std::optional<UnitKey> expire() override {

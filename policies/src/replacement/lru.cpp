@@ -37,12 +37,10 @@ class Lru final : public ReplacementPolicy {
 
   std::optional<UnitKey> evict(UnitKey /*incoming*/,
                                FunctionRef<bool(UnitKey)> evictable) override {
-    for (UnitKey key = uses_.oldest(TheList::all); key != no_unit; key = uses_.newer(key)) {
-      if (!evictable(key)) continue;
-      forget(key);
-      return key;
-    }
-    return std::nullopt;
+    const UnitKey key = uses_.oldest_evictable(TheList::all, evictable);
+    if (key == no_unit) return std::nullopt;
+    forget(key);
+    return key;
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }

@@ -57,11 +57,12 @@ class WTinyLfu final : public ReplacementPolicy {
   std::optional<UnitKey> evict(UnitKey /*incoming*/,
                                FunctionRef<bool(UnitKey)> evictable) override {
     const bool full = slots_in(Place::window) >= window_slots_;
-    const UnitKey newcomer = full ? first(Place::window, evictable) : no_unit;
-    UnitKey resident = first(Place::trial, evictable);
-    if (resident == no_unit) resident = first(Place::sheltered, evictable);
+    const UnitKey newcomer = full ? lists_.oldest_evictable(Place::window, evictable) : no_unit;
+    UnitKey resident = lists_.oldest_evictable(Place::trial, evictable);
+    if (resident == no_unit) resident = lists_.oldest_evictable(Place::sheltered, evictable);
     if (resident == no_unit) {
-      const UnitKey last = newcomer != no_unit ? newcomer : first(Place::window, evictable);
+      const UnitKey last =
+          newcomer != no_unit ? newcomer : lists_.oldest_evictable(Place::window, evictable);
       if (last == no_unit) return std::nullopt;
       release(last);
       return last;
@@ -127,12 +128,6 @@ class WTinyLfu final : public ReplacementPolicy {
   void release(UnitKey key) {
     take_out(key);
     --size_;
-  }
-
-  UnitKey first(Place place, FunctionRef<bool(UnitKey)> evictable) const {
-    UnitKey key = lists_.oldest(place);
-    while (key != no_unit && !evictable(key)) key = lists_.newer(key);
-    return key;
   }
 
   KeyLists<Place, 3> lists_;

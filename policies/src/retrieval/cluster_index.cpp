@@ -9,6 +9,7 @@
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
+#include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
@@ -206,9 +207,15 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
 
 }  // namespace
 
-IndexLayout ClusterIndex::layout(const KvShape& shape) const noexcept {
-  return {.chunk_tokens = options_.shape.chunk_tokens,
-          .chunk_bytes = shape.kv_heads * kernels::cluster_plane_bytes(shape, options_.shape)};
+Result<IndexLayout> ClusterIndex::index_layout(const KvShape& shape) const {
+  return IndexLayout{
+      .chunk_tokens = options_.shape.chunk_tokens,
+      .chunk_bytes = shape.kv_heads * kernels::cluster_plane_bytes(shape, options_.shape)};
+}
+
+std::size_t ClusterIndex::select_scratch_floats(const KvShape& shape,
+                                                std::size_t candidates) const noexcept {
+  return kernels::cluster_scratch_floats(shape, options_.shape, candidates);
 }
 
 std::size_t ClusterIndex::build_parts(const BuildRequest& request) const noexcept {
@@ -222,11 +229,14 @@ Result<BuildReport> ClusterIndex::build_part(const BuildRequest& request, std::s
                       part % request.shape.kv_heads, /*fresh=*/true);
 }
 
-Status ClusterIndex::extend(const BuildRequest& request) const {
-  for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-    TERRACE_TRY(cluster_head(request, request.tokens, head, /*fresh=*/false));
-  }
-  return {};
+Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
+                                    const Ops& /*host_ops*/) const {
+  return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
+    for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
+      TERRACE_TRY(cluster_head(request, request.tokens, head, /*fresh=*/false));
+    }
+    return 0;
+  });
 }
 
 Result<BuildReport> ClusterIndex::cluster_head(const BuildRequest& request, TokenRange tokens,

@@ -1,4 +1,4 @@
-// Building and extending an index of clusters: what clusterkv and wave share.
+// What policies have in common that select whole clusters of keys: clusterkv and wave.
 //
 // Tokens are clustered in segments, each on its own. Segments are whole chunks, so that the
 // clusters of a segment lie in its chunks; a later extension puts its clusters into places of the
@@ -22,20 +22,26 @@ struct ClusterIndexOptions {
   bool strided_seeds = false;  ///< initial centroids at equal distances; else drawn
 };
 
-class ClusterIndex {
+/// A policy fills in how clusters are selected.
+class ClusterIndex : public RetrievalPolicy {
  public:
-  explicit ClusterIndex(const ClusterIndexOptions& options) : options_(options) {}
-
-  [[nodiscard]] const ClusterShape& shape() const noexcept { return options_.shape; }
-  [[nodiscard]] IndexLayout layout(const KvShape& shape) const noexcept;
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const final;
+  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
+                                                  std::size_t candidates) const noexcept final;
 
   /// A part is a segment of a head.
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept;
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request, std::size_t part) const;
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const final;
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
+                                      const Ops& host_ops) const final;
 
-  /// Clusters tokens that follow those indexed, on the caller's thread.
-  /// request.index.token_count tells how many there were before.
-  [[nodiscard]] Status extend(const BuildRequest& request) const;
+ protected:
+  ClusterIndex(const RetrievalTraits& traits, const ClusterIndexOptions& options)
+      : traits_(traits), options_(options) {}
+
+  [[nodiscard]] const ClusterShape& clusters() const noexcept { return options_.shape; }
 
  private:
   [[nodiscard]] std::size_t segment_tokens(const BuildRequest& request) const noexcept {
@@ -44,6 +50,7 @@ class ClusterIndex {
   [[nodiscard]] Result<BuildReport> cluster_head(const BuildRequest& request, TokenRange tokens,
                                                  std::size_t head, bool fresh) const;
 
+  RetrievalTraits traits_;
   ClusterIndexOptions options_;
 };
 

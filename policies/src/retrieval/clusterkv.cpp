@@ -16,7 +16,6 @@
 #include "cluster_index.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
-#include "terrace/kernels/cluster_select.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -35,56 +34,25 @@ ClusterIndexOptions index_options(const ClusterKvOptions& options) {
           .metric = kernels::Metric::cosine};
 }
 
-class ClusterKv final : public RetrievalPolicy {
+class ClusterKv final : public ClusterIndex {
  public:
   explicit ClusterKv(const ClusterKvOptions& options)
-      : index_(index_options(options)),
-        traits_{.name = "clusterkv",
-                .index_scope = IndexScope::sequence,
-                .lists = options.lists,
-                .clusters = true,
-                .batch_tokens_min = shortest_batch,
-                .batch_tokens_max = chunk_tokens} {}
-
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-
-  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    return index_.layout(shape);
-  }
-
-  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
-                                                  std::size_t candidates) const noexcept override {
-    return kernels::cluster_scratch_floats(shape, index_.shape(), candidates);
-  }
-
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
-    return index_.build_parts(request);
-  }
-
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const override {
-    return index_.build_part(request, part);
-  }
-
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.call(Phase::update, [this, request] {
-      return index_.extend(request).map([] { return std::size_t{0}; });
-    });
-  }
+      : ClusterIndex({.name = "clusterkv",
+                      .index_scope = IndexScope::sequence,
+                      .lists = options.lists,
+                      .clusters = true,
+                      .batch_tokens_min = shortest_batch,
+                      .batch_tokens_max = chunk_tokens},
+                     index_options(options)) {}
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& ops) const override {
     return ops.cluster_select(queue, Phase::select,
                               {.common = selection_of(request, out),
-                               .clusters = index_.shape(),
+                               .clusters = clusters(),
                                .index = request.index,
-                               .scope = traits_.lists});
+                               .scope = traits().lists});
   }
-
- private:
-  ClusterIndex index_;
-  RetrievalTraits traits_;
 };
 
 }  // namespace

@@ -47,55 +47,28 @@ ClusterIndexOptions index_options(const WaveOptions& options) {
           .strided_seeds = true};
 }
 
-class Wave final : public RetrievalPolicy {
+class Wave final : public ClusterIndex {
  public:
   explicit Wave(const WaveOptions& options)
-      : options_(options),
-        index_(index_options(options)),
-        traits_{.name = "wave",
-                .index_scope = IndexScope::segment,
-                .clusters = true,
-                .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
-                .batch_tokens_max = chunk_tokens,
-                .gives_pseudo_entries = true,
-                .bounds_mass = true} {}
-
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-
-  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    return index_.layout(shape);
-  }
+      : ClusterIndex({.name = "wave",
+                      .index_scope = IndexScope::segment,
+                      .clusters = true,
+                      .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
+                      .batch_tokens_max = chunk_tokens,
+                      .gives_pseudo_entries = true,
+                      .bounds_mass = true},
+                     index_options(options)),
+        options_(options) {}
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
-    return kernels::cluster_room(index_.shape(), tokens);
-  }
-
-  [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
-                                                  std::size_t candidates) const noexcept override {
-    return kernels::cluster_scratch_floats(shape, index_.shape(), candidates);
-  }
-
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
-    return index_.build_parts(request);
-  }
-
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const override {
-    return index_.build_part(request, part);
-  }
-
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.call(Phase::update, [this, request] {
-      return index_.extend(request).map([] { return std::size_t{0}; });
-    });
+    return kernels::cluster_room(clusters(), tokens);
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& ops) const override {
     return ops.cluster_select(queue, Phase::select,
                               {.common = selection_of(request, out),
-                               .clusters = index_.shape(),
+                               .clusters = clusters(),
                                .index = request.index,
                                .ranking = options_.ranking,
                                .trims = false,
@@ -113,15 +86,13 @@ class Wave final : public RetrievalPolicy {
  private:
   /// Returns how many clusters may be estimated.
   [[nodiscard]] std::size_t estimated(std::size_t tokens) const noexcept {
-    if (options_.estimated_share == 1) return kernels::cluster_room(index_.shape(), tokens);
+    if (options_.estimated_share == 1) return kernels::cluster_room(clusters(), tokens);
     return static_cast<std::size_t>(
         std::lround(options_.estimated_share * static_cast<double>(tokens) /
                     static_cast<double>(options_.tokens_per_cluster)));
   }
 
   WaveOptions options_;
-  ClusterIndex index_;
-  RetrievalTraits traits_;
 };
 
 }  // namespace
