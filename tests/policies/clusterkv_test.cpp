@@ -1,33 +1,19 @@
 #include <gmock/gmock.h>
 
-#include <map>
-
-#include "policies/policy_index.hpp"
-#include "terrace/kernels/cluster_plane.hpp"
+#include "policies/cluster_members.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::BlockStore;
+using testing::ClustersOf;
 using testing::PolicyIndex;
 
 constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
 constexpr ClusterShape clusters{.chunk_tokens = 320, .slots = 6};
 constexpr std::size_t sinks = 4;
 
-kernels::ClusterPlane plane(PolicyIndex& index, std::size_t head, std::size_t chunk) {
-  return kernels::cluster_plane(shape, clusters, index.view().chunks[chunk], head);
-}
-
-/// Positions of each cluster, by the labels.
-std::map<std::uint32_t, std::vector<std::size_t>> members(PolicyIndex& index, std::size_t head) {
-  std::map<std::uint32_t, std::vector<std::size_t>> result;
-  for (std::size_t t = 0; t < index.indexed().size(); ++t) {
-    const std::uint32_t label = plane(index, head, t / 320).labels[t % 320];
-    result[label].push_back(sinks + t);
-  }
-  return result;
-}
+ClustersOf clusters_of(const PolicyIndex& index) { return {index, shape, clusters}; }
 
 TEST(ClusterKv, MakesACentroidTheMeanOfItsMembersAndCountsThem) {
   BlockStore rows(shape, 16, 1700);
@@ -38,11 +24,11 @@ TEST(ClusterKv, MakesACentroidTheMeanOfItsMembersAndCountsThem) {
   index.extend(1320);
   index.extend(1700);
   for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    const auto all = members(index, head);
+    const auto all = clusters_of(index).members(head);
     // 996 / 80 clusters of the prompt, 4 of a whole batch, 4 of 380 tokens
     EXPECT_EQ(all.size(), 12U + 4 + 4);
     for (const auto& [cluster, positions] : all) {
-      const kernels::ClusterPlane home = plane(index, head, cluster / 6);
+      const kernels::ClusterPlane home = clusters_of(index).plane(head, cluster / 6);
       EXPECT_EQ(home.sizes[cluster % 6], positions.size());
       for (std::size_t i = 0; i < shape.head_dim; ++i) {
         double mean = 0;
@@ -62,9 +48,9 @@ TEST(ClusterKv, ExtendingLeavesOldClustersAndLabelsAsTheyAre) {
   const auto policy = policies::make_retrieval_policy("clusterkv").value();
   PolicyIndex index(*policy, rows, sinks);
   index.build(1000);
-  const auto before = members(index, 1);
+  const auto before = clusters_of(index).members(1);
   index.extend(1100);
-  auto after = members(index, 1);
+  auto after = clusters_of(index).members(1);
   for (const auto& [cluster, positions] : before) EXPECT_EQ(after[cluster], positions);
 }
 
@@ -79,7 +65,7 @@ TEST(ClusterKv, RecoversPlantedDirectionsAndIgnoresTheLengthOfKeys) {
   const auto policy = policies::make_retrieval_policy("clusterkv").value();
   PolicyIndex index(*policy, rows, sinks);
   index.build(404);
-  for (const auto& [cluster, positions] : members(index, 0)) {
+  for (const auto& [cluster, positions] : clusters_of(index).members(0)) {
     for (const std::size_t p : positions) EXPECT_EQ(p % 5, positions.front() % 5);
   }
 }

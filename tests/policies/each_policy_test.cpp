@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "policies/policy_index.hpp"
+#include "policies/selecting_policies.hpp"
 
 namespace terrace {
 namespace {
@@ -14,16 +15,6 @@ using testing::BlockStore;
 using testing::PolicyIndex;
 
 constexpr std::size_t sinks = 4;
-
-std::vector<std::string> names_of_indexed() {
-  std::vector<std::string> names;
-  for (const auto& entry : policies::retrieval_policies()) {
-    if (policies::make_retrieval_policy(entry.name).value()->traits().selects) {
-      names.emplace_back(entry.name);
-    }
-  }
-  return names;
-}
 
 class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
  protected:
@@ -150,7 +141,8 @@ TEST_P(EachIndexedPolicy, BuildsTheSameBitsPartByPart) {
   EXPECT_EQ(in_parts.select(query(), 470, 60), at_once.select(query(), 470, 60));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EachIndexedPolicy, ::testing::ValuesIn(names_of_indexed()),
+INSTANTIATE_TEST_SUITE_P(Table, EachIndexedPolicy,
+                         ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
 }  // namespace

@@ -2,28 +2,20 @@
 
 #include <map>
 
-#include "policies/policy_index.hpp"
-#include "terrace/kernels/cluster_plane.hpp"
+#include "policies/cluster_members.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::BlockStore;
+using testing::ClustersOf;
 using testing::PolicyIndex;
 
 constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
 constexpr ClusterShape clusters{.chunk_tokens = 256, .slots = 22, .estimates = true};
 constexpr std::size_t sinks = 4;
 
-std::map<std::uint32_t, std::vector<std::size_t>> members(const PolicyIndex& index,
-                                                          std::size_t head) {
-  std::map<std::uint32_t, std::vector<std::size_t>> result;
-  for (std::size_t t = 0; t < index.indexed().size(); ++t) {
-    const auto plane = kernels::cluster_plane(shape, clusters, index.view().chunks[t / 256], head);
-    result[plane.labels[t % 256]].push_back(sinks + t);
-  }
-  return result;
-}
+ClustersOf clusters_of(const PolicyIndex& index) { return {index, shape, clusters}; }
 
 std::vector<float> query_of(std::uint64_t stream) {
   Rng rng(testing::seed(), {stream});
@@ -53,7 +45,7 @@ TEST(Wave, KeepsEachClusterInItsSegmentAndBelowTheSplitLimit) {
   index.extend(1500);
   index.extend(1600);
   std::size_t all = 0;
-  for (const auto& [cluster, positions] : members(index, 1)) {
+  for (const auto& [cluster, positions] : clusters_of(index).members(1)) {
     all += positions.size();
     EXPECT_LE(positions.size(), 64U);
     const auto part = [](std::size_t p) {
@@ -126,10 +118,7 @@ TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVector) {
     });
     PolicyIndex index(*policy, rows, sinks);
     index.build(600);
-    for (std::size_t t = 0; t < index.indexed().size(); ++t) {
-      const auto plane = kernels::cluster_plane(exact, clusters, index.view().chunks[t / 256], 0);
-      seen[moved ? 1 : 0][plane.labels[t % 256]].push_back(t);
-    }
+    seen[moved ? 1 : 0] = ClustersOf(index, exact, clusters).members(0);
   }
   EXPECT_EQ(seen[0], seen[1]);
 }

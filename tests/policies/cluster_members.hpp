@@ -1,0 +1,37 @@
+// What an index of clusters says of its tokens.
+#pragma once
+
+#include <map>
+
+#include "policies/policy_index.hpp"
+#include "terrace/kernels/cluster_plane.hpp"
+
+namespace terrace::testing {
+
+/// An index of clusters under test, and how it is laid out.
+class ClustersOf {
+ public:
+  ClustersOf(const PolicyIndex& index, const KvShape& shape, const ClusterShape& clusters)
+      : index_(index), shape_(shape), clusters_(clusters) {}
+
+  [[nodiscard]] kernels::ClusterPlane plane(std::size_t head, std::size_t chunk) const {
+    return kernels::cluster_plane(shape_, clusters_, index_.view().chunks[chunk], head);
+  }
+
+  /// Returns the positions of each cluster of a KV head, by the labels.
+  [[nodiscard]] std::map<std::uint32_t, std::vector<std::size_t>> members(std::size_t head) const {
+    std::map<std::uint32_t, std::vector<std::size_t>> result;
+    const std::size_t chunk = clusters_.chunk_tokens;
+    for (std::size_t t = 0; t < index_.indexed().size(); ++t) {
+      result[plane(head, t / chunk).labels[t % chunk]].push_back(index_.indexed().begin + t);
+    }
+    return result;
+  }
+
+ private:
+  const PolicyIndex& index_;
+  KvShape shape_;
+  ClusterShape clusters_;
+};
+
+}  // namespace terrace::testing
