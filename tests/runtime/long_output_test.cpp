@@ -2,6 +2,7 @@
 // steps, and no row is lost, attended twice or beyond the budget.
 #include <gtest/gtest.h>
 
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -15,14 +16,9 @@ using testing::Traffic;
 constexpr std::size_t prompt = 120;
 constexpr std::size_t step_count = 400;
 
-class EachGrowingPolicy : public ::testing::TestWithParam<const char*> {
+class EachGrowingPolicy : public testing::OfEachPolicy {
  protected:
-  Scenario scenario_ = [] {
-    Scenario scenario;
-    scenario.runtime.policy = GetParam();
-    scenario.runtime.budget.value = 90;
-    return scenario;
-  }();
+  EachGrowingPolicy() { scenario_.runtime.budget.value = 90; }
 };
 
 TEST_P(EachGrowingPolicy, NeverAttendsBeyondTheBudgetNorToARowTwice) {
@@ -88,9 +84,8 @@ TEST_P(EachGrowingPolicy, GoesOnFromAForkAndAfterAPause) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EachGrowingPolicy,
-                         ::testing::Values("oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
-                                           "infllm"),
-                         [](const auto& name) { return std::string(name.param); });
+                         ::testing::ValuesIn(testing::selecting_policies()),
+                         [](const auto& name) { return name.param; });
 
 TEST(DenseLayers, AttendToEverythingAndStayOnTheDevice) {
   Scenario scenario;
@@ -120,7 +115,7 @@ TEST(DenseLayers, CannotBeMoreThanTheModelHas) {
   EXPECT_FALSE(scenario.runtime.validate().has_value());
 }
 
-Scenario refreshed(const char* policy, Duration slice) {
+Scenario refreshed(const std::string& policy, Duration slice) {
   Scenario scenario;
   scenario.runtime.policy = policy;
   scenario.runtime.refresh = {.tokens = 40, .slice = slice};
@@ -146,7 +141,7 @@ TEST(Refresh, ChangesNoBitOfAnIndexThatForgetsNothing) {
 }
 
 TEST(Refresh, KeepsEveryRowAndBudgetOfEveryPolicy) {
-  for (const char* const policy : {"pqcache", "qpq", "clusterkv", "wave", "quest", "infllm"}) {
+  for (const std::string& policy : testing::selecting_policies()) {
     SCOPED_TRACE(policy);
     const Scenario scenario = refreshed(policy, std::chrono::milliseconds{5});
     const auto runtime = scenario.open();

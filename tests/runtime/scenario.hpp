@@ -93,6 +93,14 @@ struct Scenario {
   [[nodiscard]] std::unique_ptr<Runtime> open(std::unique_ptr<Backend> on) const;
 };
 
+/// A promise that every selecting policy keeps.
+class OfEachPolicy : public ::testing::TestWithParam<std::string> {
+ protected:
+  OfEachPolicy() { scenario_.runtime.policy = GetParam(); }
+
+  Scenario scenario_;
+};
+
 /// Prefills `length` tokens and returns the outputs of `steps` steps.
 std::vector<StepOutput> outputs_of(const Scenario& scenario, std::size_t length, std::size_t steps,
                                    std::uint64_t seed = 1);

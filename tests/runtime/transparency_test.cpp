@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -19,15 +20,12 @@ using testing::Traffic;
 constexpr std::size_t prompt = 300;
 constexpr std::size_t step_count = 25;
 
-class EachSelectingPolicy : public ::testing::TestWithParam<const char*> {
+class EachSelectingPolicy : public testing::OfEachPolicy {
  protected:
-  Scenario scenario_ = [] {
-    Scenario scenario;
-    scenario.runtime.policy = GetParam();
-    scenario.runtime.budget.value = 60;
-    scenario.runtime.cache = {.policy = "lru", .admission = "always", .tokens = 96};
-    return scenario;
-  }();
+  EachSelectingPolicy() {
+    scenario_.runtime.budget.value = 60;
+    scenario_.runtime.cache = {.policy = "lru", .admission = "always", .tokens = 96};
+  }
 };
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsWithAndWithoutACache) {
@@ -162,9 +160,8 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsForSequencesSideBySide) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EachSelectingPolicy,
-                         ::testing::Values("oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
-                                           "infllm"),
-                         [](const auto& name) { return std::string(name.param); });
+                         ::testing::ValuesIn(testing::selecting_policies()),
+                         [](const auto& name) { return name.param; });
 
 // Attention over everything in another order of rows: sums of n products of f32 differ by rounding,
 // some n * 2^-24 of values of order 1. 1e-4 leaves room; a missing row is off by 1e-2 and more.
@@ -183,8 +180,9 @@ TEST(Exactness, IsFullAttentionsWhenTheBudgetCoversTheContext) {
   Scenario full;
   full.runtime.policy = "full";
   const auto expected = outputs_of(full, 150, 20);
-  for (const char* const policy :
-       {"streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest", "infllm"}) {
+  std::vector<std::string> names = testing::selecting_policies();
+  names.emplace_back("streaming");
+  for (const std::string& policy : names) {
     Scenario scenario;
     scenario.runtime.policy = policy;
     scenario.runtime.budget.value = 400;
