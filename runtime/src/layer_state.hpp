@@ -1,6 +1,7 @@
 // What a sequence knows of one of its layers: where its rows lie, its index, its cache.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "pointer_table.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/core/retrieval.hpp"
+#include "terrace/kernels/early_rows.hpp"
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/resident_cache.hpp"
 
@@ -26,6 +28,26 @@ enum class BlockPlace : std::uint8_t {
 struct ArrivingBlock {
   std::size_t block = 0;
   std::byte* slot = nullptr;
+};
+
+/// Rows of a layer fetched for its next step. Device memory; none unless rows are fetched early.
+struct EarlyRows {
+  std::array<Buffer, 2> lists;  ///< selections of the last two steps (EarlyLists)
+  std::size_t latest = 0;       ///< of `lists`: the last step's
+  bool fetched = false;         ///< its rows are in `staging`, or on their way
+  Buffer staging;
+  Buffer rows;    ///< [lists, selected] pointers
+  Buffer missed;  ///< [lists * selected] MissedRow
+  Buffer used;
+  Buffer last_query;
+  Ticket arrival;
+};
+
+/// Where the parts of EarlyRows::lists lie.
+struct EarlyLists {
+  std::uint32_t* ids = nullptr;
+  std::uint32_t* counts = nullptr;
+  std::uint32_t* missed_count = nullptr;
 };
 
 struct LayerState {
@@ -46,6 +68,7 @@ struct LayerState {
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
   std::vector<UnitKey> dropped;         ///< cached copies lost since the layer's last step
 
+  EarlyRows early;
   Buffer selection;                    ///< device: ids, counts, missed count (SelectionBuffers)
   Buffer selection_host;               ///< its host copy, for upkeep and for selection()
   bool selected = false;               ///< the last step of this layer selected something
@@ -66,6 +89,7 @@ struct SelectionBuffers {
   std::uint32_t* missed_count = nullptr;
   std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
   MassBounds* mass = nullptr;              ///< [query_heads]
+  kernels::EarlyOutcome* early = nullptr;  ///< written only where rows are fetched early
 };
 
 }  // namespace terrace

@@ -64,6 +64,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                                                                    : IndexResidency::automatic;
   options.refresh = {.tokens = config.integer("index.refresh_tokens"),
                      .slice = config.duration("index.refresh_slice")};
+  options.early_fetch = config.is("retrieval.early_fetch", "off")     ? EarlyFetch::off
+                        : config.is("retrieval.early_fetch", "exact") ? EarlyFetch::exact
+                                                                      : EarlyFetch::turned;
+  options.early_likeness = config.number("retrieval.early_likeness");
   options.block_tokens = config.integer("kv.block_tokens");
   options.host_threads = config.integer("threads.host");
   options.cache = {.policy = config.text("cache.policy"),

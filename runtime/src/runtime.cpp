@@ -2,6 +2,7 @@
 
 #include "runtime_state.hpp"
 #include "sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
@@ -22,6 +23,14 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 Backend& Runtime::backend() noexcept { return *state_->backend; }
 const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
 const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
+
+std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
+  const IndexLayout& layout = state_->index_layout;
+  if (layout.empty()) return 0;
+  const std::size_t layers = state_->shape().layers - state_->options.dense_layers;
+  return layers *
+         (layout.fixed_bytes + divide_up(tokens, layout.chunk_tokens) * layout.chunk_bytes);
+}
 
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
 

@@ -35,6 +35,11 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                 "or a number of tokens",
                 options.policy);
   }
+  if (options.early_fetch != EarlyFetch::off && !backend->capabilities().host_reads_device) {
+    return fail(Errc::unsupported,
+                "backend {} cannot fetch rows early yet; set retrieval.early_fetch to off",
+                backend->name());
+  }
   TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
   TERRACE_ASSIGN(auto threads, offload::make_parallel({.threads = options.host_threads}));
   std::unique_ptr<RuntimeState> state(

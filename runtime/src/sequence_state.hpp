@@ -2,6 +2,7 @@
 // The state behind a Sequence and the steps of its life. One file of functions per part:
 //   sequence_prefill.cpp  begin_prefill, append, finish, end_prefill
 //   sequence_step.cpp     begin_step, attend, gather, end_step
+//   sequence_early.cpp    rows fetched a step ahead
 //   sequence_cache.cpp    what the resident cache does with a step: counts, refills, adoption
 //   sequence_upkeep.cpp   what else a step leaves behind: index building and extension
 //   sequence_refresh.cpp  indexes built anew in the background
@@ -159,8 +160,24 @@ class SequenceState {
   [[nodiscard]] TokenRange candidates_of(const LayerState& layer) const noexcept;
   [[nodiscard]] PseudoTarget pseudo_target(const SelectionBuffers& buffers) const noexcept;
   Status select_rows(std::size_t layer, const StepInput& input, Queue& compute);
+  [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
   void recover();
   Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);
+
+  // sequence_early.cpp
+  [[nodiscard]] bool fetches_early() const noexcept {
+    return runtime_.options.early_fetch != EarlyFetch::off;
+  }
+  Status reserve_early(LayerState& layer);
+  [[nodiscard]] EarlyLists early_lists(const Buffer& buffer) const noexcept;
+  Result<Ticket> resolve_early(LayerState& layer, ResolveRows resolve, std::size_t count,
+                               const float* query, Queue& compute);
+  /// Enqueues, behind a layer's attention, the fetching of what its selection wants again.
+  Status fetch_ahead(LayerState& layer, Queue& compute);
+  /// Waits until a layer's early fetch has ended. One that failed is forgotten: the next step
+  /// fetches for itself.
+  Status await_early(const LayerState& layer);
+  void count_early(const LayerState& layer);
 
   // sequence_upkeep.cpp
   [[nodiscard]] BuildRequest index_request(std::size_t layer, TokenRange tokens) const;
@@ -243,6 +260,7 @@ class SequenceState {
   std::unique_ptr<Queue> offload_queue_;  ///< device to host
   std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
   std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
+  std::unique_ptr<Queue> early_queue_;    ///< host to device: rows of the next step
   std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
   std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for
   Refresh refresh_;

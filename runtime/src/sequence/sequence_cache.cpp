@@ -165,6 +165,7 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   if (!layer.selected) return {};
   const TimePoint begin = runtime_.backend->clock().now();
   count_wanted(layer);
+  count_early(layer);
   // In ascending order, so that nothing depends on the order in which a policy names its rows.
   // Resident blocks are no business of the cache; what is left was a hit or a miss of it.
   wanted_.clear();

@@ -14,6 +14,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
   TERRACE_ASSIGN(state->offload_queue_, backend.make_queue({.name = "offload"}));
   TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index"}));
   TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
+  TERRACE_ASSIGN(state->early_queue_, backend.make_queue({.name = "early"}));
   TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
   TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
   for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
@@ -29,8 +30,8 @@ SequenceState::~SequenceState() {
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
   // A copy that outlasted the deadline still reads our memory: a queue's end waits for it.
-  for (auto* queue :
-       {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_, &refresh_queue_}) {
+  for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &early_queue_,
+                      &cluster_queue_, &refresh_queue_}) {
     queue->reset();
   }
   give_up_device_memory();
@@ -50,20 +51,20 @@ bool SequenceState::settle_queues() {
     if (!queue->clear_error()) at_rest = false;
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
-  for (Queue* const queue : {compute, offload_queue_.get(), index_queue_.get(), refill_queue_.get(),
-                             cluster_queue_.get(), refresh_queue_.get()}) {
+  const auto own = {offload_queue_.get(), index_queue_.get(),   refill_queue_.get(),
+                    early_queue_.get(),   cluster_queue_.get(), refresh_queue_.get()};
+  if (compute != nullptr) static_cast<void>(compute->drain(deadline()));
+  for (Queue* const queue : own) {
     if (queue != nullptr) static_cast<void>(queue->drain(deadline()));
   }
   settle(compute);
-  settle(offload_queue_.get());
-  settle(index_queue_.get());
-  settle(refill_queue_.get());
-  settle(cluster_queue_.get());
-  settle(refresh_queue_.get());
+  for (Queue* const queue : own) settle(queue);
   refresh_.layer.reset();
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.selection_read = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
+    layer.early.arrival = {};
+    layer.early.fetched = false;
     // A failed queue may have skipped the copying of what was set.
     layer.device_blocks.touch_all();
     layer.index.device.table().touch_all();
@@ -80,6 +81,8 @@ Status SequenceState::own_block(std::size_t block) {
   if (keeps_everything()) return {};
   for (LayerState& layer : layers_) {
     if (block >= layer.pages.size()) continue;
+    // With a window shorter than a block, rows of this one may just be fetched.
+    if (block * block_tokens() < window_at(length_).begin) TERRACE_TRY(await_early(layer));
     const auto lock = runtime_.lock_pages();
     TERRACE_ASSIGN(std::byte* const page, layer.pages.make_writable(block));
     layer.host_blocks.set(block, page);

@@ -58,8 +58,11 @@ Status SequenceState::reserve_positions(std::size_t length) {
   for (LayerState& layer : layers_) {
     TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
     if (!keeps_everything()) {
-      // Coding reads the table that growing would move.
-      if (!layer.host_blocks.holds(blocks)) TERRACE_TRY(wait(layer.index.coded, deadline()));
+      // Coding and early fetches read the table that growing would move.
+      if (!layer.host_blocks.holds(blocks)) {
+        TERRACE_TRY(wait(layer.index.coded, deadline()));
+        TERRACE_TRY(await_early(layer));
+      }
       TERRACE_TRY(layer.host_blocks.reserve(*runtime_.backend, blocks));
       const auto lock = runtime_.lock_pages();
       for (std::size_t i = layer.pages.size(); i < blocks; ++i) {
@@ -194,7 +197,8 @@ Status SequenceState::load_needed_blocks() {
 }
 
 Status SequenceState::reserve_selection(LayerState& layer) {
-  const std::size_t words = lists() * (split_.selected + 2) + 1 + 2 * runtime_.shape().query_heads;
+  const std::size_t words = lists() * (split_.selected + 2) + 1 + 2 * runtime_.shape().query_heads +
+                            sizeof(kernels::EarlyOutcome) / sizeof(std::uint32_t);
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
   if (layer.selection_host) return {};
@@ -210,11 +214,13 @@ SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const no
   const std::size_t ids = lists() * split_.selected;
   std::uint32_t* const counts = words + ids;
   std::uint32_t* const pseudo_counts = counts + lists() + 1;
+  auto* const mass = reinterpret_cast<MassBounds*>(pseudo_counts + lists());
   return {.ids = words,
           .counts = counts,
           .missed_count = counts + lists(),
           .pseudo_counts = pseudo_counts,
-          .mass = reinterpret_cast<MassBounds*>(pseudo_counts + lists())};
+          .mass = mass,
+          .early = reinterpret_cast<kernels::EarlyOutcome*>(mass + runtime_.shape().query_heads)};
 }
 
 Status SequenceState::reserve_seen(std::size_t length) {
@@ -263,7 +269,10 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
     step_.entries = room;
   }
   if (!selects() || split_.selected == 0) return {};
-  for (LayerState& layer : layers_) TERRACE_TRY(reserve_selection(layer));
+  for (LayerState& layer : layers_) {
+    TERRACE_TRY(reserve_selection(layer));
+    TERRACE_TRY(reserve_early(layer));
+  }
   TERRACE_TRY(reserve_seen(length));
   const std::size_t rows = lists() * split_.selected;
   TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
@@ -329,6 +338,7 @@ void SequenceState::give_up_device_memory() {
     layer.index.device.reset();
     layer.selection.reset();
     layer.selection_host.reset();
+    layer.early = {};
     layer.selected = false;
   }
   step_ = {};

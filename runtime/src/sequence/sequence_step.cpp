@@ -162,30 +162,24 @@ Status SequenceState::select_rows(std::size_t layer_number, const StepInput& inp
                               .sinks = layer.sinks,
                               .window = layer.window,
                               .scratch = step_.select_scratch.as<float>()};
+  const EarlyLists early = fetches_early()
+                               ? early_lists(layer.early.lists[1 - layer.early.latest])
+                               : EarlyLists{.ids = buffers.ids, .counts = buffers.counts};
   const Selection selection{
       .scope = traits.lists,
       .capacity = split_.selected,
-      .ids = buffers.ids,
-      .id_count = buffers.counts,
+      .ids = early.ids,
+      .id_count = early.counts,
       .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
       .mass = traits.bounds_mass ? buffers.mass : nullptr};
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(request, selection, compute, ops));
   if (index_streamed_) stages_[layer_number % 2].read = selected;
 
-  const ResolveRows resolve{.shape = runtime_.shape(),
-                            .scope = traits.lists,
-                            .ids = buffers.ids,
-                            .id_count = buffers.counts,
-                            .id_stride = split_.selected,
-                            .resident = table(layer.device_blocks),
-                            .staging = step_.staging.data(),
-                            .rows = step_.rows.as<std::byte*>(),
-                            .missed = step_.missed.as<MissedRow>(),
-                            .missed_count = buffers.missed_count,
-                            .seen = step_.seen.as<std::uint32_t>(),
-                            .seen_epoch = step_.seen_epoch.as<std::uint32_t>(),
-                            .seen_stride = step_.positions};
-  TERRACE_ASSIGN(const Ticket resolved, ops.resolve_rows(compute, Phase::fetch, resolve));
+  const ResolveRows resolve = resolve_request(layer);
+  TERRACE_ASSIGN(const Ticket resolved,
+                 fetches_early()
+                     ? resolve_early(layer, resolve, request.count, input.query, compute)
+                     : ops.resolve_rows(compute, Phase::fetch, resolve));
   // Upkeep reads what was selected while attention runs.
   TERRACE_TRY(offload_queue_->wait_for(resolved));
   const CopyExtent to_host{layer.selection_host.data(), layer.selection.data(),
@@ -202,12 +196,31 @@ Status SequenceState::select_rows(std::size_t layer_number, const StepInput& inp
       .map([](Ticket) {});
 }
 
+ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexcept {
+  const SelectionBuffers buffers = selection_buffers(layer.selection);
+  return {.shape = runtime_.shape(),
+          .scope = runtime_.policy->traits().lists,
+          .ids = buffers.ids,
+          .id_count = buffers.counts,
+          .id_stride = split_.selected,
+          .resident = table(layer.device_blocks),
+          .staging = step_.staging.data(),
+          .rows = step_.rows.as<std::byte*>(),
+          .missed = step_.missed.as<MissedRow>(),
+          .missed_count = buffers.missed_count,
+          .seen = step_.seen.as<std::uint32_t>(),
+          .seen_epoch = step_.seen_epoch.as<std::uint32_t>(),
+          .seen_stride = step_.positions};
+}
+
 Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue& compute) {
   if (phase_ != SequencePhase::step || index(id) != next_layer_) {
     return fail(Errc::invalid_argument, "attend: layer {} is not the next of a step", index(id));
   }
   LayerState& layer = layer_state(id);
   compute_ = &compute;
+  // Whoever computes attention, by now that of the layer before is enqueued.
+  if (next_layer_ > 0) TERRACE_TRY(fetch_ahead(layers_[next_layer_ - 1], compute));
   if (index_streamed_ && index(id) + 1 < layers_.size()) TERRACE_TRY(stream_index(index(id) + 1));
   TERRACE_TRY(publish_arrivals(layer, compute));
   TERRACE_TRY(store_token(layer, input, compute));
@@ -278,6 +291,7 @@ Status SequenceState::end_step() {
                 layers_.size());
   }
   const auto finish = [&]() -> Status {
+    TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       if (layers_[i].selected) TERRACE_TRY(wait(layers_[i].selection_read, deadline()));
       TERRACE_TRY(upkeep_cache(i));

@@ -40,6 +40,9 @@ class Runtime {
   /// Device memory held for blocks of rows: sinks, windows and the cache.
   [[nodiscard]] std::size_t block_pool_bytes() const;
 
+  /// Memory that the indexes of a sequence of `tokens` tokens take, all layers: what a step scans.
+  [[nodiscard]] std::size_t index_bytes(std::size_t tokens) const noexcept;
+
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
 
  private:
