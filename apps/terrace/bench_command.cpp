@@ -13,6 +13,7 @@
 #include "kernels/questions.hpp"
 #include "profile_measurement.hpp"
 #include "progress.hpp"
+#include "quality/benches.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
@@ -122,6 +123,8 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const bench = program.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   add_bench_pcie(*bench, invocation);
+  add_quality_bench(*bench, invocation);
+  add_drift_bench(*bench, invocation);
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* const kernels =
       add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread", options,

@@ -15,7 +15,7 @@ void Progress::show(std::string_view what, std::string_view stage, double share)
   const auto now = std::chrono::steady_clock::now();
   if (!enabled_ || now < next_) return;
   next_ = now + 100ms;
-  fmt::print(stderr, "\r\033[K{}: {} {:.0f} %", what, stage, 100 * share);
+  fmt::print(stderr, "\r\033[K{}{}: {} {:.0f} %", prefix_, what, stage, 100 * share);
   std::fflush(stderr);
   shown_ = true;
 }

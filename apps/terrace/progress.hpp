@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace terrace::apps {
 
@@ -18,11 +20,15 @@ class Progress {
   /// Shows "pqcache: decode 40 %", at most ten times a second.
   void show(std::string_view what, std::string_view stage, double share);
 
+  /// From now on the line begins with these words.
+  void begin_with(std::string words) { prefix_ = std::move(words); }
+
   /// Takes the line away, so that something else can be written.
   void clear();
 
  private:
   bool enabled_;
+  std::string prefix_;
   bool shown_ = false;
   std::chrono::steady_clock::time_point next_{};
 };

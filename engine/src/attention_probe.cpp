@@ -105,7 +105,8 @@ void AttentionProbe::measure_head(const StepSelection& selection, std::size_t la
   if (selected && selection.scope == ListScope::kv_head) add_recall(kv_head, group_weights);
 }
 
-void AttentionProbe::measure(const Sequence& sequence, const Decoder& decoder, Parallel& threads) {
+AttentionQuality AttentionProbe::measure(const Sequence& sequence, const Decoder& decoder,
+                                         Parallel& threads) {
   std::vector<AttentionQuality> results(shape_.layers * shape_.kv_heads);
   threads.for_each(results.size(), [&](std::size_t part) {
     const std::size_t layer = part / shape_.kv_heads;
@@ -113,12 +114,10 @@ void AttentionProbe::measure(const Sequence& sequence, const Decoder& decoder, P
                  decoder.query(layer), results[part]);
   });
   // In order, so that sums do not depend on who was first.
-  for (const AttentionQuality& result : results) {
-    quality_.recall_sum += result.recall_sum;
-    quality_.recall_count += result.recall_count;
-    quality_.mass_sum += result.mass_sum;
-    quality_.mass_count += result.mass_count;
-  }
+  AttentionQuality step;
+  for (const AttentionQuality& result : results) step += result;
+  quality_ += step;
+  return step;
 }
 
 }  // namespace terrace::engine

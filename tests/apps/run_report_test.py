@@ -31,6 +31,7 @@ RUN = {
     "cache": {"policy": TEXT, "granularity": TEXT, "capacity_tokens": COUNT,
               "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
               "evicted": COUNT, "refused": COUNT},
+    "early_fetch": None, "index_bytes": COUNT,
     "bytes": BYTES, "bytes_per_token": BYTES,
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
@@ -241,6 +242,56 @@ class Needles(unittest.TestCase):
         full, streaming = (run["needles"]["digits_right_ratio"] for run in runs)
         self.assertGreater(full, 0.7)
         self.assertLess(streaming, full)
+
+
+class MassBudget(ReportTest):
+    def run_of(self, budget, *more):
+        (run,) = run_json("--context", 1024, "--decode", 8, "--policy", "wave", "--budget", budget,
+                          *more)["runs"]
+        low, high = run["mass_bounds"]
+        self.assertLessEqual(low, run["attention_mass"] + 1e-6)
+        self.assertGreaterEqual(high, run["attention_mass"] - 1e-6)
+        return run
+
+    def test_more_mass_takes_more_rows_and_keeps_what_was_asked_for(self):
+        attended = []
+        for wanted in (0.8, 0.95):
+            run = self.run_of(f"mass:{wanted}")
+            attended.append(run["attended_tokens_mean"])
+            # The estimate is none of a bound: on the mean it may be a little wrong.
+            self.assertGreater(run["attention_mass"], wanted - 0.03)
+            self.assertLess(run["attended_tokens_mean"], 1024)
+            self.assertGreater(run["pseudo_entries_mean"], 0)
+        self.assertLess(*attended)
+
+    def test_certainty_takes_more_than_the_estimate(self):
+        estimated = self.run_of("mass:0.8")
+        certain = self.run_of("mass:0.8", "--set", "wave.mass=certain")
+        self.assertGreater(certain["attended_tokens_mean"], estimated["attended_tokens_mean"])
+        self.assertGreaterEqual(certain["mass_bounds"][0], 0.8)
+
+
+class EarlyFetch(ReportTest):
+    ARGUMENTS = ("--context", 600, "--decode", 16, "--policy", "pqcache", "--budget", "0.3")
+
+    def test_changes_no_figure_of_quality_and_tells_what_it_did(self):
+        (plain,) = run_json(*self.ARGUMENTS)["runs"]
+        (early,) = run_json(*self.ARGUMENTS, "--set", "retrieval.early_fetch=exact")["runs"]
+        for field in ("bits_per_token", "recall", "attention_mass", "attended_tokens_mean"):
+            self.assertEqual(early[field], plain[field], field)
+        self.assertIsNone(plain["early_fetch"])
+        counts = early["early_fetch"]
+        self.assertEqual(counts["corrected_ratio"], 1)
+        for field in ("useful", "late", "wasted"):
+            self.assertGreater(counts[field], 0, field)
+
+    def test_corrects_fewer_where_queries_may_turn_further(self):
+        ratios = []
+        for likeness in ("0.95", "0.5"):
+            (run,) = run_json(*self.ARGUMENTS, "--set", "retrieval.early_fetch=turned", "--set",
+                              f"retrieval.early_likeness={likeness}")["runs"]
+            ratios.append(run["early_fetch"]["corrected_ratio"])
+        self.assertGreater(*ratios)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,15 @@ struct Axis {
   double step = 0.2;
 
   [[nodiscard]] double share(double value) const { return (value - low) / (high - low); }
+  [[nodiscard]] int steps() const { return static_cast<int>(std::lround((high - low) / step)); }
+  /// The value at a step; 0 is exactly that.
+  [[nodiscard]] double tick(int i) const { return step * (std::round(low / step) + i); }
 };
 
-/// An axis from 0 with about five round steps.
-Axis axis_to(double largest) {
-  if (!(largest > 0)) return {};
-  const double rough = largest / 5;
+/// An axis with 0 on it and about five round steps.
+Axis axis_over(double least, double largest) {
+  if (!(largest > least)) return {};
+  const double rough = (largest - least) / 5;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   double step = 10 * power;
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -39,7 +42,9 @@ Axis axis_to(double largest) {
       break;
     }
   }
-  return {.low = 0, .high = std::ceil(largest / step) * step, .step = step};
+  return {.low = std::floor(least / step) * step,
+          .high = std::ceil(largest / step) * step,
+          .step = step};
 }
 
 class Drawing {
@@ -60,14 +65,16 @@ class Drawing {
   }
 
   void grid(const Chart& chart) {
-    for (double y = y_.low; y <= y_.high * 1.0001; y += y_.step) {
+    for (int i = 0; i <= y_.steps(); ++i) {
+      const double y = y_.tick(i);
       add(
           fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" "
                       "stroke=\"#ddd\"/>",
                       left, down(y), width - right, down(y)));
       text(left - 6, down(y) + 4, fmt::format("{:.4g}", y), "text-anchor=\"end\"");
     }
-    for (double x = x_.low; x <= x_.high * 1.0001; x += x_.step) {
+    for (int i = 0; i <= x_.steps(); ++i) {
+      const double x = x_.tick(i);
       text(across(x), height - bottom + 16, fmt::format("{:.5g}", x), "text-anchor=\"middle\"");
     }
     text(left, 18, chart.title, "font-weight=\"bold\"");
@@ -138,16 +145,31 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
+std::string html_page(std::string_view title, std::string_view body) {
+  constexpr std::string_view style =
+      "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}"
+      "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 9px;text-align:right;"
+      "border-bottom:1px solid #ddd}td:first-child,td:nth-child(2),th:first-child,"
+      "th:nth-child(2){text-align:left}.best{font-weight:bold;background:#eef6ee}"
+      "svg text{font:12px sans-serif}";
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>"
+      "<style>{}</style></head><body>\n{}</body></html>\n",
+      escaped(title), style, body);
+}
+
 std::string draw(const Chart& chart) {
   double x_max = 0;
+  double y_min = 0;
   double y_max = 0;
   for (const ChartSeries& series : chart.series) {
     for (const ChartPoint& point : series.points) {
       x_max = std::max(x_max, point.x);
+      y_min = std::min(y_min, point.y);
       y_max = std::max(y_max, point.y);
     }
   }
-  Drawing drawing(axis_to(x_max), axis_to(y_max));
+  Drawing drawing(axis_over(0, x_max), axis_over(y_min, y_max));
   drawing.grid(chart);
   for (std::size_t i = 0; i < chart.series.size(); ++i) drawing.series(chart.series[i], i);
   for (const ChartPoint& point : chart.marked) drawing.mark(point);

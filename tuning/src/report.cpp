@@ -122,20 +122,11 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
       faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3, 100 * best.optimum_ratio());
 }
 
-constexpr std::string_view style =
-    "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}"
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 9px;text-align:right;"
-    "border-bottom:1px solid #ddd}td:first-child,td:nth-child(2),th:first-child,th:nth-child(2)"
-    "{text-align:left}.best{font-weight:bold;background:#eef6ee}svg text{font:12px sans-serif}";
-
 }  // namespace
 
 std::string report_page(const TuneResult& result, const TuneRequest& request,
                         std::string_view machine) {
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Cache of {}</title>"
-      "<style>{}</style></head><body>\n<h1>Resident cache for a trace</h1>\n",
-      escaped(request.trace.filename().string()), style);
+  std::string page = "<h1>Resident cache for a trace</h1>\n";
   page += fmt::format(
       "<p>{}: policy {}, budget {}, model {}, {} steps of {} layers, {} units wanted. Costs: {}."
       "</p>\n",
@@ -159,9 +150,8 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page += "</table>\n";
   page +=
       "<p>kB are per token. The optimum is a bound: what a cache of as many slots could hit that "
-      "knows the future and may deal its slots out over time and layers at will.</p>\n"
-      "</body></html>\n";
-  return page;
+      "knows the future and may deal its slots out over time and layers at will.</p>\n";
+  return html_page("Cache of " + request.trace.filename().string(), page);
 }
 
 }  // namespace terrace::tuning

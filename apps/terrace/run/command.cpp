@@ -11,15 +11,9 @@
 
 #include "document.hpp"
 #include "progress.hpp"
-#include "run/figures.hpp"
-#include "run/job.hpp"
-#include "run/quality_pass.hpp"
+#include "run/policy_run.hpp"
 #include "run/report.hpp"
-#include "run/session.hpp"
 #include "run/table.hpp"
-#include "run/timed_pass.hpp"
-#include "run/timeline.hpp"
-#include "run/trace_recording.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -102,27 +96,6 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
       job.context + job.decode, trained);
 }
 
-Result<PolicyFigures> run_policy(const RunJob& job, const std::string& policy,
-                                 const ReferencePass& reference, engine::AttentionProbe& probe,
-                                 Timeline* timeline, TraceRecording* trace, Progress& progress) {
-  const bool recorded = trace != nullptr && trace->policy() == policy;
-  TERRACE_ASSIGN(
-      Session session,
-      open_session(job, config_of_policy(job, policy), progress,
-                   {.work = timeline, .selections = recorded ? &trace->recorder() : nullptr}));
-  if (timeline != nullptr) timeline->record(policy);
-  TERRACE_ASSIGN(TimedPass timed, run_timed_pass(job, session, progress));
-  if (timeline != nullptr) timeline->pause();
-  if (recorded) trace->end(timed);
-  if (session.runtime->traits().clusters) {
-    TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
-                   time_prefill_without_clustering(job, progress));
-  }
-  TERRACE_ASSIGN(const QualityPass quality,
-                 run_quality_pass(job, session, timed.fed, probe, progress));
-  return make_figures(job, session, timed, quality, reference);
-}
-
 Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
@@ -135,7 +108,13 @@ Result<int> run(const RunOptions& options) {
   Timeline* const recorded = options.timeline_file.empty() ? nullptr : &timeline;
   std::vector<PolicyFigures> figures;
   for (const std::string& policy : job.policies) {
-    auto one = run_policy(job, policy, reference, probe, recorded, trace.get(), progress);
+    auto one = run_policy({.job = job,
+                           .reference = reference,
+                           .probe = probe,
+                           .progress = progress,
+                           .timeline = recorded,
+                           .trace = trace.get()},
+                          policy);
     progress.clear();
     if (!one) return tl::unexpected(one.error().while_doing("policy " + policy));
     figures.push_back(std::move(*one));

@@ -12,7 +12,6 @@
 namespace terrace::apps {
 namespace {
 
-constexpr const char* default_policies = "full,streaming,oracle,pqcache";
 constexpr std::size_t tokens_max = std::size_t{1} << 30;
 
 using KeyValue = std::pair<std::string_view, std::string_view>;
@@ -37,7 +36,7 @@ std::vector<std::string> split_names(const std::string& list) {
 Result<Config> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Config config, resolve_config(options.shared));
   if (config.source("retrieval.policy").origin == ConfigOrigin::default_value) {
-    TERRACE_TRY(config.set("retrieval.policy", default_policies, {}));
+    TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
   }
   return config;
 }

@@ -16,6 +16,8 @@ struct RunOptions {
   std::size_t context = 4096;
   std::size_t decode = 128;
   bool generate = false;
+  /// Compared where nobody names any.
+  std::string default_policies = "full,streaming,oracle,pqcache";
   std::size_t needles = 0;
   std::string needles_file;
   std::string timeline_file;  ///< empty = none is written

@@ -21,8 +21,8 @@ Result<StepScores> score_steps(const RunJob& job, Session& session, std::span<co
       scores.bits.push_back(bits_of(logits, job.text.tokens[job.context + step + 1]));
     }
     if (probe != nullptr) {
-      probe->measure(*session.sequence, *session.decoder,
-                     session.runtime->backend().device_threads());
+      scores.attention.push_back(probe->measure(*session.sequence, *session.decoder,
+                                                session.runtime->backend().device_threads()));
     }
     progress.show(session.runtime->options().policy, "quality",
                   static_cast<double>(step + 1) / static_cast<double>(fed.size()));

@@ -12,6 +12,7 @@ namespace terrace::apps {
 struct StepScores {
   std::vector<double> bits;  ///< of the text's next token; empty when generating
   std::vector<TokenId> most_likely;
+  std::vector<engine::AttentionQuality> attention;  ///< of each step; empty without a probe
 };
 
 struct QualityPass {

@@ -26,6 +26,13 @@ struct AttentionQuality {
   [[nodiscard]] double recall() const noexcept {
     return recall_sum / static_cast<double>(recall_count);
   }
+  AttentionQuality& operator+=(const AttentionQuality& other) noexcept {
+    recall_sum += other.recall_sum;
+    recall_count += other.recall_count;
+    mass_sum += other.mass_sum;
+    mass_count += other.mass_count;
+    return *this;
+  }
   /// Share of the exact softmax over all positions that lies on the attended ones.
   [[nodiscard]] double mass() const noexcept { return mass_sum / static_cast<double>(mass_count); }
 };
@@ -38,9 +45,9 @@ class AttentionProbe final : public KvObserver {
 
   void on_rows(std::size_t layer, TokenRange tokens, const KvTensors& kv) override;
 
-  /// Adds the step that `sequence` has just finished, at position sequence.length() - 1, whose
-  /// queries `decoder` still has.
-  void measure(const Sequence& sequence, const Decoder& decoder, Parallel& threads);
+  /// Measures the step that `sequence` has just finished, at position sequence.length() - 1, whose
+  /// queries `decoder` still has; adds it to quality() and returns it alone.
+  AttentionQuality measure(const Sequence& sequence, const Decoder& decoder, Parallel& threads);
 
   [[nodiscard]] const AttentionQuality& quality() const noexcept { return quality_; }
   void reset() noexcept { quality_ = {}; }

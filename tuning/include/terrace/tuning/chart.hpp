@@ -1,7 +1,8 @@
-// Line and point drawings as inline SVG, readable without colour, script or network.
+// Pages of HTML with line and point drawings as inline SVG, readable without script or network.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace::tuning {
@@ -30,5 +31,9 @@ std::string draw(const Chart& chart);
 
 /// Returns text fit for HTML.
 std::string escaped(std::string_view text);
+
+/// Returns a whole page; `title` is text, `body` is HTML. In tables the first two columns are
+/// words.
+std::string html_page(std::string_view title, std::string_view body);
 
 }  // namespace terrace::tuning

@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+
+#include "progress.hpp"
+#include "quality/benches.hpp"
+#include "quality/drift.hpp"
+#include "quality/report.hpp"
+#include "terrace/core/replace_file.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::array key_flags{
+    KeyFlag{"--policy", "retrieval.policy", "policies to compare, separated by commas [all]"},
+    KeyFlag{"--backend", "backend", "auto, host or cuda"},
+    KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
+};
+
+constexpr std::size_t bundled_needles = 20;
+
+/// All but full attention, which they are compared with anyway.
+std::string comparable_policies() {
+  std::string names;
+  for (const auto& entry : policies::retrieval_policies()) {
+    if (entry.name != "full") names += (names.empty() ? "" : ",") + std::string(entry.name);
+  }
+  return names;
+}
+
+/// Sizes nobody gave: enough that differences are not all noise, or as little as shows that it
+/// works.
+void fill_in(const CLI::App& command, bool quick, QualityOptions& options) {
+  const auto given = [&command](const char* option) { return command.count(option) > 0; };
+  if (!given("--context")) options.run.context = quick ? 512 : 4096;
+  if (!given("--decode")) options.run.decode = quick ? 8 : 512;
+  if (!given("--budget") && quick) options.budgets = "0.5";
+  if (!given("--needles") && !given("--needles-file") && options.run.model.empty()) {
+    options.run.needles = quick ? 2 : bundled_needles;
+  }
+}
+
+Result<int> bench_quality(const QualityOptions& options) {
+  Progress progress(options.run.shared.quiet);
+  TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
+  const Machine machine = read_machine();
+  if (!options.report_file.empty()) {
+    TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
+  }
+  if (options.run.shared.json()) {
+    Json document = document_head("bench quality", study.config, machine);
+    document["rows"] = quality_rows(study);
+    print_document(document);
+  } else {
+    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
+               quality_table(study));
+  }
+  return 0;
+}
+
+Result<int> bench_drift(const DriftOptions& options) {
+  Progress progress(options.run.shared.quiet);
+  TERRACE_ASSIGN(const DriftStudy study, study_drift(options, progress));
+  const Machine machine = read_machine();
+  if (options.run.shared.json()) {
+    Json document = document_head("bench drift", study.config, machine);
+    document["rows"] = drift_rows(study);
+    print_document(document);
+  } else {
+    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
+               drift_table(study));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_quality_bench(CLI::App& bench, Invocation& invocation) {
+  CLI::App* const command = bench.add_subcommand(
+      "quality", "what each policy keeps of full attention: policies x budgets x texts");
+  const auto options = std::make_shared<QualityOptions>();
+  const auto quick = std::make_shared<bool>(false);
+  RunOptions& run = options->run;
+  run.default_policies = comparable_policies();
+  command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
+  command->add_option("--model", run.model, "folder with config.json and model.safetensors")
+      ->option_text("DIR");
+  command->add_option("--text", options->text_files, "texts whose bytes are the tokens")
+      ->option_text("FILE");
+  command->add_option("--tokens", options->token_files, "little-endian 32-bit ids")
+      ->option_text("FILE");
+  command->add_option("--budget", options->budgets, "budgets, separated by commas [0.05,0.1,0.2]")
+      ->option_text("LIST");
+  command->add_option("--context", run.context, "tokens of prompt [4096]")->option_text("N");
+  command->add_option("--decode", run.decode, "steps scored behind it [512]")->option_text("N");
+  CLI::Option* const needles =
+      command->add_option("--needles", run.needles, "facts to plant and ask for [20]");
+  needles->option_text("N");
+  command->add_option("--needles-file", run.needles_file, "facts that tools/tokenize.py planted")
+      ->excludes(needles)
+      ->option_text("FILE");
+  command->add_option("--report", options->report_file, "write a page with pictures")
+      ->option_text("FILE");
+  add_key_flags(*command, key_flags, run.shared);
+  add_shared_options(*command, run.shared);
+  command->callback([command, quick, options, &invocation] {
+    fill_in(*command, *quick, *options);
+    invocation = {[options] { return bench_quality(*options); }, options->run.shared.verbose};
+  });
+}
+
+void add_drift_bench(CLI::App& bench, Invocation& invocation) {
+  CLI::App* const command =
+      bench.add_subcommand("drift", "what policies find as a long output turns to another topic");
+  const auto options = std::make_shared<DriftOptions>();
+  const auto quick = std::make_shared<bool>(false);
+  RunOptions& run = options->run;
+  run.default_policies = "pqcache,qpq,clusterkv,wave";
+  command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
+  command->add_option("--model", run.model, "folder with config.json and model.safetensors")
+      ->option_text("DIR");
+  command->add_option("--text", run.text_file, "text whose bytes are the tokens")
+      ->option_text("FILE");
+  command->add_option("--tokens", run.tokens_file, "little-endian 32-bit ids")->option_text("FILE");
+  command->add_option("--turn", options->turn_file, "text, or ids, that the output turns to")
+      ->option_text("FILE");
+  command->add_option("--turn-after", options->turn_after, "decoded tokens [500]")
+      ->option_text("N");
+  command->add_option("--refresh", options->refresh_tokens, "tokens between two indexes [256]")
+      ->option_text("N");
+  command->add_option("--context", run.context, "tokens of prompt [4096]")->option_text("N");
+  command->add_option("--decode", run.decode, "tokens of output [2000]")->option_text("N");
+  add_key_flags(*command, key_flags, run.shared);
+  add_shared_options(*command, run.shared);
+  command->callback([command, quick, options, &invocation] {
+    const auto given = [command](const char* option) { return command->count(option) > 0; };
+    if (!given("--context")) options->run.context = *quick ? 256 : 4096;
+    if (!given("--decode")) options->run.decode = *quick ? 60 : 2000;
+    if (*quick && !given("--turn-after")) options->turn_after = 20;
+    if (*quick && !given("--refresh")) options->refresh_tokens = 16;
+    if (*quick) options->span = 10;
+    invocation = {[options] { return bench_drift(*options); }, options->run.shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,144 @@
+#include "quality/drift.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/row.hpp"
+#include "run/quality_pass.hpp"
+
+namespace terrace::apps {
+namespace {
+
+// Far enough into the default text that it is another licence.
+constexpr std::size_t default_turn_at = 60'000;
+
+/// Replaces what follows the turn, the last scored token included.
+Status turn_text(const DriftOptions& options, RunJob& job) {
+  const std::size_t begin = job.context + options.turn_after;
+  if (options.turn_after >= job.decode) {
+    return fail(Errc::invalid_argument, "--turn-after {}: the output ends after {} tokens",
+                options.turn_after, job.decode);
+  }
+  const std::size_t wanted = job.text.tokens.size() - begin;
+  const bool own = options.turn_file.empty() && options.run.tokens_file.empty();
+  const TextSource source = options.run.tokens_file.empty() || options.turn_file.empty()
+                                ? TextSource{.text_file = options.turn_file}
+                                : TextSource{.tokens_file = options.turn_file};
+  TERRACE_ASSIGN(const TokenText turned, read_tokens(source, job.model.config().vocabulary,
+                                                     wanted + (own ? default_turn_at : 0)));
+  std::copy(turned.tokens.end() - static_cast<std::ptrdiff_t>(wanted), turned.tokens.end(),
+            job.text.tokens.begin() + static_cast<std::ptrdiff_t>(begin));
+  return {};
+}
+
+double mean(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+std::vector<double> means(std::span<const double> values, std::size_t span) {
+  std::vector<double> result;
+  for (std::size_t begin = 0; begin < values.size(); begin += span) {
+    result.push_back(mean(values.subspan(begin, std::min(span, values.size() - begin))));
+  }
+  return result;
+}
+
+Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
+                           const std::string& policy, std::size_t refresh_tokens,
+                           engine::AttentionProbe& probe, Progress& progress) {
+  Config config = config_of_policy(job, policy);
+  TERRACE_TRY(config.set("index.refresh_tokens", std::to_string(refresh_tokens), {}));
+  TERRACE_ASSIGN(Session session, open_session(job, config, progress));
+  // The first run's prompt shows the probe its keys; others have the same.
+  session.decoder->observe(&probe);
+  TERRACE_TRY(prefill(job, session));
+  const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
+  TERRACE_ASSIGN(const QualityPass pass, run_quality_pass(job, session, fed, probe, progress));
+  std::vector<double> recall;
+  std::vector<double> mass;
+  for (const engine::AttentionQuality& step : pass.scores.attention) {
+    recall.push_back(step.recall_count > 0 ? step.recall() : 0);
+    mass.push_back(step.mass());
+  }
+  const std::size_t settled = (job.decode - options.turn_after) / 2;
+  return DriftRun{
+      .policy = policy,
+      .refresh_tokens = refresh_tokens,
+      .refreshes = session.sequence->counters().refreshes,
+      .recall = means(recall, options.span),
+      .mass = means(mass, options.span),
+      .bits = means(pass.scores.bits, options.span),
+      .settled_recall = mean(std::span(recall).last(std::max<std::size_t>(1, settled)))};
+}
+
+}  // namespace
+
+Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) {
+  TERRACE_ASSIGN(RunJob job, prepare_job(options.run));
+  TERRACE_TRY(turn_text(options, job));
+  DriftStudy study{.config = job.config,
+                   .model = job.model_folder,
+                   .context = job.context,
+                   .decode = job.decode,
+                   .turn_after = options.turn_after,
+                   .span = options.span};
+  engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
+                               job.context + job.decode);
+  for (const std::string& policy : job.policies) {
+    for (const std::size_t refresh : {std::size_t{0}, options.refresh_tokens}) {
+      progress.begin_with(refresh == 0 ? "without refresh, " : "with refresh, ");
+      TERRACE_ASSIGN(DriftRun run, run_drift(job, options, policy, refresh, probe, progress));
+      study.runs.push_back(std::move(run));
+    }
+  }
+  progress.clear();
+  return study;
+}
+
+Json drift_rows(const DriftStudy& study) {
+  Json rows = Json::array();
+  for (const DriftRun& run : study.runs) {
+    const bench::Row row{
+        .name = fmt::format("drift_{}_{}", run.policy, run.refresh_tokens == 0 ? "grown" : "anew"),
+        .parameters = {{"policy", run.policy},
+                       {"refresh_tokens", run.refresh_tokens},
+                       {"model", study.model},
+                       {"context_tokens", study.context},
+                       {"turn_after", study.turn_after},
+                       {"span", study.span}},
+        .value = run.settled_recall,
+        .unit = "recall",
+        .better = bench::Better::higher,
+        .samples = (study.decode - study.turn_after) / 2};
+    rows.push_back(bench::to_json(row));
+    rows.back()["figures"] = {{"recall", run.recall},
+                              {"attention_mass", run.mass},
+                              {"bits_per_token", run.bits},
+                              {"refreshes", run.refreshes}};
+  }
+  return rows;
+}
+
+std::string drift_table(const DriftStudy& study) {
+  constexpr std::size_t columns = 10;
+  const std::size_t spans = study.runs.front().recall.size();
+  const std::size_t each = (spans + columns - 1) / columns;
+  std::string text =
+      fmt::format("recall over {} tokens decoded behind {}; the topic turns after {}\n\n{:<24}",
+                  study.decode, study.context, study.turn_after, "from step");
+  for (std::size_t at = 0; at < spans; at += each) {
+    text += fmt::format(" {:>6}", at * study.span);
+  }
+  text += fmt::format(" {:>8} {:>9}\n", "settled", "refreshes");
+  for (const DriftRun& run : study.runs) {
+    text += fmt::format("{:<24}", run.policy + (run.refresh_tokens == 0 ? "" : ", refreshed"));
+    for (const double recall : means(run.recall, each)) text += fmt::format(" {:>6.3f}", recall);
+    text += fmt::format(" {:>8.3f} {:>9}\n", run.settled_recall, run.refreshes);
+  }
+  return text;
+}
+
+}  // namespace terrace::apps

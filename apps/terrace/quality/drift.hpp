@@ -1,0 +1,53 @@
+// `terrace bench drift`: how well policies find rows as a long output leaves the prompt's topic,
+// with and without indexes built anew.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "document.hpp"
+#include "progress.hpp"
+#include "run/options.hpp"
+
+namespace terrace::apps {
+
+struct DriftOptions {
+  RunOptions run;
+  std::string turn_file;  ///< what the output turns to; empty = another part of the default text
+  std::size_t turn_after = 500;  ///< decoded tokens
+  std::size_t refresh_tokens = 256;
+  std::size_t span = 100;  ///< steps that a figure is the mean of
+};
+
+/// One policy on the text that turns. Lists have one figure for each span of steps.
+struct DriftRun {
+  std::string policy;
+  std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
+  std::uint64_t refreshes = 0;
+  std::vector<double> recall = {};
+  std::vector<double> mass = {};
+  std::vector<double> bits = {};  ///< per token
+
+  /// Recall in the last half of what follows the turn.
+  double settled_recall = 0;
+};
+
+struct DriftStudy {
+  Config config;
+  std::string model;
+  std::size_t context = 0;
+  std::size_t decode = 0;
+  std::size_t turn_after = 0;
+  std::size_t span = 0;
+  std::vector<DriftRun> runs = {};
+};
+
+/// Errors: those of prepare_job and of any policy's run.
+Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress);
+
+/// Returns one row for each run: its settled recall, and its lists under "figures".
+Json drift_rows(const DriftStudy& study);
+
+std::string drift_table(const DriftStudy& study);
+
+}  // namespace terrace::apps

@@ -1,0 +1,176 @@
+// The page of a study of quality.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "quality/report.hpp"
+#include "terrace/tuning/chart.hpp"
+
+namespace terrace::apps {
+namespace {
+
+using tuning::Chart;
+using tuning::ChartPoint;
+using tuning::ChartSeries;
+using tuning::escaped;
+
+double percent_over(const TextQuality& text, const PolicyFigures& figures) {
+  return 100 * figures.bits_delta->mean / text.full_bits;
+}
+
+/// Adds to each policy's series the points that `point` gives for its cells; those without are
+/// left out.
+template <typename Point>
+void add_series(Chart& chart, const TextQuality& text, Counted counted, Point&& point) {
+  for (const QualityCell& cell : text.cells) {
+    if (!cell.figures || cell.counted != counted) continue;
+    const std::optional<ChartPoint> one = point(*cell.figures);
+    if (!one) continue;
+    const std::string name = cell.policy + (counted == Counted::entries ? ", all entries" : "");
+    auto series = std::ranges::find(chart.series, name, &ChartSeries::name);
+    if (series == chart.series.end()) {
+      // The oracle reads every key: a bound, not a product.
+      chart.series.push_back({.name = name, .points = {}, .dashed = cell.policy == "oracle"});
+      series = std::prev(chart.series.end());
+    }
+    series->points.push_back(*one);
+  }
+  for (ChartSeries& series : chart.series) {
+    std::ranges::sort(series.points, {}, &ChartPoint::x);
+  }
+}
+
+Chart bits_chart(const TextQuality& text) {
+  Chart chart{.title = "Bits over full attention's",
+              .x_label = "rows attended exactly",
+              .y_label = "%",
+              .series = {}};
+  add_series(chart, text, Counted::rows, [&](const PolicyFigures& one) {
+    return ChartPoint{one.attended_tokens_mean, percent_over(text, one)};
+  });
+  return chart;
+}
+
+/// The same where entries that stand for clusters count like rows.
+Chart entries_chart(const TextQuality& text) {
+  Chart chart{.title = "The same by all entries: rows and those that stand for clusters",
+              .x_label = "entries of attention",
+              .y_label = "%",
+              .series = {}};
+  const auto point = [&](const PolicyFigures& one) {
+    return ChartPoint{entries_mean(one), percent_over(text, one)};
+  };
+  add_series(chart, text, Counted::rows, point);
+  add_series(chart, text, Counted::entries, point);
+  return chart;
+}
+
+Chart recall_chart(const TextQuality& text) {
+  Chart chart{.title = "Recall of the true top rows",
+              .x_label = "rows attended exactly",
+              .y_label = "recall",
+              .series = {}};
+  add_series(chart, text, Counted::rows, [](const PolicyFigures& one) {
+    return one.recall ? std::optional(ChartPoint{one.attended_tokens_mean, *one.recall})
+                      : std::nullopt;
+  });
+  return chart;
+}
+
+Chart mass_chart(const TextQuality& text) {
+  Chart chart{.title = "Attention mass on the rows attended exactly",
+              .x_label = "rows attended exactly",
+              .y_label = "share",
+              .series = {}};
+  add_series(chart, text, Counted::rows, [](const PolicyFigures& one) {
+    return ChartPoint{one.attended_tokens_mean, one.attention_mass};
+  });
+  return chart;
+}
+
+/// Right digits by depth, in ten bands, within the budget in the middle of those asked for.
+Chart needles_chart(const TextQuality& text) {
+  constexpr std::size_t bands = 10;
+  std::vector<std::string> budgets;
+  for (const QualityCell& cell : text.cells) {
+    if (std::ranges::find(budgets, cell.budget) == budgets.end()) budgets.push_back(cell.budget);
+  }
+  const std::string& budget = budgets[budgets.size() / 2];
+  Chart chart{.title = "Digits of planted facts right, budget " + budget,
+              .x_label = "depth in the context",
+              .y_label = "share",
+              .series = {}};
+  for (const QualityCell& cell : text.cells) {
+    if (!cell.figures || cell.budget != budget || cell.counted != Counted::rows) continue;
+    std::vector<NeedleScore> sums(bands);
+    for (const NeedleScore& score : cell.figures->needles) {
+      NeedleScore& sum = sums[std::min(bands - 1, std::size_t(score.depth * bands))];
+      sum.digits += score.digits;
+      sum.right += score.right;
+    }
+    ChartSeries series{.name = cell.policy, .points = {}};
+    for (std::size_t band = 0; band < bands; ++band) {
+      if (sums[band].digits == 0) continue;
+      series.points.push_back(
+          {(double(band) + 0.5) / bands, double(sums[band].right) / double(sums[band].digits)});
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+std::string table_row(const TextQuality& text, const QualityCell& cell) {
+  const std::string counted = cell.counted == Counted::entries ? ", all entries" : "";
+  std::string row =
+      fmt::format("<tr><td>{}</td><td>{}{}</td>", cell.budget, escaped(cell.policy), counted);
+  if (!cell.figures) return row + fmt::format("<td colspan=9>{}</td></tr>\n", escaped(cell.reason));
+  const PolicyFigures& one = *cell.figures;
+  const auto digits = digits_right(one);
+  const auto or_dash = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.3f}", *value) : std::string("-");
+  };
+  return row +
+         fmt::format(
+             "<td>{:.4f}</td><td>{:+.4f} ± {:.4f}</td><td>{:+.2f}</td><td>{}</td>"
+             "<td>{:.3f}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.1f}</td></tr>\n",
+             *one.bits_per_token, one.bits_delta->mean, one.bits_delta->standard_error.value_or(0),
+             percent_over(text, one), or_dash(one.recall), one.attention_mass, or_dash(digits),
+             one.attended_tokens_mean, one.pseudo_entries_mean, double(one.index_bytes) / 1e3);
+}
+
+std::string section(const QualityStudy& study, const TextQuality& text) {
+  std::string html = fmt::format(
+      "<h2>{}</h2>\n<p>{} tokens of context, {} scored. Full attention: {:.4f} {}.</p>\n",
+      escaped(text.path), study.context, study.scored, text.full_bits, study.unit());
+  for (const Chart& chart :
+       {bits_chart(text), entries_chart(text), recall_chart(text), mass_chart(text)}) {
+    html += draw(chart);
+  }
+  const bool asked = std::ranges::any_of(text.cells, [](const QualityCell& cell) {
+    return cell.figures && !cell.figures->needles.empty();
+  });
+  if (asked) html += draw(needles_chart(text));
+  html +=
+      "<table><tr><th>budget</th><th>policy</th><th>bits</th><th>over full ± s.e.</th>"
+      "<th>over %</th><th>recall</th><th>mass</th><th>digits right</th><th>rows</th>"
+      "<th>other entries</th><th>index kB</th></tr>\n";
+  for (const QualityCell& cell : text.cells) html += table_row(text, cell);
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+std::string quality_page(const QualityStudy& study, const Machine& machine) {
+  std::string body = fmt::format(
+      "<h1>What retrieval policies keep</h1>\n<p>Model {}; {}, {}. Bits are of text that follows "
+      "the context, fed token by token; what a policy has over full attention is paired step by "
+      "step, with its standard error: differences below twice that are noise. A budget counts the "
+      "rows that are attended exactly, sinks, window and the step's own included. Entries that "
+      "stand for clusters are counted apart; where it says “all entries”, rows and they together "
+      "fill the budget. The index is what a step scans, all layers.</p>\n",
+      escaped(study.model), escaped(machine.cpu), escaped(machine.isa));
+  for (const TextQuality& text : study.texts) body += section(study, text);
+  return tuning::html_page("Quality of retrieval", body);
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,24 @@
+// What `terrace bench quality` says of a study: rows for programs, a table and a page for people.
+#pragma once
+
+#include <string>
+
+#include "document.hpp"
+#include "quality/study.hpp"
+
+namespace terrace::apps {
+
+/// Returns one row for each cell: bits with full attention's as peer, and the cell's other figures
+/// under "figures".
+Json quality_rows(const QualityStudy& study);
+
+/// Returns a table for each text.
+std::string quality_table(const QualityStudy& study);
+
+/// Returns a page of HTML with drawings and the table's figures.
+std::string quality_page(const QualityStudy& study, const Machine& machine);
+
+/// Returns the share of right digits; no value where no needles were asked for.
+std::optional<double> digits_right(const PolicyFigures& figures);
+
+}  // namespace terrace::apps

@@ -1,0 +1,65 @@
+// `terrace bench quality`: what each policy keeps of full attention's words, for several budgets
+// and texts. Each figure is one that `terrace run` gives.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "run/figures.hpp"
+#include "run/options.hpp"
+
+namespace terrace::apps {
+
+struct QualityOptions {
+  RunOptions run;                       ///< without text and budget
+  std::vector<std::string> text_files;  ///< none of either: the default text
+  std::vector<std::string> token_files;
+  std::string budgets = "0.05,0.1,0.2";
+  std::string report_file;  ///< empty = none is written
+};
+
+/// What of a policy's entries a budget limits.
+enum class Counted : std::uint8_t {
+  rows,     ///< attended exactly
+  entries,  ///< and those that stand for clusters
+};
+
+/// One policy on one text within one budget.
+struct QualityCell {
+  std::string policy;
+  std::string budget;
+  Counted counted = Counted::rows;
+  std::optional<PolicyFigures> figures = {};  ///< none = `reason` says why
+  std::string reason = {};
+};
+
+struct TextQuality {
+  std::string path;
+  double full_bits = 0;  ///< per token, of full attention
+  std::vector<QualityCell> cells = {};
+};
+
+struct QualityStudy {
+  Config config;
+  std::string model;
+  std::size_t context = 0;
+  std::size_t scored = 0;
+  bool bytes = false;  ///< tokens are bytes
+  std::vector<TextQuality> texts = {};
+
+  /// What bits are counted per.
+  [[nodiscard]] const char* unit() const noexcept { return bytes ? "bits/byte" : "bits/token"; }
+};
+
+/// Runs every policy within every budget on every text. A policy that gives pseudo-entries is run
+/// once more per budget with so many fewer rows that all its entries together fill the budget.
+/// Errors: those of prepare_job; of a policy alone they are its cell's reason.
+Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
+
+/// Returns rows attended and entries that stand for clusters, mean per head and step.
+[[nodiscard]] inline double entries_mean(const PolicyFigures& figures) noexcept {
+  return figures.attended_tokens_mean + figures.pseudo_entries_mean;
+}
+
+}  // namespace terrace::apps

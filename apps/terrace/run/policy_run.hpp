@@ -1,0 +1,23 @@
+// One policy of a job: timed, then measured.
+#pragma once
+
+#include "run/figures.hpp"
+#include "run/timeline.hpp"
+#include "run/trace_recording.hpp"
+
+namespace terrace::apps {
+
+/// What the policies of a job have in common.
+struct PolicyRun {
+  const RunJob& job;
+  const ReferencePass& reference;
+  engine::AttentionProbe& probe;  ///< knows the prompt's keys
+  Progress& progress;
+  Timeline* timeline = nullptr;     ///< null = nothing is recorded
+  TraceRecording* trace = nullptr;  ///< records the policy it was opened for
+  bool times_bare_prefill = true;   ///< a second prefill, without clustering
+};
+
+Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy);
+
+}  // namespace terrace::apps

@@ -1,0 +1,145 @@
+"""Checks `terrace bench quality` and `terrace bench drift` on the bundled model."""
+
+import html.parser
+import json
+import pathlib
+import tempfile
+import unittest
+
+from program import run_json, terrace
+
+FIGURES = {"budget_tokens", "selected_tokens", "attended_tokens_mean", "pseudo_entries_mean",
+           "index_bytes", "bits_per_token", "bits_per_byte", "bits_delta_vs_full",
+           "top1_agreement", "recall", "attention_mass", "mass_bounds", "needles", "early_fetch"}
+ROW = ["name", "parameters", "value", "unit", "better", "samples", "spread", "peer", "ratio"]
+
+
+class Page(html.parser.HTMLParser):
+    """Counts elements, and says what a browser would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.fetched, self.open = {}, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements[tag] = self.elements.get(tag, 0) + 1
+        self.fetched += [value for name, value in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements[tag] = self.elements.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+
+def rows_of(*arguments):
+    process = terrace("bench", *arguments, "--quick", "--format", "json")
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == "", process.stderr
+    return json.loads(process.stdout)
+
+
+class Quality(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.page = pathlib.Path(cls.folder.name) / "page.html"
+        cls.document = rows_of("quality", "--budget", "0.5,0.7", "--report", cls.page)
+        cls.rows = {row["name"]: row for row in cls.document["rows"]}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_has_a_row_for_every_policy_and_budget(self):
+        self.assertEqual(self.document["command"], "bench quality")
+        for policy in ("streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
+                       "infllm"):
+            for budget in ("0.5", "0.7"):
+                self.assertIn(f"quality_{policy}_{budget}_rows", self.rows)
+        for row in self.rows.values():
+            self.assertEqual(list(row)[:len(ROW)], ROW)
+            self.assertEqual(row["better"], "lower")
+            self.assertEqual(row["unit"], "bits/byte")
+            self.assertEqual(row["samples"], 8)
+            self.assertEqual(set(row["figures"]), FIGURES)
+            self.assertEqual(row["peer"]["name"], "full")
+
+    def test_says_what_run_says(self):
+        runs = run_json("--context", 512, "--decode", 8, "--needles", 2, "--budget", "0.5",
+                        "--policy", "pqcache,wave")["runs"]
+        for run in runs:
+            figures = self.rows[f"quality_{run['policy']}_0.5_rows"]["figures"]
+            self.assertEqual(figures, {name: run[name] for name in figures})
+
+    def test_full_attention_is_the_peer(self):
+        for row in self.rows.values():
+            delta = row["figures"]["bits_delta_vs_full"]
+            self.assertAlmostEqual(row["value"] - row["peer"]["value"], delta["mean"])
+            self.assertAlmostEqual(row["spread"] * row["value"], delta["standard_error"])
+
+    def test_compares_at_equal_entries_what_gives_others_than_rows(self):
+        equal = [row for row in self.rows.values() if row["parameters"]["counted"] == "entries"]
+        self.assertEqual({row["parameters"]["policy"] for row in equal}, {"wave"})
+        self.assertEqual(len(equal), 2)
+        for row in equal:
+            figures = row["figures"]
+            share = float(row["parameters"]["budget"])
+            self.assertLess(figures["attended_tokens_mean"], share * 512)
+            entries = figures["attended_tokens_mean"] + figures["pseudo_entries_mean"]
+            self.assertLess(abs(entries - share * 512), 0.03 * 512)
+
+    def test_page_is_whole_and_needs_nothing_else(self):
+        page = Page(self.page.read_text())
+        self.assertEqual(page.open, [])
+        self.assertEqual(page.fetched, [])
+        self.assertEqual(page.elements["svg"], 5)
+        self.assertEqual(page.elements["tr"], 1 + len(self.rows))
+        self.assertNotIn("script", page.elements)
+        self.assertNotIn("nan", self.page.read_text())
+
+    def test_prints_a_table(self):
+        process = terrace("bench", "quality", "--quick", "--policy", "streaming,wave")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        for word in ("streaming", "wave, all entries", "recall", "± s.e."):
+            self.assertIn(word, process.stdout)
+
+    def test_a_policy_that_cannot_says_so_in_its_row(self):
+        document = rows_of("quality", "--policy", "oracle,wave", "--budget", "mass:0.9")
+        oracle, wave = document["rows"]
+        self.assertIsNone(oracle["value"])
+        self.assertIn("attention mass", oracle["reason"])
+        self.assertGreater(wave["value"], 0)
+
+    def test_what_is_wrong_ends_in_one_line(self):
+        for arguments in (("--budget", "much"), ("--policy", "fly"), ("--budget", ""),
+                          ("--text", "/nowhere")):
+            process = terrace("bench", "quality", "--quick", *arguments)
+            self.assertIn(process.returncode, (1, 2), arguments)
+            self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+
+
+class Drift(unittest.TestCase):
+    def test_has_recall_over_time_with_and_without_refresh(self):
+        rows = {row["name"]: row for row in rows_of("drift")["rows"]}
+        self.assertEqual(set(rows), {f"drift_{policy}_{kind}" for kind in ("grown", "anew")
+                                     for policy in ("pqcache", "qpq", "clusterkv", "wave")})
+        for name, row in rows.items():
+            figures = row["figures"]
+            self.assertEqual(len(figures["recall"]), 6)
+            self.assertTrue(all(0 <= value <= 1 for value in figures["recall"]), name)
+            self.assertTrue(0 < row["value"] <= 1, name)
+            if name.endswith("grown"):
+                self.assertEqual(figures["refreshes"], 0)
+
+    def test_must_turn_before_it_ends(self):
+        process = terrace("bench", "drift", "--quick", "--turn-after", 60)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--turn-after", process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
