@@ -23,9 +23,7 @@ build: packages  ## builds the program, build/release/bin/terrace, and the libra
 demo: build  ## runs the program over real text; MODEL=smollm2 for a larger model
 	@tools/demo $(MODEL)
 
-# The sanitizer sets below belong here again once the newest kernels, policies and the cache have
-# been seen clean under them; until then check-all runs them whole.
-test: test-release  ## the tests to pass before each change
+test: test-release test-asan test-tsan  ## the tests to pass before each change
 
 test-release: packages
 	@cmake --preset release

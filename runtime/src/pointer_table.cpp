@@ -6,7 +6,14 @@
 namespace terrace {
 
 Status PointerTable::reserve(Backend& backend, std::size_t count) {
-  if (count <= capacity_) return {};
+  if (count > capacity_) TERRACE_TRY(grow(backend, count));
+  // New entries are null on the device, too. What lies behind them is not copied, so that a copy
+  // under way reads no entry that is set for the first time.
+  for (; size_ < count; ++size_) set(size_, nullptr);
+  return {};
+}
+
+Status PointerTable::grow(Backend& backend, std::size_t count) {
   // Half as much again, so that a sequence that grows token by token rarely comes here.
   const std::size_t capacity = std::max<std::size_t>(count + count / 2, 64);
   AllocationRequest request{.bytes = capacity * sizeof(std::byte*), .tier = Tier::host};
@@ -17,8 +24,8 @@ Status PointerTable::reserve(Backend& backend, std::size_t count) {
     TERRACE_ASSIGN(device, backend.allocate(request));
   }
   auto* entries = host.as<std::byte*>();
-  std::copy_n(host_.as<std::byte*>(), capacity_, entries);
-  std::fill(entries + capacity_, entries + capacity, nullptr);
+  std::copy_n(host_.as<std::byte*>(), size_, entries);
+  std::fill(entries + size_, entries + capacity, nullptr);
   host_ = std::move(host);
   device_ = std::move(device);
   capacity_ = capacity;
@@ -28,7 +35,7 @@ Status PointerTable::reserve(Backend& backend, std::size_t count) {
 
 void PointerTable::touch_all() {
   if (tier_ == Tier::host) return;
-  changed_.resize(capacity_);
+  changed_.resize(size_);
   std::iota(changed_.begin(), changed_.end(), 0U);
 }
 
@@ -59,7 +66,7 @@ Status PointerTable::flush(Queue& queue) {
 void PointerTable::reset() noexcept {
   host_.reset();
   device_.reset();
-  capacity_ = 0;
+  size_ = capacity_ = 0;
   changed_.clear();
 }
 

@@ -16,7 +16,8 @@ class PointerTable {
   /// Which tier's ops read the table. On `host` there is one copy and no flush.
   explicit PointerTable(Tier tier) noexcept : tier_(tier) {}
 
-  /// Makes room for `count` entries; new ones are null. Errors: out_of_memory; nothing changed.
+  /// Makes it at least `count` entries long; new ones are null. Errors: out_of_memory; nothing
+  /// changed.
   [[nodiscard]] Status reserve(Backend& backend, std::size_t count);
 
   /// Whether reserve() would leave the table where it is.
@@ -24,7 +25,7 @@ class PointerTable {
 
   void set(std::size_t i, std::byte* pointer);
   [[nodiscard]] std::byte* operator[](std::size_t i) const noexcept {
-    return i < capacity_ ? host_.as<std::byte*>()[i] : nullptr;
+    return i < size_ ? host_.as<std::byte*>()[i] : nullptr;
   }
 
   /// Enqueues the copying of all entries set since the last flush.
@@ -44,9 +45,12 @@ class PointerTable {
   void reset() noexcept;
 
  private:
+  Status grow(Backend& backend, std::size_t count);
+
   Tier tier_;
   Buffer host_;
   Buffer device_;
+  std::size_t size_ = 0;
   std::size_t capacity_ = 0;
   std::vector<std::uint32_t> changed_;
 };

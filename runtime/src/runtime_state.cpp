@@ -29,7 +29,9 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                 backend->name());
   }
   TERRACE_ASSIGN(auto policy, policies::make_retrieval_policy(options.policy, options.retrieval));
-  if (options.budget.kind == TokenBudget::Kind::mass && !policy->traits().bounds_mass) {
+  // What selects nothing has nothing to stop.
+  const RetrievalTraits& traits = policy->traits();
+  if (options.budget.kind == TokenBudget::Kind::mass && traits.selects && !traits.bounds_mass) {
     return fail(Errc::unsupported,
                 "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
                 "or a number of tokens",

@@ -218,6 +218,7 @@ class SequenceState {
   Status recode_last_chunk();
   bool settle_queues();
   Status own_block(std::size_t block);
+  [[nodiscard]] bool is_shared(const LayerState& layer, std::size_t block) const;
   Status restore_index();
 
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {

@@ -80,14 +80,21 @@ bool SequenceState::settle_queues() {
 Status SequenceState::own_block(std::size_t block) {
   if (keeps_everything()) return {};
   for (LayerState& layer : layers_) {
-    if (block >= layer.pages.size()) continue;
-    // With a window shorter than a block, rows of this one may just be fetched.
-    if (block * block_tokens() < window_at(length_).begin) TERRACE_TRY(await_early(layer));
+    if (block >= layer.pages.size() || !is_shared(layer, block)) continue;
+    // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
+    TERRACE_TRY(await_early(layer));
+    const Status read = wait(layer.index.coded, deadline());
+    if (!read && read.error().code == Errc::not_ready) return read;
     const auto lock = runtime_.lock_pages();
     TERRACE_ASSIGN(std::byte* const page, layer.pages.make_writable(block));
     layer.host_blocks.set(block, page);
   }
   return {};
+}
+
+bool SequenceState::is_shared(const LayerState& layer, std::size_t block) const {
+  const auto lock = runtime_.lock_pages();
+  return layer.pages.shared(block);
 }
 
 Status SequenceState::truncate(std::size_t length) {

@@ -106,6 +106,11 @@ class PageTable {
   /// Returns a table that shares all pages.
   [[nodiscard]] PageTable fork() const;
 
+  /// Returns whether page `index` has other owners.
+  [[nodiscard]] bool shared(std::size_t index) const noexcept {
+    return pool_->references(pages_[index]) > 1;
+  }
+
   /// Makes sure that page `index` has no other owner, so that it may be written; copies it if need
   /// be, at once. What is still being written into the page must be done before.
   /// Returns its memory. Errors: out_of_memory naming host.memory; the page is still shared then.
