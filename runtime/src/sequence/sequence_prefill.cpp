@@ -43,7 +43,8 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   }
   resolve_budget(total);
   const auto reserve = [&]() -> Status {
-    TERRACE_TRY(reserve_positions(total));
+    // With the first token behind it: a new region of host memory takes longer than a step.
+    TERRACE_TRY(reserve_positions(total + 1));
     TERRACE_TRY(own_block(length_ / block_tokens()));
     TERRACE_TRY(reserve_step_buffers(total));
     TERRACE_TRY(place_needed_blocks(total));
