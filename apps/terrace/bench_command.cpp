@@ -1,65 +1,31 @@
 // `terrace bench`: measures this machine, one figure per row.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 #include <memory>
 
 #include "bench_pcie.hpp"
+#include "bench_rows.hpp"
 #include "cache/questions.hpp"
-#include "command.hpp"
-#include "document.hpp"
-#include "harness/question.hpp"
 #include "kernels/questions.hpp"
 #include "profile_measurement.hpp"
-#include "progress.hpp"
 #include "quality/benches.hpp"
 #include "terrace/core/replace_file.hpp"
-#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 namespace {
 
-struct BenchOptions {
-  SharedOptions shared;
-  std::string only;          ///< part of the names of the rows wanted
-  std::string profile_file;  ///< empty = none is written
-  std::string trace;         ///< of cache; empty = made up
-  std::string model;         ///< whose layers the profile's fits are for; empty = the bundled one
-  bool quick = false;
+struct KernelsOptions : BenchOptions {
+  std::string model;  ///< whose layers the profile's fits are for; empty = the bundled one
 };
 
-Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions) {
-  std::erase_if(questions, [&](const bench::Question& question) {
-    return question.name.find(options.only) == std::string::npos;
-  });
-  if (!questions.empty()) return {};
-  return fail(Errc::invalid_argument, "--only {}: no row has that in its name", options.only);
-}
+struct CacheBenchOptions : BenchOptions {
+  std::string trace;  ///< empty = made up
+};
 
-std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
-                                const BenchOptions& options) {
-  Progress progress(options.shared.quiet);
-  std::vector<bench::Row> rows;
-  for (const bench::Question& question : questions) {
-    progress.show("bench", question.name,
-                  static_cast<double>(rows.size()) / static_cast<double>(questions.size()));
-    rows.push_back(bench::ask(question, {.quick = options.quick}));
-  }
-  return rows;
-}
-
-Status write_profile(const BenchOptions& options, const Config& config, const Machine& machine,
+Status write_profile(const KernelsOptions& options, const Config& config, const Machine& machine,
                      std::span<const bench::Row> rows) {
-  MachineProfile profile;
-  if (auto earlier = MachineProfile::read(options.profile_file)) {
-    profile = std::move(*earlier);
-  } else if (earlier.error().code != Errc::io_error) {
-    return tl::unexpected(earlier.error());  // some other file: it must not be lost
-  }
-  profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
-  profile.cpu = machine.cpu;
-  profile.isa = machine.isa;
+  TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
   for (const bench::Row& row : rows) {
     if (row.value && row.unit == "B/s") profile.host[row.name] = *row.value;
   }
@@ -71,10 +37,7 @@ Status write_profile(const BenchOptions& options, const Config& config, const Ma
 int print_rows(const char* command, const BenchOptions& options, const Config& config,
                const Machine& machine, std::span<const bench::Row> rows) {
   if (options.shared.json()) {
-    Json document = document_head(command, config, machine);
-    document["rows"] = Json::array();
-    for (const bench::Row& row : rows) document["rows"].push_back(bench::to_json(row));
-    print_document(document);
+    print_rows_document(command, config, machine, rows);
   } else {
     fmt::print("machine  {}, {}, {} cores; one thread\n\n{}", machine.cpu, machine.isa,
                machine.cores, bench::table(rows));
@@ -84,7 +47,7 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
   return answered ? 0 : 1;
 }
 
-Result<int> bench_kernels(const BenchOptions& options) {
+Result<int> bench_kernels(const KernelsOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
@@ -94,7 +57,7 @@ Result<int> bench_kernels(const BenchOptions& options) {
   return print_rows("bench kernels", options, config, machine, rows);
 }
 
-Result<int> bench_cache(const BenchOptions& options) {
+Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   std::vector<bench::Question> questions = bench::touch_questions();
   TERRACE_ASSIGN(auto replays, bench::replay_questions(options.trace, options.quick));
@@ -103,14 +66,12 @@ Result<int> bench_cache(const BenchOptions& options) {
   return print_rows("bench cache", options, config, read_machine(), ask_all(questions, options));
 }
 
+template <typename Options>
 CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning,
-                     const std::shared_ptr<BenchOptions>& options,
-                     Result<int> (*action)(const BenchOptions&), Invocation& invocation) {
+                     const std::shared_ptr<Options>& options, Result<int> (*action)(const Options&),
+                     Invocation& invocation) {
   CLI::App* const command = bench.add_subcommand(name, meaning);
-  command->add_flag("--quick", options->quick, "small and short: whether it works, not how fast");
-  command->add_option("--only", options->only, "rows with this in their names")
-      ->option_text("TEXT");
-  add_shared_options(*command, options->shared);
+  add_bench_options(*command, *options);
   command->callback([options, action, &invocation] {
     invocation = {[options, action] { return action(*options); }, options->shared.verbose};
   });
@@ -125,7 +86,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   add_bench_pcie(*bench, invocation);
   add_quality_bench(*bench, invocation);
   add_drift_bench(*bench, invocation);
-  const auto options = std::make_shared<BenchOptions>();
+  const auto options = std::make_shared<KernelsOptions>();
   CLI::App* const kernels =
       add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread", options,
                  &bench_kernels, invocation);
@@ -135,7 +96,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
       ->option_text("FILE");
   kernels->add_option("--model", options->model, "model whose layers hide the clustering")
       ->option_text("DIR");
-  const auto for_cache = std::make_shared<BenchOptions>();
+  const auto for_cache = std::make_shared<CacheBenchOptions>();
   add_action(*bench, "cache", "replacement policies: touches, and steps of a trace", for_cache,
              &bench_cache, invocation)
       ->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")

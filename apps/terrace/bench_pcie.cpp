@@ -1,35 +1,26 @@
 #include "bench_pcie.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 
 #include "backend_choice.hpp"
-#include "document.hpp"
-#include "harness/question.hpp"
+#include "bench_rows.hpp"
 #include "pcie/questions.hpp"
 #include "pcie/report.hpp"
-#include "progress.hpp"
 #include "terrace/core/replace_file.hpp"
-#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 namespace {
 
-struct PcieOptions {
-  SharedOptions shared;
-  std::string only;          ///< part of the names of the rows wanted
-  std::string profile_file;  ///< empty = none is written
-  std::string report_file;   ///< empty = none is written
-  bool quick = false;
+struct PcieOptions : BenchOptions {
+  std::string report_file;  ///< empty = none is written
 };
 
-std::vector<bench::Question> questions_of(const PcieOptions& options, const Config& config) {
+std::vector<bench::Question> questions_of(const Config& config) {
   const auto make = [config](const char* name) {
     return [config, name]() -> Result<std::unique_ptr<Backend>> {
       TERRACE_ASSIGN(auto chosen, offload::make_backend(name, backend_options(config)));
@@ -38,26 +29,9 @@ std::vector<bench::Question> questions_of(const PcieOptions& options, const Conf
   };
   const offload::LinkOptions link = backend_options(config).host.link;
   const bool imitated = link.bandwidth_bytes_per_second > 0 || link.latency > Duration{};
-  std::vector<bench::Question> questions =
-      bench::pcie_questions({.host = make("host"),
-                             .device = make("cuda"),
-                             .host_link = imitated ? "imitated" : "memcpy"});
-  std::erase_if(questions, [&](const bench::Question& question) {
-    return question.name.find(options.only) == std::string::npos;
-  });
-  return questions;
-}
-
-std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
-                                const PcieOptions& options) {
-  Progress progress(options.shared.quiet);
-  std::vector<bench::Row> rows;
-  for (const bench::Question& question : questions) {
-    progress.show("bench", question.name,
-                  static_cast<double>(rows.size()) / static_cast<double>(questions.size()));
-    rows.push_back(bench::ask(question, {.quick = options.quick}));
-  }
-  return rows;
+  return bench::pcie_questions({.host = make("host"),
+                                .device = make("cuda"),
+                                .host_link = imitated ? "imitated" : "memcpy"});
 }
 
 std::optional<double> value_of(std::span<const bench::Row> rows, std::string_view name) {
@@ -81,15 +55,7 @@ Result<LinkCosts> link_costs(std::span<const bench::Row> rows) {
 
 Status write_profile(const PcieOptions& options, const Machine& machine,
                      std::span<const bench::Row> rows) {
-  MachineProfile profile;
-  if (auto earlier = MachineProfile::read(options.profile_file)) {
-    profile = std::move(*earlier);
-  } else if (earlier.error().code != Errc::io_error) {
-    return tl::unexpected(earlier.error());  // some other file: it must not be lost
-  }
-  profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
-  profile.cpu = machine.cpu;
-  profile.isa = machine.isa;
+  TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
   TERRACE_ASSIGN(profile.link, link_costs(rows));
   return replace_file(options.profile_file, profile.to_yaml());
 }
@@ -113,10 +79,8 @@ void print_rows(std::span<const bench::Row> rows) {
 
 Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
-  const std::vector<bench::Question> questions = questions_of(options, config);
-  if (questions.empty()) {
-    return fail(Errc::invalid_argument, "--only {}: no row has that in its name", options.only);
-  }
+  std::vector<bench::Question> questions = questions_of(config);
+  TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
   const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
   const std::vector<bench::Row> rows = ask_all(questions, options);
@@ -125,10 +89,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
     TERRACE_TRY(replace_file(options.report_file, bench::pcie_page(rows, about)));
   }
   if (options.shared.json()) {
-    Json document = document_head("bench pcie", config, machine);
-    document["rows"] = Json::array();
-    for (const bench::Row& row : rows) document["rows"].push_back(bench::to_json(row));
-    print_document(document);
+    print_rows_document("bench pcie", config, machine, rows);
   } else {
     fmt::print("machine  {}\n\n", about);
     print_rows(rows);
@@ -142,14 +103,12 @@ void add_bench_pcie(CLI::App& bench, Invocation& invocation) {
   CLI::App* const pcie =
       bench.add_subcommand("pcie", "KV rows across the link between device and host");
   const auto options = std::make_shared<PcieOptions>();
-  pcie->add_flag("--quick", options->quick, "small and short: whether it works, not how fast");
-  pcie->add_option("--only", options->only, "rows with this in their names")->option_text("TEXT");
+  add_bench_options(*pcie, *options);
   pcie->add_option("--write-profile", options->profile_file,
                    "put the link's bandwidth and latency into a machine profile")
       ->option_text("FILE");
   pcie->add_option("--report", options->report_file, "a page with the rates drawn over sizes")
       ->option_text("FILE.html");
-  add_shared_options(*pcie, options->shared);
   pcie->callback([options, &invocation] {
     invocation = {[options] { return bench_pcie(*options); }, options->shared.verbose};
   });

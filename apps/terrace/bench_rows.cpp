@@ -1,0 +1,59 @@
+#include "bench_rows.hpp"
+
+#include <fmt/chrono.h>
+
+#include <chrono>
+
+#include "document.hpp"
+#include "progress.hpp"
+
+namespace terrace::apps {
+
+void add_bench_options(CLI::App& command, BenchOptions& options) {
+  command.add_flag("--quick", options.quick, "small and short: whether it works, not how fast");
+  command.add_option("--only", options.only, "rows with this in their names")->option_text("TEXT");
+  add_shared_options(command, options.shared);
+}
+
+Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions) {
+  std::erase_if(questions, [&](const bench::Question& question) {
+    return question.name.find(options.only) == std::string::npos;
+  });
+  if (!questions.empty()) return {};
+  return fail(Errc::invalid_argument, "--only {}: no row has that in its name", options.only);
+}
+
+std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
+                                const BenchOptions& options) {
+  Progress progress(options.shared.quiet);
+  std::vector<bench::Row> rows;
+  for (const bench::Question& question : questions) {
+    progress.show("bench", question.name,
+                  static_cast<double>(rows.size()) / static_cast<double>(questions.size()));
+    rows.push_back(bench::ask(question, {.quick = options.quick}));
+  }
+  return rows;
+}
+
+Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine) {
+  MachineProfile profile;
+  if (auto earlier = MachineProfile::read(options.profile_file)) {
+    profile = std::move(*earlier);
+  } else if (earlier.error().code != Errc::io_error) {
+    return tl::unexpected(earlier.error());
+  }
+  profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
+  profile.cpu = machine.cpu;
+  profile.isa = machine.isa;
+  return profile;
+}
+
+void print_rows_document(std::string_view command, const Config& config, const Machine& machine,
+                         std::span<const bench::Row> rows) {
+  Json document = document_head(command, config, machine);
+  document["rows"] = Json::array();
+  for (const bench::Row& row : rows) document["rows"].push_back(bench::to_json(row));
+  print_document(document);
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,41 @@
+// What the benches of single figures have in common: which questions are asked, and what becomes of
+// the rows.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "harness/question.hpp"
+#include "machine.hpp"
+#include "terrace/runtime/machine_profile.hpp"
+
+namespace terrace::apps {
+
+struct BenchOptions {
+  SharedOptions shared;
+  std::string only;          ///< part of the names of the rows wanted
+  std::string profile_file;  ///< empty = none is written
+  bool quick = false;
+};
+
+/// Adds --quick, --only and what all commands take.
+void add_bench_options(CLI::App& command, BenchOptions& options);
+
+/// Drops questions that --only does not want. Errors: invalid_argument when none is left.
+Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions);
+
+/// Asks one after the other, and shows how far it is.
+std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
+                                const BenchOptions& options);
+
+/// Returns the profile in options.profile_file, or a new one where there is no such file, as of
+/// today and of this machine. Errors: those of a file that is no profile: it must not be lost.
+Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine);
+
+/// Prints the JSON document of a bench.
+void print_rows_document(std::string_view command, const Config& config, const Machine& machine,
+                         std::span<const bench::Row> rows);
+
+}  // namespace terrace::apps
