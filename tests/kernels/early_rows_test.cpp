@@ -42,20 +42,7 @@ struct EarlyScenario : ResolveScenario {
 
   void step(std::uint64_t stream, float likeness_min) {
     select(stream);
-    ResolveRows plain{.shape = shape_,
-                      .scope = scope_,
-                      .ids = ids_.data(),
-                      .id_count = counts_.data(),
-                      .id_stride = stride_,
-                      .resident = device_.table(),
-                      .staging = staging_.data(),
-                      .rows = rows_.data(),
-                      .missed = missed_.data(),
-                      .missed_count = missed_count_.data(),
-                      .seen = seen_.data(),
-                      .seen_epoch = epoch_.data(),
-                      .seen_stride = positions};
-    kernels::host::resolve_early_rows({.resolve = plain,
+    kernels::host::resolve_early_rows({.resolve = request(),
                                        .ids = attended.data(),
                                        .id_count = attended_counts.data(),
                                        .count = count,

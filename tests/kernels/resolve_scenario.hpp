@@ -53,21 +53,23 @@ class ResolveScenario {
     }
   }
 
-  void resolve() {
-    run(ResolveRows{.shape = shape_,
-                    .scope = scope_,
-                    .ids = ids_.data(),
-                    .id_count = counts_.data(),
-                    .id_stride = stride_,
-                    .resident = device_.table(),
-                    .staging = staging_.data(),
-                    .rows = rows_.data(),
-                    .missed = missed_.data(),
-                    .missed_count = missed_count_.data(),
-                    .seen = seen_.data(),
-                    .seen_epoch = epoch_.data(),
-                    .seen_stride = positions});
+  [[nodiscard]] ResolveRows request() {
+    return {.shape = shape_,
+            .scope = scope_,
+            .ids = ids_.data(),
+            .id_count = counts_.data(),
+            .id_stride = stride_,
+            .resident = device_.table(),
+            .staging = staging_.data(),
+            .rows = rows_.data(),
+            .missed = missed_.data(),
+            .missed_count = missed_count_.data(),
+            .seen = seen_.data(),
+            .seen_epoch = epoch_.data(),
+            .seen_stride = positions};
   }
+
+  void resolve() { run(request()); }
 
   std::size_t fetch() {
     return run(FetchRows{.shape = shape_,

@@ -5,10 +5,9 @@
 //   one;
 //           until then its tokens stay in the window. Old clusters never change
 //   select: clusters by falling q.centroid (not cosine) until the budget is full; of the last one
-//   the
-//           lowest positions stay. Lists are per KV head: for each query head the softmax over all
-//           candidates, each standing at its centroid, summed over the group; or per query head, as
-//           published
+//           the lowest positions stay. Lists are per KV head: for each query head the softmax over
+//           all candidates, each standing at its centroid, summed over the group; or per query
+//           head, as published
 // Index: a label and 1/80 centroid a token. Deterministic for a seed on any number of threads.
 // Source: ClusterKV (Liu et al., arXiv 2412.03213), idea and parameters; lists per KV head: own.
 #include <algorithm>
