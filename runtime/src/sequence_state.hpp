@@ -261,9 +261,9 @@ class SequenceState {
   std::unique_ptr<Queue> offload_queue_;  ///< device to host
   std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
   std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
-  std::unique_ptr<Queue> early_queue_;    ///< host to device: rows of the next step
+  std::unique_ptr<Queue> early_queue_;    ///< rows of the next step; null = none are fetched
   std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
-  std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for
+  std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for; null = no refreshes
   Refresh refresh_;
   Queue* compute_ = nullptr;  ///< of the last step or prefill
 

@@ -14,9 +14,14 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
   TERRACE_ASSIGN(state->offload_queue_, backend.make_queue({.name = "offload"}));
   TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index"}));
   TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
-  TERRACE_ASSIGN(state->early_queue_, backend.make_queue({.name = "early"}));
   TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
-  TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
+  // A queue is a thread or a stream: only where there is work for it.
+  if (state->fetches_early()) {
+    TERRACE_ASSIGN(state->early_queue_, backend.make_queue({.name = "early"}));
+  }
+  if (runtime.options.refresh.tokens > 0) {
+    TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
+  }
   for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
     state->layers_.emplace_back(runtime.pages());
   }
@@ -196,7 +201,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   TERRACE_TRY(await_indexes());
   for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.coded, deadline()));
   // Blocks that a refresh reads may change hands from now on.
-  TERRACE_TRY(refresh_queue_->drain(deadline()));
+  if (refresh_queue_ != nullptr) TERRACE_TRY(refresh_queue_->drain(deadline()));
   refresh_.layer.reset();
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   twin->budget_resolved_ = budget_resolved_;
