@@ -17,21 +17,126 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "host/vectors-inl.hpp"
+#include "host/weight_keys-inl.hpp"
+
+#ifndef TERRACE_KERNELS_PQ_WORDS_ONCE
+#define TERRACE_KERNELS_PQ_WORDS_ONCE
+namespace terrace::kernels::host {
+
+/// What becomes of the candidates that have a word.
+enum Fate : std::uint8_t { left_out = 0, chosen = 1, tied = 2 };
+
+/// Words of consecutive candidates.
+struct WordBlock {
+  static constexpr std::size_t size_max = 512;
+
+  std::size_t begin = 0;  // candidate of word 0
+  std::size_t count = 0;
+  alignas(64) std::array<std::uint16_t, size_max> words;
+};
+
+/// Codes of consecutive candidates: planes of one or two sub-spaces.
+struct CodePlanes {
+  const std::uint8_t* first;
+  const std::uint8_t* second;  // nullptr: one sub-space
+  std::size_t bits;
+};
+
+/// Logits of one query head by word: first[word % codes] + second[word / codes].
+struct WordLogits {
+  const float* first;
+  const float* second;
+  std::size_t codes;
+  std::size_t words;            // a multiple of 64
+  const std::uint32_t* counts;  // [words]
+  float* logits;                // [words]
+};
+
+/// Where chosen candidates are written.
+struct ChosenIds {
+  std::size_t ties;  // how many tied candidates are still to be taken
+  std::uint32_t* ids;
+};
+
+}  // namespace terrace::kernels::host
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
+/// Makes words of codes.
+void join_codes(const CodePlanes& planes, WordBlock& block) {
+  const hn::CappedTag<std::uint16_t, 32> tag;
+  const hn::Rebind<std::uint8_t, decltype(tag)> code_tag;
+  const auto shift = static_cast<int>(planes.bits);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(tag) <= block.count; i += hn::Lanes(tag)) {
+    auto words = hn::PromoteTo(tag, hn::LoadU(code_tag, planes.first + i));
+    if (planes.second != nullptr) {
+      const auto second = hn::PromoteTo(tag, hn::LoadU(code_tag, planes.second + i));
+      words = hn::Or(words, hn::ShiftLeftSame(second, shift));
+    }
+    hn::StoreU(words, tag, block.words.data() + i);
+  }
+  for (; i < block.count; ++i) {
+    const unsigned second = planes.second == nullptr ? 0U : planes.second[i];
+    block.words[i] = static_cast<std::uint16_t>(planes.first[i] | second << planes.bits);
+  }
+}
+
+/// Writes logits; words that nobody has get -inf.
+void write_logits(const WordLogits& of) {
+  const FloatTag tag;
+  const hn::RebindToUnsigned<FloatTag> count_tag;
+  const Floats nobody = hn::Set(tag, -std::numeric_limits<float>::infinity());
+  for (std::size_t w = 0; w < of.words; w += lanes) {
+    const Floats sum =
+        hn::Add(hn::LoadU(tag, of.first + w % of.codes), hn::Set(tag, of.second[w / of.codes]));
+    const auto absent = hn::Eq(hn::LoadU(count_tag, of.counts + w), hn::Zero(count_tag));
+    hn::StoreU(hn::IfThenElse(hn::RebindMask(tag, absent), nobody, sum), tag, of.logits + w);
+  }
+}
+
 /// Returns how many candidates have a key above `key`. `words` is a multiple of 64.
 std::size_t count_above(const Key* keys, const std::uint32_t* counts, std::size_t words, Key key) {
   const hn::RebindToUnsigned<FloatTag> tag;
-  const hn::RebindToSigned<FloatTag> key_tag;
+  const KeyTag key_tag;
   auto sum = hn::Zero(tag);
   for (std::size_t w = 0; w < words; w += lanes) {
     const auto above = hn::Gt(hn::LoadU(key_tag, keys + w), hn::Set(key_tag, key));
     sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(tag, above), hn::LoadU(tag, counts + w)));
   }
   return hn::GetLane(hn::SumOfLanes(tag, sum));
+}
+
+void write_keys(const float* weights, std::size_t words, Key* keys) {
+  for (std::size_t w = 0; w < words; w += lanes) {
+    hn::StoreU(keys_of(hn::LoadU(FloatTag(), weights + w)), KeyTag(), keys + w);
+  }
+}
+
+/// Writes the ids of chosen candidates, and of tied ones while ties are left; ascending.
+/// `first_id` is the block's first candidate's.
+void write_chosen(const WordBlock& block, const Fate* fates, std::uint32_t first_id,
+                  ChosenIds& out) {
+  const hn::CappedTag<std::uint8_t, 64> tag;
+  alignas(64) std::array<std::uint8_t, WordBlock::size_max> fate;
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < block.count; ++i) fate[i] = fates[block.words[i]];
+  std::fill(fate.begin() + block.count, fate.end(), left_out);
+  ChosenIds next = out;
+  for (std::size_t i = 0; i < block.count; i += hn::Lanes(tag)) {
+    const auto kept = hn::Ne(hn::Load(tag, fate.data() + i), hn::Zero(tag));
+    for (std::uint64_t bits = bits_of(tag, kept); bits != 0; bits &= bits - 1) {
+      const std::size_t at = i + static_cast<std::size_t>(__builtin_ctzll(bits));
+      if (fate[at] == tied) {
+        if (next.ties == 0) continue;
+        --next.ties;
+      }
+      *next.ids++ = first_id + static_cast<std::uint32_t>(at);
+    }
+  }
+  out = next;
 }
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
@@ -41,43 +146,22 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 namespace {
 
+HWY_EXPORT(join_codes);
+HWY_EXPORT(write_logits);
 HWY_EXPORT(count_above);
+HWY_EXPORT(write_keys);
+HWY_EXPORT(write_chosen);
 
+constexpr std::size_t code_bits_min = 4;  // the codes of a sub-space fill vectors
 constexpr std::size_t word_bits_max = 12;
 constexpr std::size_t words_max = std::size_t{1} << word_bits_max;
 constexpr std::size_t codes_max = 256;  // a code is one byte
-
-/// What becomes of the candidates that have a word.
-enum class Fate : std::uint8_t { left_out = 0, chosen = 1, tied = 2 };
 
 std::size_t word_bits(const PqSelect& op) noexcept { return op.pq.subspaces * op.pq.bits; }
 
 /// Returns the words there are, or 64 if that is more: what vectors go over.
 std::size_t padded_words(const PqSelect& op) noexcept {
   return std::max(std::size_t{64}, std::size_t{1} << word_bits(op));
-}
-
-/// Words of consecutive candidates.
-struct WordBlock {
-  static constexpr std::size_t size_max = 512;
-
-  std::size_t begin = 0;  // candidate of word 0
-  std::size_t count = 0;
-  std::array<std::uint16_t, size_max> words;
-};
-
-/// Makes words of codes: planes of one or two sub-spaces, `stride` apart.
-void join_codes(const std::byte* codes, std::size_t stride, const PqShape& pq,
-                WordBlock& block) noexcept {
-  const auto* first = reinterpret_cast<const std::uint8_t*>(codes);
-  if (pq.subspaces == 1) {
-    std::copy_n(first, block.count, block.words.data());
-    return;
-  }
-  const std::uint8_t* second = first + stride;
-  for (std::size_t i = 0; i < block.count; ++i) {
-    block.words[i] = static_cast<std::uint16_t>(first[i] | second[i] << pq.bits);
-  }
 }
 
 /// Calls visit(block) for the words of all candidates, in order.
@@ -88,31 +172,37 @@ void for_each_block(const PqSelect& op, std::size_t head, Visit visit) {
   for_each_chunk(
       op.index, op.common.candidates,
       [&](const std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
-        const std::byte* codes = chunk + head * op.pq.subspaces * stride + offset;
+        const auto* codes =
+            reinterpret_cast<const std::uint8_t*>(chunk) + head * op.pq.subspaces * stride + offset;
         for (std::size_t i = 0; i < count; i += WordBlock::size_max) {
           block.begin = first + i;
           block.count = std::min(WordBlock::size_max, count - i);
-          join_codes(codes + i, stride, op.pq, block);
+          const std::uint8_t* second = op.pq.subspaces == 2 ? codes + i + stride : nullptr;
+          HWY_DYNAMIC_DISPATCH(join_codes)({codes + i, second, op.pq.bits}, block);
           visit(block);
         }
       });
 }
 
-/// Counts the candidates that have each word: counts [words], followed by as much room.
+/// Counts the candidates that have each word: counts [words].
 void count_words(const PqSelect& op, std::size_t head, std::uint32_t* counts) noexcept {
-  const std::size_t words = padded_words(op);
-  // Two counts of each word in turn: a word that follows itself need not wait for its own count.
-  std::uint32_t* const odd = counts + words;
-  std::fill_n(counts, 2 * words, 0U);
+  std::fill_n(counts, padded_words(op), 0U);
   for_each_block(op, head, [&](const WordBlock& block) {
-    std::size_t i = 0;
-    for (; i + 2 <= block.count; i += 2) {
-      ++counts[block.words[i]];
-      ++odd[block.words[i + 1]];
+    // Neighbours often have the same word, and a count waits for the count before it if that is of
+    // the same word: so words from all over the block take turns.
+    constexpr std::size_t turns = 8;
+    constexpr std::size_t stride = WordBlock::size_max / turns;
+    if (block.count == WordBlock::size_max) {
+      for (std::size_t i = 0; i < stride; ++i) {
+#pragma GCC unroll 8
+        for (std::size_t turn = 0; turn < turns; ++turn) {
+          ++counts[block.words[turn * stride + i]];
+        }
+      }
+      return;
     }
-    if (i < block.count) ++counts[block.words[i]];
+    for (std::size_t i = 0; i < block.count; ++i) ++counts[block.words[i]];
   });
-  for (std::size_t w = 0; w < words; ++w) counts[w] += odd[w];
 }
 
 /// Writes the logits of words for one query head; words that nobody has get -inf.
@@ -122,59 +212,64 @@ void write_word_logits(const PqSelect& op, std::size_t query_head, const std::ui
   std::array<float, codes_max> second{};  // of a sub-space that is not there
   write_pq_table(op, query_head, 0, first.data());
   if (op.pq.subspaces == 2) write_pq_table(op, query_head, 1, second.data());
-  const std::size_t codes = op.pq.centroids();
-  const std::size_t words = padded_words(op);
-  for (std::size_t begin = 0; begin < words; begin += codes) {
-    const float addend = second[begin / codes];
-    for (std::size_t c = 0; c < codes; ++c) {
-      const bool present = counts[begin + c] != 0;
-      logits[begin + c] = present ? first[c] + addend : -std::numeric_limits<float>::infinity();
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(write_logits)
+  ({.first = first.data(),
+    .second = second.data(),
+    .codes = op.pq.centroids(),
+    .words = padded_words(op),
+    .counts = counts,
+    .logits = logits});
 }
 
-/// Finds the count-th largest key of all candidates, 0 < count < candidates, by bisection.
+/// A word between the bounds of a search.
+struct RankedWord {
+  Key key;
+  std::uint32_t count;  // candidates that have it
+};
+
+/// Finds the count-th largest key of all candidates, 0 < count < candidates: bisects while words
+/// are many, and sorts those left between the bounds.
 Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size_t words,
                          std::size_t count) noexcept {
+  constexpr int bisections = 12;
   Key low = lowest_key;    // keys above it: count or more, or it is the answer
   Key high = highest_key;  // keys above it: fewer than count
-  while (low < high) {
+  std::size_t above = 0;   // candidates with keys above high
+  for (int i = 0; i < bisections && low < high; ++i) {
     const Key middle = static_cast<Key>((std::int64_t{low} + high) >> 1);
-    if (HWY_DYNAMIC_DISPATCH(count_above)(keys, counts, words, middle) < count) {
+    const std::size_t found = HWY_DYNAMIC_DISPATCH(count_above)(keys, counts, words, middle);
+    if (found < count) {
       high = middle;
+      above = found;
     } else {
       low = middle + 1;
     }
   }
-  return {.key = low, .ties = count - HWY_DYNAMIC_DISPATCH(count_above)(keys, counts, words, low)};
-}
-
-/// Writes the positions of chosen candidates and of the first `ties` tied ones, ascending.
-void write_chosen(const PqSelect& op, std::size_t head, const Fate* fates, std::size_t ties,
-                  std::uint32_t* ids) noexcept {
-  // A position is written before it is known to be chosen: not to ids, which has no room for that.
-  std::array<std::uint32_t, WordBlock::size_max> found;
-  for_each_block(op, head, [&](const WordBlock& block) {
-    const auto position = static_cast<std::uint32_t>(op.common.candidates.begin + block.begin);
-    std::size_t count = 0;
-    for (std::uint32_t i = 0; i < block.count; ++i) {
-      const Fate fate = fates[block.words[i]];
-      found[count] = position + i;
-      if (fate != Fate::tied) {
-        count += static_cast<std::size_t>(fate);
-      } else if (ties > 0) {
-        --ties;
-        ++count;
-      }
+  std::array<RankedWord, words_max> between;
+  std::size_t left = 0;
+  for (std::size_t w = 0; w < words; ++w) {
+    between[left] = {.key = keys[w], .count = counts[w]};
+    left += static_cast<std::size_t>(counts[w] != 0 && keys[w] >= low && keys[w] <= high);
+  }
+  std::sort(between.begin(), between.begin() + static_cast<std::ptrdiff_t>(left),
+            [](const RankedWord& a, const RankedWord& b) { return a.key > b.key; });
+  // Words of one key follow each other and are tied: all candidates of them come to the threshold.
+  std::size_t first = 0;
+  for (std::size_t next = 0;; first = next) {
+    std::size_t tied_candidates = 0;
+    for (; next < left && between[next].key == between[first].key; ++next) {
+      tied_candidates += between[next].count;
     }
-    ids = std::copy_n(found.data(), count, ids);
-  });
+    if (above + tied_candidates >= count) break;
+    above += tied_candidates;
+  }
+  return {.key = between[first].key, .ties = count - above};
 }
 
 }  // namespace
 
 bool has_few_words(const PqSelect& op) noexcept {
-  return op.pq.subspaces <= 2 && word_bits(op) <= word_bits_max &&
+  return op.pq.subspaces <= 2 && op.pq.bits >= code_bits_min && word_bits(op) <= word_bits_max &&
          op.common.candidates.size() >= 2 * padded_words(op);
 }
 
@@ -200,17 +295,21 @@ void select_by_words(const PqSelect& op, std::size_t head) noexcept {
         common.reduction, weights);
   }
   std::array<Key, words_max> keys;
-  std::transform(weights, weights + words, keys.begin(), key_of);
+  HWY_DYNAMIC_DISPATCH(write_keys)(weights, words, keys.data());
   Threshold threshold{.key = lowest_key, .ties = count};
   if (count < common.candidates.size()) {
     threshold = find_threshold(keys.data(), counts, words, count);
   }
   std::array<Fate, words_max> fates;
   for (std::size_t w = 0; w < words; ++w) {
-    const Fate otherwise = keys[w] == threshold.key ? Fate::tied : Fate::left_out;
-    fates[w] = keys[w] > threshold.key ? Fate::chosen : otherwise;
+    const Fate otherwise = keys[w] == threshold.key ? tied : left_out;
+    fates[w] = keys[w] > threshold.key ? chosen : otherwise;
   }
-  write_chosen(op, head, fates.data(), threshold.ties, common.ids + head * common.id_stride);
+  ChosenIds out{.ties = threshold.ties, .ids = common.ids + head * common.id_stride};
+  for_each_block(op, head, [&](const WordBlock& block) {
+    const auto first_id = static_cast<std::uint32_t>(common.candidates.begin + block.begin);
+    HWY_DYNAMIC_DISPATCH(write_chosen)(block, fates.data(), first_id, out);
+  });
 }
 
 }  // namespace terrace::kernels::host

@@ -8,8 +8,8 @@
 
 namespace terrace::kernels::host {
 
-/// Returns whether there are so few words that counting them pays: one or two sub-spaces, words of
-/// at most 12 bits, and at least twice as many candidates as words.
+/// Returns whether there are so few words that counting them pays: one or two sub-spaces of at
+/// least 4 bits, words of at most 12 bits, and at least twice as many candidates as words.
 bool has_few_words(const PqSelect& op) noexcept;
 
 /// Selects for one KV head, where has_few_words(op): what pq_select does, exactly.

@@ -16,7 +16,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "host/vectors-inl.hpp"
+#include "host/weight_keys-inl.hpp"
 
 #ifndef TERRACE_KERNELS_TOPK_ONCE
 #define TERRACE_KERNELS_TOPK_ONCE
@@ -39,19 +39,6 @@ struct Bracketed {
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-using KeyTag = hn::RebindToSigned<FloatTag>;
-using Keys = hn::Vec<KeyTag>;
-
-/// Flips the bits below the sign of negative numbers: then integers order as the floats do.
-HWY_INLINE Keys keys_of(Floats weights) {
-  const FloatTag tag;
-  const KeyTag key_tag;
-  const Keys bits = hn::BitCast(key_tag, hn::Add(weights, hn::Zero(tag)));  // -0 becomes +0
-  const Keys flip = hn::And(hn::ShiftRight<31>(bits), hn::Set(key_tag, highest_key));
-  const auto number = hn::RebindMask(key_tag, hn::Eq(weights, weights));
-  return hn::IfThenElse(number, hn::Xor(bits, flip), hn::Set(key_tag, lowest_key));
-}
-
 /// Calls each(i, keys, count) for vectors of keys; the last may be filled up with NaN.
 template <typename Each>
 HWY_INLINE void for_each_keys(const float* weights, std::size_t n, Each each) {
@@ -64,14 +51,6 @@ HWY_INLINE void for_each_keys(const float* weights, std::size_t n, Each each) {
     rest[j] = i + j < n ? weights[i + j] : std::numeric_limits<float>::quiet_NaN();
   }
   each(i, keys_of(hn::Load(tag, rest)), n - i);
-}
-
-HWY_INLINE std::uint64_t bits_of(hn::Mask<KeyTag> mask) {
-  alignas(8) std::uint8_t bytes[8] = {};
-  hn::StoreMaskBits(KeyTag(), mask, bytes);
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return bits;
 }
 
 /// Keeps the keys within a bracket and counts those above it.
@@ -91,7 +70,7 @@ Bracketed keep_bracket(const float* weights, std::size_t n, Bracket bracket, Key
     }
     alignas(64) Key rest[lanes];
     hn::Store(keys, tag, rest);
-    const std::uint64_t bits = bits_of(within);
+    const std::uint64_t bits = bits_of(tag, within);
     for (std::size_t j = 0; j < count; ++j) {
       if ((bits >> j & 1) != 0) kept[result.within++] = rest[j];
     }
@@ -107,8 +86,8 @@ std::size_t write_ids(const float* weights, std::size_t n, Threshold threshold,
   for_each_keys(weights, n, [&](std::size_t i, Keys keys, std::size_t count) HWY_ATTR {
     const auto reached = hn::Not(hn::Lt(keys, hn::Set(tag, threshold.key)));
     if (hn::AllFalse(tag, reached)) return;
-    const std::uint64_t above = bits_of(hn::Gt(keys, hn::Set(tag, threshold.key)));
-    std::uint64_t bits = bits_of(reached) & ((std::uint64_t{1} << count) - 1);
+    const std::uint64_t above = bits_of(tag, hn::Gt(keys, hn::Set(tag, threshold.key)));
+    std::uint64_t bits = bits_of(tag, reached) & ((std::uint64_t{1} << count) - 1);
     for (; bits != 0; bits &= bits - 1) {
       const auto lane = static_cast<std::uint32_t>(__builtin_ctzll(bits));
       if ((above >> lane & 1) == 0) {

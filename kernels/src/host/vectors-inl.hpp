@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 HWY_BEFORE_NAMESPACE();
@@ -84,6 +85,16 @@ HWY_INLINE Quad sums_of_lanes(Floats a, Floats b, Floats c, Floats d) {
 HWY_INLINE float sum_of_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 
 HWY_INLINE float max_of_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), v)); }
+
+/// Returns a mask of at most 64 lanes as bits, the first lane lowest.
+template <typename Tag>
+HWY_INLINE std::uint64_t bits_of(Tag tag, hn::Mask<Tag> mask) {
+  alignas(8) std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(tag, mask, bytes);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return bits;
+}
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
