@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 
 namespace terrace::bench {
 namespace {
@@ -80,7 +81,7 @@ void register_contender(const std::string& name, const Contender& contender,
 }
 
 double quantile(std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 /// A rate or a time, from the seconds of a run.

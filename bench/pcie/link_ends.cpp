@@ -50,6 +50,7 @@ class LinkEnds::Transfer {
   /// Lets a kernel gather rows from `places` of the host's source.
   Status use_kernel(std::size_t row_bytes, std::span<const std::uint32_t> places) {
     std::vector<MissedRow> rows;
+    rows.reserve(extents_.size());
     for (std::size_t i = 0; i < extents_.size(); ++i) rows.push_back({places[i], 0, target(i)});
     const auto count = static_cast<std::uint32_t>(rows.size());
     TERRACE_ASSIGN(missed_, ends_.upload<MissedRow>(rows));
@@ -199,7 +200,7 @@ LinkEnds::LinkEnds(std::unique_ptr<Backend> backend, std::size_t bytes)
 
 Result<std::shared_ptr<LinkEnds>> LinkEnds::create(std::unique_ptr<Backend> backend,
                                                    std::size_t bytes) {
-  const std::shared_ptr<LinkEnds> ends(new LinkEnds(std::move(backend), bytes));
+  std::shared_ptr<LinkEnds> ends(new LinkEnds(std::move(backend), bytes));
   TERRACE_TRY(ends->allocate());
   return ends;
 }
@@ -233,7 +234,7 @@ template <typename T>
 Result<Buffer> LinkEnds::upload(std::span<const T> values) {
   TERRACE_ASSIGN(const Buffer staging,
                  backend_->allocate({.bytes = values.size_bytes(), .tier = Tier::host}));
-  std::memcpy(staging.data(), values.data(), values.size_bytes());
+  std::ranges::copy(std::as_bytes(values), staging.data());
   TERRACE_ASSIGN(Buffer on_device, backend_->allocate({.bytes = values.size_bytes()}));
   TERRACE_TRY(copy(on_device.data(), staging.data(), values.size_bytes()));
   return on_device;

@@ -57,14 +57,15 @@ class Questions {
 
  private:
   void add(std::string name, const char* unit, Better better, Json parameters, Prepare prepare) {
-    all_.push_back({.name = std::move(name),
-                    .unit = unit,
-                    .better = better,
-                    .parameters = std::move(parameters),
-                    .prepare = [ends = ends_, prepare](bool quick) -> Result<Contest> {
-                      TERRACE_ASSIGN(LinkEnds* const link, ends->get(quick));
-                      return prepare(*link);
-                    }});
+    all_.push_back(
+        {.name = std::move(name),
+         .unit = unit,
+         .better = better,
+         .parameters = std::move(parameters),
+         .prepare = [ends = ends_, prepare = std::move(prepare)](bool quick) -> Result<Contest> {
+           TERRACE_ASSIGN(LinkEnds* const link, ends->get(quick));
+           return prepare(*link);
+         }});
   }
 
   std::shared_ptr<LazyEnds> ends_;

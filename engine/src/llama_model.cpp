@@ -25,8 +25,8 @@ void for_each_row(std::size_t rows, Parallel& parallel, Row row) {
 
 }  // namespace
 
-LlamaModel::LlamaModel(ModelConfig config, LlamaWeights weights)
-    : config_(std::move(config)), weights_(std::move(weights)), rope_(config_) {}
+LlamaModel::LlamaModel(const ModelConfig& config, LlamaWeights weights)
+    : config_(config), weights_(std::move(weights)), rope_(config_) {}
 
 Result<LlamaModel> LlamaModel::load(const std::filesystem::path& folder) {
   TERRACE_ASSIGN(const ModelConfig config, read_model_config(folder));

@@ -1,16 +1,14 @@
 #include "host_queue.hpp"
 
-#include <utility>
-
 namespace terrace::offload {
 
-Result<std::unique_ptr<Queue>> HostQueue::create(WorkerQueueSetup setup, Link* link) {
-  std::unique_ptr<HostQueue> queue(new HostQueue(std::move(setup), link));
+Result<std::unique_ptr<Queue>> HostQueue::create(const WorkerQueueSetup& setup, Link* link) {
+  std::unique_ptr<HostQueue> queue(new HostQueue(setup, link));
   TERRACE_TRY(queue->start());
   return queue;
 }
 
-HostQueue::HostQueue(WorkerQueueSetup setup, Link* link)
+HostQueue::HostQueue(const WorkerQueueSetup& setup, Link* link)
     : WorkerQueue(setup, std::make_shared<Progress>(setup.name)), link_(link) {}
 
 void HostQueue::work(Piece& piece) {

@@ -13,11 +13,12 @@ class HostQueue final : public WorkerQueue {
  public:
   /// Without a link (null) transfers take the time they take.
   /// Errors: out_of_memory when the system has no thread left.
-  [[nodiscard]] static Result<std::unique_ptr<Queue>> create(WorkerQueueSetup setup, Link* link);
+  [[nodiscard]] static Result<std::unique_ptr<Queue>> create(const WorkerQueueSetup& setup,
+                                                             Link* link);
   ~HostQueue() override { stop(); }
 
  private:
-  HostQueue(WorkerQueueSetup setup, Link* link);
+  HostQueue(const WorkerQueueSetup& setup, Link* link);
 
   void work(Piece& piece) override;
   Status perform(Piece& piece);

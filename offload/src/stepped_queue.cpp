@@ -48,7 +48,7 @@ SteppedQueue::Running& SteppedQueue::begin() {
   inside_ = true;
   if (!running.skipped) perform(piece, running);
   inside_ = false;
-  return running_.emplace(std::move(running));
+  return running_.emplace(running);
 }
 
 void SteppedQueue::perform(Piece& piece, Running& running) {
@@ -79,7 +79,7 @@ void SteppedQueue::perform(Piece& piece, Running& running) {
 }
 
 void SteppedQueue::end() {
-  const Running running = std::move(*running_);
+  const Running running = *running_;
   running_.reset();
   last_end_ = setup_.clock->now();
   if (!running.status) {

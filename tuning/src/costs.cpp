@@ -38,6 +38,7 @@ Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
   const auto* const found = std::ranges::find(presets, name, &CostPreset::name);
   if (found == presets.end()) {
     std::vector<std::string_view> names;
+    names.reserve(std::size(presets));
     for (const CostPreset& preset : presets) names.push_back(preset.name);
     const std::string_view nearest = nearest_name(name, names);
     return fail(Errc::invalid_argument,

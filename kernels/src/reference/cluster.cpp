@@ -92,6 +92,7 @@ void add_weights(const ClusterSelect& op, std::size_t query_head, bool alone,
 
 void choose(const ClusterSelect& op, std::size_t list, std::vector<Cluster>& clusters) {
   std::vector<Cluster*> order;
+  order.reserve(clusters.size());
   for (Cluster& cluster : clusters) order.push_back(&cluster);
   std::ranges::stable_sort(order, std::greater<>(), [](const Cluster* one) { return one->weight; });
   std::size_t left = std::min(op.common.count, op.common.candidates.size());

@@ -40,6 +40,7 @@ void page_select(const PageSelect& op) {
     std::vector<double> weights(page_of(common.candidates.end - 1) + 1 - first);
     for (std::size_t q = 0; q < common.shape.group(); ++q) {
       std::vector<double> scores;
+      scores.reserve(weights.size());
       for (std::size_t i = 0; i < weights.size(); ++i) {
         scores.push_back(score(op, head * common.shape.group() + q, first + i));
       }

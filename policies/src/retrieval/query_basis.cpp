@@ -50,7 +50,7 @@ Moments moments_of(std::span<const float> values, Eigen::Index dims) {
 /// How much an error in each direction matters: positive definite, of mean eigenvalue 1.
 Matrix direction_weights(const QueryBasisInput& input) {
   const auto dims = static_cast<Eigen::Index>(input.dims);
-  const Matrix alike = Matrix::Identity(dims, dims);
+  Matrix alike = Matrix::Identity(dims, dims);
   const Matrix second = moments_of(input.queries, dims).second();
   const double scale = second.trace() / static_cast<double>(dims);
   if (!(scale > 0) || !std::isfinite(scale)) return alike;

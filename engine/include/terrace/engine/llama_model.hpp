@@ -96,7 +96,7 @@ class LlamaModel {
               Parallel& parallel) const;
 
  private:
-  LlamaModel(ModelConfig config, LlamaWeights weights);
+  LlamaModel(const ModelConfig& config, LlamaWeights weights);
 
   void normalise(const float* source, const float* weight, std::size_t rows, Workspace& workspace,
                  Parallel& parallel) const;
