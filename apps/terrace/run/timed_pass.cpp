@@ -7,41 +7,12 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-/// What the steps took, all together.
-struct StepTimes {
-  Duration wall{};
-  Duration upkeep{};           ///< host time of cache upkeep, most of it beside compute
-  Duration clustering_wait{};  ///< the first step's, for indexes not yet built
-  QueueCounters queue;
-};
-
 QueueCounters difference(const QueueCounters& after, const QueueCounters& before) {
   QueueCounters result = after;
   for (std::size_t phase = 0; phase < phase_count; ++phase)
     result.busy[phase] -= before.busy[phase];
   result.waited -= before.waited;
   return result;
-}
-
-/// Deals the wall time of the steps out to its parts. What the queue did not do itself is the host
-/// between two pieces of work: cache upkeep as far as there was any, the engine for the rest.
-void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result) {
-  const auto busy = [&](Phase phase) { return times.queue.busy[static_cast<std::size_t>(phase)]; };
-  const Duration wait = times.queue.waited + times.clustering_wait;
-  Duration all_busy{};
-  for (const Duration phase : times.queue.busy) all_busy += phase;
-  const Duration named =
-      busy(Phase::select) + busy(Phase::fetch) + busy(Phase::attend) + busy(Phase::model);
-  const Duration gap = std::max(times.wall - all_busy - wait, Duration::zero());
-  const Duration upkeep = std::min(gap, times.upkeep);
-  const auto mean = [&](Duration total) { return seconds(total) / static_cast<double>(steps); };
-  result.decode_per_token = mean(times.wall);
-  result.select = mean(busy(Phase::select));
-  result.fetch = mean(busy(Phase::fetch));
-  result.attend = mean(busy(Phase::attend));
-  result.wait = mean(wait);
-  result.update = mean(all_busy - named + upkeep);
-  result.model = mean(busy(Phase::model) + gap - upkeep);
 }
 
 Result<double> time_prefill(const RunJob& job, Session& session) {
@@ -90,10 +61,24 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   pass.device_peak_bytes = session.runtime->backend().memory(Tier::device).peak;
   pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
   pass.block_pool_bytes = session.runtime->block_pool_bytes();
-  times.upkeep = pass.counters.upkeep;
   times.clustering_wait = pass.clustering.waited;
   deal_out(times, job.decode, pass.seconds);
   return pass;
+}
+
+void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result) {
+  const auto mean = [&](Duration total) { return seconds(total) / static_cast<double>(steps); };
+  const auto busy = [&](Phase phase) {
+    return mean(times.queue.busy[static_cast<std::size_t>(phase)]);
+  };
+  result.decode_per_token = mean(times.wall);
+  result.select = busy(Phase::select);
+  result.fetch = busy(Phase::fetch);
+  result.attend = busy(Phase::attend);
+  result.model = busy(Phase::model);
+  result.wait = mean(times.queue.waited + times.clustering_wait);
+  const double named = result.select + result.fetch + result.attend + result.model + result.wait;
+  result.update = std::max(result.decode_per_token - named, 0.0);
 }
 
 Result<double> time_prefill_without_clustering(const RunJob& job, Progress& progress) {

@@ -17,7 +17,7 @@ struct RunSeconds {
   double fetch = 0;
   double attend = 0;
   double wait = 0;    ///< the compute queue stood still for data
-  double update = 0;  ///< append, codes, cache upkeep that held a step up
+  double update = 0;  ///< all else the step took: append, codes, cache upkeep, enqueueing
   double model = 0;   ///< projections, feed-forward, head
 
   /// What a step spends on the KV cache.
@@ -25,6 +25,18 @@ struct RunSeconds {
     return select + fetch + attend + wait + update;
   }
 };
+
+/// What the steps took, all together.
+struct StepTimes {
+  Duration wall{};
+  Duration clustering_wait{};  ///< the first step's, for indexes not yet built
+  QueueCounters queue;         ///< the compute queue's
+};
+
+/// Deals the wall time of the steps out to its parts, as means. What the compute queue neither
+/// computed nor waited for is time that managing the cache took, whatever it went into: nothing of
+/// it is counted as the model's.
+void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result);
 
 struct TimedPass {
   RunSeconds seconds;
