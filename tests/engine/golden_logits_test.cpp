@@ -2,44 +2,18 @@
 // a tolerance that lets that pass would test nothing.
 #include <gmock/gmock.h>
 
-#include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "temporary_folder.hpp"
+#include "golden.hpp"
 #include "terrace/engine/reference_decoder.hpp"
-#include "terrace/engine/safetensors.hpp"
 
 namespace terrace::engine {
 namespace {
 
 using nlohmann::json;
 
-// f32 throughout on both sides: only the order of additions differs. Ten times what was seen.
-constexpr double f32_tolerance = 4e-4;
 // A half is off by up to 2^-11 of itself. Were a logit of 22, the largest here, off by as much,
 // that would be 0.011; the layers may double it. bfloat16 has three bits less.
 constexpr double f16_tolerance = 0.02;
 constexpr double bf16_tolerance = 8 * f16_tolerance;
-
-std::vector<json> cases_of(const std::string& file) {
-  std::ifstream stream(std::string(TERRACE_GOLDEN_FOLDER) + "/" + file);
-  return json::parse(stream).at("cases").get<std::vector<json>>();
-}
-
-std::vector<TokenId> tokens_of(const json& golden) {
-  std::vector<TokenId> tokens;
-  for (const json& token : golden.at("tokens")) tokens.push_back(TokenId(token.get<unsigned>()));
-  return tokens;
-}
-
-double distance(std::span<const float> logits, const json& expected) {
-  double largest = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    largest = std::max(largest, std::abs(logits[i] - expected.at(i).get<double>()));
-  }
-  return largest;
-}
 
 /// The largest difference from the golden logits when all tokens are prefilled.
 double prefill_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype) {
@@ -112,18 +86,6 @@ TEST(GoldenLogits, AreMetWithinTheRoundingOfNarrowKeysAndValues) {
       EXPECT_LE(decode_distance(model, golden, dtype), tolerance) << to_string(dtype);
     }
   }
-}
-
-/// Copies the bundled model and sets the first element of one F16 tensor.
-void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
-  const std::filesystem::path tiny = TERRACE_TINY_MODEL;
-  std::filesystem::copy(tiny / "config.json", folder.path());
-  const MappedFile file = MappedFile::open(tiny / "model.safetensors").value();
-  const Tensor tensor = parse_safetensors(file.bytes(), "tiny").value().at(name);
-  const auto* bytes = reinterpret_cast<const char*>(file.bytes().data());
-  std::string changed(bytes, file.bytes().size());
-  store_f32(changed.data() + (tensor.bytes.data() - file.bytes().data()), tensor.dtype, 0, value);
-  folder.write("model.safetensors", changed);
 }
 
 TEST(GoldenLogits, AreMissedByAModelWithOneWeightChanged) {

@@ -1,0 +1,180 @@
+// The decoder over a runtime: the logits of PyTorch, and a probe that measures what it says.
+#include "terrace/engine/decoder.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <map>
+#include <numeric>
+
+#include "golden.hpp"
+#include "terrace/engine/attention_probe.hpp"
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::engine {
+namespace {
+
+using nlohmann::json;
+
+/// A model that decodes through a runtime of its own.
+struct Decoding {
+  Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget) {
+    RuntimeOptions options{.shape = model.config().kv_shape(Dtype::f32),
+                           .policy = policy,
+                           .budget = budget,
+                           .sink_tokens = 8};
+    runtime = Runtime::open(options, offload::HostBackend::create({}).value()).value();
+    decoder =
+        Decoder::create(model, runtime->backend(), {.kv_dtype = Dtype::f32, .chunk_tokens = 100})
+            .value();
+    sequence = runtime->open_sequence().value();
+  }
+
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<Sequence> sequence;
+};
+
+constexpr TokenBudget whole_context{.kind = TokenBudget::Kind::tokens, .value = 8192};
+
+/// The largest difference from the golden logits when the tokens up to the first golden position
+/// are prefilled and all others are decoded.
+double golden_distance(const LlamaModel& model, const json& golden, const std::string& policy) {
+  Decoding run(model, policy, whole_context);
+  const auto tokens = tokens_of(golden);
+  const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
+  std::size_t position = positions.front() + 1;
+  EXPECT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(position)).has_value());
+  double largest = 0;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    for (; position <= positions[i]; ++position) {
+      const Status done = run.decoder->step(*run.sequence, tokens[position]);
+      EXPECT_TRUE(done.has_value()) << done.error().message();
+    }
+    largest = std::max(largest, distance(run.decoder->logits(), golden.at("logits").at(i)));
+  }
+  return largest;
+}
+
+TEST(Decoder, MeetsTheGoldenLogitsWithFullAttention) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  for (const json& golden : cases_of("tiny_logits.json")) {
+    EXPECT_LE(golden_distance(tiny, golden, "full"), f32_tolerance);
+  }
+  const LlamaModel llama3 =
+      LlamaModel::load(std::string(TERRACE_GOLDEN_FOLDER) + "/llama3_rope_model").value();
+  for (const json& golden : cases_of("llama3_rope_logits.json")) {
+    EXPECT_LE(golden_distance(llama3, golden, "full"), f32_tolerance);
+  }
+}
+
+TEST(Decoder, MeetsTheGoldenLogitsWhenTheBudgetIsTheContext) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  for (const json& golden : cases_of("tiny_logits.json")) {
+    EXPECT_LE(golden_distance(tiny, golden, "pqcache"), f32_tolerance);
+  }
+}
+
+TEST(Decoder, MissesTheGoldenLogitsWithOneWeightChanged) {
+  const TemporaryFolder folder;
+  copy_with_changed_weight(folder, "model.layers.2.mlp.down_proj.weight", 2.0F);
+  const LlamaModel changed = LlamaModel::load(folder.path()).value();
+  EXPECT_GT(golden_distance(changed, cases_of("tiny_logits.json").back(), "full"), f32_tolerance);
+}
+
+/// Keeps the keys of all tokens, and passes rows on.
+class KeptKeys final : public KvObserver {
+ public:
+  KeptKeys(const KvShape& shape, KvObserver& next) : shape_(shape), next_(next) {}
+
+  void on_rows(std::size_t layer, TokenRange tokens, const KvTensors& kv) override {
+    next_.on_rows(layer, tokens, kv);
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+        const std::byte* const row = kv.keys + t * kv.token_stride + head * kv.head_stride;
+        std::vector<float>& key = keys_[{layer, head, tokens.begin + t}];
+        for (std::size_t i = 0; i < shape_.head_dim; ++i) {
+          key.push_back(load_f32(row, shape_.dtype, i));
+        }
+      }
+    }
+  }
+
+  /// Weights of a query head's exact attention over `positions` positions.
+  [[nodiscard]] std::vector<double> weights(std::size_t layer, std::size_t query_head,
+                                            std::span<const float> query,
+                                            std::size_t positions) const {
+    std::vector<double> result;
+    const float* const q = query.data() + query_head * shape_.head_dim;
+    for (std::size_t p = 0; p < positions; ++p) {
+      const std::vector<float>& key = keys_.at({layer, query_head / shape_.group(), p});
+      const double dot = std::inner_product(key.begin(), key.end(), q, 0.0);
+      result.push_back(std::exp(dot / std::sqrt(static_cast<double>(shape_.head_dim))));
+    }
+    const double sum = std::accumulate(result.begin(), result.end(), 0.0);
+    for (double& weight : result) weight /= sum;
+    return result;
+  }
+
+ private:
+  KvShape shape_;
+  KvObserver& next_;
+  std::map<std::array<std::size_t, 3>, std::vector<float>> keys_;
+};
+
+TEST(AttentionProbe, MeasuresTheMassOfWhatIsAttended) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const KvShape shape = tiny.config().kv_shape(Dtype::f32);
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const std::size_t prompt = std::min<std::size_t>(tokens.size() - 1, 200);
+  Decoding run(tiny, "streaming", {.kind = TokenBudget::Kind::tokens, .value = 40});
+  AttentionProbe probe(shape, prompt + 1);
+  KeptKeys keys(shape, probe);
+  run.decoder->observe(&keys);
+  ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
+  ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+  Serial serial;
+  const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
+
+  double mass = 0;
+  for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+    const StepSelection selection = run.sequence->selection(static_cast<LayerId>(layer));
+    for (std::size_t head = 0; head < shape.query_heads; ++head) {
+      const auto weights = keys.weights(layer, head, run.decoder->query(layer), prompt + 1);
+      for (std::size_t p = 0; p <= prompt; ++p) {
+        if (p < selection.sinks.end || p >= selection.window.begin) mass += weights[p];
+      }
+    }
+  }
+  mass /= static_cast<double>(shape.layers * shape.query_heads);
+  EXPECT_LT(mass, 0.999) << "nothing was left out: the test would prove nothing";
+  EXPECT_NEAR(quality.mass(), mass, 1e-6);
+  EXPECT_EQ(quality.recall_count, 0U);
+}
+
+TEST(AttentionProbe, FindsAllOfTheTruthInTheOraclesSelection) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const std::size_t prompt = std::min<std::size_t>(tokens.size() - 1, 200);
+  double recall[2] = {};
+  double mass[2] = {};
+  const char* const policies[] = {"oracle", "pqcache"};
+  for (std::size_t i = 0; i < 2; ++i) {
+    Decoding run(tiny, policies[i], {.kind = TokenBudget::Kind::tokens, .value = 40});
+    AttentionProbe probe(tiny.config().kv_shape(Dtype::f32), prompt + 1);
+    run.decoder->observe(&probe);
+    ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
+    ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+    Serial serial;
+    const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
+    recall[i] = quality.recall();
+    mass[i] = quality.mass();
+  }
+  EXPECT_EQ(recall[0], 1);
+  EXPECT_LT(recall[1], 1);
+  EXPECT_GT(mass[0], mass[1]);
+}
+
+}  // namespace
+}  // namespace terrace::engine

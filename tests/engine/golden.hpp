@@ -1,0 +1,54 @@
+// Logits that PyTorch computed (golden/ORIGIN.md), and how far others are from them.
+#pragma once
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.hpp"
+#include "terrace/core/dtype.hpp"
+#include "terrace/core/ids.hpp"
+#include "terrace/engine/mapped_file.hpp"
+#include "terrace/engine/safetensors.hpp"
+
+namespace terrace::engine {
+
+// f32 throughout on both sides: only the order of additions differs. Ten times what was seen.
+inline constexpr double f32_tolerance = 4e-4;
+
+inline std::vector<nlohmann::json> cases_of(const std::string& file) {
+  std::ifstream stream(std::string(TERRACE_GOLDEN_FOLDER) + "/" + file);
+  return nlohmann::json::parse(stream).at("cases").get<std::vector<nlohmann::json>>();
+}
+
+inline std::vector<TokenId> tokens_of(const nlohmann::json& golden) {
+  std::vector<TokenId> tokens;
+  for (const auto& token : golden.at("tokens")) tokens.push_back(TokenId(token.get<unsigned>()));
+  return tokens;
+}
+
+inline double distance(std::span<const float> logits, const nlohmann::json& expected) {
+  double largest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    largest = std::max(largest, std::abs(logits[i] - expected.at(i).get<double>()));
+  }
+  return largest;
+}
+
+/// Copies the bundled model and sets the first element of one F16 tensor.
+inline void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
+  const std::filesystem::path tiny = TERRACE_TINY_MODEL;
+  std::filesystem::copy(tiny / "config.json", folder.path());
+  const MappedFile file = MappedFile::open(tiny / "model.safetensors").value();
+  const Tensor tensor = parse_safetensors(file.bytes(), "tiny").value().at(name);
+  const auto* bytes = reinterpret_cast<const char*>(file.bytes().data());
+  std::string changed(bytes, file.bytes().size());
+  store_f32(changed.data() + (tensor.bytes.data() - file.bytes().data()), tensor.dtype, 0, value);
+  folder.write("model.safetensors", changed);
+}
+
+}  // namespace terrace::engine
