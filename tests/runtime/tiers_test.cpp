@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -91,7 +92,7 @@ class HostPagesShut final : public offload::PieceObserver {
   }
 };
 
-void run_with_host_pages_shut(const char* policy, bool shut_fetches) {
+void run_with_host_pages_shut(const std::string& policy, bool shut_fetches) {
   offload::SeededScheduler scheduler(1);
   HostPagesShut shutter;
   shutter.shut_fetches = shut_fetches;
@@ -116,7 +117,8 @@ void run_with_host_pages_shut(const char* policy, bool shut_fetches) {
 }
 
 TEST(Tiers, AreRealForEveryPolicy) {
-  for (const char* const policy : {"streaming", "oracle", "pqcache"}) {
+  for (const std::string& policy : testing::selecting_policies()) {
+    SCOPED_TRACE(policy);
     run_with_host_pages_shut(policy, /*shut_fetches=*/false);
   }
 }
