@@ -14,7 +14,7 @@ constexpr std::size_t slab_blocks = 16;
 }  // namespace
 
 RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> device,
-                           std::unique_ptr<RetrievalPolicy> retrieval, IndexLayout layout)
+                           std::shared_ptr<const RetrievalPolicy> retrieval, IndexLayout layout)
     : options(std::move(chosen)),
       backend(std::move(device)),
       policy(std::move(retrieval)),
@@ -28,19 +28,28 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
     return fail(Errc::unsupported, "backend {} moves no bytes; a runtime needs host or cuda",
                 backend->name());
   }
-  TERRACE_ASSIGN(auto policy, policies::make_retrieval_policy(options.policy, options.retrieval));
-  // What selects nothing has nothing to stop.
+  std::shared_ptr<const RetrievalPolicy> policy = options.own_policy;
+  if (policy == nullptr) {
+    TERRACE_ASSIGN(policy, policies::make_retrieval_policy(options.policy, options.retrieval));
+  }
   const RetrievalTraits& traits = policy->traits();
+  // What selects nothing has nothing to stop.
   if (options.budget.kind == TokenBudget::Kind::mass && traits.selects && !traits.bounds_mass) {
     return fail(Errc::unsupported,
                 "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
                 "or a number of tokens",
-                options.policy);
+                traits.name);
   }
   if (options.early_fetch != EarlyFetch::off && !backend->capabilities().host_reads_device) {
     return fail(Errc::unsupported,
                 "backend {} cannot fetch rows early yet; set retrieval.early_fetch to off",
                 backend->name());
+  }
+  if (options.early_fetch != EarlyFetch::off && traits.gives_logit_bias) {
+    return fail(Errc::unsupported,
+                "policy {} gives each row a bias, which rows fetched early cannot keep; set "
+                "retrieval.early_fetch to off",
+                traits.name);
   }
   TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
   TERRACE_ASSIGN(auto threads, offload::make_parallel({.threads = options.host_threads}));

@@ -25,7 +25,7 @@ class RuntimeState {
 
   const RuntimeOptions options;
   const std::unique_ptr<Backend> backend;
-  const std::unique_ptr<RetrievalPolicy> policy;
+  const std::shared_ptr<const RetrievalPolicy> policy;
   const IndexLayout index_layout;
 
   [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
@@ -79,7 +79,7 @@ class RuntimeState {
 
  private:
   RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend,
-               std::unique_ptr<RetrievalPolicy> policy, IndexLayout layout);
+               std::shared_ptr<const RetrievalPolicy> policy, IndexLayout layout);
 
   std::unique_ptr<Parallel> cluster_threads_;
   std::mutex cluster_mutex_;

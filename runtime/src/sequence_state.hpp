@@ -27,9 +27,10 @@ namespace terrace {
 
 /// Device memory that layers use in turn, in the compute queue's order.
 struct StepBuffers {
-  Buffer staging;  ///< [lists * selected] rows
-  Buffer rows;     ///< [lists, selected] row pointers
-  Buffer missed;   ///< [lists * selected] MissedRow
+  Buffer staging;     ///< [lists * selected] rows
+  Buffer rows;        ///< [lists, selected] row pointers
+  Buffer missed;      ///< [lists * selected] MissedRow
+  Buffer logit_bias;  ///< [lists, selected], of policies that give one
   Buffer select_scratch;
   Buffer attention_scratch;
   Buffer seen;  ///< per-query-head lists only
@@ -148,6 +149,7 @@ class SequenceState {
 
   // sequence_prefill.cpp
   void resolve_budget(std::size_t context);
+  [[nodiscard]] Status check_hints(const PromptPiece& piece) const;
   Status keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute);
   Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
 
@@ -155,6 +157,8 @@ class SequenceState {
   Status await_indexes();
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Status store_token(LayerState& layer, const StepInput& input, Queue& compute);
+  /// Whether a step attends to every row of a layer, because none has been spilled.
+  [[nodiscard]] bool attends_to_all(const LayerState& layer) const;
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;
   Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
   [[nodiscard]] TokenRange candidates_of(const LayerState& layer) const noexcept;

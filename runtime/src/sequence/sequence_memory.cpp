@@ -193,6 +193,7 @@ Status SequenceState::load_needed_blocks() {
   }
   if (extents.empty()) return {};
   TERRACE_ASSIGN(const Ticket loaded, refill_queue_->copy(Phase::refill, extents));
+  counters_.bytes.refill += extents.size() * runtime_.block_bytes();
   return wait(loaded, deadline());
 }
 
@@ -278,6 +279,9 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
   TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.rows, rows * sizeof(std::byte*), Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.missed, rows * sizeof(MissedRow), Purpose::staging));
+  if (runtime_.policy->traits().gives_logit_bias) {
+    TERRACE_TRY(reserve_buffer(backend, step_.logit_bias, rows * sizeof(float), Purpose::staging));
+  }
   if (length > step_.candidates) {
     const std::size_t room = with_room(length);
     const std::size_t floats = runtime_.policy->select_scratch_floats(shape, room);

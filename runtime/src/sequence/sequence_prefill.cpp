@@ -67,6 +67,23 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   return {};
 }
 
+Status SequenceState::check_hints(const PromptPiece& piece) const {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  const KvShape& shape = runtime_.shape();
+  const std::size_t rows = piece.tokens.size() * shape.kv_heads;
+  if (traits.needs_pre_rope_keys && piece.hints.pre_rope_keys.size() != rows * shape.head_dim) {
+    return fail(Errc::invalid_argument,
+                "append: policy {} needs the keys before RoPE, {} numbers; the piece has {}",
+                traits.name, rows * shape.head_dim, piece.hints.pre_rope_keys.size());
+  }
+  if (traits.needs_attention_scores && piece.hints.attention_scores.size() != rows) {
+    return fail(Errc::invalid_argument,
+                "append: policy {} needs attention scores, {} numbers; the piece has {}",
+                traits.name, rows, piece.hints.attention_scores.size());
+  }
+  return {};
+}
+
 Status SequenceState::keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute) {
   const RetrievalTraits& traits = runtime_.policy->traits();
   const bool wanted =
@@ -126,6 +143,7 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
                 "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
                 piece.tokens.begin, piece.tokens.end, appended_, prefill_end_);
   }
+  TERRACE_TRY(check_hints(piece));
   LayerState& layer = layer_state(id);
   compute_ = &compute;
   TERRACE_TRY(keep_hints(layer, piece.hints, compute));

@@ -101,15 +101,16 @@ Status SequenceState::store_token(LayerState& layer, const StepInput& input, Que
   return {};
 }
 
+bool SequenceState::attends_to_all(const LayerState& layer) const {
+  if (!selects() || runtime_.options.when == RetrievalWhen::always) return false;
+  const auto blocks = static_cast<std::ptrdiff_t>(length_ / block_tokens() + 1);
+  return std::all_of(layer.places.begin(), layer.places.begin() + blocks,
+                     [](BlockPlace place) { return place == BlockPlace::resident; });
+}
+
 bool SequenceState::selection_applies(const LayerState& layer) const {
-  if (!selects() || split_.selected == 0 || layer.index.tokens.empty()) return false;
-  if (candidates_of(layer).size() == 0) return false;
-  if (runtime_.options.when == RetrievalWhen::always) return true;
-  const std::size_t blocks = length_ / block_tokens() + 1;
-  for (std::size_t block = 0; block < blocks; ++block) {
-    if (layer.places[block] != BlockPlace::resident) return true;
-  }
-  return false;
+  return selects() && split_.selected > 0 && !layer.index.tokens.empty() &&
+         !candidates_of(layer).empty();
 }
 
 Result<IndexView> SequenceState::index_for_step(std::size_t layer, Queue& compute) {
@@ -170,6 +171,7 @@ Status SequenceState::select_rows(std::size_t layer_number, const StepInput& inp
       .capacity = split_.selected,
       .ids = early.ids,
       .id_count = early.counts,
+      .logit_bias = step_.logit_bias.as<float>(),
       .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
       .mass = traits.bounds_mass ? buffers.mass : nullptr};
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(request, selection, compute, ops));
@@ -217,6 +219,10 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   if (phase_ != SequencePhase::step || index(id) != next_layer_) {
     return fail(Errc::invalid_argument, "attend: layer {} is not the next of a step", index(id));
   }
+  if (runtime_.policy->traits().needs_layer_input && input.layer_input == nullptr) {
+    return fail(Errc::invalid_argument, "attend: policy {} needs the layer's input",
+                runtime_.policy->traits().name);
+  }
   LayerState& layer = layer_state(id);
   compute_ = &compute;
   // Whoever computes attention, by now that of the layer before is enqueued.
@@ -228,12 +234,9 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   layer.window = window_of(index(id), length_);
   layer.selected = false;
   if (layer.sinks.end < layer.window.begin) {
-    layer.selected = selection_applies(layer);
-    if (layer.selected) {
-      TERRACE_TRY(select_rows(index(id), input, compute));
-    } else if (selects() && runtime_.options.when == RetrievalWhen::spilled) {
-      layer.window.begin = layer.sinks.end;
-    }
+    if (attends_to_all(layer)) layer.window.begin = layer.sinks.end;
+    layer.selected = layer.sinks.end < layer.window.begin && selection_applies(layer);
+    if (layer.selected) TERRACE_TRY(select_rows(index(id), input, compute));
   }
   const SelectionBuffers buffers = selection_buffers(layer.selection);
   ++next_layer_;
@@ -277,6 +280,7 @@ Status SequenceState::attend(LayerId id, const StepInput& input, float* output, 
       .selected = view.selected,
       .selected_count = view.selected_count,
       .selected_stride = view.selected_stride,
+      .selected_bias = view.selected == nullptr ? nullptr : step_.logit_bias.as<float>(),
       .pseudo = pseudo,
       .scale = 1.0F / std::sqrt(static_cast<float>(runtime_.shape().head_dim)),
       .scratch = step_.attention_scratch.as<float>()};

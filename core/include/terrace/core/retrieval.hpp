@@ -34,12 +34,12 @@ struct RetrievalTraits {
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
   std::size_t training_tokens = 0;
-  // Hooks: an embedder that cannot give them is refused at open_sequence.
-  bool needs_pre_rope_keys = false;
+  // Hooks. What a policy needs, append and attend insist on; queries it only makes use of.
+  bool needs_pre_rope_keys = false;     ///< of prompts
+  bool needs_attention_scores = false;  ///< of prompts
+  bool needs_layer_input = false;       ///< of steps
   std::size_t query_window_tokens = 0;  ///< post-RoPE queries of so many last prompt positions
-  bool needs_attention_scores = false;
-  bool needs_layer_input = false;
-  // Answers: gather() refuses these for an engine whose kernel has no bias.
+  // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
   bool bounds_mass = false;

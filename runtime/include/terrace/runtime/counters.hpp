@@ -13,8 +13,9 @@ namespace terrace {
 struct LinkBytes {
   std::uint64_t offload = 0;  ///< rows, device to host
   std::uint64_t demand = 0;   ///< missed rows x row bytes, host to device
-  std::uint64_t refill = 0;   ///< admitted blocks, host to device
-  std::uint64_t index = 0;    ///< codes, centroids, selected ids; either way
+  std::uint64_t refill =
+      0;  ///< admitted blocks, and those that a resumed sequence needs, host to device
+  std::uint64_t index = 0;  ///< codes, centroids, selected ids; either way
 };
 
 /// Rows and blocks that steps wanted from the middle. A row that several lists of its KV head want

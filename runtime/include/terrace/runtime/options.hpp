@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "terrace/core/clock.hpp"
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/core/retrieval.hpp"
 #include "terrace/core/shape.hpp"
 #include "terrace/core/token_budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
@@ -60,6 +62,8 @@ struct PlanningOptions {
 struct RuntimeOptions {
   KvShape shape;
   std::string policy = "pqcache";
+  /// Selects in place of the policy that `policy` names: an embedder's own.
+  std::shared_ptr<const RetrievalPolicy> own_policy;
   policies::RetrievalOptions retrieval;
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;

@@ -1,0 +1,136 @@
+// A policy that the embedder brings: what it gives is used, and what it needs is insisted on.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::Scenario;
+using testing::StepOutput;
+using testing::Traffic;
+
+/// Selects the first rows there are, every `stride`-th of them, each with a bias.
+class FirstRows final : public RetrievalPolicy {
+ public:
+  explicit FirstRows(RetrievalTraits traits) : traits_(traits) {}
+
+  std::size_t stride = 1;
+  float bias = 0;  ///< of even positions
+  float odd_bias = 0;
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
+    return IndexLayout{.chunk_tokens = 64, .chunk_bytes = 64};
+  }
+  [[nodiscard]] std::size_t select_scratch_floats(
+      const KvShape& /*shape*/, std::size_t /*candidates*/) const noexcept override {
+    return 0;
+  }
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
+    return 1;
+  }
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
+                                               std::size_t /*part*/) const override {
+    return BuildReport{};
+  }
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& queue,
+                                      const Ops& /*host_ops*/) const override {
+    return queue.record();
+  }
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& /*ops*/) const override {
+    return queue.call(Phase::select, [this, request, out]() -> Result<std::size_t> {
+      for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
+        std::uint32_t count = 0;
+        for (std::size_t p = request.candidates.begin;
+             p < request.candidates.end && count * stride < request.count; p += stride) {
+          const std::size_t at = head * out.capacity + count++;
+          out.ids[at] = static_cast<std::uint32_t>(p);
+          if (out.logit_bias != nullptr) out.logit_bias[at] = p % 2 == 0 ? bias : odd_bias;
+        }
+        out.id_count[head] = count;
+      }
+      return 0;
+    });
+  }
+
+ private:
+  RetrievalTraits traits_;
+};
+
+std::vector<StepOutput> outputs_with(std::shared_ptr<const FirstRows> policy) {
+  Scenario scenario;
+  scenario.runtime.own_policy = std::move(policy);
+  return testing::outputs_of(scenario, 100, 5);
+}
+
+TEST(OwnPolicy, BiasOfMinusInfinityLeavesRowsOut) {
+  auto every_second = std::make_shared<FirstRows>(RetrievalTraits{.name = "every_second"});
+  every_second->stride = 2;
+  const auto expected = outputs_with(every_second);
+  auto biased =
+      std::make_shared<FirstRows>(RetrievalTraits{.name = "biased", .gives_logit_bias = true});
+  const auto with_all = outputs_with(biased);
+  biased->odd_bias = -std::numeric_limits<float>::infinity();
+  const auto outputs = outputs_with(biased);
+  ASSERT_EQ(outputs.size(), expected.size());
+  double off = 0;
+  for (std::size_t step = 0; step < outputs.size(); ++step) {
+    for (std::size_t i = 0; i < outputs[step].size(); ++i) {
+      // The same rows in other tiles: sums in another order.
+      EXPECT_NEAR(outputs[step][i], expected[step][i], 1e-5F);
+      off = std::max<double>(off, std::fabs(with_all[step][i] - expected[step][i]));
+    }
+  }
+  EXPECT_GT(off, 1e-3) << "the rows left out carry no weight: the test would prove nothing";
+}
+
+TEST(OwnPolicy, BiasOfOneValueForAllRowsMattersAgainstSinksAndWindow) {
+  auto policy =
+      std::make_shared<FirstRows>(RetrievalTraits{.name = "biased", .gives_logit_bias = true});
+  const auto plain = outputs_with(policy);
+  policy->bias = policy->odd_bias = std::log(2.0F);
+  EXPECT_NE(outputs_with(policy), plain);
+}
+
+Status first_failure(const RetrievalTraits& traits) {
+  Scenario scenario;
+  scenario.runtime.own_policy = std::make_shared<FirstRows>(traits);
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  TERRACE_TRY(drive.prefill(100));
+  return drive.steps(1);
+}
+
+TEST(OwnPolicy, WhatItNeedsIsInsistedOn) {
+  EXPECT_TRUE(first_failure({.name = "modest"}).has_value());
+  for (const RetrievalTraits& traits :
+       {RetrievalTraits{.name = "x", .needs_pre_rope_keys = true},
+        RetrievalTraits{.name = "x", .needs_attention_scores = true},
+        RetrievalTraits{.name = "x", .needs_layer_input = true}}) {
+    const Status failed = first_failure(traits);
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().code, Errc::invalid_argument);
+    EXPECT_NE(failed.error().message().find("policy x needs"), std::string::npos);
+  }
+}
+
+TEST(OwnPolicy, BiasAndRowsFetchedEarlyExcludeEachOther) {
+  Scenario scenario;
+  scenario.runtime.own_policy =
+      std::make_shared<FirstRows>(RetrievalTraits{.name = "x", .gives_logit_bias = true});
+  scenario.runtime.early_fetch = EarlyFetch::exact;
+  const auto opened =
+      Runtime::open(scenario.runtime, testing::make_scenario_backend(scenario.backend));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Errc::unsupported);
+}
+
+}  // namespace
+}  // namespace terrace
