@@ -21,7 +21,8 @@ Status measure_planning(const std::string& model_folder, const Config& config,
                  policies::make_retrieval_policy(options.policy, options.retrieval));
   if (!policy->traits().clusters) return {};
   TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
-  TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options, *chosen.backend)],
+  TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options, policy->traits(),
+                                                      *chosen.backend)],
                  engine::measure_costs(model, options, *chosen.backend));
   return {};
 }

@@ -156,13 +156,13 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
 }
 
 std::string cost_setting(const ModelConfig& model, const RuntimeOptions& options,
-                         Backend& backend) {
+                         const RetrievalTraits& policy, Backend& backend) {
   return fmt::format(
-      "{}, {} subspaces of {} bits; layers of {} and {}, {} query heads on {} KV heads of {}, {}; "
+      "{}, {}; layers of {} and {}, {} query heads on {} KV heads of {}, {}; "
       "{} device and {} host threads",
-      options.policy, options.retrieval.pq.subspaces, options.retrieval.pq.bits, model.hidden_size,
-      model.intermediate_size, model.query_heads, model.kv_heads, model.head_dim,
-      to_string(options.shape.dtype), backend.device_threads().concurrency(), options.host_threads);
+      policy.name, policy.clustering, model.hidden_size, model.intermediate_size, model.query_heads,
+      model.kv_heads, model.head_dim, to_string(options.shape.dtype),
+      backend.device_threads().concurrency(), options.host_threads);
 }
 
 }  // namespace terrace::engine

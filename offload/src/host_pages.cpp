@@ -113,11 +113,6 @@ Result<std::byte*> PageTable::append() {
   return pool_->resolve(page);
 }
 
-void PageTable::append_shared(PageHandle page) {
-  pages_.push_back(page);
-  pool_->share(page);
-}
-
 PageTable PageTable::fork() const {
   PageTable branch(*pool_);
   branch.pages_ = pages_;

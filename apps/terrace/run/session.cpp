@@ -9,12 +9,13 @@ namespace {
 /// What the profile says of this setting; else the machine is measured, on a backend of its own:
 /// the run's memory and times stay clean.
 Result<policies::CostModel> find_costs(const RunJob& job, const Config& config,
-                                       const RuntimeOptions& options) {
+                                       const RuntimeOptions& options,
+                                       const RetrievalTraits& policy) {
   TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
   if (job.profile) {
     const auto& known = job.profile->compute;
     const auto entry =
-        known.find(engine::cost_setting(job.model.config(), options, *chosen.backend));
+        known.find(engine::cost_setting(job.model.config(), options, policy, *chosen.backend));
     if (entry != known.end()) return entry->second;
   }
   return engine::measure_costs(job.model, options, *chosen.backend);
@@ -25,7 +26,7 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
   TERRACE_ASSIGN(const auto policy,
                  policies::make_retrieval_policy(options.policy, options.retrieval));
   if (!policy->traits().clusters) return {};
-  TERRACE_ASSIGN(options.planning.costs, find_costs(job, config, options));
+  TERRACE_ASSIGN(options.planning.costs, find_costs(job, config, options, policy->traits()));
   return {};
 }
 

@@ -23,8 +23,7 @@ struct TokenText {
 /// Reads the first `wanted` tokens.
 ///
 /// Errors   invalid_argument: too few tokens, an id outside the vocabulary, or bytes for a model
-/// whose
-///          tokens are others; io_error: a file cannot be read
+///          with other tokens; io_error: a file cannot be read
 Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary, std::size_t wanted);
 
 }  // namespace terrace::apps

@@ -10,6 +10,8 @@
 //           head, as published
 // Index: a label and 1/80 centroid a token. Deterministic for a seed on any number of threads.
 // Source: ClusterKV (Liu et al., arXiv 2412.03213), idea and parameters; lists per KV head: own.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cluster_index.hpp"
@@ -40,6 +42,7 @@ class ClusterKv final : public ClusterIndex {
                       .index_scope = IndexScope::sequence,
                       .lists = options.lists,
                       .clusters = true,
+                      .clustering = fmt::format("{} tokens a cluster", options.tokens_per_cluster),
                       .batch_tokens_min = shortest_batch,
                       .batch_tokens_max = chunk_tokens},
                      index_options(options)) {}

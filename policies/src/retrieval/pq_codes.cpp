@@ -1,5 +1,7 @@
 #include "pq_codes.hpp"
 
+#include <fmt/format.h>
+
 #include <vector>
 
 #include "terrace/core/rng.hpp"
@@ -12,6 +14,10 @@ Status check_pq(const PqShape& pq) {
   return fail(Errc::invalid_argument,
               "pq.subspaces {} and pq.bits {}: use at least 1, and at most 8 bits", pq.subspaces,
               pq.bits);
+}
+
+std::string in_words(const PqShape& pq) {
+  return fmt::format("{} subspaces of {} bits", pq.subspaces, pq.bits);
 }
 
 Status check_pq(const PqShape& pq, const KvShape& shape) {

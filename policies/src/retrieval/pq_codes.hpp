@@ -1,6 +1,8 @@
 // Training codebooks of product quantisation and writing codes: what pqcache and qpq share.
 #pragma once
 
+#include <string>
+
 #include "terrace/core/retrieval.hpp"
 
 namespace terrace::policies {
@@ -17,6 +19,9 @@ struct SubKeys {
 /// Errors: invalid_argument when sub-spaces and bits make no index, or do not fit the shape.
 Status check_pq(const PqShape& pq);
 Status check_pq(const PqShape& pq, const KvShape& shape);
+
+/// Returns what a codebook's training depends on: RetrievalTraits::clustering.
+std::string in_words(const PqShape& pq);
 
 /// Returns the bytes of all codebooks, at the head of an index's fixed part.
 constexpr std::size_t codebook_bytes(const KvShape& shape, const PqShape& pq) noexcept {

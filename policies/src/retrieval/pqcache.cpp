@@ -26,6 +26,7 @@ class PqCache final : public RetrievalPolicy {
         traits_{.name = "pqcache",
                 .index_scope = IndexScope::sequence,
                 .clusters = true,
+                .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids()} {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }

@@ -85,6 +85,7 @@ class Qpq final : public RetrievalPolicy {
         traits_{.name = "qpq",
                 .index_scope = IndexScope::sequence,
                 .clusters = true,
+                .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids(),
                 .query_window_tokens = query_window} {}
 

@@ -2,8 +2,7 @@
 //   build:  in segments of 2,048 tokens, each on its own, k-means of the keys less their mean, one
 //           cluster for every 16 tokens, seeds at equal distances; clusters of more than 64 are
 //           split. Per cluster: mean key, mean value, size, radius
-//   extend: a batch of up to 256 generated tokens becomes clusters of its own; until then its
-//   tokens
+//   extend: a batch of up to 256 generated tokens becomes clusters of its own; until then they
 //           stay in the window. Old clusters never change
 //   select: per query head the softmax over all members, each standing at its centroid, and over
 //           sinks and window exactly; summed over the group. Whole clusters by falling worth of a
@@ -14,6 +13,8 @@
 // Index: a label and 1/16 row a token. Deterministic for a seed on any number of threads.
 // Source: RetroInfer (Chen et al., arXiv 2505.02922): zones, segments, estimate; ranking by the
 // worth of a member, estimating everything, bounds from above and the budget of mass: own.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -52,6 +53,8 @@ class Wave final : public ClusterIndex {
       : ClusterIndex({.name = "wave",
                       .index_scope = IndexScope::segment,
                       .clusters = true,
+                      .clustering = fmt::format("{} tokens a cluster in segments of {}",
+                                                options.tokens_per_cluster, options.segment_tokens),
                       .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
                       .batch_tokens_max = chunk_tokens,
                       .gives_pseudo_entries = true,

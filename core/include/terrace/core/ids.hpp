@@ -11,9 +11,6 @@ enum class SequenceId : std::uint64_t {};
 enum class LayerId : std::uint32_t {};
 enum class HeadId : std::uint32_t {};   ///< a KV head unless a name says query head
 enum class TokenId : std::uint32_t {};  ///< a vocabulary entry, not a position
-enum class BlockId : std::uint32_t {};  ///< block_tokens consecutive positions, from 0
-enum class ClusterId : std::uint32_t {};
-enum class SlotId : std::uint32_t {};  ///< a fixed-size piece of the device arena
 
 /// Returns the id's number, for indexing.
 template <typename Id>

@@ -53,9 +53,8 @@ class RetentionPolicy {
 
   /// Decides the fate of every row. Only decides: the caller drops and merges.
   ///
-  /// Shapes   fates [row_count]; fates[i].into == i for at most rows_to_keep rows, and merges only
-  /// go
-  ///          into rows that stay
+  /// Shapes   fates [row_count]; fates[i].into == i for at most rows_to_keep rows, and merges
+  ///          go into rows that stay only
   [[nodiscard]] virtual Status decide(const RetentionRequest& request,
                                       std::span<RowFate> fates) const = 0;
 };

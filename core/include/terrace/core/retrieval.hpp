@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "terrace/core/backend.hpp"
@@ -27,7 +28,8 @@ struct RetrievalTraits {
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
   IndexScope index_scope = IndexScope::none;
   ListScope lists = ListScope::kv_head;
-  bool clusters = false;  ///< building iterates, and takes a limit of iterations
+  bool clusters = false;        ///< building iterates, and takes a limit of iterations
+  std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
   /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
   /// stay in the window until so many are there, between the two as the budget allows.
   std::size_t batch_tokens_min = 1;

@@ -23,6 +23,7 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
 
 /// Names all that the costs depend on beside the machine: the policy and its index, the sizes of
 /// the model's layers, dtype and threads. Costs of one setting say nothing about another.
-std::string cost_setting(const ModelConfig& model, const RuntimeOptions& options, Backend& backend);
+std::string cost_setting(const ModelConfig& model, const RuntimeOptions& options,
+                         const RetrievalTraits& policy, Backend& backend);
 
 }  // namespace terrace::engine

@@ -1,9 +1,8 @@
 // Joins a Llama model to a sequence of the runtime: the first embedder of Terrace, and its example.
 //
 //   auto decoder = Decoder::create(model, runtime.backend(), {.kv_dtype = Dtype::f16});
-//   (*decoder)->prefill(sequence, prompt);       // logits() now predict the token behind the
-//   prompt
-//   (*decoder)->step(sequence, token);           // logits() now predict the token behind `token`
+//   (*decoder)->prefill(sequence, prompt);   // logits() now predict the token behind the prompt
+//   (*decoder)->step(sequence, token);       // logits() now predict the token behind `token`
 //
 // All arithmetic is enqueued on one compute queue; the host waits once a step, for the logits.
 // The model's own arithmetic runs on the host, as functions of that queue; attention, selection and
@@ -55,9 +54,8 @@ class Decoder {
   /// Runs a prompt through all layers, layer by layer with chunks of query rows inside.
   ///
   /// Memory   activations: 4 bytes x hidden x tokens, and two layers' K and V
-  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that is
-  /// not
-  ///          empty; the sequence's and the queue's own
+  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that has
+  ///          tokens; the sequence's and the queue's own
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.

@@ -5,8 +5,7 @@
 //   PageTable table(*pool);
 //   std::byte* rows = table.append().value();
 //   PageTable branch = table.fork();            // shares every page
-//   branch.make_writable(0);                    // the shared last page is copied before it is
-//   written
+//   branch.make_writable(0);                    // copies a shared page before it is written
 //
 // Threads  one thread at a time, per pool and its tables.
 #pragma once
@@ -99,9 +98,6 @@ class PageTable {
 
   /// Appends a new page; returns its memory. Errors: out_of_memory naming host.memory.
   [[nodiscard]] Result<std::byte*> append();
-
-  /// Appends a page of somebody else's, shared.
-  void append_shared(PageHandle page);
 
   /// Returns a table that shares all pages.
   [[nodiscard]] PageTable fork() const;

@@ -84,9 +84,8 @@ class Sequence {
 
   /// Enqueues the storing of a piece of a layer's rows.
   ///
-  /// Order    work enqueued on `compute` so far must produce the piece; the piece's memory must
-  /// stay
-  ///          as it is until the returned ticket is done
+  /// Order    work enqueued on `compute` so far must produce the piece; its memory must stay as
+  ///          it is until the returned ticket is done
   [[nodiscard]] Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
 
   /// Ends a layer's prefill: starts building its index behind `compute`'s further work.
