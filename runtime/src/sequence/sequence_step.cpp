@@ -126,7 +126,6 @@ Result<IndexView> SequenceState::index_for_step(std::size_t layer, Queue& comput
     view = index.device.view(layout, index.tokens.begin);
   }
   view.token_count = index.tokens.size();
-  view.version = static_cast<std::uint32_t>(index.trained);
   return view;
 }
 

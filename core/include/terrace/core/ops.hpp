@@ -65,7 +65,6 @@ struct IndexView {
   std::size_t chunk_tokens = 0;
   std::size_t first_token = 0;
   std::size_t token_count = 0;  ///< coded so far, from first_token on
-  std::uint32_t version = 0;    ///< of the codebook that codes belong to
 };
 
 /// Product quantisation: head_dim is cut into `subspaces` equal parts, each with 2^bits centroids.
@@ -138,9 +137,8 @@ struct MapQueries {
 /// Clusters of keys. Each chunk has room for `slots` clusters of every KV head, whose members may
 /// lie in any chunk; cluster `slot` of chunk c is number c * slots + slot. Per KV head a chunk
 /// holds, in this order (terrace/kernels/cluster_plane.hpp):
-///   centroids  KV dtype [slots, head_dim]; with `estimates` rows [slots, 2, head_dim]: the mean
-///   key
-///              and the mean value
+///   centroids  KV dtype [slots, head_dim]; with `estimates` rows [slots, 2, head_dim]: the
+///              mean key and the mean value
 ///   radius     f32 [slots], with `estimates`: the largest |key - centroid as stored|
 ///   rounding   f32 [slots], with `estimates`: at least |mean key - centroid as stored|
 ///   variance   f32 [slots], with `estimates`: mean (key - centroid)^2 over members and dimensions
