@@ -73,16 +73,18 @@ TEST(PqSelect, ChoosesTheLargestWeightsForEveryCount) {
   }
 }
 
-// More candidates than twice the code words: these are counted and weighed instead of candidates.
-
+// No fewer candidates than code words: these are counted and weighed instead of candidates.
 TEST(PqSelect, ChoosesTheLargestWeightsByWordsForEveryShape) {
   for (const auto& [subspaces, bits] :
-       {std::pair{1U, 3U}, {1U, 6U}, {1U, 8U}, {2U, 3U}, {2U, 6U}}) {
-    const std::size_t words = std::size_t{1} << subspaces * bits;
-    for (const std::size_t group : {1U, 2U, 4U, 7U}) {
-      for (const std::size_t count : {std::size_t{1}, words / 3, words, 2 * words + 70}) {
-        expect_pq_top(make_shape(group, 2, 64, Dtype::f16), {.subspaces = subspaces, .bits = bits},
-                      {6, 6 + 2 * words + 77}, count, reductions[group % 3]);
+       {std::pair{1U, 4U}, {1U, 6U}, {1U, 8U}, {2U, 4U}, {2U, 6U}}) {
+    const std::size_t words = std::max(64U, 1U << subspaces * bits);
+    for (const std::size_t candidates : {words - 1, words, 2 * words + 77}) {
+      for (const std::size_t group : {1U, 2U, 4U, 7U}) {
+        for (const std::size_t count : {std::size_t{1}, words / 3, words, candidates - 7}) {
+          expect_pq_top(make_shape(group, 2, 64, Dtype::f16),
+                        {.subspaces = subspaces, .bits = bits}, {6, 6 + candidates}, count,
+                        reductions[group % 3]);
+        }
       }
     }
   }
@@ -143,11 +145,11 @@ TEST(PqSelect, RanksOddLogitsByWordsAsDocumented) {
   const float odd[] = {std::nanf(""), -HUGE_VALF, HUGE_VALF, 1, 2, 3, 1e-42F, -1};
   for (const std::size_t group : {1U, 2U}) {
     const KvShape shape = make_shape(group, 1, 16, Dtype::f16);
-    const PqShape pq{.subspaces = 1, .bits = 3};
+    const PqShape pq{.subspaces = 1, .bits = 4};
     PqIndex index(shape, pq, 160, 160, 0);
-    for (std::size_t p = 0; p < 160; ++p) index.code(0, 0, p) = static_cast<std::byte>(p % 8);
-    for (std::size_t c = 0; c < 8; ++c) {
-      for (std::size_t i = 0; i < 16; ++i) index.centroid(0, 0, c)[i] = i == 0 ? odd[c] : 0.0F;
+    for (std::size_t p = 0; p < 160; ++p) index.code(0, 0, p) = static_cast<std::byte>(p % 16);
+    for (std::size_t c = 0; c < 16; ++c) {
+      for (std::size_t i = 0; i < 16; ++i) index.centroid(0, 0, c)[i] = i == 0 ? odd[c % 8] : 0.0F;
     }
     Selected selected(shape, {0, 160}, 70);
     std::ranges::fill(selected.query_, 1.0F);

@@ -1,7 +1,7 @@
 // Selection by code words: see host/pq_words.hpp.
 //
-// In the scratch of a KV head, [group + 1, stride], rows hold words instead of candidates: a row
-// per query head its logits and, behind those of the first, the weights; the last row the counts.
+// In the scratch of a KV head, [group + 1, candidates], rows hold words instead of candidates, of
+// which there are no fewer: a row per query head its logits, the last one the weights.
 #include "host/pq_words.hpp"
 
 #include <algorithm>
@@ -270,7 +270,7 @@ Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size
 
 bool has_few_words(const PqSelect& op) noexcept {
   return op.pq.subspaces <= 2 && op.pq.bits >= code_bits_min && word_bits(op) <= word_bits_max &&
-         op.common.candidates.size() >= 2 * padded_words(op);
+         op.common.candidates.size() >= padded_words(op);
 }
 
 void select_by_words(const PqSelect& op, std::size_t head) noexcept {
@@ -282,23 +282,23 @@ void select_by_words(const PqSelect& op, std::size_t head) noexcept {
   const std::size_t stride = (common.candidates.size() + 63) / 64 * 64;
   const std::size_t words = padded_words(op);
   float* logits = common.scratch + head * (group + 1) * stride;
-  auto* counts = reinterpret_cast<std::uint32_t*>(logits + group * stride);
-  count_words(op, head, counts);
+  std::array<std::uint32_t, words_max> counts;
+  count_words(op, head, counts.data());
   for (std::size_t q = 0; q < group; ++q) {
-    write_word_logits(op, head * group + q, counts, logits + q * stride);
+    write_word_logits(op, head * group + q, counts.data(), logits + q * words);
   }
   float* weights = logits;
   if (group > 1) {
-    weights = logits + words;
+    weights = logits + group * words;
     reduce_group(
-        {.rows = logits, .group = group, .stride = stride, .size = words, .counts = counts},
+        {.rows = logits, .group = group, .stride = words, .size = words, .counts = counts.data()},
         common.reduction, weights);
   }
   std::array<Key, words_max> keys;
   HWY_DYNAMIC_DISPATCH(write_keys)(weights, words, keys.data());
   Threshold threshold{.key = lowest_key, .ties = count};
   if (count < common.candidates.size()) {
-    threshold = find_threshold(keys.data(), counts, words, count);
+    threshold = find_threshold(keys.data(), counts.data(), words, count);
   }
   std::array<Fate, words_max> fates;
   for (std::size_t w = 0; w < words; ++w) {

@@ -9,7 +9,7 @@
 namespace terrace::kernels::host {
 
 /// Returns whether there are so few words that counting them pays: one or two sub-spaces of at
-/// least 4 bits, words of at most 12 bits, and at least twice as many candidates as words.
+/// least 4 bits, words of at most 12 bits, and no fewer candidates than words.
 bool has_few_words(const PqSelect& op) noexcept;
 
 /// Selects for one KV head, where has_few_words(op): what pq_select does, exactly.

@@ -118,13 +118,17 @@ Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexce
   std::array<Key, sample_size> sample;
   Rng rng(n);  // fixed places: a strided sample would follow any period of the weights
   for (Key& key : sample) key = key_of(weights[rng.below(n)]);
-  std::ranges::sort(sample, std::greater<>());
+  const auto nth_largest = [&sample](double place) {
+    const auto nth = sample.begin() + static_cast<std::ptrdiff_t>(place);
+    std::nth_element(sample.begin(), nth, sample.end(), std::greater<>());
+    return *nth;
+  };
   const double share = static_cast<double>(k) / static_cast<double>(n);
   const double place = share * sample_size;
   const double slack = 4 * std::sqrt(place * (1 - share)) + 1;
   Bracket bracket;
-  if (place + slack < sample_size) bracket.low = sample[static_cast<std::size_t>(place + slack)];
-  if (place > slack) bracket.high = sample[static_cast<std::size_t>(place - slack)];
+  if (place + slack < sample_size) bracket.low = nth_largest(place + slack);
+  if (place > slack) bracket.high = nth_largest(place - slack);
   return bracket;
 }
 
