@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/cluster_store.hpp"
+#include "kernels/finds_fault.hpp"
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
 
@@ -100,6 +101,24 @@ double exact_mass(const ClusterStore& store, Scene& scene, std::size_t query_hea
   return part / all;
 }
 
+/// Checks that `scene` holds what the reference selects for `op` into the memory of `expected`.
+void expect_like_reference(Scene& scene, ClusterSelect op, Scene& expected) {
+  op.common.ids = expected.ids.data();
+  op.common.id_count = expected.counts.data();
+  if (op.estimated > 0) {
+    expected.estimate(op.estimated);
+    op.pseudo = expected.op.pseudo;
+  }
+  kernels::reference::cluster_select(op);
+  EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+  EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+  EXPECT_TRUE(scene.pseudo_counts.same_bits(expected.pseudo_counts));
+  EXPECT_TRUE(scene.pseudo_rows.same_bits(expected.pseudo_rows));
+  for (std::size_t i = 0; i < scene.pseudo_bias.size(); ++i) {
+    EXPECT_FLOAT_EQ(scene.pseudo_bias[i], expected.pseudo_bias[i]);
+  }
+}
+
 struct Variant {
   ListScope scope = ListScope::kv_head;
   ClusterRanking ranking = ClusterRanking::token_weight;
@@ -133,27 +152,41 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
           if (variant.estimated > 0) scene.estimate(variant.estimated);
           testing::run(scene.op);
           Scene expected(store, kv);
-          ClusterSelect op = scene.op;
-          op.common.ids = expected.ids.data();
-          op.common.id_count = expected.counts.data();
-          if (variant.estimated > 0) {
-            expected.estimate(variant.estimated);
-            op.pseudo = expected.op.pseudo;
-          }
-          kernels::reference::cluster_select(op);
           SCOPED_TRACE(testing::to_text(kv) + ", count " + std::to_string(count) + ", " +
                        testing::seed_text());
-          EXPECT_TRUE(scene.counts.same_bits(expected.counts));
-          EXPECT_TRUE(scene.ids.same_bits(expected.ids));
-          EXPECT_TRUE(scene.pseudo_counts.same_bits(expected.pseudo_counts));
-          EXPECT_TRUE(scene.pseudo_rows.same_bits(expected.pseudo_rows));
-          for (std::size_t i = 0; i < scene.pseudo_bias.size(); ++i) {
-            EXPECT_FLOAT_EQ(scene.pseudo_bias[i], expected.pseudo_bias[i]);
-          }
+          expect_like_reference(scene, scene.op, expected);
           EXPECT_TRUE(scene.intact() && store.intact());
         }
       }
     }
+  }
+}
+
+TEST(ClusterSelect, FindsWhatIsSelectedByAnotherRule) {
+  using Mutation = void (*)(ClusterSelect&);
+  const Mutation mutations[] = {
+      [](ClusterSelect&) {},
+      [](ClusterSelect& op) { op.common.count -= 1; },
+      [](ClusterSelect& op) { op.common.candidates.end -= 1; },
+      [](ClusterSelect& op) { op.estimated -= 1; },
+      [](ClusterSelect& op) { op.trims = false; },
+      [](ClusterSelect& op) { op.ranking = ClusterRanking::cluster_weight; },
+      [](ClusterSelect& op) { op.common.query += op.common.shape.head_dim; },
+  };
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  for (std::size_t i = 0; i < std::size(mutations); ++i) {
+    KvShape kv = shape;
+    kv.query_heads = 4;  // of the queries there are: a mutation takes the next head's
+    Scene scene(store);
+    Scene expected(store);
+    scene.op.common.shape = kv;
+    scene.estimate(7);
+    ClusterSelect mutated = scene.op;
+    mutations[i](mutated);
+    testing::run(mutated);
+    EXPECT_EQ(testing::finds_fault([&] { expect_like_reference(scene, scene.op, expected); }),
+              i > 0)
+        << i << ", " << testing::seed_text();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/finds_fault.hpp"
 #include "kernels/seed.hpp"
 #include "terrace/kernels/kmeans.hpp"
 
@@ -52,6 +53,33 @@ class Lloyd : public ::testing::Test {
     return sum;
   }
 
+  void expect_nearest_labels(const Outcome& outcome) const {
+    double inertia = 0;
+    for (std::size_t row = 0; row < row_count; ++row) {
+      const double own = distance(outcome, row, outcome.labels[row]);
+      inertia += own;
+      for (std::size_t c = 0; c < clusters; ++c) {
+        // Compared are f32 sums of size |x|^2 + |c|^2 < 100.
+        EXPECT_LE(own, distance(outcome, row, c) + 1e-4);
+      }
+    }
+    EXPECT_NEAR(outcome.report.inertia, inertia, 1e-5 * inertia);
+  }
+
+  void expect_means_of_members(const Outcome& outcome) const {
+    std::vector<double> sums(clusters * dims);
+    std::vector<double> counts(clusters);
+    for (std::size_t row = 0; row < row_count; ++row) {
+      counts[outcome.labels[row]] += 1;
+      for (std::size_t i = 0; i < dims; ++i) {
+        sums[outcome.labels[row] * dims + i] += double{rows_[row * dims + i]};
+      }
+    }
+    for (std::size_t i = 0; i < clusters * dims; ++i) {
+      EXPECT_NEAR(double{outcome.centroids[i]}, sums[i] / counts[i / dims], 1e-5);
+    }
+  }
+
   std::vector<float> rows_;
 };
 
@@ -78,34 +106,28 @@ TEST_F(Lloyd, NeverRaisesTheInertiaWhenClustersGoEmpty) {
 }
 
 TEST_F(Lloyd, LabelsRowsWithTheirNearestCentroid) {
-  const Outcome outcome = run({.clusters = clusters, .iterations = 6, .seed = 5});
-  double inertia = 0;
-  for (std::size_t row = 0; row < row_count; ++row) {
-    const double own = distance(outcome, row, outcome.labels[row]);
-    inertia += own;
-    for (std::size_t c = 0; c < clusters; ++c) {
-      // Compared are f32 sums of size |x|^2 + |c|^2 < 100.
-      EXPECT_LE(own, distance(outcome, row, c) + 1e-4);
-    }
-  }
-  EXPECT_NEAR(outcome.report.inertia, inertia, 1e-5 * inertia);
+  expect_nearest_labels(run({.clusters = clusters, .iterations = 6, .seed = 5}));
 }
 
 TEST_F(Lloyd, MakesCentroidsTheMeansOfTheirMembers) {
   // Converged: then the members of the last update are those that labels name.
   const Outcome outcome = run({.clusters = clusters, .iterations = 1000, .seed = 5});
   ASSERT_TRUE(outcome.report.converged);
-  std::vector<double> sums(clusters * dims);
-  std::vector<double> counts(clusters);
-  for (std::size_t row = 0; row < row_count; ++row) {
-    counts[outcome.labels[row]] += 1;
-    for (std::size_t i = 0; i < dims; ++i) {
-      sums[outcome.labels[row] * dims + i] += double{rows_[row * dims + i]};
-    }
-  }
-  for (std::size_t i = 0; i < clusters * dims; ++i) {
-    EXPECT_NEAR(double{outcome.centroids[i]}, sums[i] / counts[i / dims], 1e-5);
-  }
+  expect_means_of_members(outcome);
+}
+
+TEST_F(Lloyd, FindsAWrongLabelAndAWrongMean) {
+  const Outcome right = run({.clusters = clusters, .iterations = 1000, .seed = 5});
+  Outcome label = right;
+  label.labels[1234] = (label.labels[1234] + 1) % clusters;
+  EXPECT_TRUE(testing::finds_fault([&] { expect_nearest_labels(label); })) << testing::seed_text();
+  EXPECT_TRUE(testing::finds_fault([&] { expect_means_of_members(label); }));
+  Outcome mean = right;
+  mean.centroids[7 * dims + 3] += 1e-4F;
+  EXPECT_TRUE(testing::finds_fault([&] { expect_means_of_members(mean); }));
+  Outcome report = right;
+  report.report.inertia *= 1 + 1e-4;
+  EXPECT_TRUE(testing::finds_fault([&] { expect_nearest_labels(report); }));
 }
 
 TEST_F(Lloyd, CommutesWithPermutingRows) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/block_store.hpp"
+#include "kernels/finds_fault.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
@@ -59,6 +60,14 @@ struct Scene {
   PageSelect op;
 };
 
+/// Selects what `expected` selects by the reference, and checks that `scene` holds that.
+void expect_same(Scene& scene, Scene& expected) {
+  kernels::reference::page_select(expected.op);
+  EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+  EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+  EXPECT_TRUE(scene.scratch.intact() && scene.ids.intact());
+}
+
 TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
   constexpr GroupReduction reductions[] = {GroupReduction::sum_softmax, GroupReduction::max_softmax,
                                            GroupReduction::sum_logits};
@@ -76,16 +85,38 @@ TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
             Scene expected(shape, scene.op.pages);
             expected.op.common.count = count;
             expected.op.common.reduction = reductions[each];
-            kernels::reference::page_select(expected.op);
             SCOPED_TRACE(testing::to_text(shape) + ", count " + std::to_string(count) + ", " +
                          testing::seed_text());
-            EXPECT_TRUE(scene.ids.same_bits(expected.ids));
-            EXPECT_TRUE(scene.counts.same_bits(expected.counts));
-            EXPECT_TRUE(scene.scratch.intact() && scene.ids.intact());
+            expect_same(scene, expected);
           }
         }
       }
     }
+  }
+}
+
+TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {
+  using Mutation = void (*)(PageSelect&);
+  const Mutation mutations[] = {
+      [](PageSelect&) {},
+      [](PageSelect& op) { op.common.count -= 1; },
+      [](PageSelect& op) { op.common.candidates.begin += 1; },
+      [](PageSelect& op) { op.common.reduction = GroupReduction::sum_logits; },
+      [](PageSelect& op) { op.index.chunks += 1; },
+      [](PageSelect& op) { op.common.query += op.common.shape.head_dim; },
+  };
+  for (std::size_t i = 0; i < std::size(mutations); ++i) {
+    Scene scene(make_shape(4, 2, 24, Dtype::f16), {.page_tokens = 4, .bounds = true});
+    Scene expected(scene.op.common.shape, scene.op.pages);
+    for (SelectCommon* const common : {&scene.op.common, &expected.op.common}) {
+      common->count = 60;
+      // Of the queries and chunks there are: mutations take the next.
+      common->shape.query_heads = 6;
+      common->candidates.end = first + 150;
+    }
+    mutations[i](scene.op);
+    run(scene.op);
+    EXPECT_EQ(testing::finds_fault([&] { expect_same(scene, expected); }), i > 0) << i;
   }
 }
 

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
+#include "kernels/finds_fault.hpp"
 #include "kernels/kernel_run.hpp"
 #include "kernels/pq_index.hpp"
 #include "terrace/kernels/reference.hpp"
@@ -28,6 +30,23 @@ double distance(const BlockStore& store, PqIndex& index, PqShape pq, std::size_t
   return sum;
 }
 
+void expect_nearest_codes(const BlockStore& store, PqIndex& index, PqShape pq, TokenRange tokens) {
+  // Compared are f32 sums of size |x|^2 + |c|^2 < 3 d: wrong by 1e-6 of that at most.
+  const std::size_t dims = store.shape().head_dim / pq.subspaces;
+  const double tolerance = 3e-6 * static_cast<double>(dims);
+  for (std::size_t p = tokens.begin; p < tokens.end; ++p) {
+    for (std::size_t part = 0; part < store.shape().kv_heads * pq.subspaces; ++part) {
+      const std::size_t head = part / pq.subspaces;
+      const std::size_t j = part % pq.subspaces;
+      const auto code = std::to_integer<std::size_t>(index.code(head, j, p));
+      const double chosen = distance(store, index, pq, head, j, p, code);
+      for (std::size_t c = 0; c < pq.centroids(); ++c) {
+        EXPECT_LE(chosen, distance(store, index, pq, head, j, p, c) + tolerance);
+      }
+    }
+  }
+}
+
 TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (const auto& [head_dim, subspaces, bits] : {std::tuple{2U, 2U, 1U},
@@ -49,23 +68,28 @@ TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
                      .rows = store.table(),
                      .tokens = {8, 57},
                      .index = index.view()});
-        for (std::size_t p = 8; p < 57; ++p) {
-          for (std::size_t head = 0; head < kv_heads; ++head) {
-            for (std::size_t j = 0; j < subspaces; ++j) {
-              const auto code = std::to_integer<std::size_t>(index.code(head, j, p));
-              const double chosen = distance(store, index, pq, head, j, p, code);
-              for (std::size_t c = 0; c < pq.centroids(); ++c) {
-                // Compared are f32 sums of size |x|^2 + |c|^2 < 3 d: wrong by 1e-6 of that at most.
-                EXPECT_LE(chosen, distance(store, index, pq, head, j, p, c) +
-                                      3e-6 * static_cast<double>(head_dim / subspaces));
-              }
-            }
-          }
-        }
+        expect_nearest_codes(store, index, pq, {8, 57});
         EXPECT_TRUE(index.intact());
         EXPECT_EQ(index.code(0, 0, 7), std::byte{0}) << "a token that was not asked for";
       }
     }
+  }
+}
+
+TEST(PqEncode, FindsAWrongCode) {
+  const KvShape shape = make_shape(1, 2, 130, Dtype::f16);
+  const PqShape pq{.subspaces = 2, .bits = 8};  // the most centroids, and so the nearest to another
+  BlockStore store(shape, 16, 40);
+  store.fill_normal(5);
+  PqIndex index(shape, pq, 40, 40, 0);
+  run(PqEncode{
+      .shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 40}, .index = index.view()});
+  for (std::size_t p = 0; p < 40; ++p) {
+    std::byte& code = index.code(p % 2, p / 2 % 2, p);
+    const std::byte right = std::exchange(code, code ^ std::byte{1});
+    EXPECT_TRUE(testing::finds_fault([&] { expect_nearest_codes(store, index, pq, {p, p + 1}); }))
+        << p << ", " << testing::seed_text();
+    code = right;
   }
 }
 

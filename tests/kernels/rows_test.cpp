@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/block_store.hpp"
+#include "kernels/finds_fault.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
 
@@ -84,6 +85,19 @@ TEST(StoreRows, CopiesRowsThatAlreadyHaveTheLayout) {
                      .crosses_link = true};
   EXPECT_EQ(run(op), 50 * shape.token_bytes());
   expect_marked(target, {10, 60});
+}
+
+TEST(StoreRows, FindsAWrongElement) {
+  const KvShape shape = make_shape(1, 2, 8, Dtype::f16);
+  for (const std::size_t position : {9U, 10U, 59U, 60U}) {  // beside the range, and in it
+    BlockStore store(shape, 16, 64);
+    store.fill([](std::size_t p, std::size_t head, std::size_t i) {
+      return p >= 10 && p < 60 ? mark(p, head, i) : -1.0F;
+    });
+    expect_marked(store, {10, 60});
+    store_f32(store.row(1, position), Dtype::f16, 15, store.key(1, position, 15) + 1);
+    EXPECT_TRUE(testing::finds_fault([&] { expect_marked(store, {10, 60}); })) << position;
+  }
 }
 
 TEST(StoreRows, WritesNothingForNoTokens) {
