@@ -130,6 +130,20 @@ TEST_F(Lloyd, FindsAWrongLabelAndAWrongMean) {
   EXPECT_TRUE(testing::finds_fault([&] { expect_nearest_labels(report); }));
 }
 
+TEST_F(Lloyd, ComparesSeedsByDirectionAloneUnderTheCosine) {
+  std::vector<std::uint32_t> initial(clusters);
+  std::iota(initial.begin(), initial.end(), 100U);
+  const KmeansOptions options{.clusters = clusters,
+                              .iterations = 0,
+                              .metric = kernels::Metric::cosine,
+                              .initial_rows = initial};
+  const Outcome expected = run(options);
+  // A power of two above 100 changes the length and rounds nothing.
+  for (std::size_t i = 0; i < dims; ++i) rows_[107 * dims + i] *= 128;
+  EXPECT_EQ(run(options).labels, expected.labels) << testing::seed_text();
+  EXPECT_GT(std::ranges::count(expected.labels, 7U), 1);
+}
+
 TEST_F(Lloyd, CommutesWithPermutingRows) {
   std::vector<std::uint32_t> initial(clusters);
   std::iota(initial.begin(), initial.end(), 100U);

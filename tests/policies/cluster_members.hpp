@@ -1,6 +1,8 @@
 // What an index of clusters says of its tokens.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <map>
 
 #include "policies/policy_index.hpp"
@@ -26,6 +28,23 @@ class ClustersOf {
       result[plane(head, t / chunk).labels[t % chunk]].push_back(index_.indexed().begin + t);
     }
     return result;
+  }
+
+  /// Checks that each cluster of a KV head counts its members and is their mean, within `rounding`.
+  void expect_means_of_members(const BlockStore& rows, std::size_t head, double rounding) const {
+    const std::size_t dims = clusters_.estimates ? 2 * shape_.head_dim : shape_.head_dim;
+    for (const auto& [cluster, positions] : members(head)) {
+      const kernels::ClusterPlane home = plane(head, cluster / clusters_.slots);
+      const std::size_t slot = cluster % clusters_.slots;
+      EXPECT_EQ(home.sizes[slot], positions.size());
+      for (std::size_t i = 0; i < dims; ++i) {
+        double mean = 0;
+        for (const std::size_t p : positions) mean += double{rows.key(head, p, i)};
+        mean /= static_cast<double>(positions.size());
+        const float stored = load_f32(home.centroids, shape_.dtype, slot * dims + i);
+        EXPECT_NEAR(double{stored}, mean, rounding);
+      }
+    }
   }
 
  private:

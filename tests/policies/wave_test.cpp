@@ -3,6 +3,7 @@
 #include <map>
 
 #include "policies/cluster_members.hpp"
+#include "terrace/kernels/reference.hpp"
 
 namespace terrace {
 namespace {
@@ -23,6 +24,96 @@ std::vector<float> query_of(std::uint64_t stream) {
   for (float& x : query) x = testing::normal(rng);
   return query;
 }
+
+/// Attention over sinks, window, selected rows and estimates of the last selection of `index`.
+class Attended {
+ public:
+  Attended(const PolicyIndex& index, const RetrievalPolicy& policy, BlockStore& rows,
+           const std::vector<float>& query, TokenRange window,
+           const std::vector<std::vector<std::uint32_t>>& lists)
+      : output(query.size()) {
+    const KvShape& kv = rows.shape();
+    const std::size_t stride = rows.tokens();
+    std::vector<std::byte*> selected(kv.kv_heads * stride);
+    std::vector<std::uint32_t> counts(kv.kv_heads);
+    for (std::size_t head = 0; head < lists.size(); ++head) {
+      for (const std::uint32_t p : lists[head]) {
+        selected[head * stride + counts[head]++] = rows.row(head, p);
+      }
+    }
+    kernels::reference::decode_attention(
+        {.shape = kv,
+         .query = query.data(),
+         .output = output.data(),
+         .resident = rows.table(),
+         .sinks = {0, window.begin == 0 ? 0 : sinks},
+         .window = window,
+         .selected = selected.data(),
+         .selected_count = counts.data(),
+         .selected_stride = stride,
+         .pseudo = {.rows = index.pseudo_rows.data(),
+                    .bias = index.pseudo_bias.data(),
+                    .count = lists.empty() ? nullptr : index.pseudo_counts.data(),
+                    .stride = policy.pseudo_capacity(index.indexed().size())},
+         .scale = scale});
+  }
+
+  [[nodiscard]] double error(const Attended& exact) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      sum += std::pow(double{output[i]} - double{exact.output[i]}, 2);
+    }
+    return std::sqrt(sum);
+  }
+
+  static constexpr float scale = 0.25F;  // 1 / sqrt(head_dim)
+  std::vector<float> output;
+};
+
+/// A policy of the given options with an index over all rows but the last 60, in f32: what is not
+/// exact then is the estimate's doing.
+class Estimates {
+ public:
+  Estimates(BlockStore& rows, const policies::WaveOptions& options)
+      : rows_(rows),
+        policy_(policies::make_retrieval_policy("wave", {.wave = options}).value()),
+        index(*policy_, rows, sinks) {
+    index.build(rows.tokens() - 60);
+  }
+
+  /// Attends to `count` selected tokens and estimates of others.
+  Attended attend(const std::vector<float>& query, std::size_t count) {
+    lists = index.select(query, rows_.tokens() - 60, count);
+    return {index, *policy_, rows_, query, {rows_.tokens() - 60, rows_.tokens()}, lists};
+  }
+  Attended attend_to_all(const std::vector<float>& query) {
+    return {index, *policy_, rows_, query, {0, rows_.tokens()}, {}};
+  }
+
+ private:
+  BlockStore& rows_;
+  std::unique_ptr<RetrievalPolicy> policy_;
+
+ public:
+  PolicyIndex index;
+  std::vector<std::vector<std::uint32_t>> lists;
+};
+
+constexpr KvShape exact_shape{
+    .layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f32};
+
+/// Fills rows so that tokens p and p + kinds have one key: nothing else is in any cluster.
+void fill_with_equal_keys(BlockStore& rows, std::uint64_t stream, std::size_t kinds) {
+  Rng rng(testing::seed(), {stream});
+  std::vector<float> keys(kinds * 2 * 16);
+  for (float& x : keys) x = testing::normal(rng);
+  rows.fill([&](std::size_t p, std::size_t head, std::size_t i) {
+    return i < 16 ? keys[(p % kinds * 2 + head) * 16 + i] : testing::normal(rng);
+  });
+}
+
+// Outputs are means of values of size 1, of f32 pseudo-rows and biases: wrong by some 1e-7 each.
+constexpr double attention_tolerance = 1e-5;
 
 TEST(Wave, HasTheSlotsOfItsRule) {
   const auto policy = policies::make_retrieval_policy("wave").value();
@@ -54,6 +145,207 @@ TEST(Wave, KeepsEachClusterInItsSegmentAndBelowTheSplitLimit) {
     for (const std::size_t p : positions) EXPECT_EQ(part(p), part(positions.front()));
   }
   EXPECT_EQ(all, 1600 - sinks);
+}
+
+TEST(Wave, KeepsSizesAndMeansOfKeysAndValues) {
+  BlockStore rows(shape, 16, 1600);
+  rows.fill_normal(109);
+  const auto policy = policies::make_retrieval_policy("wave").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(1300);
+  index.extend(1364);
+  index.extend(1600);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    std::vector<std::size_t> all;
+    for (const auto& [cluster, positions] : clusters_of(index).members(head)) {
+      all.insert(all.end(), positions.begin(), positions.end());
+    }
+    EXPECT_EQ(all.size(), 1600 - sinks);
+    clusters_of(index).expect_means_of_members(rows, head, 1e-3);  // f16 below 2
+  }
+}
+
+TEST(Wave, IsPlainSphericalKmeansOfCentredKeysInOneSegment) {
+  constexpr std::size_t count = 800;
+  BlockStore rows(exact_shape, 16, sinks + count);
+  Rng rng(testing::seed(), {110});
+  std::vector<float> keys(count * 16);
+  // Each key has its opposite beside it, so that their mean is 0 without rounding.
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = i / 16 % 2 == 0 ? testing::normal(rng) : -keys[i - 16];
+  }
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    return i < 16 && p >= sinks ? keys[(p - sinks) * 16 + i] : 1.0F;
+  });
+  const auto policy =
+      policies::make_retrieval_policy("wave", {.wave = {.metric = kernels::Metric::cosine}})
+          .value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(sinks + count);
+  std::vector<std::uint32_t> seeds;
+  for (std::uint32_t c = 0; c < count / 16; ++c) seeds.push_back(16 * c + 8);
+  std::vector<float> centroids(count / 16 * 16);
+  std::vector<std::uint32_t> labels(count);
+  kernels::reference::kmeans({.rows = keys.data(), .row_count = count, .dims = 16},
+                             {.clusters = count / 16,
+                              .iterations = index.request({}).iterations,
+                              .metric = kernels::Metric::cosine,
+                              .initial_rows = seeds},
+                             {.centroids = centroids.data(), .labels = labels.data()});
+  // Rounding may give a key that lies midway to the other side; few lie so.
+  std::size_t different = 0;
+  for (const auto& [cluster, positions] : ClustersOf(index, exact_shape, clusters).members(1)) {
+    std::map<std::uint32_t, std::size_t> found;
+    for (const std::size_t p : positions) ++found[labels[p - sinks]];
+    const auto most = std::ranges::max_element(
+        found, [](const auto& a, const auto& b) { return a.second < b.second; });
+    different += positions.size() - most->second;
+  }
+  EXPECT_LE(different, count / 100) << testing::seed_text();
+}
+
+TEST(Wave, FlushesGiveTheIndexThatIsBuiltAtOnceFromTheSameSegments) {
+  BlockStore rows(shape, 16, sinks + 1024);
+  rows.fill_normal(111);
+  const auto policy =
+      policies::make_retrieval_policy("wave", {.wave = {.segment_tokens = 256}}).value();
+  PolicyIndex grown(*policy, rows, sinks);
+  grown.build(sinks + 256);
+  for (std::size_t end = 512; end <= 1024; end += 256) grown.extend(sinks + end);
+  PolicyIndex at_once(*policy, rows, sinks);
+  at_once.build(sinks + 1024);
+  EXPECT_EQ(grown.chunks(), at_once.chunks()) << testing::seed_text();
+}
+
+TEST(Wave, EstimatesExactlyWhenEveryClusterHasOneToken) {
+  BlockStore rows(exact_shape, 16, 400);
+  rows.fill_normal(112);
+  Estimates wave(rows, {.tokens_per_cluster = 1});
+  const std::vector<float> query = query_of(113);
+  const Attended attended = wave.attend(query, 0);
+  EXPECT_EQ(wave.index.pseudo_counts[0], 400 - 60 - sinks);
+  EXPECT_LE(attended.error(wave.attend_to_all(query)), attention_tolerance) << testing::seed_text();
+}
+
+TEST(Wave, EstimatesExactlyWhenTheKeysOfEachClusterAreEqual) {
+  BlockStore rows(exact_shape, 16, 700);
+  fill_with_equal_keys(rows, 114, 30);
+  Estimates wave(rows, {});
+  for (std::uint64_t stream = 115; stream < 120; ++stream) {
+    const std::vector<float> query = query_of(stream);
+    const Attended exact = wave.attend_to_all(query);
+    for (const std::size_t count : {0U, 100U}) {
+      EXPECT_LE(wave.attend(query, count).error(exact), attention_tolerance)
+          << count << ", " << testing::seed_text();
+      EXPECT_GT(wave.index.pseudo_counts[0], 0U);
+    }
+  }
+}
+
+TEST(Wave, AnEstimateIsTheWeightedFormOfItsCluster) {
+  // (sum of e^z v + sum of e^zc V) / (sum of e^z + sum of s e^zc), V the sum of a cluster's values.
+  BlockStore rows(exact_shape, 16, 700);
+  rows.fill_normal(120);
+  Estimates wave(rows, {.spreads = false});
+  const std::vector<float> query = query_of(121);
+  const Attended attended = wave.attend(query, 0);
+  for (std::size_t q = 0; q < 4; ++q) {
+    const std::size_t head = q / 2;
+    std::vector<double> sum(16);
+    double weights = 0;
+    const auto add = [&](const std::vector<std::size_t>& positions) {
+      double logit = 0;
+      for (std::size_t i = 0; i < 16; ++i) {
+        for (const std::size_t p : positions) {
+          logit += double{query[q * 16 + i]} * double{rows.key(head, p, i)} * 0.25 /
+                   static_cast<double>(positions.size());
+        }
+      }
+      weights += std::exp(logit) * static_cast<double>(positions.size());
+      for (const std::size_t p : positions) {
+        for (std::size_t i = 0; i < 16; ++i) {
+          sum[i] += std::exp(logit) * double{rows.key(head, p, 16 + i)};
+        }
+      }
+    };
+    for (std::size_t p = 0; p < 700; ++p) {
+      if (p < sinks || p >= 700 - 60) add({p});
+    }
+    for (const auto& [c, positions] : ClustersOf(wave.index, exact_shape, clusters).members(head)) {
+      add(positions);
+    }
+    for (std::size_t i = 0; i < 16; ++i) {
+      EXPECT_NEAR(double{attended.output[q * 16 + i]}, sum[i] / weights, attention_tolerance);
+    }
+  }
+}
+
+TEST(Wave, MassesOfExactEstimatedAndRestSumToOne) {
+  constexpr std::size_t kinds = 30;
+  BlockStore rows(exact_shape, 16, 700);
+  fill_with_equal_keys(rows, 122, kinds);
+  Estimates wave(rows, {.estimated_share = 0.2});
+  const std::vector<float> query = query_of(123);
+  wave.attend(query, 100);
+  const std::size_t stride = wave.index.pseudo_bias.size() / 2;
+  for (std::size_t q = 0; q < 4; ++q) {
+    const std::size_t head = q / 2;
+    const auto weight = [&](const void* key) {
+      double dot = 0;
+      for (std::size_t i = 0; i < 16; ++i) {
+        dot += double{query[q * 16 + i]} * double{load_f32(key, Dtype::f32, i)};
+      }
+      return std::exp(0.25 * dot);
+    };
+    const auto equal_keys = [](const void* a, const void* b) {
+      for (std::size_t i = 0; i < 16; ++i) {
+        if (std::abs(load_f32(a, Dtype::f32, i) - load_f32(b, Dtype::f32, i)) > 1e-6F) return false;
+      }
+      return true;
+    };
+    double estimated = 0;
+    std::vector<bool> stands_for(kinds);
+    for (std::size_t i = 0; i < wave.index.pseudo_counts[head]; ++i) {
+      const std::byte* row =
+          wave.index.pseudo_rows.data() + (head * stride + i) * exact_shape.row_bytes();
+      estimated += weight(row) * std::exp(double{wave.index.pseudo_bias[head * stride + i]});
+      for (std::size_t kind = 0; kind < kinds; ++kind) {
+        if (equal_keys(row, rows.row(head, kind))) stands_for[kind] = true;
+      }
+    }
+    double all = 0;
+    double exact = 0;
+    double rest = 0;
+    const auto& list = wave.lists[head];
+    for (std::size_t p = 0; p < 700; ++p) {
+      const double one = weight(rows.row(head, p));
+      all += one;
+      if (p < sinks || p >= 700 - 60 || std::ranges::binary_search(list, p)) {
+        exact += one;
+      } else if (!stands_for[p % kinds]) {
+        rest += one;
+      }
+    }
+    EXPECT_GT(estimated, 0);
+    EXPECT_GT(rest, 0);
+    EXPECT_NEAR((exact + estimated + rest) / all, 1, 1e-5) << testing::seed_text();
+  }
+}
+
+TEST(Wave, ErrsLessTheMoreItEstimates) {
+  BlockStore rows(exact_shape, 16, 1100);
+  rows.fill_normal(124);
+  double before = HUGE_VAL;
+  for (const double share : {0.0, 0.1, 0.4, 1.0}) {
+    Estimates wave(rows, {.estimated_share = share});
+    double error = 0;
+    for (std::uint64_t stream = 130; stream < 162; ++stream) {
+      const std::vector<float> query = query_of(stream);
+      error += wave.attend(query, 100).error(wave.attend_to_all(query));
+    }
+    EXPECT_LT(error, before) << share << ", " << testing::seed_text();
+    before = error;
+  }
 }
 
 TEST(Wave, EachCandidateIsAttendedOrEstimatedOnce) {
