@@ -1,5 +1,6 @@
 #include "terrace/offload/host_ops.hpp"
 
+#include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/map_vectors.hpp"
@@ -16,6 +17,7 @@ namespace host = kernels::host;
 /// Enqueues a kernel that moves nothing across the link, on the queue's threads.
 template <auto kernel, typename Arguments>
 Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [arguments, threads = &queue.threads()] {
     kernel(arguments, *threads);
     return std::size_t{0};

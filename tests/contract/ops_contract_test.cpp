@@ -57,6 +57,21 @@ TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
   }
 }
 
+TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
+  if (!moves_bytes()) GTEST_SKIP() << "a simulation has no memory that an op could spoil";
+  const auto compute = queue("compute");
+  const auto refused = [](const Result<Ticket>& enqueued) {
+    return !enqueued && enqueued.error().code == Errc::invalid_argument;
+  };
+  const Ops& ops = backend_->ops();
+  EXPECT_TRUE(refused(ops.pq_encode(*compute, Phase::update, {})));
+  EXPECT_TRUE(refused(ops.pq_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.exact_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.cluster_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(compute->drain(patience).has_value());
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, OpsContract, testing::ValuesIn(backend_cases()),
                          [](const auto& each) { return each.param.name; });
 

@@ -1,6 +1,7 @@
 #include "cuda_ops.hpp"
 
 #include "cuda_queue.hpp"
+#include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
 namespace terrace::offload {
@@ -11,6 +12,7 @@ namespace cuda = kernels::cuda;
 /// Enqueues an op; it returns the bytes that cross the link, if it knows them by then.
 template <auto op, typename Arguments>
 Result<Ticket> enqueue(Queue& queue, Phase phase, const Arguments& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.launch(phase, [arguments]() -> Result<std::size_t> {
     const cuda::Launch* const launch = CudaQueue::current_launch();
     if (launch == nullptr) {

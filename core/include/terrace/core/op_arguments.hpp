@@ -1,0 +1,26 @@
+// What arguments of ops must fulfil, checked on the host when an op is enqueued: what a pointer
+// leads to and counts that lie behind one are not looked at.
+//
+//   TERRACE_TRY(validate(select));   // "exact_select: 65 ids are wanted, id_stride is 64"
+#pragma once
+
+#include "terrace/core/ops.hpp"
+
+namespace terrace {
+
+// Errors: invalid_argument for a shape that KvShape refuses, a null pointer to what is read or
+// written, a zero, sizes that do not divide as the op's comment says, more wanted than there is
+// room for, or positions above 2^32.
+[[nodiscard]] Status validate(const PqEncode& op);
+[[nodiscard]] Status validate(const PqSelect& op);
+[[nodiscard]] Status validate(const ExactSelect& op);
+[[nodiscard]] Status validate(const PageSelect& op);
+[[nodiscard]] Status validate(const ClusterSelect& op);
+
+/// The other ops are not checked.
+template <typename Op>
+[[nodiscard]] Status validate(const Op& /*op*/) {
+  return {};
+}
+
+}  // namespace terrace
