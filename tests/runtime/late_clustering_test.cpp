@@ -1,0 +1,96 @@
+// Clustering that was planned to take far too long: decoding waits for the iteration under way, and
+// for none after it.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::Scenario;
+using testing::Traffic;
+
+constexpr Duration iteration = std::chrono::seconds{1};
+constexpr std::size_t before_step = 3;  // iterations of the first layer
+
+/// An index whose building does nothing but iterate, each time for a second of a manual clock. In
+/// the first layer's iteration `before_step` decoding begins.
+class Iterating final : public RetrievalPolicy {
+ public:
+  explicit Iterating(ManualClock& clock) : clock_(clock) {}
+
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
+  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
+    return IndexLayout{.chunk_tokens = 64, .chunk_bytes = 64};
+  }
+  [[nodiscard]] std::size_t select_scratch_floats(
+      const KvShape& /*shape*/, std::size_t /*candidates*/) const noexcept override {
+    return 0;
+  }
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
+    return 1;
+  }
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t /*part*/) const override {
+    BuildReport report;
+    while (report.iterations < request.iterations && !request.cancelled->load()) {
+      if (request.layer == LayerId{0} && report.iterations == before_step) {
+        decode.store(true);
+        decode.notify_all();
+        // The iteration lasts until decoding waits for it. Bounded: a guard that never comes is a
+        // failure, not a hang.
+        for (int i = 0; i < 10'000'000 && !request.cancelled->load(); ++i) {
+          std::this_thread::yield();
+        }
+      }
+      clock_.advance(iteration);
+      ++report.iterations;
+    }
+    return report;
+  }
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& queue,
+                                      const Ops& /*host_ops*/) const override {
+    return queue.record();
+  }
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& /*ops*/) const override {
+    return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
+      std::fill_n(out.id_count, request.shape.kv_heads, 0U);
+      return 0;
+    });
+  }
+
+  mutable std::atomic<bool> decode{false};
+
+ private:
+  RetrievalTraits traits_{.name = "iterating"};
+  ManualClock& clock_;
+};
+
+TEST(LateClustering, DelaysDecodingByOneIterationAtMost) {
+  ManualClock clock;
+  const auto policy = std::make_shared<Iterating>(clock);
+  Scenario scenario;
+  scenario.runtime.shape.layers = 5;
+  scenario.runtime.own_policy = policy;
+  scenario.runtime.planning = {.iterations = {},
+                               .limits = {.iterations_min = 1000, .iterations_max = 1000}};
+  scenario.backend.clock = &clock;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  policy->decode.wait(false);
+  const TimePoint before = clock.now();
+  ASSERT_TRUE(drive.step().has_value());
+  EXPECT_EQ(clock.now() - before, iteration);
+  const ClusteringReport report = drive.sequence().clustering().value();
+  EXPECT_EQ(report.iterations, (std::vector<std::size_t>{before_step + 1, 0, 0, 0, 0}));
+  EXPECT_EQ(report.waited, iteration);
+}
+
+}  // namespace
+}  // namespace terrace
