@@ -160,6 +160,18 @@ TEST(Kmeans, StartsNoIterationAfterTheDeadlineOrWhenCancelled) {
   for (const std::uint32_t label : late.labels_.span()) EXPECT_LT(label, 10U);
 }
 
+TEST(Kmeans, GivesTheSameBitsWhenNobodyWantsTheInertia) {
+  Serial threads;
+  Clustering measured(500, 8, 10);
+  Clustering unmeasured(500, 8, 10);
+  EXPECT_GT(measured.run({.clusters = 10, .iterations = 3}, threads)->inertia, 0);
+  EXPECT_EQ(unmeasured.run({.clusters = 10, .iterations = 3, .measures_inertia = false}, threads)
+                ->inertia,
+            0);
+  EXPECT_TRUE(unmeasured.centroids_.same_bits(measured.centroids_));
+  EXPECT_TRUE(unmeasured.labels_.same_bits(measured.labels_));
+}
+
 TEST(Kmeans, StopsWhenLabelsRepeat) {
   Clustering clustering(200, 2, 3);
   Serial threads;

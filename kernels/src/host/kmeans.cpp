@@ -307,7 +307,7 @@ Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& option
     ++report.iterations;
     report.converged = !lloyd.assign();
   }
-  report.inertia = lloyd.inertia();
+  if (options.measures_inertia) report.inertia = lloyd.inertia();
   return report;
 }
 

@@ -127,7 +127,7 @@ KmeansReport kmeans(const KmeansRows& input, const KmeansOptions& options,
     ++report.iterations;
     report.converged = !lloyd.assign();
   }
-  report.inertia = lloyd.inertia();
+  if (options.measures_inertia) report.inertia = lloyd.inertia();
   lloyd.write(output);
   return report;
 }

@@ -117,7 +117,8 @@ Result<BuildReport> Batch::cluster(std::size_t room) {
                       .initial_rows = seeds,
                       .clock = request_.clock,
                       .deadline = request_.deadline,
-                      .cancelled = request_.cancelled},
+                      .cancelled = request_.cancelled,
+                      .measures_inertia = false},
                      {.centroids = centroids.data(), .labels = labels_.data()}, alone));
   if (options_.members_max > 0) split_large(room);
   return BuildReport{.iterations = report.iterations};

@@ -48,7 +48,8 @@ Result<BuildReport> train_codebook(const BuildRequest& request, const PqShape& p
                                         .seed = Rng(request.seed, {index(request.layer), part})(),
                                         .clock = request.clock,
                                         .deadline = request.deadline,
-                                        .cancelled = request.cancelled},
+                                        .cancelled = request.cancelled,
+                                        .measures_inertia = false},
                                        {.centroids = reinterpret_cast<float*>(request.fixed) +
                                                      part * pq.centroids() * dims,
                                         .labels = labels.data()},
