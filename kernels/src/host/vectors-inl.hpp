@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
@@ -37,9 +38,18 @@ struct F32Elements {
 struct F16Elements {
   static constexpr std::size_t bytes = 2;
   static HWY_INLINE Floats load(const std::byte* at) {
+    const FloatTag tag;
     const hn::Rebind<hwy::float16_t, FloatTag> narrow;
-    return hn::PromoteTo(FloatTag(),
-                         hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(at)));
+    const Floats wide =
+        hn::PromoteTo(tag, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(at)));
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+    // Highway's emulation takes the exponent of infinity and NaN for one more finite one.
+    const Floats infinity = hn::Set(tag, std::numeric_limits<float>::infinity());
+    return hn::IfThenElse(hn::Ge(hn::Abs(wide), hn::Set(tag, 65536.0F)), hn::Or(wide, infinity),
+                          wide);
+#else
+    return wide;
+#endif
   }
 };
 
