@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -35,8 +36,12 @@ class GpuCheck(unittest.TestCase):
         self.program("terrace", f'case "$1" in run) {run};; *) echo "{{}}";; esac')
 
     def check(self):
+        return self.run_check(self.bundle / "gpu-check", self.results)
+
+    @staticmethod
+    def run_check(*command):
         return subprocess.run(
-            [self.bundle / "gpu-check", self.results], cwd="/", text=True, capture_output=True,
+            command, cwd="/", text=True, capture_output=True,
             env=os.environ | {"GPU_CHECK_SOAK_SECONDS": "1"}, timeout=120, check=False)
 
     def summary(self):
@@ -51,7 +56,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
         steps = self.summary()
         self.assertEqual(set(steps), {"contract", "differential", "runtime", "same_as_host", "soak",
-                                      "memcheck", "bench_pcie", "bench_run"})
+                                      "memcheck", "bench_pcie", "bench_kernels", "bench_run"})
         del steps["memcheck"]  # if the tool is there
         self.assertEqual(set(steps.values()), {"passed"})
 
@@ -63,6 +68,35 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(steps["differential"], "failed")
         self.assertEqual(steps["same_as_host"], "failed")
         self.assertEqual(steps["bench_pcie"], "passed")
+
+    def test_limits_add_up_to_less_than_ten_minutes(self):
+        script = (TOOLS / "gpu-check").read_text()
+        (soak,) = re.findall(r"GPU_CHECK_SOAK_SECONDS:-(\d+)", script)
+        limits = re.findall(r"^ *step (\w+) (\d+|\$\(\(soak_seconds \+ \d+\)\)) ", script, re.M)
+        self.assertEqual(len(limits), 9)
+        seconds = [sum(map(int, re.findall(r"\d+", limit.replace("soak_seconds", soak))))
+                   for _, limit in limits]
+        seconds += map(int, re.findall(r"\btimeout (\d+) ", script))
+        self.assertLess(sum(seconds), 600)
+
+    def test_results_of_a_bundle_in_a_repository_go_there(self):
+        self.terrace(RUN)
+        for name, marks in (("elsewhere", ()), ("repository", ("CMakePresets.json", "bench"))):
+            root = self.bundle / name
+            bundle = root / "build" / "bundle"
+            bundle.mkdir(parents=True)
+            for part in ("bin", "text"):
+                shutil.copytree(self.bundle / part, bundle / part)
+            for part in ("gpu-check", "origin"):
+                shutil.copy(self.bundle / part, bundle)
+            if marks:
+                (root / marks[0]).write_text("{}")
+                (root / marks[1]).mkdir()
+            self.assertEqual(self.run_check(bundle / "gpu-check").returncode, 0)
+            where = root / "bench" / "results" if marks else bundle
+            found = [path.parent for path in where.glob("*/summary.json")]
+            self.assertEqual(len(found), 1, name)
+            self.assertRegex(found[0].name, r"^[a-z0-9-]+-\d{8}T\d{6}Z$")
 
     def test_without_a_device_there_is_one_line(self):
         self.terrace("echo 'terrace: no driver' >&2; exit 1")
