@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Holds the times that `terrace tune` predicts against runs over an imitated link.
+
+    bench/prediction/compare.py [--program build/release/bin/terrace] [--rounds 5]
+                                [--format text|json]
+
+Each round records a run without a link; for each link `tune` predicts from it the time of a token
+with the cache that it recommends and with none, and both run over that link. The figure is the
+median of the rounds' ratios of measured to predicted; what it differs by between rounds stands
+beside it.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LINKS = (("20MB/s", "20us"), ("100MB/s", "20us"), ("1GB/s", "50us"), ("1GB/s", "500us"))
+
+
+class Comparison:
+    """Runs the program on one model and text, with files in a folder of its own."""
+
+    def __init__(self, options: argparse.Namespace, folder: pathlib.Path) -> None:
+        self.options, self.folder, self.head = options, folder, {}
+        self.job = ["--context", str(options.context), "--decode", str(options.decode)]
+        self.trace = folder / "trace"
+        self.figures = {(link, cache): {"predicted": [], "measured": [], "policy": []}
+                        for link in LINKS for cache in ("tuned", "none")}
+
+    def ask(self, *arguments: str) -> dict:
+        process = subprocess.run([self.options.program, *arguments, "--format", "json", "-q"],
+                                 check=False, capture_output=True, text=True)
+        if process.returncode != 0:
+            sys.exit(f"compare: {process.stderr.strip()}")
+        document = json.loads(process.stdout)
+        self.head = {key: document[key] for key in ("terrace", "build", "machine")}
+        return document
+
+    def round(self) -> None:
+        """Records, predicts and runs: what slows the machine down meets all three."""
+        self.ask("run", *self.job, "--policy", self.options.policy, "--trace", str(self.trace))
+        config = str(self.folder / "tuned.yaml")
+        for link in LINKS:
+            over = ["--link-bandwidth", link[0], "--link-latency", link[1]]
+            tuned = self.ask("tune", "--trace", str(self.trace), "--device-memory",
+                             self.options.device_memory, "--write-config", config, *over)
+            for cache, row in (("tuned", tuned["recommended"]), ("none", tuned["without_cache"])):
+                arguments = ["--cache", "none"] if cache == "none" else []
+                (run,) = self.ask("run", *self.job, "--config", config, *over, *arguments)["runs"]
+                figures = self.figures[link, cache]
+                figures["predicted"].append(row["predicted_seconds_per_token"])
+                figures["measured"].append(run["seconds"]["decode_per_token"])
+                figures["policy"].append(row["policy"])
+
+    def rows(self) -> list:
+        return [self.row(link, cache, its) for (link, cache), its in self.figures.items()]
+
+    @staticmethod
+    def row(link: tuple, cache: str, its: dict) -> dict:
+        ratios = [taken / said for taken, said in zip(its["measured"], its["predicted"])]
+        return {"name": f"predicted_seconds_per_token_{'_'.join(link)}_{cache}",
+                "parameters": {"bandwidth": link[0], "latency": link[1], "cache": cache} | its,
+                "value": statistics.median(its["predicted"]), "unit": "s", "better": "lower",
+                "samples": len(ratios), "spread": max(ratios) - min(ratios),
+                "peer": {"name": "terrace run", "version": "",
+                         "value": statistics.median(its["measured"])},
+                "ratio": statistics.median(ratios)}
+
+
+def table(rows: list) -> str:
+    lines = [f"{'link':18} {'cache':12} {'predicted':>12} {'measured':>12} {'spread':>8} "
+             f"{'measured/predicted':>20}"]
+    for row in rows:
+        its = row["parameters"]
+        lines.append(f"{its['bandwidth'] + ' ' + its['latency']:18} {its['cache']:12} "
+                     f"{1e3 * row['value']:9.3f} ms {1e3 * row['peer']['value']:9.3f} ms "
+                     f"{row['spread']:8.2f} {row['ratio']:20.3f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", type=pathlib.Path,
+                        default=ROOT / "build" / "release" / "bin" / "terrace")
+    parser.add_argument("--policy", default="pqcache")
+    parser.add_argument("--context", type=int, default=4096)
+    parser.add_argument("--decode", type=int, default=64)
+    parser.add_argument("--device-memory", default="2MiB")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    options = parser.parse_args()
+    if not options.program.exists():
+        sys.exit(f"compare: {options.program} is not there; run make first")
+
+    with tempfile.TemporaryDirectory() as name:
+        comparison = Comparison(options, pathlib.Path(name))
+        for number in range(options.rounds):
+            print(f"compare: round {number + 1} of {options.rounds}", file=sys.stderr)
+            comparison.round()
+    rows = comparison.rows()
+    if options.format == "json":
+        print(json.dumps(comparison.head | {"command": "bench prediction", "rows": rows}, indent=2))
+    else:
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
