@@ -1,5 +1,7 @@
 #include "backend_choice.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace terrace::apps {
@@ -36,6 +38,17 @@ Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver
     return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
   }
   return offload::make_backend(config.text("backend"), backend_options(config, observer));
+}
+
+std::string describe(const BackendInUse& backend) {
+  return fmt::format("{}{}{} ({})", backend.name, backend.device.empty() ? "" : " on ",
+                     backend.device, backend.reason);
+}
+
+Result<BackendInUse> find_backend(const Config& config) {
+  return choose_backend(config).map([](const offload::ChosenBackend& chosen) {
+    return BackendInUse{std::string(chosen.name), chosen.reason, chosen.device};
+  });
 }
 
 }  // namespace terrace::apps

@@ -9,10 +9,23 @@ namespace terrace::apps {
 /// What a config says of every backend.
 offload::BackendOptions backend_options(const Config& config, WorkObserver* observer = nullptr);
 
+/// Which backend a config leads to, and why.
+struct BackendInUse {
+  std::string name;
+  std::string reason;
+  std::string device;  ///< its name; empty where the host computes
+};
+
 /// Errors   invalid_argument: the simulator, which computes nothing; unsupported: a backend that is
 ///          not built in or has no device
 /// `observer`, if any, sees what the backend's queues do, and must outlive it.
 Result<offload::ChosenBackend> choose_backend(const Config& config,
                                               WorkObserver* observer = nullptr);
+
+/// Returns "host (auto: ...)", "cuda on NVIDIA H100 (asked for)".
+std::string describe(const BackendInUse& backend);
+
+/// Makes the config's backend and drops it. Errors: those of choose_backend.
+Result<BackendInUse> find_backend(const Config& config);
 
 }  // namespace terrace::apps

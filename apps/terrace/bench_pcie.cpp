@@ -34,6 +34,14 @@ std::vector<bench::Question> questions_of(const Config& config) {
                                 .host_link = imitated ? "imitated" : "memcpy"});
 }
 
+/// Name of the device whose link is measured; empty = none.
+std::string device_name() {
+  for (const offload::BackendInfo& backend : offload::list_backends()) {
+    if (backend.name == "cuda" && backend.available) return backend.reason;
+  }
+  return {};
+}
+
 std::optional<double> value_of(std::span<const bench::Row> rows, std::string_view name) {
   const auto row = std::ranges::find(rows, name, &bench::Row::name);
   return row == rows.end() ? std::nullopt : row->value;
@@ -81,7 +89,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   std::vector<bench::Question> questions = questions_of(config);
   TERRACE_TRY(keep_wanted(options, questions));
-  const Machine machine = read_machine();
+  const Machine machine = read_machine(device_name());
   const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
   const std::vector<bench::Row> rows = ask_all(questions, options);
   if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, machine, rows));

@@ -151,10 +151,16 @@ CheckResult check_profile(const Config& config) {
   return {"profile", warn, fmt::format("{} days old", age.count()), "measure the machine again"};
 }
 
-/// Whether policies and backend of the config in force exist here.
+CheckResult check_backend(const Config& config) {
+  const auto backend = find_backend(config);
+  if (backend) return {"backend", ok, describe(*backend), ""};
+  return {"backend", CheckStatus::fail, std::string(backend.error().message()),
+          "set backend to auto, which takes the best there is"};
+}
+
+/// Whether policies of the config in force exist, and its values fit together.
 CheckResult check_config_in_force(const Config& config) {
-  Status usable = check_config(config);
-  if (usable) usable = choose_backend(config).map([](const offload::ChosenBackend&) {});
+  const Status usable = check_config(config);
   if (!usable) {
     return {"config", CheckStatus::fail, std::string(usable.error().message()),
             "`terrace config explain` says where each value comes from"};
@@ -183,6 +189,7 @@ std::vector<CheckResult> run_checks(const Config& config) {
           check_cuda_driver(),
           check_cuda_toolkit(),
           check_cuda_device(),
+          check_backend(config),
           check_profile(config),
           check_config_in_force(config)};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "backend_choice.hpp"
 #include "command.hpp"
 #include "doctor_checks.hpp"
 #include "document.hpp"
@@ -33,7 +34,9 @@ Result<int> diagnose(const SharedOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options));
   const std::vector<CheckResult> results = run_checks(config);
   if (options.json()) {
-    Json document = document_head("doctor", config, read_machine());
+    const auto backend = find_backend(config);
+    Json document =
+        document_head("doctor", config, read_machine(backend ? backend->device : std::string()));
     document["rows"] = rows_of(results);
     print_document(document);
   } else {

@@ -35,7 +35,7 @@ Json document_head(std::string_view command, const Config& config, const Machine
             {"isa", machine.isa},
             {"cores", machine.cores},
             {"numa_nodes", machine.numa_nodes},
-            {"gpu", nullptr},
+            {"gpu", machine.gpu.empty() ? Json() : Json(machine.gpu)},
             {"link", describe_link(config)}}},
           {"config", config_values(config)},
           {"seed", config.integer("seed")}};

@@ -21,8 +21,10 @@ std::string read_cpu_name() {
 
 }  // namespace
 
-Machine read_machine() {
-  Machine machine{.cpu = read_cpu_name(), .isa = std::string(kernels::host::isa_in_use())};
+Machine read_machine(std::string gpu) {
+  Machine machine{.cpu = read_cpu_name(),
+                  .isa = std::string(kernels::host::isa_in_use()),
+                  .gpu = std::move(gpu)};
   if (const auto topology = offload::Topology::discover()) {
     machine.cores = topology->core_count();
     machine.numa_nodes = topology->nodes().size();

@@ -13,9 +13,11 @@ struct Machine {
   std::string isa;        ///< instruction set that kernels use
   std::size_t cores = 1;  ///< physical
   std::size_t numa_nodes = 1;
+  std::string gpu;  ///< name of the device that a command uses; empty = none
 };
 
-Machine read_machine();
+/// `gpu`: what Machine says of it.
+Machine read_machine(std::string gpu = {});
 
 /// Returns what stands for the link to the device: "memcpy", or "imitated 25GB/s 10us".
 std::string describe_link(const Config& config);

@@ -34,7 +34,13 @@ Result<std::string> find_cuda([[maybe_unused]] int device) {
 
 Result<ChosenBackend> make_host(const BackendOptions& options, std::string reason) {
   TERRACE_ASSIGN(auto backend, HostBackend::create(options.host));
-  return ChosenBackend{std::move(backend), "host", std::move(reason)};
+  return ChosenBackend{std::move(backend), "host", std::move(reason), ""};
+}
+
+Result<ChosenBackend> make_device(const BackendOptions& options, std::string reason) {
+  TERRACE_ASSIGN(std::string device, find_cuda(options.cuda.device));
+  TERRACE_ASSIGN(auto backend, make_cuda(options.cuda));
+  return ChosenBackend{std::move(backend), "cuda", std::move(reason), std::move(device)};
 }
 
 /// A device that can be used is used; a fault of it is reported, and not covered up by another
@@ -42,8 +48,7 @@ Result<ChosenBackend> make_host(const BackendOptions& options, std::string reaso
 Result<ChosenBackend> make_best(const BackendOptions& options) {
   const Result<std::string> device = find_cuda(options.cuda.device);
   if (!device) return make_host(options, fmt::format("auto: {}", device.error().message()));
-  TERRACE_ASSIGN(auto backend, make_cuda(options.cuda));
-  return ChosenBackend{std::move(backend), "cuda", fmt::format("auto: {}", *device)};
+  return make_device(options, "auto: the best there is");
 }
 
 }  // namespace
@@ -52,13 +57,13 @@ Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& 
   if (name == "auto") return make_best(options);
   if (name == "host") return make_host(options, "asked for");
   if (name == "cuda") {
-    auto backend = make_cuda(options.cuda);
-    if (!backend) return tl::unexpected(backend.error().while_doing("backend cuda"));
-    return ChosenBackend{std::move(*backend), "cuda", "asked for"};
+    return make_device(options, "asked for").map_error([](const Error& error) {
+      return error.while_doing("backend cuda");
+    });
   }
   if (name == "sim") {
     TERRACE_ASSIGN(auto backend, SimBackend::create(options.sim));
-    return ChosenBackend{std::move(backend), "sim", "asked for"};
+    return ChosenBackend{std::move(backend), "sim", "asked for", ""};
   }
   return fail(Errc::invalid_argument, "no backend '{}'; use auto, host, cuda or sim", name);
 }

@@ -26,6 +26,15 @@ TEST(DoctorChecks, TheDefaultConfigIsUsableAnywhere) {
   EXPECT_EQ(find_check(run_checks(Config{}), "config").status, CheckStatus::ok);
 }
 
+TEST(DoctorChecks, SayWhichBackendIsTakenAndWhy) {
+  const CheckResult taken = find_check(run_checks(Config{}), "backend");
+  EXPECT_EQ(taken.status, CheckStatus::ok);
+  EXPECT_NE(taken.found.find("auto: "), std::string::npos) << taken.found;
+  Config config;
+  ASSERT_TRUE(config.set("backend", "sim", {ConfigOrigin::flag, "--set"}));
+  EXPECT_EQ(find_check(run_checks(config), "backend").status, CheckStatus::fail);
+}
+
 TEST(DoctorChecks, AProfileThatIsNotThereFails) {
   Config config;
   ASSERT_TRUE(config.set("profile", "/nowhere.yaml", {ConfigOrigin::flag, "--set"}));

@@ -75,8 +75,14 @@ TEST(Document, BeginsWithWhatMadeIt) {
   EXPECT_THAT(keys,
               testing::ElementsAre("terrace", "command", "build", "machine", "config", "seed"));
   EXPECT_EQ(head["machine"]["link"], "memcpy");
+  EXPECT_TRUE(head["machine"]["gpu"].is_null());
   EXPECT_EQ(head["config"]["cache.policy"], "lru");
   EXPECT_EQ(head["config"]["threads.host"], 1);
+}
+
+TEST(Document, NamesTheDeviceInUse) {
+  const Json head = document_head("run", Config{}, {.gpu = "NVIDIA H100"});
+  EXPECT_EQ(head["machine"]["gpu"], "NVIDIA H100");
 }
 
 TEST(Spelling, OfGeneratedTokensIsTextOrIds) {

@@ -15,10 +15,11 @@ BYTES = {"offload": NUMBER, "demand": NUMBER, "refill": NUMBER, "index": NUMBER}
 DOCUMENT = {
     "terrace": TEXT, "command": TEXT,
     "build": {"commit": TEXT, "compiler": TEXT, "cuda": TEXT},
-    "machine": {"cpu": TEXT, "isa": TEXT, "cores": COUNT, "numa_nodes": COUNT, "gpu": None,
-                "link": TEXT},
+    "machine": {"cpu": TEXT, "isa": TEXT, "cores": COUNT, "numa_nodes": COUNT,
+                "gpu": (TEXT, type(None)), "link": TEXT},
     "config": dict, "seed": COUNT, "model": TEXT,
     "text": {"path": TEXT, "context_tokens": COUNT, "scored_tokens": COUNT},
+    "backend": {"name": TEXT, "reason": TEXT},
     "runs": list,
 }
 RUN = {
@@ -77,6 +78,17 @@ class Fields(ReportTest):
         self.assertEqual(self.document["config"]["cache.policy"], "lru")
         self.assertEqual(self.document["text"]["context_tokens"], 512)
         self.assertEqual(self.document["text"]["scored_tokens"], 8)
+
+    def test_the_backend_that_was_taken_has_a_name_and_a_reason(self):
+        backend = self.document["backend"]
+        self.assertTrue(backend["reason"].startswith("auto: "), backend)
+        self.assertEqual(self.document["machine"]["gpu"] is None, backend["name"] == "host")
+        asked = run_json("--context", 64, "--decode", 1, "--policy", "full", "--backend", "host")
+        self.assertEqual(asked["backend"], {"name": "host", "reason": "asked for"})
+        self.assertIsNone(asked["machine"]["gpu"])
+        text = terrace("run", "--context", 64, "--decode", 1, "--policy", "full", "-q").stdout
+        self.assertIn(f"backend  {backend['name']}", text)
+        self.assertIn(backend["reason"], text)
 
     def test_runs_have_every_field_or_null_where_it_does_not_apply(self):
         self.assertEqual(list(self.runs), ["full", "streaming", "oracle", "pqcache"])

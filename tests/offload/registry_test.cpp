@@ -11,6 +11,8 @@ TEST(Registry, MakesWhatIsAskedForAndSaysWhatItTook) {
     ASSERT_TRUE(chosen);
     EXPECT_EQ(chosen->name, name);
     EXPECT_EQ(chosen->backend->name(), name);
+    EXPECT_EQ(chosen->reason, "asked for");
+    EXPECT_EQ(chosen->device, "");
   }
 }
 
@@ -22,6 +24,13 @@ TEST(Registry, AutoSaysWhyItTookTheHost) {
   ASSERT_TRUE(chosen);
   EXPECT_EQ(chosen->name, "host");
   EXPECT_THAT(chosen->reason, testing::HasSubstr("CUDA"));
+}
+
+TEST(Registry, NamesTheDeviceItTook) {
+  if (!has_device()) GTEST_SKIP() << "no device is there";
+  for (const std::string_view name : {"auto", "cuda"}) {
+    EXPECT_EQ(make_backend(name, {}).value().device, list_backends().front().reason);
+  }
 }
 
 TEST(Registry, NeverFallsBackSilently) {

@@ -45,7 +45,7 @@ void fill_in(const CLI::App& command, bool quick, QualityOptions& options) {
 Result<int> bench_quality(const QualityOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
-  const Machine machine = read_machine();
+  const Machine machine = read_machine(study.gpu);
   if (!options.report_file.empty()) {
     TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
   }
@@ -63,7 +63,7 @@ Result<int> bench_quality(const QualityOptions& options) {
 Result<int> bench_drift(const DriftOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const DriftStudy study, study_drift(options, progress));
-  const Machine machine = read_machine();
+  const Machine machine = read_machine(study.gpu);
   if (options.run.shared.json()) {
     Json document = document_head("bench drift", study.config, machine);
     document["rows"] = drift_rows(study);

@@ -81,6 +81,7 @@ Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) 
   TERRACE_TRY(turn_text(options, job));
   DriftStudy study{.config = job.config,
                    .model = job.model_folder,
+                   .gpu = job.backend.device,
                    .context = job.context,
                    .decode = job.decode,
                    .turn_after = options.turn_after,

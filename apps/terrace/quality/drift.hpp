@@ -35,6 +35,7 @@ struct DriftRun {
 struct DriftStudy {
   Config config;
   std::string model;
+  std::string gpu;  ///< name of the device in use; empty = none
   std::size_t context = 0;
   std::size_t decode = 0;
   std::size_t turn_after = 0;

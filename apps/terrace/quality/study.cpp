@@ -132,6 +132,7 @@ Result<QualityStudy> study_quality(const QualityOptions& options, Progress& prog
     TERRACE_ASSIGN(RunJob job, prepare_job(run));
     study.config = job.config;
     study.model = job.model_folder;
+    study.gpu = job.backend.device;
     study.context = job.context;
     study.scored = job.decode;
     study.bytes = job.tokens_are_bytes();

@@ -43,6 +43,7 @@ struct TextQuality {
 struct QualityStudy {
   Config config;
   std::string model;
+  std::string gpu;  ///< name of the device in use; empty = none
   std::size_t context = 0;
   std::size_t scored = 0;
   bool bytes = false;  ///< tokens are bytes

@@ -122,7 +122,7 @@ Result<int> run(const RunOptions& options) {
   progress.clear();
   if (recorded != nullptr) TERRACE_TRY(timeline.write(options.timeline_file));
   if (trace != nullptr) TERRACE_TRY(trace->write());
-  const Machine machine = read_machine();
+  const Machine machine = read_machine(job.backend.device);
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
   } else {

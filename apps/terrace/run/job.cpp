@@ -4,7 +4,6 @@
 #include <sstream>
 #include <utility>
 
-#include "backend_choice.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/runtime/runtime.hpp"
@@ -120,6 +119,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
   std::vector<std::string> policies = split_names(config.text("retrieval.policy"));
+  TERRACE_ASSIGN(BackendInUse backend, find_backend(config));
   TERRACE_TRY(check_policies(config, policies, shape->kv_shape(Dtype::f16)));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
@@ -127,6 +127,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   if (!model) return tl::unexpected(model.error());
   return RunJob{.config = std::move(config),
                 .policies = std::move(policies),
+                .backend = std::move(backend),
                 .profile = std::move(profile),
                 .model_folder = folder.string(),
                 .model = std::move(*model),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend_choice.hpp"
 #include "run/needles.hpp"
 #include "run/options.hpp"
 #include "run/token_text.hpp"
@@ -19,6 +20,7 @@ namespace terrace::apps {
 struct RunJob {
   Config config;
   std::vector<std::string> policies;
+  BackendInUse backend;                   ///< of every policy
   std::optional<MachineProfile> profile;  ///< the one that the config names
   std::string model_folder;
   engine::LlamaModel model;

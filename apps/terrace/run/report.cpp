@@ -146,6 +146,7 @@ Json run_document(const RunJob& job, const Machine& machine,
   document["text"] = {{"path", job.text.path},
                       {"context_tokens", job.context},
                       {"scored_tokens", job.generate ? 0 : job.decode}};
+  document["backend"] = {{"name", job.backend.name}, {"reason", job.backend.reason}};
   Json runs = Json::array();
   for (const PolicyFigures& one : figures) {
     runs.push_back(run_object(one));

@@ -66,10 +66,11 @@ std::string head(const RunJob& job, const Machine& machine, std::size_t budget_t
       "model    {}: {:.1f} M parameters, {} layers, {} query heads on {} KV heads of {}\n"
       "text     {}: {} tokens of context, {} decoded\n"
       "machine  {}, {}, {} cores; link {}\n"
+      "backend  {}\n"
       "budget   {} ({} tokens attended per step)\n\n",
       job.model_folder, static_cast<double>(job.model.parameters()) / 1e6, model.layers,
       model.query_heads, model.kv_heads, model.head_dim, job.text.path, job.context, job.decode,
-      machine.cpu, machine.isa, machine.cores, describe_link(job.config),
+      machine.cpu, machine.isa, machine.cores, describe_link(job.config), describe(job.backend),
       job.config.text("retrieval.budget"), budget_tokens);
 }
 

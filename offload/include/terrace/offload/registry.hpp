@@ -1,7 +1,7 @@
 // Backends by name: what was compiled in, and which one a name means.
 //
 //   auto chosen = make_backend("auto", options);
-//   log(chosen->name, chosen->reason);     // "host", "auto: no other backend is compiled in"
+//   log(chosen->name, chosen->reason);     // "host", "auto: this build has no CUDA backend: ..."
 #pragma once
 
 #include <memory>
@@ -26,6 +26,7 @@ struct ChosenBackend {
   std::unique_ptr<Backend> backend;
   std::string_view name;  ///< host, cuda or sim; static
   std::string reason;     ///< why this one
+  std::string device;     ///< its name; empty where the host computes
 };
 
 struct BackendInfo {

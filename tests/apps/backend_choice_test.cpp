@@ -1,0 +1,25 @@
+#include "backend_choice.hpp"
+
+#include <gtest/gtest.h>
+
+namespace terrace::apps {
+namespace {
+
+constexpr ConfigSource flag{ConfigOrigin::flag, "--set"};
+
+TEST(BackendInUse, IsTheOneThatTheConfigNames) {
+  Config config;
+  ASSERT_TRUE(config.set("backend", "host", flag));
+  const auto found = find_backend(config);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(describe(*found), "host (asked for)");
+  ASSERT_TRUE(config.set("backend", "sim", flag));
+  EXPECT_FALSE(find_backend(config));
+}
+
+TEST(BackendInUse, IsDescribedWithItsDevice) {
+  EXPECT_EQ(describe({"cuda", "asked for", "NVIDIA H100"}), "cuda on NVIDIA H100 (asked for)");
+}
+
+}  // namespace
+}  // namespace terrace::apps
