@@ -48,7 +48,7 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
 }
 
 Result<int> bench_kernels(const KernelsOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
@@ -58,7 +58,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 }
 
 Result<int> bench_cache(const CacheBenchOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = bench::touch_questions();
   TERRACE_ASSIGN(auto replays, bench::replay_questions(options.trace, options.quick));
   questions.insert(questions.end(), replays.begin(), replays.end());

@@ -86,7 +86,7 @@ void print_rows(std::span<const bench::Row> rows) {
 }
 
 Result<int> bench_pcie(const PcieOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = questions_of(config);
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());

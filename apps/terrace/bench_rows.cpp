@@ -12,7 +12,14 @@ namespace terrace::apps {
 void add_bench_options(CLI::App& command, BenchOptions& options) {
   command.add_flag("--quick", options.quick, "small and short: whether it works, not how fast");
   command.add_option("--only", options.only, "rows with this in their names")->option_text("TEXT");
+  add_key_flags(command, {&profile_flag, 1}, options.shared);
   add_shared_options(command, options.shared);
+}
+
+Result<Config> bench_config(const BenchOptions& options) {
+  TERRACE_ASSIGN(Config config, resolve_config(options.shared));
+  TERRACE_TRY(read_profile(config));
+  return config;
 }
 
 Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions) {

@@ -20,8 +20,11 @@ struct BenchOptions {
   bool quick = false;
 };
 
-/// Adds --quick, --only and what all commands take.
+/// Adds --quick, --only, --profile and what all commands take.
 void add_bench_options(CLI::App& command, BenchOptions& options);
+
+/// Resolves the config; the profile it names must be one.
+Result<Config> bench_config(const BenchOptions& options);
 
 /// Drops questions that --only does not want. Errors: invalid_argument when none is left.
 Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions);

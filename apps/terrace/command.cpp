@@ -1,6 +1,7 @@
 #include "command.hpp"
 
 #include <CLI/Validators.hpp>
+#include <filesystem>
 
 #include "terrace/kernels/isa.hpp"
 #include "terrace/policies/admission.hpp"
@@ -8,6 +9,7 @@
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/config.hpp"
 #include "terrace/runtime/options.hpp"
+#include "terrace/tuning/costs.hpp"
 
 namespace terrace::apps {
 
@@ -49,10 +51,17 @@ Result<Config> resolve_config(const SharedOptions& options) {
   return config;
 }
 
+bool names_preset(const Config& config) {
+  const std::string& name = config.text("profile");
+  std::error_code ignored;
+  return !name.empty() && !std::filesystem::exists(name, ignored);
+}
+
 Result<std::optional<MachineProfile>> read_profile(const Config& config) {
-  const std::string& path = config.text("profile");
-  if (path.empty()) return std::nullopt;
-  return MachineProfile::read(path);
+  const std::string& name = config.text("profile");
+  if (name.empty()) return std::nullopt;
+  if (!names_preset(config)) return MachineProfile::read(name);
+  return tuning::find_cost_preset(name).map(tuning::preset_profile);
 }
 
 Status check_config(const Config& config) {

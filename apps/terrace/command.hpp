@@ -61,7 +61,14 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Config> resolve_config(const SharedOptions& options);
 
-/// Reads the profile that the config names, if it names one.
+/// The flag of commands that read a machine profile.
+inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};
+
+/// True where the config's profile is a preset, for no file has its name.
+bool names_preset(const Config& config);
+
+/// Reads the profile that the config names, if it names one: a file, or a preset.
+/// Errors: those of MachineProfile::read; invalid_argument: neither, with the presets there are.
 Result<std::optional<MachineProfile>> read_profile(const Config& config);
 
 /// Checks that the policies a config names exist and that its values fit together.

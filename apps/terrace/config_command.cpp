@@ -72,6 +72,7 @@ void add_action(CLI::App& config, const char* name, const char* meaning,
                 Result<int> (*action)(const SharedOptions&), Invocation& invocation) {
   CLI::App* const command = config.add_subcommand(name, meaning);
   const auto options = std::make_shared<SharedOptions>();
+  add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
   command->callback([options, action, &invocation] {
     invocation = {[options, action] { return action(*options); }, options->verbose};

@@ -130,15 +130,18 @@ CheckResult check_cuda_device() {
 CheckResult check_profile(const Config& config) {
   const std::string& path = config.text("profile");
   if (path.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
-  const auto profile = MachineProfile::read(path);
+  const auto profile = read_profile(config);
   if (!profile) {
     return {"profile", CheckStatus::fail, std::string(profile.error().message()),
             "name a profile that `terrace bench --write-profile` wrote, or leave the key out"};
   }
+  const MachineProfile& found = **profile;
+  if (names_preset(config)) {
+    return {"profile", ok, fmt::format("preset {}: {}", path, found.cpu), ""};
+  }
   const Machine machine = read_machine();
-  if (profile->cpu != machine.cpu || profile->isa != machine.isa) {
-    return {"profile", warn,
-            fmt::format("measured on {} with {}, not here", profile->cpu, profile->isa),
+  if (found.cpu != machine.cpu || found.isa != machine.isa) {
+    return {"profile", warn, fmt::format("measured on {} with {}, not here", found.cpu, found.isa),
             "measure this machine: `terrace bench kernels --write-profile FILE`"};
   }
   std::error_code error;

@@ -53,6 +53,7 @@ void add_doctor_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const command =
       program.add_subcommand("doctor", "check what users stumble over; exit 1 if a check fails");
   const auto options = std::make_shared<SharedOptions>();
+  add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
   command->callback([options, &invocation] {
     invocation = {[options] { return diagnose(*options); }, options->verbose};

@@ -34,8 +34,13 @@ std::string costs_text(const policies::CostModel& costs) {
 }  // namespace
 
 std::string profile_text(const MachineProfile& profile, const Config& config) {
-  std::string text =
-      fmt::format("profile of {}, {}, measured {}\n", profile.cpu, profile.isa, profile.date);
+  std::string text = profile.date.empty() ? fmt::format("profile of {}\n", profile.cpu)
+                                          : fmt::format("profile of {}, {}, measured {}\n",
+                                                        profile.cpu, profile.isa, profile.date);
+  if (profile.link) {
+    text += fmt::format("link of {:.1f} GB/s, copies start after {:.1f} us\n",
+                        profile.link->bandwidth / 1e9, profile.link->latency * 1e6);
+  }
   for (const auto& [setting, costs] : profile.compute) {
     text += fmt::format("{}\n{}", setting, costs_text(costs));
     for (const std::size_t tokens : plan_lengths) {
@@ -66,8 +71,15 @@ Json profile_object(const MachineProfile& profile, const Config& config) {
     }
     settings.push_back({{"setting", setting}, {"costs", costs_object(costs)}, {"plans", plans}});
   }
-  return {
-      {"cpu", profile.cpu}, {"isa", profile.isa}, {"date", profile.date}, {"settings", settings}};
+  Json link;
+  if (profile.link) {
+    link = {{"bandwidth", profile.link->bandwidth}, {"latency", profile.link->latency}};
+  }
+  return {{"cpu", profile.cpu},
+          {"isa", profile.isa},
+          {"date", profile.date},
+          {"link", link},
+          {"settings", settings}};
 }
 
 }  // namespace terrace::apps

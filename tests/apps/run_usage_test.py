@@ -73,6 +73,14 @@ class WrongUsage(StatusTest):
         self.wrong("sim|host", "run", "--backend", "sim")
         self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
 
+    def test_profiles(self):
+        presets = "pcie4-a100, pcie4-h100, pcie4-h200, pcie5-a100, pcie5-h100, pcie5-h200"
+        for command in (("run", "--context", 64, "--decode", 1), ("bench", "kernels", "--quick"),
+                        ("bench", "pcie", "--quick"), ("bench", "cache", "--quick"),
+                        ("bench", "quality", "--quick"), ("config", "explain")):
+            self.wrong(f"/nowhere.yaml|{presets}", *command, "--profile", "/nowhere.yaml")
+            self.wrong("did you mean pcie5-h100?", *command, "--profile", "pcie5-h10")
+
     def test_texts(self):
         short = self.write("short.txt", "x" * 100)
         self.wrong("100|141", "run", "--text", short, "--context", "128", "--decode", "12")
@@ -158,6 +166,17 @@ class OtherCommands(unittest.TestCase):
         process = terrace("config", "validate", "--set", "cache.policy=fifo")
         self.assertEqual(process.returncode, 2)
         self.assertIn("lru", process.stderr)
+
+    def test_a_preset_is_a_profile(self):
+        self.assertEqual(terrace("run", "--context", 64, "--decode", 1, "--policy", "full",
+                                 "--profile", "pcie5-h100").returncode, 0)
+        rows = {row["check"]: row for row in self.rows("doctor", "--profile", "pcie5-h100")}
+        self.assertEqual(rows["profile"]["status"], "ok")
+        self.assertIn("H100 on PCIe 5", rows["profile"]["found"])
+        self.assertIn("H100 on PCIe 5",
+                      terrace("config", "explain", "--profile", "pcie5-h100").stdout)
+        explained = terrace("config", "explain", "--set", "profile=pcie4-a100", "--format", "json")
+        self.assertEqual(json.loads(explained.stdout)["profile"]["link"]["bandwidth"], 26e9)
 
     def test_doctor_gives_rows_and_fails_when_one_fails(self):
         rows = self.rows("doctor")

@@ -53,6 +53,23 @@ TEST(CostPresets, ReadTheWeightsOnceAToken) {
               testing::HasSubstr("did you mean pcie5-h100?"));
 }
 
+TEST(CostPresets, AreKnownByNameOnly) {
+  for (const CostPreset& preset : cost_presets()) {
+    EXPECT_EQ(find_cost_preset(preset.name).value().meaning, preset.meaning);
+    const MachineProfile profile = preset_profile(preset);
+    EXPECT_EQ(profile.link.value().bandwidth, preset.link_bytes_per_second);
+    EXPECT_GT(profile.link.value().latency, 0);
+    EXPECT_TRUE(profile.compute.empty());
+  }
+  const auto unknown = find_cost_preset("/nowhere.yaml");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Errc::invalid_argument);
+  for (const CostPreset& preset : cost_presets()) {
+    EXPECT_THAT(std::string(unknown.error().message()),
+                testing::HasSubstr(std::string(preset.name)));
+  }
+}
+
 TEST(RecordedCosts, NeedARun) {
   EXPECT_FALSE(recorded_costs(made_up_head({}), {}, {}));
   TraceEnd end;

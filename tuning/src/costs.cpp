@@ -1,8 +1,11 @@
 #include "terrace/tuning/costs.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 
+#include "terrace/core/config.hpp"
 #include "terrace/core/nearest_name.hpp"
 
 namespace terrace::tuning {
@@ -34,26 +37,34 @@ constexpr double layer_launches = 8;
 
 std::span<const CostPreset> cost_presets() noexcept { return presets; }
 
-Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
+Result<CostPreset> find_cost_preset(std::string_view name) {
   const auto* const found = std::ranges::find(presets, name, &CostPreset::name);
-  if (found == presets.end()) {
-    std::vector<std::string_view> names;
-    names.reserve(std::size(presets));
-    for (const CostPreset& preset : presets) names.push_back(preset.name);
-    const std::string_view nearest = nearest_name(name, names);
-    return fail(Errc::invalid_argument,
-                "--profile: there is no preset {}; {}presets are pcie4- or pcie5- with a100, h100 "
-                "or h200",
-                name, nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest));
-  }
+  if (found != presets.end()) return *found;
+  std::vector<std::string_view> names;
+  names.reserve(std::size(presets));
+  for (const CostPreset& preset : presets) names.push_back(preset.name);
+  const std::string_view nearest = nearest_name(name, names);
+  return fail(Errc::invalid_argument, "profile '{}': no such file, and no preset; {}presets are {}",
+              shown(name), nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
+              fmt::join(names, ", "));
+}
+
+MachineProfile preset_profile(const CostPreset& preset) {
+  return {.cpu = std::string(preset.meaning),
+          .link = LinkCosts{.bandwidth = preset.link_bytes_per_second,
+                            .latency = terrace::seconds(copy_latency)}};
+}
+
+Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
+  TERRACE_ASSIGN(const CostPreset preset, find_cost_preset(name));
   const auto layers = static_cast<double>(head.shape.layers);
   const auto attended = static_cast<double>(
       (head.sink_tokens + head.window_tokens + head.selected_tokens) * head.shape.token_bytes());
   const double read = static_cast<double>(head.weight_bytes) / layers + attended;
   return StepCosts{
-      .link = {.bandwidth_bytes_per_second = found->link_bytes_per_second, .latency = copy_latency},
+      .link = {.bandwidth_bytes_per_second = preset.link_bytes_per_second, .latency = copy_latency},
       .select_seconds = select_launches * launch_seconds,
-      .attend_seconds = layer_launches * launch_seconds + read / found->device_bytes_per_second};
+      .attend_seconds = layer_launches * launch_seconds + read / preset.device_bytes_per_second};
 }
 
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,

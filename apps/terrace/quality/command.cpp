@@ -17,6 +17,7 @@ constexpr std::array key_flags{
     KeyFlag{"--policy", "retrieval.policy", "policies to compare, separated by commas [all]"},
     KeyFlag{"--backend", "backend", "auto, host or cuda"},
     KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
+    profile_flag,
 };
 
 constexpr std::size_t bundled_needles = 20;

@@ -32,7 +32,7 @@ constexpr std::array key_flags{
     KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
     KeyFlag{"--link-bandwidth", "link.bandwidth", "imitate a link of this speed: 25GB/s"},
     KeyFlag{"--link-latency", "link.latency", "start-up time of a copy on the imitated link: 10us"},
-    KeyFlag{"--profile", "profile", "machine profile: a file or a preset"},
+    profile_flag,
 };
 
 /// Reads "device=2,host=1" into the keys threads.device and threads.host.

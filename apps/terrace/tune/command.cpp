@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -68,11 +67,7 @@ Result<offload::LinkOptions> read_link(const Config& config) {
 
 Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceReader& reader,
                                      const std::string& trace) {
-  const std::string& profile = config.text("profile");
-  std::error_code ignored;
-  if (!profile.empty() && !std::filesystem::exists(profile, ignored)) {
-    return tuning::preset_costs(profile, reader.head());
-  }
+  if (names_preset(config)) return tuning::preset_costs(config.text("profile"), reader.head());
   TERRACE_ASSIGN(const offload::LinkOptions link, read_link(config));
   TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
   return tuning::recorded_costs(reader.head(), end, link);

@@ -9,6 +9,7 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/offload/link.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 #include "terrace/tuning/trace.hpp"
 
 namespace terrace::tuning {
@@ -30,8 +31,14 @@ struct CostPreset {
 /// Returns the presets: two links and three devices.
 std::span<const CostPreset> cost_presets() noexcept;
 
+/// Errors: invalid_argument, with the nearest name and all there are.
+Result<CostPreset> find_cost_preset(std::string_view name);
+
+/// Returns the link of a preset, and nothing that has to be measured.
+MachineProfile preset_profile(const CostPreset& preset);
+
 /// Returns the costs of a preset for a trace: its model's weights and the rows it attends to are
-/// read once a step at the speed of device memory. Errors: invalid_argument, with the nearest name.
+/// read once a step at the speed of device memory. Errors: those of find_cost_preset.
 Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
 
 /// Returns the costs of the machine that recorded the trace, over another link.
