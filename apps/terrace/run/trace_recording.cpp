@@ -40,19 +40,9 @@ Result<RecordedPolicy> find_policy(const RunJob& job) {
               "--trace: no policy of this run selects anything; name one with --policy");
 }
 
-/// What a config needs beside its cache to repeat the run elsewhere.
-std::vector<std::pair<std::string, std::string>> settings_of(const Config& config) {
-  constexpr std::array groups{"retrieval.", "index.", "pq.", "planning.", "kv.", "placement"};
-  std::vector<std::pair<std::string, std::string>> settings;
-  for (const ConfigKey& key : config_keys()) {
-    const bool belongs =
-        std::ranges::any_of(groups, [&](const char* group) { return key.name.starts_with(group); });
-    if (belongs && config.source(key.name).origin != ConfigOrigin::default_value) {
-      settings.emplace_back(key.name, config.text(key.name));
-    }
-  }
-  return settings;
-}
+// What the tuner searches, and what says how fast this machine is but not what it computes.
+constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "threads",
+                                     "isa",   "link",    "deadline", "profile"};
 
 tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
@@ -69,11 +59,22 @@ tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
           .selected_tokens = recorded.split.selected,
           .context_tokens = job.context,
           .cache = options.cache,
-          .settings = settings_of(job.config),
+          .settings = settings_to_repeat(job.config),
           .seed = options.seed};
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string_view group = key.name.substr(0, key.name.find('.'));
+    if (std::ranges::count(groups_left_out, group) != 0) continue;
+    if (config.source(key.name).origin == ConfigOrigin::default_value) continue;
+    settings.emplace_back(key.name, config.text(key.name));
+  }
+  return settings;
+}
 
 Result<std::unique_ptr<TraceRecording>> TraceRecording::open(const RunJob& job,
                                                              const std::string& file) {

@@ -4,11 +4,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "run/timed_pass.hpp"
 #include "terrace/tuning/recorder.hpp"
 
 namespace terrace::apps {
+
+/// Returns every key that is not at its default and has a say in what is selected and computed: all
+/// but the cache's, which a trace is tuned for, and the machine's.
+std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config& config);
 
 class TraceRecording {
  public:
