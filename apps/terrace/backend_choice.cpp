@@ -29,6 +29,7 @@ offload::BackendOptions backend_options(const Config& config, WorkObserver* obse
                   .host_memory_limit = options.host.host_memory_limit,
                   .host_threads = options.host.device_threads,
                   .huge_pages = options.host.huge_pages,
+                  .near_device = config.is("host.numa", "auto"),
                   .observer = observer};
   return options;
 }

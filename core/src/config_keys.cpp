@@ -268,7 +268,7 @@ constexpr std::array keys{
               .kind = choice,
               .default_text = "auto",
               .words = "auto|off",
-              .meaning = "place host pools on the device's NUMA node"},
+              .meaning = "auto places host pools on the device's NUMA node"},
 
     ConfigKey{.name = "threads.device",
               .kind = integer,
@@ -299,11 +299,6 @@ constexpr std::array keys{
               .default_text = "0us",
               .meaning = "start-up time of each copy on the imitated link"},
 
-    ConfigKey{.name = "prefetch.depth",
-              .kind = integer,
-              .default_text = "1",
-              .high = 64,
-              .meaning = "layers fetched ahead of the one that computes; 0 for none"},
     ConfigKey{.name = "deadline",
               .kind = duration,
               .default_text = "60s",

@@ -7,6 +7,13 @@ namespace {
 
 constexpr ConfigSource flag{ConfigOrigin::flag, "--set"};
 
+TEST(BackendOptions, PlaceHostMemoryNearTheDeviceUnlessToldNotTo) {
+  Config config;
+  EXPECT_TRUE(backend_options(config).cuda.near_device);
+  ASSERT_TRUE(config.set("host.numa", "off", flag));
+  EXPECT_FALSE(backend_options(config).cuda.near_device);
+}
+
 TEST(BackendInUse, IsTheOneThatTheConfigNames) {
   Config config;
   ASSERT_TRUE(config.set("backend", "host", flag));

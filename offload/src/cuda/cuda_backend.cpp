@@ -59,7 +59,9 @@ struct CudaBackend::Parts {
         device_regions(options.device, std::min(device_region_bytes, options.device_memory_limit)),
         registered(options.device, options.registration_bytes),
         device_pool(device_regions, DeviceRegions::alignment),
-        node(options.numa_node ? options.numa_node : device.numa_node) {}
+        node(!options.near_device ? std::nullopt
+             : options.numa_node  ? options.numa_node
+                                  : device.numa_node) {}
   ~Parts() {
     ending.store(true);
     if (reserver.joinable()) reserver.join();

@@ -33,7 +33,8 @@ struct CudaBackendOptions {
   std::size_t host_reserve_bytes = 0;  ///< locked in the background from the start on
   std::size_t registration_bytes = std::size_t{1} << 30;  ///< locked at once; a power of two
   HugePages huge_pages = HugePages::automatic;
-  std::optional<std::uint32_t> numa_node{};             ///< of host memory; none = the device's
+  bool near_device = true;  ///< place host memory on a NUMA node; false = the first touch decides
+  std::optional<std::uint32_t> numa_node{};             ///< which one; none = the device's
   std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
   Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up; an

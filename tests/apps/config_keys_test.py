@@ -1,0 +1,39 @@
+"""Checks that every key of the config is read: one that nobody reads promises nothing."""
+
+import json
+import pathlib
+import re
+import unittest
+
+from program import terrace
+
+ROOT = pathlib.Path(__file__).parents[2]
+LAYERS = ("runtime", "tuning", "apps")
+GETTER = re.compile(
+    r"\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
+    r"duration|budget)\(\s*\"([a-z_.]+)\"")
+
+
+def read_in(text):
+    """Returns the keys that a source asks a config for."""
+    return set(GETTER.findall(text))
+
+
+class ConfigKeys(unittest.TestCase):
+    def test_every_key_is_read(self):
+        process = terrace("config", "explain", "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        keys = {row["key"] for row in json.loads(process.stdout)["rows"]}
+        read = set()
+        for layer in LAYERS:
+            for source in (ROOT / layer).rglob("*.cpp"):
+                read |= read_in(source.read_text(encoding="utf-8"))
+        self.assertEqual(keys - read, set(), "read by nobody")
+
+    def test_a_flag_or_a_message_is_no_reading(self):
+        self.assertEqual(read_in('KeyFlag{"--seed", "seed"}; fail("kv.dtype");'), set())
+        self.assertEqual(read_in('config.is("placement", "offload")'), {"placement"})
+
+
+if __name__ == "__main__":
+    unittest.main()
