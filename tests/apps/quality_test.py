@@ -49,6 +49,7 @@ class Quality(unittest.TestCase):
         cls.page = pathlib.Path(cls.folder.name) / "page.html"
         cls.document = rows_of("quality", "--budget", "0.5,0.7", "--report", cls.page)
         cls.rows = {row["name"]: row for row in cls.document["rows"]}
+        cls.text = pathlib.Path(cls.document["rows"][0]["parameters"]["text"]).name
 
     @classmethod
     def tearDownClass(cls):
@@ -59,7 +60,7 @@ class Quality(unittest.TestCase):
         for policy in ("streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest",
                        "infllm"):
             for budget in ("0.5", "0.7"):
-                self.assertIn(f"quality_{policy}_{budget}_rows", self.rows)
+                self.assertIn(f"quality_{policy}_{budget}_rows_{self.text}", self.rows)
         for row in self.rows.values():
             self.assertEqual(list(row)[:len(ROW)], ROW)
             self.assertEqual(row["better"], "lower")
@@ -72,8 +73,21 @@ class Quality(unittest.TestCase):
         runs = run_json("--context", 512, "--decode", 8, "--needles", 2, "--budget", "0.5",
                         "--policy", "pqcache,wave")["runs"]
         for run in runs:
-            figures = self.rows[f"quality_{run['policy']}_0.5_rows"]["figures"]
+            figures = self.rows[f"quality_{run['policy']}_0.5_rows_{self.text}"]["figures"]
             self.assertEqual(figures, {name: run[name] for name in figures})
+
+    def test_rows_of_several_texts_have_names_of_their_own(self):
+        words = pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()
+        texts = []
+        for place in ("a/same", "b/same", "a/other"):
+            texts.append(pathlib.Path(self.folder.name) / place)
+            texts[-1].parent.mkdir(exist_ok=True)
+            texts[-1].write_bytes(words)
+        asked = [argument for text in texts for argument in ("--text", text)]
+        rows = rows_of("quality", "--policy", "streaming", *asked)["rows"]
+        self.assertEqual([row["name"] for row in rows],
+                         [f"quality_streaming_0.5_rows_{label}"
+                          for label in (texts[0], texts[1], "other")])
 
     def test_full_attention_is_the_peer(self):
         for row in self.rows.values():

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "harness/row.hpp"
 #include "run/report.hpp"
@@ -28,18 +30,29 @@ Json quality_figures(const PolicyFigures& figures) {
   return chosen;
 }
 
+/// What rows call a text: its file's name, or all of its path where two texts share that name.
+std::string label_of(const QualityStudy& study, const TextQuality& text) {
+  const auto file_name = [](const std::string& path) {
+    return std::filesystem::path(path).filename().string();
+  };
+  const std::string name = file_name(text.path);
+  const auto sharers = std::ranges::count_if(
+      study.texts, [&](const TextQuality& other) { return file_name(other.path) == name; });
+  return sharers == 1 && !name.empty() ? name : text.path;
+}
+
 bench::Row row_of(const QualityStudy& study, const TextQuality& text, const QualityCell& cell) {
-  bench::Row row{
-      .name = fmt::format("quality_{}_{}_{}", cell.policy, cell.budget, counted_name(cell.counted)),
-      .parameters = {{"policy", cell.policy},
-                     {"budget", cell.budget},
-                     {"counted", counted_name(cell.counted)},
-                     {"text", text.path},
-                     {"model", study.model},
-                     {"context_tokens", study.context}},
-      .reason = cell.reason,
-      .unit = study.unit(),
-      .samples = study.scored};
+  bench::Row row{.name = fmt::format("quality_{}_{}_{}_{}", cell.policy, cell.budget,
+                                     counted_name(cell.counted), label_of(study, text)),
+                 .parameters = {{"policy", cell.policy},
+                                {"budget", cell.budget},
+                                {"counted", counted_name(cell.counted)},
+                                {"text", text.path},
+                                {"model", study.model},
+                                {"context_tokens", study.context}},
+                 .reason = cell.reason,
+                 .unit = study.unit(),
+                 .samples = study.scored};
   if (!cell.figures) return row;
   row.value = cell.figures->bits_per_token;
   row.spread = cell.figures->bits_delta->standard_error.value_or(0) / *row.value;
