@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -110,11 +111,17 @@ CheckResult check_cuda_driver() {
   return {"cuda_driver", ok, version, ""};
 }
 
-CheckResult check_cuda_toolkit() {
-  if (exists("/usr/local/cuda/bin/nvcc")) {
-    return {"cuda_toolkit", ok, "/usr/local/cuda", ""};
+/// CUDA_VERSION of a toolkit's headers: 12080 for 12.8; 0 where they do not say.
+int toolkit_version(const fs::path& folder) {
+  std::ifstream header(folder / "include" / "cuda.h");
+  constexpr std::string_view define = "#define CUDA_VERSION ";
+  for (std::string line; std::getline(header, line);) {
+    if (!line.starts_with(define)) continue;
+    int version = 0;
+    std::from_chars(line.data() + define.size(), line.data() + line.size(), version);
+    return version;
   }
-  return {"cuda_toolkit", skip, "no /usr/local/cuda", ""};
+  return 0;
 }
 
 CheckResult check_cuda_device() {
@@ -182,19 +189,31 @@ std::string_view to_string(CheckStatus status) noexcept {
   return words[static_cast<std::size_t>(status)];
 }
 
+CheckResult check_cuda_toolkit(const fs::path& folder) {
+  constexpr int oldest = 12'080;  // the build refuses older ones
+  std::error_code error;
+  if (!fs::exists(folder / "bin" / "nvcc", error)) {
+    return {"cuda_toolkit", skip, fmt::format("no {}", folder.string()), ""};
+  }
+  const int version = toolkit_version(folder);
+  const std::string advice = fmt::format("install CUDA {}.{} or newer to build the CUDA backend",
+                                         oldest / 1000, oldest % 1000 / 10);
+  if (version == 0) {
+    return {"cuda_toolkit", warn, fmt::format("{}, of unknown version", folder.string()), advice};
+  }
+  const std::string found =
+      fmt::format("{}, CUDA {}.{}", folder.string(), version / 1000, version % 1000 / 10);
+  if (version < oldest) return {"cuda_toolkit", warn, found, advice};
+  return {"cuda_toolkit", ok, found, ""};
+}
+
 std::vector<CheckResult> run_checks(const Config& config) {
-  return {check_cpu(),
-          check_numa(),
-          check_huge_pages(),
-          check_pinned_memory(),
-          check_io_uring(),
-          check_direct_io(),
-          check_cuda_driver(),
-          check_cuda_toolkit(),
-          check_cuda_device(),
-          check_backend(config),
-          check_profile(config),
-          check_config_in_force(config)};
+  return {check_cpu(),           check_numa(),
+          check_huge_pages(),    check_pinned_memory(),
+          check_io_uring(),      check_direct_io(),
+          check_cuda_driver(),   check_cuda_toolkit("/usr/local/cuda"),
+          check_cuda_device(),   check_backend(config),
+          check_profile(config), check_config_in_force(config)};
 }
 
 }  // namespace terrace::apps

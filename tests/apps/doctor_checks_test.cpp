@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace terrace::apps {
@@ -39,6 +41,25 @@ TEST(DoctorChecks, AProfileThatIsNotThereFails) {
   Config config;
   ASSERT_TRUE(config.set("profile", "/nowhere.yaml", {ConfigOrigin::flag, "--set"}));
   EXPECT_EQ(find_check(run_checks(config), "profile").status, CheckStatus::fail);
+}
+
+TEST(DoctorChecks, AToolkitThatIsTooOldToBuildWithIsToldApart) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / "terrace_doctor_toolkit";
+  fs::remove_all(folder);
+  EXPECT_EQ(check_cuda_toolkit(folder).status, CheckStatus::skip);
+  for (const char* const part : {"bin", "include"}) fs::create_directories(folder / part);
+  std::ofstream(folder / "bin" / "nvcc") << "x";
+  EXPECT_EQ(check_cuda_toolkit(folder).status, CheckStatus::warn) << "no header";
+  const auto with_version = [&](int version) {
+    std::ofstream(folder / "include" / "cuda.h") << "// CUDA\n#define CUDA_VERSION " << version;
+    return check_cuda_toolkit(folder);
+  };
+  EXPECT_EQ(with_version(12'060).status, CheckStatus::warn);
+  EXPECT_NE(with_version(12'060).advice.find("12.8"), std::string::npos);
+  EXPECT_EQ(with_version(12'080).status, CheckStatus::ok);
+  EXPECT_NE(with_version(13'000).found.find("CUDA 13.0"), std::string::npos);
+  fs::remove_all(folder);
 }
 
 TEST(DoctorChecks, APolicyThatIsNotThereFails) {
