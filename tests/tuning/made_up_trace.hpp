@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,52 @@ inline void write_made_up(const std::filesystem::path& path, const MadeUp& made)
     }
     record.kind = TraceRecord::Kind::step_end;
     record.index_bytes = 100;
+    writer.append(record);
+  }
+  const Status finished = writer.finish(std::nullopt);
+  ASSERT_TRUE(finished.has_value()) << finished.error().message();
+}
+
+/// Writes a trace of tokens, of which blocks of any size can be made: runs of neighbours that
+/// drift, as selections of attention do.
+inline void write_made_up_tokens(const std::filesystem::path& path, const MadeUp& made) {
+  constexpr std::size_t window = 16;
+  constexpr std::size_t run_tokens = 5;
+  TraceHead head = made_up_head(made);
+  head.unit = TraceUnit::token;
+  head.window_tokens = window;
+  auto writer = TraceWriter::create(path, head).value();
+  Rng rng(made.seed);
+  const std::size_t prompt = made.units * 8;
+  std::vector<std::vector<std::size_t>> runs(made.layers * head.shape.kv_heads);
+  TraceRecord record;
+  for (std::size_t step = 0; step < made.steps; ++step) {
+    for (std::size_t layer = 0; layer < made.layers; ++layer) {
+      record = {.kind = TraceRecord::Kind::selection,
+                .layer = layer,
+                .position = prompt + step,
+                .window_begin = prompt + step - window};
+      for (std::size_t kv_head = 0; kv_head < head.shape.kv_heads; ++kv_head) {
+        auto& begins = runs[layer * head.shape.kv_heads + kv_head];
+        std::erase_if(begins, [&](std::size_t) { return rng.uniform() >= made.stays; });
+        while (begins.size() < made.wanted) {
+          // Some places are wanted more than others.
+          const double place = rng.uniform() * rng.uniform();
+          begins.push_back(static_cast<std::size_t>(
+              place * static_cast<double>(record.window_begin - run_tokens)));
+        }
+        std::set<std::uint32_t> positions;
+        for (const std::size_t begin : begins) {
+          for (std::size_t i = 0; i < run_tokens; ++i) {
+            positions.insert(static_cast<std::uint32_t>(begin + i));
+          }
+        }
+        record.head_counts.push_back(static_cast<std::uint32_t>(positions.size()));
+        record.positions.insert(record.positions.end(), positions.begin(), positions.end());
+      }
+      writer.append(record);
+    }
+    record = {.kind = TraceRecord::Kind::step_end, .index_bytes = 100};
     writer.append(record);
   }
   const Status finished = writer.finish(std::nullopt);

@@ -1,0 +1,183 @@
+// The tuner against a search that leaves nothing out.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "terrace/offload/parallel.hpp"
+#include "terrace/tuning/tuner.hpp"
+#include "tuning/made_up_trace.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+constexpr double tolerance = 1.03;
+
+/// Every cache without its capacity, as the tuner knows them.
+std::vector<CacheOptions> all_choices() {
+  std::vector<CacheOptions> choices;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (entry.needs_foresight) continue;
+    std::vector<policies::ReplacementOptions> variants{{}};
+    if (entry.name == "lfu") variants = {{}, {.lfu_half_life = 64}};
+    if (entry.name == "last_steps") {
+      variants = {{.last_steps = 1}, {.last_steps = 2}, {.last_steps = 4}};
+    }
+    for (const policies::ReplacementOptions& variant : variants) {
+      const std::string name(entry.name);
+      choices.push_back({.policy = name, .admission = "always", .replacement = variant});
+      for (const double horizon : {8.0, 32.0, 128.0}) {
+        choices.push_back({.policy = name,
+                           .admission = "refill",
+                           .replacement = variant,
+                           .refill = {.horizon_steps = horizon}});
+      }
+    }
+  }
+  return choices;
+}
+
+/// A trace whose selections have been cut once and lie in memory.
+struct Cut {
+  struct Step {
+    TraceRecord record;
+    LayerTraffic traffic;
+    std::vector<offload::WantedUnit> wanted;
+  };
+  TraceHead head;
+  std::size_t block_tokens = 0;
+  std::vector<Step> steps;
+};
+
+Cut cut(const std::filesystem::path& file, std::size_t block_tokens) {
+  auto reader = TraceReader::open(file).value();
+  auto cutter = TrafficCutter::create(reader.head(), block_tokens).value();
+  Cut result{.head = reader.head(), .block_tokens = block_tokens};
+  for (TraceRecord record; reader.next(record).value();) {
+    Cut::Step& step = result.steps.emplace_back(Cut::Step{.record = record});
+    if (record.kind != TraceRecord::Kind::selection) continue;
+    step.traffic = cutter.cut(record);
+    step.wanted.assign(step.traffic.wanted.begin(), step.traffic.wanted.end());
+  }
+  for (Cut::Step& step : result.steps) step.traffic.wanted = step.wanted;
+  return result;
+}
+
+double seconds_per_token(const Cut& trace, const CacheOptions& cache, const StepCosts& costs) {
+  auto replay =
+      CacheReplay::create(trace.head,
+                          {.cache = cache, .block_tokens = trace.block_tokens, .costs = costs})
+          .value();
+  for (const Cut::Step& step : trace.steps) replay.apply(step.record, step.traffic);
+  const ReplayOutcome outcome = replay.outcome();
+  return outcome.seconds / static_cast<double>(outcome.steps);
+}
+
+struct Best {
+  double seconds = std::numeric_limits<double>::infinity();
+  CacheOptions cache;
+  std::size_t block_tokens = 0;
+  std::size_t tried = 0;
+};
+
+/// Tries every choice with every capacity that fits.
+Best search_everything(const std::filesystem::path& file, const TuneResult& tuned,
+                       const StepCosts& costs) {
+  // The tuner fills the memory with every choice and block size.
+  std::map<std::size_t, std::size_t> slots_that_fit;
+  std::map<std::size_t, std::size_t> slot_tokens;
+  for (const TunedRow& row : tuned.rows) {
+    auto& slots = slots_that_fit[row.block_tokens];
+    slots = std::max(slots, row.slots);
+    slot_tokens[row.block_tokens] = row.cache.tokens / row.slots;
+  }
+  Best best;
+  for (const auto& [block_tokens, slots_max] : slots_that_fit) {
+    const Cut trace = cut(file, block_tokens);
+    for (CacheOptions cache : all_choices()) {
+      for (std::size_t slots = 1; slots <= slots_max; ++slots) {
+        cache.tokens = slots * slot_tokens[block_tokens];
+        const double seconds = seconds_per_token(trace, cache, costs);
+        ++best.tried;
+        if (seconds < best.seconds) {
+          best = {.seconds = seconds,
+                  .cache = cache,
+                  .block_tokens = block_tokens,
+                  .tried = best.tried};
+        }
+      }
+    }
+  }
+  return best;
+}
+
+struct Setting {
+  const char* name;
+  TraceUnit unit;
+  std::size_t device_memory;
+  StepCosts costs;
+  double stays;
+};
+
+constexpr StepCosts slow_link{
+    .link = {.bandwidth_bytes_per_second = 1e7}, .select_seconds = 1e-5, .attend_seconds = 1e-5};
+constexpr StepCosts fast_link{
+    .link = {.bandwidth_bytes_per_second = 1e9}, .select_seconds = 1e-5, .attend_seconds = 1e-5};
+constexpr StepCosts late_copies{
+    .link = {.bandwidth_bytes_per_second = 1e9, .latency = std::chrono::microseconds{20}},
+    .select_seconds = 1e-6,
+    .attend_seconds = 1e-6};
+
+class Exhaustive : public testing::TestWithParam<Setting> {
+ protected:
+  std::filesystem::path write() {
+    const Setting& its = GetParam();
+    const MadeUp made{.unit = its.unit,
+                      .units = 48,
+                      .wanted = its.unit == TraceUnit::token ? 4U : 8U,
+                      .steps = 80,
+                      .stays = its.stays};
+    if (its.unit == TraceUnit::token) {
+      write_made_up_tokens(folder_ / "t", made);
+    } else {
+      write_made_up(folder_ / "t", made);
+    }
+    return folder_ / "t";
+  }
+
+ private:
+  Folder folder_;
+};
+
+TEST_P(Exhaustive, TheTunersPickCostsAtMostThreePercentMoreThanTheBestThereIs) {
+  const Setting& its = GetParam();
+  const std::filesystem::path file = write();
+  const TuneRequest request{.trace = file, .device_memory = its.device_memory, .costs = its.costs};
+  const TuneResult tuned = tune(request, *offload::make_parallel({.threads = 1}).value()).value();
+  const Best best = search_everything(file, tuned, its.costs);
+  const TunedRow& pick = tuned.recommended();
+  RecordProperty("tried", static_cast<int>(best.tried));
+  RecordProperty("over_the_best", std::to_string(pick.seconds_per_token() / best.seconds));
+  EXPECT_GT(best.tried, 5 * tuned.rows.size()) << "the search left most of it out";
+  EXPECT_LE(pick.seconds_per_token(), tolerance * best.seconds)
+      << pick.cache.policy << " of " << pick.cache.tokens << " tokens in blocks of "
+      << pick.block_tokens << "; the best is " << best.cache.policy << " " << best.cache.admission
+      << " of " << best.cache.tokens << " in blocks of " << best.block_tokens;
+  EXPECT_GE(pick.seconds_per_token(), best.seconds) << "the search missed something";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tuner, Exhaustive,
+    testing::Values(Setting{"tokens_slow_link", TraceUnit::token, 60'000, slow_link, 0.8},
+                    Setting{"tokens_fast_link", TraceUnit::token, 60'000, fast_link, 0.8},
+                    Setting{"tokens_late_copies", TraceUnit::token, 40'000, late_copies, 0.5},
+                    Setting{"tokens_restless", TraceUnit::token, 60'000, slow_link, 0.1},
+                    Setting{"blocks_slow_link", TraceUnit::block, 40'000, slow_link, 0.8},
+                    Setting{"blocks_restless", TraceUnit::block, 40'000, slow_link, 0.1},
+                    Setting{"clusters_fast_link", TraceUnit::cluster, 40'000, fast_link, 0.9},
+                    Setting{"clusters_restless", TraceUnit::cluster, 40'000, slow_link, 0.2}),
+    [](const auto& its) { return its.param.name; });
+
+}  // namespace
+}  // namespace terrace::tuning
