@@ -60,8 +60,11 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = bench::touch_questions();
-  TERRACE_ASSIGN(auto replays, bench::replay_questions(options.trace, options.quick));
+  TERRACE_ASSIGN(const auto trace, bench::load_trace(options.trace, options.quick));
+  TERRACE_ASSIGN(const auto replays, bench::replay_questions(trace));
   questions.insert(questions.end(), replays.begin(), replays.end());
+  const auto hit_rates = bench::hit_rate_questions(trace);
+  questions.insert(questions.end(), hit_rates.begin(), hit_rates.end());
   TERRACE_TRY(keep_wanted(options, questions));
   return print_rows("bench cache", options, config, read_machine(), ask_all(questions, options));
 }
@@ -97,7 +100,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   kernels->add_option("--model", options->model, "model whose layers hide the clustering")
       ->option_text("DIR");
   const auto for_cache = std::make_shared<CacheBenchOptions>();
-  add_action(*bench, "cache", "replacement policies: touches, and steps of a trace", for_cache,
+  add_action(*bench, "cache", "replacement policies: touches, steps and hits of a trace", for_cache,
              &bench_cache, invocation)
       ->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
       ->option_text("FILE");

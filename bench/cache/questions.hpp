@@ -1,9 +1,10 @@
 // How fast cache policies are and what they hit: rows of `terrace bench cache`.
 #pragma once
 
-#include <string>
+#include <memory>
 #include <vector>
 
+#include "cache/trace.hpp"
 #include "harness/question.hpp"
 #include "terrace/core/result.hpp"
 
@@ -12,8 +13,12 @@ namespace terrace::bench {
 /// Touches per second of every policy on dense keys, and the bytes of its state.
 std::vector<Question> touch_questions();
 
-/// Units per second of every policy on a trace, with what it hits; `trace`: a file, or empty for
-/// selections that are made up and drift. Errors: those of the trace.
-Result<std::vector<Question>> replay_questions(const std::string& trace, bool quick);
+/// Units per second of every policy on a trace, with what it hits. Errors: those of replaying it.
+Result<std::vector<Question>> replay_questions(const std::shared_ptr<const Trace>& trace);
+
+/// Share of the wanted rows that every policy hits on a trace, in a cache of what a step wants and
+/// of twice that; beside lru stands the textbook's, which takes a step's units one after the other,
+/// and above all of them belady.
+std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace);
 
 }  // namespace terrace::bench

@@ -89,6 +89,13 @@ double figure(const Question& question, const Contender& contender, double secon
   return question.unit == "s" ? seconds : contender.bytes / seconds;
 }
 
+Row without_figure(Row row, const Error& error) {
+  row.value.reset();
+  row.reason = error.message();
+  row.failed = error.code != Errc::unsupported;
+  return row;
+}
+
 }  // namespace
 
 Row ask(const Question& question, const AskOptions& options) {
@@ -96,12 +103,12 @@ Row ask(const Question& question, const AskOptions& options) {
           .parameters = question.parameters,
           .unit = question.unit,
           .better = question.better};
-  const Result<Contest> contest = question.prepare(options.quick);
-  if (!contest) {
-    row.reason = contest.error().message();
-    row.failed = contest.error().code != Errc::unsupported;
-    return row;
+  if (question.count) {
+    const Status counted = question.count(row);
+    return counted ? row : without_figure(std::move(row), counted.error());
   }
+  const Result<Contest> contest = question.prepare(options.quick);
+  if (!contest) return without_figure(std::move(row), contest.error());
   set_up_library();
   Collector collector;
   benchmark::ClearRegisteredBenchmarks();

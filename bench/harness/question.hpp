@@ -38,6 +38,8 @@ struct Question {
   Json parameters = Json::object();
   /// Makes the data and both ways; small sizes if `quick`.
   std::function<Result<Contest>(bool quick)> prepare;
+  /// Instead of prepare: fills in what is counted and not timed.
+  std::function<Status(Row& row)> count = {};
 };
 
 struct AskOptions {

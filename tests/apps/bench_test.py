@@ -98,6 +98,31 @@ class Cache(unittest.TestCase):
         self.assertIsNotNone(rows["cache_touch_lru"]["ratio"])
         self.assertNotIn("cache_touch_belady", rows)
 
+    def test_hit_rates_stand_beside_the_textbook_and_below_the_bound(self):
+        rows = self.bench("--only", "hit_rate")
+        for times in ("1x", "2x"):
+            lru = rows[f"cache_hit_rate_lru_{times}"]
+            itemwise = rows[f"cache_hit_rate_itemwise_lru_{times}"]
+            belady = rows[f"cache_hit_rate_belady_{times}"]
+            self.assertEqual(lru["peer"]["value"], itemwise["value"])
+            # A cache of one step's units is where taking them one after the other hurts.
+            self.assertGreater(lru["value"], itemwise["value"] + (0.1 if times == "1x" else 0))
+            self.assertTrue(belady["parameters"]["offline"])
+            wanted = None
+            for name in ("lru", "lfu", "sieve", "s3fifo", "wtinylfu", "arc", "last_steps",
+                         "itemwise_lru", "belady"):
+                row = rows[f"cache_hit_rate_{name}_{times}"]
+                self.assertEqual((row["unit"], row["better"]), ("share", "higher"))
+                self.assertLessEqual(row["parameters"]["hit_rate_units"],
+                                     belady["parameters"]["hit_rate_units"])
+                # All want the same rows: what they miss is fetched.
+                total = row["parameters"]["demand_bytes"] / (1 - row["value"])
+                self.assertAlmostEqual(total / (wanted or total), 1)
+                wanted = total
+                self.assertGreater(row["parameters"]["refill_bytes"], 0)
+            self.assertGreater(rows["cache_hit_rate_lru_2x"]["value"],
+                               rows["cache_hit_rate_lru_1x"]["value"])
+
     def test_a_trace(self):
         with tempfile.TemporaryDirectory() as name:
             trace = pathlib.Path(name) / "t"

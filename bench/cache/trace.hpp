@@ -1,0 +1,39 @@
+// A trace that lies in memory: what the benches of the cache replay.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "terrace/core/result.hpp"
+#include "terrace/tuning/layer_traffic.hpp"
+
+namespace terrace::bench {
+
+struct Trace {
+  std::string name;
+  tuning::TraceHead head;
+  std::vector<tuning::TraceRecord> records;
+  std::uint64_t units = 0;  ///< wanted, over all layers and steps
+
+  /// Returns the capacity, in tokens per layer, of `times` what a layer wants in a step.
+  [[nodiscard]] std::size_t capacity_tokens(std::size_t times) const;
+
+  /// Cuts the selections and calls act(record, traffic) for every record.
+  template <typename Act>
+  Status each_record(Act&& act) const {
+    TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, head.block_tokens));
+    const tuning::LayerTraffic nothing;
+    for (const tuning::TraceRecord& record : records) {
+      const bool selects = record.kind == tuning::TraceRecord::Kind::selection;
+      act(record, selects ? cutter.cut(record) : nothing);
+    }
+    return {};
+  }
+};
+
+/// Reads a trace; without a name makes up selections that drift. Errors: those of the file.
+Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick);
+
+}  // namespace terrace::bench
