@@ -20,6 +20,8 @@ policies::IterationPlanner planner_of(const policies::CostModel& costs, const Co
            .iterations_max = config.integer("planning.iterations_max")}};
 }
 
+}  // namespace
+
 std::string costs_text(const policies::CostModel& costs) {
   const policies::Residuals& off = costs.residuals;
   return fmt::format(
@@ -30,8 +32,6 @@ std::string costs_text(const policies::CostModel& costs) {
       100 * off.offload, polynomial_text(costs.kmeans_base),
       polynomial_text(costs.kmeans_iteration), 100 * off.kmeans);
 }
-
-}  // namespace
 
 std::string profile_text(const MachineProfile& profile, const Config& config) {
   std::string text = profile.date.empty() ? fmt::format("profile of {}\n", profile.cpu)

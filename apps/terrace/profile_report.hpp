@@ -14,6 +14,9 @@ namespace terrace::apps {
 std::string profile_text(const MachineProfile& profile, const Config& config);
 Json profile_object(const MachineProfile& profile, const Config& config);
 
+/// Returns the fits of a cost model and how far their samples are, a line each.
+std::string costs_text(const policies::CostModel& costs);
+
 /// Returns the coefficients and residuals of a cost model.
 Json costs_object(const policies::CostModel& costs);
 

@@ -59,6 +59,10 @@ class Kernels(unittest.TestCase):
         self.assertTrue(clustering["planned"])
         self.assertEqual(set(clustering["iterations"]), {3})  # the fewest that auto may choose
         self.assertEqual(clustering["costs"]["kmeans_iteration"][0], 3600)
+        table = terrace("run", "--context", "600", "--decode", "2", "--policy", "pqcache",
+                        "--set", "planning.iterations=auto", "--profile", str(self.profile), "-q")
+        self.assertRegex(table.stdout, r"planned  pqcache: \d+, \d+, \d+, \d+ iterations, by\n")
+        self.assertRegex(table.stdout, r"T_kmeans\(n, i\) = .* i \(3\.6e\+03 .*samples within")
         explained = terrace("config", "explain", "--set", f"profile={self.profile}",
                             "--format", "json")
         (setting,) = json.loads(explained.stdout)["profile"]["settings"]

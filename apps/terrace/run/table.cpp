@@ -1,10 +1,12 @@
 #include "run/table.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <optional>
 
+#include "profile_report.hpp"
 #include "run/report.hpp"
 
 namespace terrace::apps {
@@ -84,6 +86,13 @@ std::string needles_line(const PolicyFigures& figures) {
   return fmt::format("needles  {}: {} of {} digits right\n", figures.policy, right, digits);
 }
 
+/// What the planner went by, and what it chose.
+std::string plan_lines(const PolicyFigures& figures) {
+  return fmt::format("\nplanned  {}: {} iterations, by\n{}", figures.policy,
+                     fmt::join(figures.clustering.iterations, ", "),
+                     costs_text(*figures.planned_by));
+}
+
 /// The budget of a policy that has one: full attention's is all there is.
 std::size_t budget_of(std::span<const PolicyFigures> figures) {
   std::size_t budget = figures.front().budget_tokens;
@@ -106,6 +115,9 @@ std::string run_table(const RunJob& job, const Machine& machine,
                       std::span<const PolicyFigures> figures) {
   std::string text = head(job, machine, budget_of(figures));
   text += figures_table(figures, job.tokens_are_bytes());
+  for (const PolicyFigures& one : figures) {
+    if (one.planned_by) text += plan_lines(one);
+  }
   if (!job.needles.empty()) text += "\n";
   for (const PolicyFigures& one : figures) {
     if (!one.needles.empty()) text += needles_line(one);
