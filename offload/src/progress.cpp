@@ -28,16 +28,20 @@ void Progress::complete(std::uint64_t number) {
   // Sequentially consistent against the sleeper's registration: either it sees this number, or it
   // is seen here and woken.
   done_.store(number, std::memory_order_seq_cst);
-  wake_sleepers();
+  wake_sleepers(number);
 }
 
-void Progress::wake_sleepers() {
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+void Progress::wake_sleepers(std::uint64_t number) {
+  if (number >= lowest_awaited_.load(std::memory_order_seq_cst)) wake();
 }
 
 void Progress::wake() {
-  // Whoever has looked before this lock is asleep after it, and hears the notification.
-  std::unique_lock(mutex_).unlock();
+  {
+    // Whoever has looked before this lock is asleep after it, and hears the notification. Those
+    // who wait for more register again.
+    const std::scoped_lock lock(mutex_);
+    lowest_awaited_.store(nobody_waits, std::memory_order_seq_cst);
+  }
   moved_.notify_all();
 }
 
@@ -69,21 +73,27 @@ bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin
                          const std::atomic<bool>* give_up) {
   const auto done = [&] { return done_.load(std::memory_order_seq_cst) >= number; };
   wait_until(
+      number,
       [&] { return done() || (give_up != nullptr && give_up->load(std::memory_order_acquire)); },
       deadline, spin);
   return done();
 }
 
-void Progress::wait_until(FunctionRef<bool()> over, TimePoint deadline, Duration spin) {
+void Progress::wait_until(std::uint64_t number, FunctionRef<bool()> over, TimePoint deadline,
+                          Duration spin) {
   if (spin_until(over, std::min(deadline, deadline_after(spin)))) return;
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock lock(mutex_);
+  const auto over_or_registered = [&] {
+    if (over()) return true;
+    const std::uint64_t lowest = lowest_awaited_.load(std::memory_order_relaxed);
+    lowest_awaited_.store(std::min(lowest, number), std::memory_order_seq_cst);
+    return over();
+  };
   if (deadline == TimePoint::max()) {
-    moved_.wait(lock, over);
+    moved_.wait(lock, over_or_registered);
   } else {
-    moved_.wait_until(lock, deadline, over);
+    moved_.wait_until(lock, deadline, over_or_registered);
   }
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Status Progress::clear_error() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -67,14 +68,19 @@ class Progress {
   [[nodiscard]] Status clear_error();
 
  protected:
-  /// Waits in real time until `over`, spinning for `spin` first.
-  void wait_until(FunctionRef<bool()> over, TimePoint deadline, Duration spin);
+  /// Waits in real time until `over`, which does not hold before piece `number` has come to what is
+  /// waited for, or wake() is called. Spins for `spin` first.
+  void wait_until(std::uint64_t number, FunctionRef<bool()> over, TimePoint deadline,
+                  Duration spin);
 
-  /// Has those in wait_until look again, after a sequentially consistent store to what they look
-  /// at.
-  void wake_sleepers();
+  /// Has those in wait_until look again who wait for a piece up to `number`, after a sequentially
+  /// consistent store to what they look at. Waking a thread takes longer than many a piece of work:
+  /// who waits for a later piece sleeps on.
+  void wake_sleepers(std::uint64_t number);
 
  private:
+  static constexpr std::uint64_t nobody_waits = std::numeric_limits<std::uint64_t>::max();
+
   struct Failure {
     std::uint64_t first;
     std::uint64_t last;  ///< the largest number while the queue is poisoned
@@ -84,7 +90,7 @@ class Progress {
   std::string name_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<std::uint64_t> lowest_awaited_{nobody_waits};  ///< of those asleep; or lower
   std::atomic<bool> failed_{false};
   std::atomic<bool> ever_failed_{false};
   mutable std::mutex mutex_;  ///< guards failures_ and sleep

@@ -156,14 +156,17 @@ class SequenceState {
   // sequence_step.cpp
   Status await_indexes();
   Status publish_arrivals(LayerState& layer, Queue& compute);
-  Status store_token(LayerState& layer, const StepInput& input, Queue& compute);
+  Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
+  /// Enqueues the copies of the token's row and of what was selected, behind `ready`.
+  Status copy_to_host(LayerState& layer, Ticket ready);
   /// Whether a step attends to every row of a layer, because none has been spilled.
   [[nodiscard]] bool attends_to_all(const LayerState& layer) const;
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;
   Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
   [[nodiscard]] TokenRange candidates_of(const LayerState& layer) const noexcept;
   [[nodiscard]] PseudoTarget pseudo_target(const SelectionBuffers& buffers) const noexcept;
-  Status select_rows(std::size_t layer, const StepInput& input, Queue& compute);
+  /// Enqueues selection, resolution and fetches; the ticket is of the resolution.
+  Result<Ticket> select_rows(std::size_t layer, const StepInput& input, Queue& compute);
   [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
   void recover();
   Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);

@@ -38,14 +38,15 @@ Status StreamProgress::mark_end(std::uint64_t number, cudaStream_t stream) {
 
 void StreamProgress::publish(std::uint64_t number) {
   published_.store(number, std::memory_order_seq_cst);
-  wake_sleepers();
+  wake_sleepers(number);
 }
 
 bool StreamProgress::wait_published(std::uint64_t number, Duration spin,
                                     const std::atomic<bool>& give_up) {
   const auto published = [&] { return published_.load(std::memory_order_seq_cst) >= number; };
-  wait_until([&] { return published() || give_up.load(std::memory_order_acquire); },
-             TimePoint::max(), spin);
+  wait_until(
+      number, [&] { return published() || give_up.load(std::memory_order_acquire); },
+      TimePoint::max(), spin);
   return published();
 }
 

@@ -81,15 +81,18 @@ Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
   return layer.device_blocks.flush(compute);
 }
 
-Status SequenceState::store_token(LayerState& layer, const StepInput& input, Queue& compute) {
+Result<Ticket> SequenceState::store_token(const LayerState& layer, const StepInput& input,
+                                          Queue& compute) {
   const StoreRows store{.source = input.kv,
                         .tokens = {length_, length_ + 1},
                         .target = {layer.device_blocks.host_data(), block_tokens()},
                         .shape = runtime_.shape()};
-  TERRACE_ASSIGN(const Ticket stored,
-                 runtime_.backend->ops().store_rows(compute, Phase::update, store));
+  return runtime_.backend->ops().store_rows(compute, Phase::update, store);
+}
+
+Status SequenceState::copy_to_host(LayerState& layer, Ticket ready) {
   if (keeps_everything()) return {};
-  TERRACE_TRY(offload_queue_->wait_for(stored));
+  TERRACE_TRY(offload_queue_->wait_for(ready));
   const std::size_t block = length_ / block_tokens();
   const std::size_t row_bytes = runtime_.shape().row_bytes();
   extents_.clear();
@@ -98,6 +101,12 @@ Status SequenceState::store_token(LayerState& layer, const StepInput& input, Que
     extents_.push_back({layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
   }
   TERRACE_ASSIGN(layer.offloaded, offload_queue_->copy(Phase::offload, extents_));
+  if (!layer.selected) return {};
+  // Upkeep reads what was selected while attention runs.
+  const CopyExtent selection{layer.selection_host.data(), layer.selection.data(),
+                             layer.selection.bytes()};
+  TERRACE_ASSIGN(layer.selection_read, offload_queue_->copy(Phase::index, {&selection, 1}));
+  counters_.bytes.index += selection.bytes;
   return {};
 }
 
@@ -140,8 +149,8 @@ PseudoTarget SequenceState::pseudo_target(const SelectionBuffers& buffers) const
           .stride = step_.pseudo_entries};
 }
 
-Status SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
-                                  Queue& compute) {
+Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
+                                          Queue& compute) {
   LayerState& layer = layers_[layer_number];
   const Ops& ops = runtime_.backend->ops();
   const RetrievalTraits& traits = runtime_.policy->traits();
@@ -181,20 +190,12 @@ Status SequenceState::select_rows(std::size_t layer_number, const StepInput& inp
                  fetches_early()
                      ? resolve_early(layer, resolve, request.count, input.query, compute)
                      : ops.resolve_rows(compute, Phase::fetch, resolve));
-  // Upkeep reads what was selected while attention runs.
-  TERRACE_TRY(offload_queue_->wait_for(resolved));
-  const CopyExtent to_host{layer.selection_host.data(), layer.selection.data(),
-                           layer.selection.bytes()};
-  TERRACE_ASSIGN(layer.selection_read, offload_queue_->copy(Phase::index, {&to_host, 1}));
-  counters_.bytes.index += to_host.bytes;
-
-  return ops
-      .fetch_rows(compute, Phase::fetch,
-                  {.shape = runtime_.shape(),
-                   .missed = step_.missed.as<MissedRow>(),
-                   .missed_count = buffers.missed_count,
-                   .source = table(layer.host_blocks)})
-      .map([](Ticket) {});
+  TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch,
+                             {.shape = runtime_.shape(),
+                              .missed = step_.missed.as<MissedRow>(),
+                              .missed_count = buffers.missed_count,
+                              .source = table(layer.host_blocks)}));
+  return resolved;
 }
 
 ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexcept {
@@ -228,15 +229,19 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   if (next_layer_ > 0) TERRACE_TRY(fetch_ahead(layers_[next_layer_ - 1], compute));
   if (index_streamed_ && index(id) + 1 < layers_.size()) TERRACE_TRY(stream_index(index(id) + 1));
   TERRACE_TRY(publish_arrivals(layer, compute));
-  TERRACE_TRY(store_token(layer, input, compute));
+  TERRACE_ASSIGN(Ticket ready, store_token(layer, input, compute));
   layer.sinks = sinks_at(length_);
   layer.window = window_of(index(id), length_);
   layer.selected = false;
   if (layer.sinks.end < layer.window.begin) {
     if (attends_to_all(layer)) layer.window.begin = layer.sinks.end;
     layer.selected = layer.sinks.end < layer.window.begin && selection_applies(layer);
-    if (layer.selected) TERRACE_TRY(select_rows(index(id), input, compute));
+    if (layer.selected) {
+      TERRACE_ASSIGN(ready, select_rows(index(id), input, compute));
+    }
   }
+  // Once all that goes to the host is there: each wait of another queue costs this one a wake-up.
+  TERRACE_TRY(copy_to_host(layer, ready));
   const SelectionBuffers buffers = selection_buffers(layer.selection);
   ++next_layer_;
   return KvView{.resident = table(layer.device_blocks),
