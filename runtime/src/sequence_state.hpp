@@ -157,8 +157,8 @@ class SequenceState {
   Status await_indexes();
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
-  /// Enqueues the copies of the token's row and of what was selected, behind `ready`.
-  Status copy_to_host(LayerState& layer, Ticket ready);
+  /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
+  Status copy_to_host(std::span<LayerState> layers, Ticket ready);
   /// Whether a step attends to every row of a layer, because none has been spilled.
   [[nodiscard]] bool attends_to_all(const LayerState& layer) const;
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;

@@ -6,6 +6,13 @@
 #include "../sequence_state.hpp"
 
 namespace terrace {
+namespace {
+
+// Layers whose rows and selections leave for the host together. Each wait of another queue costs
+// the compute queue a wake-up, which takes longer than many a piece of work.
+constexpr std::size_t layers_per_copy = 4;
+
+}  // namespace
 
 Status SequenceState::begin_step() {
   if (phase_ != SequencePhase::idle) {
@@ -90,23 +97,36 @@ Result<Ticket> SequenceState::store_token(const LayerState& layer, const StepInp
   return runtime_.backend->ops().store_rows(compute, Phase::update, store);
 }
 
-Status SequenceState::copy_to_host(LayerState& layer, Ticket ready) {
+Status SequenceState::copy_to_host(std::span<LayerState> layers, Ticket ready) {
   if (keeps_everything()) return {};
   TERRACE_TRY(offload_queue_->wait_for(ready));
   const std::size_t block = length_ / block_tokens();
   const std::size_t row_bytes = runtime_.shape().row_bytes();
   extents_.clear();
-  for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
-    const std::size_t at = (head * block_tokens() + length_ % block_tokens()) * row_bytes;
-    extents_.push_back({layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
+  for (const LayerState& layer : layers) {
+    for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
+      const std::size_t at = (head * block_tokens() + length_ % block_tokens()) * row_bytes;
+      extents_.push_back(
+          {layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
+    }
   }
-  TERRACE_ASSIGN(layer.offloaded, offload_queue_->copy(Phase::offload, extents_));
-  if (!layer.selected) return {};
+  TERRACE_ASSIGN(const Ticket offloaded, offload_queue_->copy(Phase::offload, extents_));
   // Upkeep reads what was selected while attention runs.
-  const CopyExtent selection{layer.selection_host.data(), layer.selection.data(),
-                             layer.selection.bytes()};
-  TERRACE_ASSIGN(layer.selection_read, offload_queue_->copy(Phase::index, {&selection, 1}));
-  counters_.bytes.index += selection.bytes;
+  extents_.clear();
+  for (const LayerState& layer : layers) {
+    if (!layer.selected) continue;
+    extents_.push_back(
+        {layer.selection_host.data(), layer.selection.data(), layer.selection.bytes()});
+    counters_.bytes.index += layer.selection.bytes();
+  }
+  Ticket selection_read;
+  if (!extents_.empty()) {
+    TERRACE_ASSIGN(selection_read, offload_queue_->copy(Phase::index, extents_));
+  }
+  for (LayerState& layer : layers) {
+    layer.offloaded = offloaded;
+    layer.selection_read = selection_read;
+  }
   return {};
 }
 
@@ -240,8 +260,11 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
       TERRACE_ASSIGN(ready, select_rows(index(id), input, compute));
     }
   }
-  // Once all that goes to the host is there: each wait of another queue costs this one a wake-up.
-  TERRACE_TRY(copy_to_host(layer, ready));
+  const std::size_t done = index(id) + 1;
+  if (done % layers_per_copy == 0 || done == layers_.size()) {
+    const std::size_t first = (done - 1) / layers_per_copy * layers_per_copy;
+    TERRACE_TRY(copy_to_host(std::span(layers_).subspan(first, done - first), ready));
+  }
   const SelectionBuffers buffers = selection_buffers(layer.selection);
   ++next_layer_;
   return KvView{.resident = table(layer.device_blocks),
