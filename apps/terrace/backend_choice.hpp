@@ -16,7 +16,10 @@ struct BackendInUse {
   std::string device;  ///< its name; empty where the host computes
 };
 
-/// Errors   invalid_argument: the simulator, which computes nothing; unsupported: a backend that is
+/// Errors: invalid_argument for the simulator, which computes nothing.
+Status check_decodes(const Config& config);
+
+/// Errors   those of check_decodes; unsupported: a backend that is
 ///          not built in or has no device
 /// `observer`, if any, sees what the backend's queues do, and must outlive it.
 Result<offload::ChosenBackend> choose_backend(const Config& config,

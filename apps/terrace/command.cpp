@@ -4,11 +4,7 @@
 #include <filesystem>
 
 #include "terrace/kernels/isa.hpp"
-#include "terrace/policies/admission.hpp"
-#include "terrace/policies/replacement.hpp"
-#include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/config.hpp"
-#include "terrace/runtime/options.hpp"
 #include "terrace/tuning/costs.hpp"
 
 namespace terrace::apps {
@@ -62,16 +58,6 @@ Result<std::optional<MachineProfile>> read_profile(const Config& config) {
   if (name.empty()) return std::nullopt;
   if (!names_preset(config)) return MachineProfile::read(name);
   return tuning::find_cost_preset(name).map(tuning::preset_profile);
-}
-
-Status check_config(const Config& config) {
-  // Any shape will do: what depends on the model is checked when there is one.
-  const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
-  TERRACE_ASSIGN(const RuntimeOptions options, RuntimeOptions::from(config, shape));
-  TERRACE_TRY(policies::make_retrieval_policy(options.policy, options.retrieval));
-  if (options.cache.policy == "none") return {};
-  TERRACE_TRY(policies::make_replacement_policy(options.cache.policy));
-  return policies::make_admission_policy(options.cache.admission).map([](const auto&) {});
 }
 
 }  // namespace terrace::apps

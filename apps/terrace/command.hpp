@@ -71,10 +71,6 @@ bool names_preset(const Config& config);
 /// Errors: those of MachineProfile::read; invalid_argument: neither, with the presets there are.
 Result<std::optional<MachineProfile>> read_profile(const Config& config);
 
-/// Checks that the policies a config names exist and that its values fit together.
-/// Errors: invalid_argument naming the key and what is known.
-Status check_config(const Config& config);
-
 void add_run_command(CLI::App& program, Invocation& invocation);
 void add_bench_command(CLI::App& program, Invocation& invocation);
 void add_trace_command(CLI::App& program, Invocation& invocation);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.hpp"
+#include "config_check.hpp"
 #include "document.hpp"
 #include "profile_report.hpp"
 

@@ -16,6 +16,7 @@
 
 #include "backend_choice.hpp"
 #include "command.hpp"
+#include "config_check.hpp"
 #include "machine.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/machine_profile.hpp"

@@ -79,10 +79,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                    .refill = {.horizon_steps = config.number("cache.horizon")}};
   if (config.is("cache.tokens", "0")) options.cache.policy = "none";
   if (!config.is("cache.granularity", "block")) {
-    return fail(Errc::unsupported,
-                "cache.granularity '{}' needs a policy that selects clusters; policy {} selects "
-                "tokens: use block",
-                config.text("cache.granularity"), options.policy);
+    return fail(Errc::invalid_argument,
+                "cache.granularity '{}' needs rows that lie cluster by cluster, which no policy "
+                "stores yet: use block",
+                config.text("cache.granularity"));
   }
   TERRACE_ASSIGN(options.planning.iterations, parse_iterations(config.text("planning.iterations")));
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),

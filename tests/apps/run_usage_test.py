@@ -75,6 +75,16 @@ class WrongUsage(StatusTest):
         self.wrong("sim|host", "run", "--backend", "sim")
         self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
 
+    def test_configs_that_cannot_be_run_are_not_valid(self):
+        validate = ("config", "validate", "--set")
+        self.wrong("cluster", *validate, "cache.granularity=cluster")
+        self.wrong("sim|host", *validate, "backend=sim")
+        self.wrong("guess|full, streaming, oracle, pqcache", *validate,
+                   "retrieval.policy=full,guess")
+        self.wrong("mass", *validate, "retrieval.policy=pqcache", "--set",
+                   "retrieval.budget=mass:0.9")
+        self.assertEqual(terrace(*validate, "retrieval.policy=full,pqcache").returncode, 0)
+
     def test_profiles(self):
         presets = "pcie4-a100, pcie4-h100, pcie4-h200, pcie5-a100, pcie5-h100, pcie5-h200"
         for command in (("run", "--context", 64, "--decode", 1), ("bench", "kernels", "--quick"),

@@ -1,12 +1,11 @@
 #include "run/job.hpp"
 
 #include <initializer_list>
-#include <sstream>
 #include <utility>
 
+#include "config_check.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
-#include "terrace/runtime/runtime.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -22,13 +21,6 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
     TERRACE_ASSERT(accepted.has_value());
   }
   return config;
-}
-
-std::vector<std::string> split_names(const std::string& list) {
-  std::vector<std::string> names;
-  std::istringstream stream(list);
-  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
-  return names;
 }
 
 /// Whoever names no policy anywhere compares them all.
@@ -51,26 +43,6 @@ Status check_counts(const RunOptions& options) {
     if (count == 0 || count > tokens_max) {
       return fail(Errc::invalid_argument, "{} {}: give 1 to {} tokens", name, count, tokens_max);
     }
-  }
-  return {};
-}
-
-/// Opens a runtime for each policy and drops it: a mistake in the last policy's settings must not
-/// show after minutes of the first.
-Status check_policies(const Config& config, const std::vector<std::string>& policies,
-                      const KvShape& shape) {
-  if (policies.empty()) return fail(Errc::invalid_argument, "--policy: names no policy");
-  for (const std::string& policy : policies) {
-    const Config own = with(config, {{"retrieval.policy", policy}});
-    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(own));
-    const auto opened =
-        RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {
-          return Runtime::open(options, std::move(chosen.backend));
-        });
-    if (opened) continue;
-    Error error = opened.error();
-    if (error.code == Errc::unsupported) error.code = Errc::invalid_argument;  // chosen by the user
-    return tl::unexpected(error);
   }
   return {};
 }
@@ -118,13 +90,17 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
-  std::vector<std::string> policies = split_names(config.text("retrieval.policy"));
   TERRACE_ASSIGN(BackendInUse backend, find_backend(config));
-  TERRACE_TRY(check_policies(config, policies, shape->kv_shape(Dtype::f16)));
+  const auto make_backend = [](const Config& own) {
+    return choose_backend(own).map(
+        [](offload::ChosenBackend chosen) { return std::move(chosen.backend); });
+  };
+  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16), make_backend));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
+  std::vector<std::string> policies = policy_names(config);
   return RunJob{.config = std::move(config),
                 .policies = std::move(policies),
                 .backend = std::move(backend),

@@ -1,0 +1,48 @@
+#include "config_check.hpp"
+
+#include <sstream>
+
+#include "backend_choice.hpp"
+#include "terrace/core/assert.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::apps {
+
+std::vector<std::string> policy_names(const Config& config) {
+  std::vector<std::string> names;
+  std::istringstream stream(config.text("retrieval.policy"));
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend) {
+  const std::vector<std::string> policies = policy_names(config);
+  if (policies.empty()) return fail(Errc::invalid_argument, "--policy: names no policy");
+  for (const std::string& policy : policies) {
+    Config own = config;
+    const Status named = own.set("retrieval.policy", policy, {ConfigOrigin::flag, "a list"});
+    TERRACE_ASSERT(named.has_value());
+    TERRACE_ASSIGN(auto backend, make_backend(own));
+    const auto opened =
+        RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {
+          return Runtime::open(options, std::move(backend));
+        });
+    if (opened) continue;
+    Error error = opened.error();
+    if (error.code == Errc::unsupported) error.code = Errc::invalid_argument;  // chosen by the user
+    return tl::unexpected(error);
+  }
+  return {};
+}
+
+Status check_config(const Config& config) {
+  TERRACE_TRY(check_decodes(config));
+  // Any shape will do, and the host's backend: what depends on model and machine is checked there.
+  const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
+  return check_policies(config, shape, [](const Config& own) {
+    return offload::make_backend("host", backend_options(own))
+        .map([](offload::ChosenBackend chosen) { return std::move(chosen.backend); });
+  });
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,28 @@
+// Whether a config can be run, found out before minutes of work.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/config.hpp"
+#include "terrace/core/function_ref.hpp"
+
+namespace terrace::apps {
+
+/// Returns the policies that retrieval.policy names: one, or several separated by commas.
+std::vector<std::string> policy_names(const Config& config);
+
+using MakeBackend = FunctionRef<Result<std::unique_ptr<Backend>>(const Config&)>;
+
+/// Opens a runtime for each policy, on a backend of its own, and drops it: a mistake in the last
+/// policy's settings must not show after minutes of the first.
+/// Errors: invalid_argument naming the key and what is known; the backend's.
+Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend);
+
+/// Checks what can be known of a config without a model and on any machine.
+/// Errors: invalid_argument naming the key and what is known.
+Status check_config(const Config& config);
+
+}  // namespace terrace::apps
