@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "runtime/own_policy.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -18,21 +19,10 @@ constexpr std::size_t before_step = 3;  // iterations of the first layer
 
 /// An index whose building does nothing but iterate, each time for a second of a manual clock. In
 /// the first layer's iteration `before_step` decoding begins.
-class Iterating final : public RetrievalPolicy {
+class Iterating final : public testing::OwnPolicy {
  public:
-  explicit Iterating(ManualClock& clock) : clock_(clock) {}
+  explicit Iterating(ManualClock& clock) : OwnPolicy({.name = "iterating"}), clock_(clock) {}
 
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
-    return IndexLayout{.chunk_tokens = 64, .chunk_bytes = 64};
-  }
-  [[nodiscard]] std::size_t select_scratch_floats(
-      const KvShape& /*shape*/, std::size_t /*candidates*/) const noexcept override {
-    return 0;
-  }
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
-    return 1;
-  }
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
                                                std::size_t /*part*/) const override {
     BuildReport report;
@@ -51,10 +41,6 @@ class Iterating final : public RetrievalPolicy {
     }
     return report;
   }
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.record();
-  }
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& /*ops*/) const override {
     return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
@@ -66,7 +52,6 @@ class Iterating final : public RetrievalPolicy {
   mutable std::atomic<bool> decode{false};
 
  private:
-  RetrievalTraits traits_{.name = "iterating"};
   ManualClock& clock_;
 };
 

@@ -1,4 +1,6 @@
 // A policy that the embedder brings: what it gives is used, and what it needs is insisted on.
+#include "runtime/own_policy.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,33 +17,14 @@ using testing::StepOutput;
 using testing::Traffic;
 
 /// Selects the first rows there are, every `stride`-th of them, each with a bias.
-class FirstRows final : public RetrievalPolicy {
+class FirstRows final : public testing::OwnPolicy {
  public:
-  explicit FirstRows(RetrievalTraits traits) : traits_(traits) {}
+  using OwnPolicy::OwnPolicy;
 
   std::size_t stride = 1;
   float bias = 0;  ///< of even positions
   float odd_bias = 0;
 
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-  [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
-    return IndexLayout{.chunk_tokens = 64, .chunk_bytes = 64};
-  }
-  [[nodiscard]] std::size_t select_scratch_floats(
-      const KvShape& /*shape*/, std::size_t /*candidates*/) const noexcept override {
-    return 0;
-  }
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
-    return 1;
-  }
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
-                                               std::size_t /*part*/) const override {
-    return BuildReport{};
-  }
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.record();
-  }
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& /*ops*/) const override {
     return queue.call(Phase::select, [this, request, out]() -> Result<std::size_t> {
@@ -58,9 +41,6 @@ class FirstRows final : public RetrievalPolicy {
       return 0;
     });
   }
-
- private:
-  RetrievalTraits traits_;
 };
 
 std::vector<StepOutput> outputs_with(std::shared_ptr<const FirstRows> policy) {
