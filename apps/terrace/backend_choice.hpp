@@ -19,8 +19,7 @@ struct BackendInUse {
 /// Errors: invalid_argument for the simulator, which computes nothing.
 Status check_decodes(const Config& config);
 
-/// Errors   those of check_decodes; unsupported: a backend that is
-///          not built in or has no device
+/// Errors   those of check_decodes; unsupported: a backend that is not built in or has no device
 /// `observer`, if any, sees what the backend's queues do, and must outlive it.
 Result<offload::ChosenBackend> choose_backend(const Config& config,
                                               WorkObserver* observer = nullptr);

@@ -22,10 +22,10 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
     Config own = config;
     const Status named = own.set("retrieval.policy", policy, {ConfigOrigin::flag, "a list"});
     TERRACE_ASSERT(named.has_value());
-    TERRACE_ASSIGN(auto backend, make_backend(own));
+    TERRACE_ASSIGN(offload::ChosenBackend chosen, make_backend(own));
     const auto opened =
         RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {
-          return Runtime::open(options, std::move(backend));
+          return Runtime::open(options, std::move(chosen.backend));
         });
     if (opened) continue;
     Error error = opened.error();
@@ -40,8 +40,7 @@ Status check_config(const Config& config) {
   // Any shape will do, and the host's backend: what depends on model and machine is checked there.
   const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
   return check_policies(config, shape, [](const Config& own) {
-    return offload::make_backend("host", backend_options(own))
-        .map([](offload::ChosenBackend chosen) { return std::move(chosen.backend); });
+    return offload::make_backend("host", backend_options(own));
   });
 }
 

@@ -1,20 +1,19 @@
 // Whether a config can be run, found out before minutes of work.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "terrace/core/backend.hpp"
 #include "terrace/core/config.hpp"
 #include "terrace/core/function_ref.hpp"
+#include "terrace/offload/registry.hpp"
 
 namespace terrace::apps {
 
 /// Returns the policies that retrieval.policy names: one, or several separated by commas.
 std::vector<std::string> policy_names(const Config& config);
 
-using MakeBackend = FunctionRef<Result<std::unique_ptr<Backend>>(const Config&)>;
+using MakeBackend = FunctionRef<Result<offload::ChosenBackend>(const Config&)>;
 
 /// Opens a runtime for each policy, on a backend of its own, and drops it: a mistake in the last
 /// policy's settings must not show after minutes of the first.

@@ -91,11 +91,8 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
   TERRACE_ASSIGN(BackendInUse backend, find_backend(config));
-  const auto make_backend = [](const Config& own) {
-    return choose_backend(own).map(
-        [](offload::ChosenBackend chosen) { return std::move(chosen.backend); });
-  };
-  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16), make_backend));
+  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16),
+                             [](const Config& own) { return choose_backend(own); }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
