@@ -252,13 +252,10 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   TERRACE_ASSIGN(Ticket ready, store_token(layer, input, compute));
   layer.sinks = sinks_at(length_);
   layer.window = window_of(index(id), length_);
-  layer.selected = false;
-  if (layer.sinks.end < layer.window.begin) {
-    if (attends_to_all(layer)) layer.window.begin = layer.sinks.end;
-    layer.selected = layer.sinks.end < layer.window.begin && selection_applies(layer);
-    if (layer.selected) {
-      TERRACE_ASSIGN(ready, select_rows(index(id), input, compute));
-    }
+  if (attends_to_all(layer)) layer.window.begin = layer.sinks.end;
+  layer.selected = selection_applies(layer);
+  if (layer.selected) {
+    TERRACE_ASSIGN(ready, select_rows(index(id), input, compute));
   }
   const std::size_t done = index(id) + 1;
   if (done % layers_per_copy == 0 || done == layers_.size()) {
