@@ -10,9 +10,12 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "backend_choice.hpp"
 #include "command.hpp"
@@ -135,6 +138,17 @@ CheckResult check_cuda_device() {
   return {"cuda_device", skip, "no such backend", ""};
 }
 
+/// Of a date as profiles write it, "2026-03-01".
+std::optional<std::chrono::days> days_since(const std::string& date) {
+  std::tm parts{};
+  const char* end = ::strptime(date.c_str(), "%Y-%m-%d", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  const std::chrono::sys_days then = std::chrono::year{1900 + parts.tm_year} /
+                                     std::chrono::month{static_cast<unsigned>(parts.tm_mon + 1)} /
+                                     std::chrono::day{static_cast<unsigned>(parts.tm_mday)};
+  return std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()) - then;
+}
+
 CheckResult check_profile(const Config& config) {
   const std::string& path = config.text("profile");
   if (path.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
@@ -152,14 +166,14 @@ CheckResult check_profile(const Config& config) {
     return {"profile", warn, fmt::format("measured on {} with {}, not here", found.cpu, found.isa),
             "measure this machine: `terrace bench kernels --write-profile FILE`"};
   }
-  std::error_code error;
-  const auto written = fs::last_write_time(path, error);
-  if (error) return {"profile", warn, error.message(), "measure the machine again"};
+  const std::optional<std::chrono::days> age = days_since(found.date);
+  if (!age) {
+    return {"profile", warn, fmt::format("its date, '{}', is none", found.date),
+            "measure the machine again"};
+  }
   constexpr auto fresh = std::chrono::days{90};
-  const auto age =
-      std::chrono::floor<std::chrono::days>(fs::file_time_type::clock::now() - written);
-  if (age <= fresh) return {"profile", ok, fmt::format("{} days old", age.count()), ""};
-  return {"profile", warn, fmt::format("{} days old", age.count()), "measure the machine again"};
+  if (*age <= fresh) return {"profile", ok, fmt::format("{} days old", age->count()), ""};
+  return {"profile", warn, fmt::format("{} days old", age->count()), "measure the machine again"};
 }
 
 CheckResult check_backend(const Config& config) {

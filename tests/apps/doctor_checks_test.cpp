@@ -1,11 +1,16 @@
 #include "doctor_checks.hpp"
 
+#include <fmt/chrono.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
+
+#include "machine.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -41,6 +46,23 @@ TEST(DoctorChecks, AProfileThatIsNotThereFails) {
   Config config;
   ASSERT_TRUE(config.set("profile", "/nowhere.yaml", {ConfigOrigin::flag, "--set"}));
   EXPECT_EQ(find_check(run_checks(config), "profile").status, CheckStatus::fail);
+}
+
+TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
+  const auto path = std::filesystem::temp_directory_path() / "terrace_doctor_profile.yaml";
+  const Machine machine = read_machine();
+  const auto status_on = [&](const std::string& date) {
+    std::ofstream(path)
+        << MachineProfile{.date = date, .cpu = machine.cpu, .isa = machine.isa}.to_yaml();
+    Config config;
+    EXPECT_TRUE(config.set("profile", path.string(), {ConfigOrigin::flag, "--set"}));
+    return find_check(run_checks(config), "profile").status;
+  };
+  EXPECT_EQ(status_on(fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now())),
+            CheckStatus::ok);
+  EXPECT_EQ(status_on("2020-03-01"), CheckStatus::warn);
+  EXPECT_EQ(status_on("once"), CheckStatus::warn);
+  std::filesystem::remove(path);
 }
 
 TEST(DoctorChecks, AToolkitThatIsTooOldToBuildWithIsToldApart) {
