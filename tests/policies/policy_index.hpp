@@ -72,10 +72,7 @@ class PolicyIndex {
                                 .sinks = {0, sinks_},
                                 .window = {window, rows_.tokens()},
                                 .scratch = scratch_.data()};
-    Selection out{.scope = traits.lists,
-                  .capacity = capacity,
-                  .ids = ids_.data(),
-                  .id_count = counts_.data()};
+    Selection out{.capacity = capacity, .ids = ids_.data(), .id_count = counts_.data()};
     if (traits.gives_pseudo_entries) {
       out.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo};
     }

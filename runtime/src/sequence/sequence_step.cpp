@@ -195,7 +195,6 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
                                ? early_lists(layer.early.lists[1 - layer.early.latest])
                                : EarlyLists{.ids = buffers.ids, .counts = buffers.counts};
   const Selection selection{
-      .scope = traits.lists,
       .capacity = split_.selected,
       .ids = early.ids,
       .id_count = early.counts,

@@ -103,9 +103,9 @@ struct SelectRequest {
   float* scratch = nullptr;  ///< select_scratch_floats
 };
 
-/// Where a selection is written: buffers of fixed capacity in device memory.
+/// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
+/// say whether lists are those of KV heads or of query heads.
 struct Selection {
-  ListScope scope = ListScope::kv_head;
   std::size_t capacity = 0;           ///< of each list
   std::uint32_t* ids = nullptr;       ///< [lists, capacity]: positions, in the order attended
   std::uint32_t* id_count = nullptr;  ///< [lists]

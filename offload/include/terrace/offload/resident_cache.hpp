@@ -39,7 +39,7 @@ struct CachePlan {
   std::vector<std::uint32_t> admitted;  ///< indices into wanted, in order
 };
 
-struct CacheCounters {
+struct UnitCounters {
   std::uint64_t hit_units = 0;
   std::uint64_t hit_rows = 0;
   std::uint64_t missed_units = 0;
@@ -86,7 +86,7 @@ class ResidentCache {
   [[nodiscard]] std::size_t capacity_slots() const noexcept { return capacity_; }
   [[nodiscard]] std::size_t used_slots() const noexcept { return used_; }
   [[nodiscard]] std::size_t resident_units() const noexcept { return replacement_->size(); }
-  [[nodiscard]] const CacheCounters& counters() const noexcept { return counters_; }
+  [[nodiscard]] const UnitCounters& counters() const noexcept { return counters_; }
 
  private:
   struct Unit {
@@ -121,7 +121,7 @@ class ResidentCache {
   std::vector<Candidate> candidates_;
   std::vector<UnitKey> hits_;
   std::vector<UnitKey> misses_;
-  CacheCounters counters_;
+  UnitCounters counters_;
 };
 
 }  // namespace terrace::offload
