@@ -5,7 +5,7 @@
 namespace terrace::apps {
 namespace {
 
-constexpr ConfigSource flag{ConfigOrigin::flag, "--set"};
+const ConfigSource flag{ConfigOrigin::flag, "--set"};
 
 TEST(BackendOptions, PlaceHostMemoryNearTheDeviceUnlessToldNotTo) {
   Config config;

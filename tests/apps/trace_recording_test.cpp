@@ -11,7 +11,7 @@
 namespace terrace::apps {
 namespace {
 
-constexpr ConfigSource flag{ConfigOrigin::flag, "--set"};
+const ConfigSource flag{ConfigOrigin::flag, "--set"};
 
 /// Sets a key to something that is not its default.
 void change(Config& config, const ConfigKey& key) {

@@ -28,7 +28,7 @@ TEST(LinkEnds, CheckPiecesEachWay) {
   for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
     for (const bool pageable : {false, true}) {
       const Work work = link->piece(direction, there / 2, pageable).value();
-      EXPECT_EQ(work.bytes, double{there / 2});
+      EXPECT_EQ(work.bytes, static_cast<double>(there) / 2);
       expect_checked(work);
     }
   }

@@ -5,8 +5,8 @@
 namespace terrace::policies {
 namespace {
 
-constexpr RetrievalTraits selecting{.name = "selecting"};
-constexpr RetrievalTraits window_only{.name = "window", .selects = false};
+const RetrievalTraits selecting{.name = "selecting"};
+const RetrievalTraits window_only{.name = "window", .selects = false};
 
 TEST(SplitBudget, AddsUpToTheBudgetWithTheCurrentToken) {
   for (const RetrievalTraits& traits : {selecting, window_only}) {

@@ -116,8 +116,8 @@ double recall(PolicyIndex& index, const BlockStore& rows, const std::vector<floa
       for (const std::uint32_t id : lists[head]) found += best.contains(id) ? 1U : 0U;
     }
   }
-  return static_cast<double>(found) /
-         static_cast<double>(count * rows.shape().kv_heads * (queries.size() / whole));
+  const std::size_t lists = rows.shape().kv_heads * (queries.size() / whole);
+  return static_cast<double>(found) / static_cast<double>(count * lists);
 }
 
 constexpr KvShape per_head{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = dims};
