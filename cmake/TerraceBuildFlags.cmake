@@ -23,5 +23,14 @@ endif()
 find_program(TERRACE_CCACHE ccache)
 mark_as_advanced(TERRACE_CCACHE)
 if(TERRACE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TERRACE_CCACHE})
+  # Without leave to overlook what a precompiled header cannot show, it caches nothing that has one.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TERRACE_CCACHE})
 endif()
+
+# For code whose own speed does not matter, and whose libraries' headers take longer to compile than
+# it does: tests, and the program around the library. Both have precompiled headers.
+add_library(terrace_light_flags INTERFACE)
+target_compile_options(terrace_light_flags INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)

@@ -9,10 +9,21 @@ include(GoogleTest)
 add_custom_target(terrace_tests)
 add_custom_target(terrace_concurrent_tests)
 
+# What all test programs include is compiled once.
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp "// Headers alone.\n")
+add_library(terrace_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp)
+target_link_libraries(terrace_test_headers
+  PRIVATE GTest::gmock terrace::core terrace_build_flags terrace_light_flags)
+target_precompile_headers(terrace_test_headers PRIVATE
+  <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h> <tl/expected.hpp>
+  <algorithm> <chrono> <functional> <memory> <optional> <string> <vector>)
+
 function(terrace_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "PREFIX" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock_main terrace_build_flags)
+  target_link_libraries(${name}
+    PRIVATE ${arg_LIBRARIES} GTest::gmock_main terrace_build_flags terrace_light_flags)
+  target_precompile_headers(${name} REUSE_FROM terrace_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(terrace_tests ${name})
   set(label ${arg_PREFIX})
