@@ -44,6 +44,12 @@ Result<Ticket> fetch_rows(Queue& queue, Phase phase, const FetchRows& arguments)
   });
 }
 
+Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& arguments) {
+  return queue.call(phase, [arguments, threads = &queue.threads()] {
+    return host::cache_rows(arguments, *threads);
+  });
+}
+
 constexpr Ops table{.store_rows = store_rows,
                     .pq_encode = compute<host::pq_encode>,
                     .pq_select = compute<host::pq_select>,
@@ -54,6 +60,7 @@ constexpr Ops table{.store_rows = store_rows,
                     .cluster_select = compute<host::cluster_select>,
                     .resolve_rows = resolve_rows,
                     .fetch_rows = fetch_rows,
+                    .cache_rows = cache_rows,
                     .decode_attention = compute<host::decode_attention>};
 
 }  // namespace

@@ -176,6 +176,10 @@ void ResidentCache::forget(UnitKey unit) {
   if (admission_) admission_->forget(unit);
 }
 
+void ResidentCache::forget_all() {
+  for (UnitKey unit = 0; unit < units_.size(); ++unit) forget(unit);
+}
+
 void ResidentCache::drop(UnitKey unit) {
   if (!resident(unit)) return;
   replacement_->forget(unit);

@@ -13,6 +13,11 @@ Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& rows) {
   return queue.call(phase, [bytes] { return bytes; });
 }
 
+Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& rows) {
+  const std::size_t bytes = rows.count * rows.shape.row_bytes();
+  return queue.call(phase, [bytes] { return bytes; });
+}
+
 // fetch_rows costs its phase's time: how many rows are missed is known only where bytes are.
 constexpr Ops table{.store_rows = store_rows,
                     .pq_encode = compute<PqEncode>,
@@ -24,6 +29,7 @@ constexpr Ops table{.store_rows = store_rows,
                     .cluster_select = compute<ClusterSelect>,
                     .resolve_rows = compute<ResolveRows>,
                     .fetch_rows = compute<FetchRows>,
+                    .cache_rows = cache_rows,
                     .decode_attention = compute<DecodeAttention>};
 
 }  // namespace

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "terrace/core/bytes.hpp"
+
 namespace terrace {
+
+std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept {
+  constexpr std::size_t about = 16;
+  return std::min(divide_up(about, shape.kv_heads), block_tokens) * shape.kv_heads;
+}
 
 std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept {
   const std::size_t tokens =

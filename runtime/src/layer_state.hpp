@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cluster_units.hpp"
 #include "layer_index.hpp"
 #include "pointer_table.hpp"
 #include "terrace/core/queue.hpp"
@@ -51,7 +52,8 @@ struct EarlyLists {
 };
 
 struct LayerState {
-  explicit LayerState(offload::HostPagePool& pool) : pages(pool) {}
+  LayerState(offload::HostPagePool& pool, const KvShape& shape, std::size_t block_tokens)
+      : pages(pool), slots(shape, block_tokens) {}
 
   offload::PageTable pages;
   PointerTable host_blocks{Tier::host};
@@ -67,6 +69,13 @@ struct LayerState {
   std::vector<ArrivingBlock> arriving;
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
   std::vector<UnitKey> dropped;         ///< cached copies lost since the layer's last step
+
+  // Where clusters are cached.
+  Buffer staging;  ///< as StepBuffers::staging: read until what was missed is in its slots
+  ClusterMembers members;
+  ClusterSlots slots;
+  bool members_stale = true;     ///< labels have changed since they were read
+  bool clusters_renamed = true;  ///< since the last step: units' keys mean others now
 
   EarlyRows early;
   Buffer selection;                    ///< device: ids, counts, missed count (SelectionBuffers)

@@ -72,18 +72,15 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.host_threads = config.integer("threads.host");
   options.cache = {.policy = config.text("cache.policy"),
                    .admission = config.text("cache.admission"),
+                   .granularity = config.is("cache.granularity", "cluster")
+                                      ? CacheGranularity::cluster
+                                      : CacheGranularity::block,
                    .tokens = config.integer_or_auto("cache.tokens").value_or(0),
                    .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
                    .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
                                    .last_steps = config.integer("cache.last_steps")},
                    .refill = {.horizon_steps = config.number("cache.horizon")}};
   if (config.is("cache.tokens", "0")) options.cache.policy = "none";
-  if (!config.is("cache.granularity", "block")) {
-    return fail(Errc::invalid_argument,
-                "cache.granularity '{}' needs rows that lie cluster by cluster, which no policy "
-                "stores yet: use block",
-                config.text("cache.granularity"));
-  }
   TERRACE_ASSIGN(options.planning.iterations, parse_iterations(config.text("planning.iterations")));
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};

@@ -52,16 +52,29 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                 traits.name);
   }
   TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
+  if (options.cache.granularity == CacheGranularity::cluster && traits.selects &&
+      layout.chunk_clusters == 0) {
+    return fail(Errc::unsupported,
+                "policy {} has no clusters to cache; set cache.granularity to block", traits.name);
+  }
+  if (options.cache.granularity == CacheGranularity::cluster &&
+      options.early_fetch != EarlyFetch::off) {
+    return fail(Errc::unsupported,
+                "rows fetched early cannot go on into cached clusters; set retrieval.early_fetch "
+                "to off or cache.granularity to block");
+  }
   TERRACE_ASSIGN(auto threads, offload::make_parallel({.threads = options.host_threads}));
   std::unique_ptr<RuntimeState> state(
       new RuntimeState(std::move(options), std::move(backend), std::move(policy), layout));
   state->cluster_threads_ = std::move(threads);
-  TERRACE_ASSIGN(
-      auto blocks,
-      offload::SlotPool::create(*state->backend, {.slot_bytes = state->block_bytes(),
-                                                  .slab_bytes = slab_blocks * state->block_bytes(),
-                                                  .purpose = Purpose::kv}));
-  state->blocks_ = std::make_unique<offload::SlotPool>(std::move(blocks));
+  for (auto* pool : {&state->blocks_, &state->cluster_blocks_}) {
+    TERRACE_ASSIGN(auto blocks,
+                   offload::SlotPool::create(*state->backend,
+                                             {.slot_bytes = state->block_bytes(),
+                                              .slab_bytes = slab_blocks * state->block_bytes(),
+                                              .purpose = Purpose::kv}));
+    *pool = std::make_unique<offload::SlotPool>(std::move(blocks));
+  }
   TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
                                     *state->backend, {.page_bytes = state->block_bytes()}));
   // Names are checked now, not at the first prefill.
@@ -74,6 +87,11 @@ Result<std::byte*> RuntimeState::take_spare_block() {
   return blocks_->allocate();
 }
 
+Result<std::byte*> RuntimeState::take_cluster_block() {
+  const std::lock_guard lock(pool_mutex_);
+  return cluster_blocks_->allocate();
+}
+
 bool RuntimeState::reclaim(SequenceState& requester) {
   bool spilled = requester.spill_one(/*own_thread=*/true);
   if (!spilled) {
@@ -84,6 +102,7 @@ bool RuntimeState::reclaim(SequenceState& requester) {
   }
   const std::lock_guard lock(pool_mutex_);
   blocks_->trim();
+  cluster_blocks_->trim();
   return spilled;
 }
 
@@ -101,12 +120,17 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
 
 std::size_t RuntimeState::block_pool_bytes() {
   const std::lock_guard lock(pool_mutex_);
-  return blocks_->reserved_bytes();
+  return blocks_->reserved_bytes() + cluster_blocks_->reserved_bytes();
 }
 
 void RuntimeState::give_block(std::byte* block) {
   const std::lock_guard lock(pool_mutex_);
   blocks_->release(block);
+}
+
+void RuntimeState::give_cluster_block(std::byte* block) {
+  const std::lock_guard lock(pool_mutex_);
+  cluster_blocks_->release(block);
 }
 
 Result<BuildReport> RuntimeState::build(const BuildRequest& request) {

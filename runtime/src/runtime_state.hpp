@@ -39,6 +39,9 @@ class RuntimeState {
   /// The same without taking from anybody.
   Result<std::byte*> take_spare_block();
   void give_block(std::byte* block);
+  /// Blocks of cached clusters have a pool of their own: given up, they leave none of it behind.
+  Result<std::byte*> take_cluster_block();
+  void give_cluster_block(std::byte* block);
   /// Device memory that is held for blocks, in use or not.
   std::size_t block_pool_bytes();
 
@@ -86,6 +89,7 @@ class RuntimeState {
 
   std::mutex pool_mutex_;
   std::unique_ptr<offload::SlotPool> blocks_;
+  std::unique_ptr<offload::SlotPool> cluster_blocks_;
   std::mutex pages_mutex_;
   std::unique_ptr<offload::HostPagePool> pages_;
 

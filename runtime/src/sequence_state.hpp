@@ -4,6 +4,7 @@
 //   sequence_step.cpp     begin_step, attend, gather, end_step
 //   sequence_early.cpp    rows fetched a step ahead
 //   sequence_cache.cpp    what the resident cache does with a step: counts, refills, adoption
+//   sequence_clusters.cpp the same, where clusters are cached
 //   sequence_upkeep.cpp   what else a step leaves behind: index building and extension
 //   sequence_refresh.cpp  indexes built anew in the background
 //   sequence_memory.cpp   device blocks, host pages, step buffers, spilling
@@ -19,6 +20,7 @@
 
 #include "layer_state.hpp"
 #include "runtime_state.hpp"
+#include "terrace/core/rng.hpp"
 #include "terrace/offload/resident_cache.hpp"
 #include "terrace/policies/budget.hpp"
 #include "terrace/runtime/sequence.hpp"
@@ -27,7 +29,7 @@ namespace terrace {
 
 /// Device memory that layers use in turn, in the compute queue's order.
 struct StepBuffers {
-  Buffer staging;     ///< [lists * selected] rows
+  Buffer staging;     ///< [lists * selected] rows; where clusters are cached each layer has its own
   Buffer rows;        ///< [lists, selected] row pointers
   Buffer missed;      ///< [lists * selected] MissedRow
   Buffer logit_bias;  ///< [lists, selected], of policies that give one
@@ -63,6 +65,12 @@ struct Refresh {
 
   // Written by the slice, read after it is done.
   Status status = {};
+};
+
+/// When a row was last selected, and at which place of the lists, all lists in one.
+struct SeenRow {
+  std::uint64_t epoch = 0;
+  std::uint32_t place = 0;
 };
 
 /// Positions are 32-bit in selections.
@@ -212,14 +220,39 @@ class SequenceState {
   bool adopt_block(LayerState& layer, std::size_t block);
   void drop_copy(LayerState& layer, std::size_t block);
   void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
+  [[nodiscard]] bool caches_clusters() const noexcept {
+    return runtime_.options.cache.granularity == CacheGranularity::cluster && selects();
+  }
+  [[nodiscard]] std::size_t cache_units(const LayerState& layer) const noexcept;
+  [[nodiscard]] std::size_t slot_tokens() const noexcept;
   void count_wanted(LayerState& layer);
+  void want_blocks(const LayerState& layer);
+  /// Returns how many rows of a unit the step wanted.
+  std::uint32_t count_unit(UnitKey unit, bool hit);
   void sort_positions(LayerState& layer);
   void count_mass(const LayerState& layer);
   Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
+  Status update_blocks(LayerState& layer);
   void report_selection(std::size_t layer);
   void report_step_end();
   void leave_cache();
+
+  // sequence_clusters.cpp
+  [[nodiscard]] std::size_t cluster_units(const LayerState& layer) const noexcept;
+  Status reserve_slots(LayerState& layer, std::size_t length);
+  /// Reads which rows belong to which cluster, if that has changed. Coding must have ended.
+  void read_members(LayerState& layer);
+  void let_go(LayerState& layer, UnitKey unit);
+  void drop_clusters(LayerState& layer);
+  void drop_some_clusters(LayerState& layer, double share, Rng& rng);
+  bool release_unused_blocks(LayerState& layer);
+  bool spill_clusters(LayerState& layer);
+  /// Enqueues what has changed in the layer's slots.
+  Status flush_slots(LayerState& layer);
+  Status publish_clusters(LayerState& layer, Queue& compute);
+  void want_clusters(LayerState& layer);
+  Status update_clusters(LayerState& layer);
 
   // sequence_life.cpp
   Status recode_last_chunk();
@@ -283,8 +316,10 @@ class SequenceState {
 
   // Scratch of upkeep, kept so that a step allocates nothing.
   std::vector<CopyExtent> extents_;
-  std::vector<std::uint32_t> rows_per_block_;
-  std::vector<std::uint64_t> row_seen_;  ///< [kv_heads, positions]: per-query-head lists only
+  std::vector<std::uint32_t> rows_per_unit_;  ///< zero between steps
+  std::vector<UnitKey> units_touched_;
+  std::uint64_t rows_resident_ = 0;
+  std::vector<SeenRow> rows_seen_;  ///< [kv_heads, positions]: only where it matters
   std::uint64_t row_epoch_ = 0;
   std::vector<std::uint32_t> positions_;  ///< for the observer
   std::vector<std::uint32_t> head_counts_;

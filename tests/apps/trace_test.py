@@ -101,6 +101,32 @@ class Traces(Traced):
                    "s3fif0")
 
 
+class Clusters(unittest.TestCase):
+    """A cache of clusters: recorded, replayed, tuned and run again."""
+
+    OPTIONS = (*SMALL, "--policy", "wave", "--cache-granularity", "cluster")
+
+    def test_the_config_does_what_was_predicted(self):
+        with tempfile.TemporaryDirectory(prefix="terrace_clusters_") as folder:
+            trace = pathlib.Path(folder) / "a.trace"
+            config = pathlib.Path(folder) / "tuned.yaml"
+            live = run_json(*self.OPTIONS, "--trace", trace)["runs"][0]
+            self.assertEqual(live["cache"]["granularity"], "cluster")
+            self.assertGreater(live["cache"]["hit_rate_tokens"], 0)
+            replayed = terrace("trace", "replay", trace, "--format", "json")
+            self.assertEqual(json.loads(replayed.stdout)["cache"], live["cache"])
+            self.assertEqual(json.loads(replayed.stdout)["bytes"], live["bytes"])
+            tuned = terrace("tune", "--trace", trace, "--device-memory", "1400KiB", "--profile",
+                            "pcie5-h100", "--write-config", config, "--format", "json")
+            self.assertEqual(tuned.returncode, 0, tuned.stderr)
+            best = json.loads(tuned.stdout)["recommended"]
+            run = run_json(*SMALL, "--config", config)["runs"][0]
+            self.assertEqual(run["cache"]["granularity"], "cluster")
+            self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
+            self.assertEqual(run["bytes"]["refill"], best["refill_bytes"])
+            self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"])
+
+
 class Tune(Traced):
     def tune(self, *arguments):
         return self.document("tune", "--trace", self.trace, "--profile", "pcie5-h100", *arguments)

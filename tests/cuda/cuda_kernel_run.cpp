@@ -57,6 +57,9 @@ std::size_t run(const FetchRows& op) {
   device([&](const auto& launch) { return cuda::fetch_rows(op, launch); });
   return device.moved();
 }
+std::size_t run(const CacheRows& op) {
+  return DeviceRun()([&](const auto& launch) { return cuda::cache_rows(op, launch); }).value();
+}
 void run(const KeyCopy& op) {
   DeviceRun()([&](const auto& launch) { return cuda::key_copy(op, launch); });
 }

@@ -23,6 +23,7 @@ std::size_t run(const StoreRows& op) {
   return op.crosses_link ? bytes : 0;
 }
 std::size_t run(const FetchRows& op) { return kernels::host::fetch_rows(op, threads); }
+std::size_t run(const CacheRows& op) { return kernels::host::cache_rows(op, threads); }
 void run(const KeyCopy& op) { kernels::host::key_copy(op, threads); }
 void run(const PqEncode& op) { kernels::host::pq_encode(op, threads); }
 void run(const PqSelect& op) { kernels::host::pq_select(op, threads); }

@@ -16,6 +16,7 @@ std::size_t odd_offset(Dtype dtype);
 /// Copies return the bytes that cross the link.
 std::size_t run(const StoreRows& op);
 std::size_t run(const FetchRows& op);
+std::size_t run(const CacheRows& op);
 void run(const KeyCopy& op);
 void run(const PqEncode& op);
 void run(const PqSelect& op);

@@ -31,6 +31,11 @@ Scenario random_scenario(Rng& rng) {
   options.budget.value = static_cast<double>(1 + rng.below(300));
   options.cache.tokens = 1 + rng.below(512);
   options.cache.admission = rng.below(2) == 0 ? "always" : "refill";
+  const auto policy = policies::make_retrieval_policy(options.policy, options.retrieval).value();
+  const auto layout = policy->index_layout(options.shape);
+  if (layout && layout->chunk_clusters > 0 && rng.below(2) == 0) {
+    options.cache.granularity = CacheGranularity::cluster;
+  }
   options.placement = rng.below(2) == 0 ? Placement::offload : Placement::resident_first;
   options.index_residency = rng.below(2) == 0 ? IndexResidency::device : IndexResidency::host;
   options.planning.iterations = {2};

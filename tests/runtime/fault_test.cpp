@@ -24,13 +24,21 @@ struct FaultyRuntime {
   std::unique_ptr<Runtime> runtime;
 };
 
-class EachPhase : public ::testing::TestWithParam<Phase> {};
+struct Fault {
+  Phase phase;
+  CacheGranularity granularity = CacheGranularity::block;
+};
+
+class EachPhase : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(EachPhase, FailedStepCanBeRepeatedAndChangesNothing) {
+  const auto [phase, granularity] = GetParam();
   Scenario scenario;
+  if (granularity == CacheGranularity::cluster) scenario.runtime.policy = "wave";
+  scenario.runtime.cache.granularity = granularity;
   scenario.runtime.cache.admission = "always";
   scenario.runtime.index_residency =
-      GetParam() == Phase::index ? IndexResidency::host : IndexResidency::device;
+      phase == Phase::index ? IndexResidency::host : IndexResidency::device;
   const auto expected = outputs_of(scenario, 150, 30);
   FaultyRuntime faulty(scenario);
   const Traffic traffic(scenario.runtime.shape, 1);
@@ -38,7 +46,7 @@ TEST_P(EachPhase, FailedStepCanBeRepeatedAndChangesNothing) {
   ASSERT_TRUE(drive.prefill(150).has_value());
   std::size_t failures = 0;
   for (std::uint64_t nth = 1; drive.outputs().size() < 30; ++nth) {
-    faulty.faults->arm({.pieces = {{.phase = GetParam(), .nth = 1 + nth % 5}}});
+    faulty.faults->arm({.pieces = {{.phase = phase, .nth = 1 + nth % 5}}});
     const std::size_t length = drive.sequence().length();
     const Status done = drive.step();
     if (done) continue;
@@ -56,11 +64,17 @@ TEST_P(EachPhase, FailedStepCanBeRepeatedAndChangesNothing) {
   drive.expect_all_rows_right();
 }
 
-INSTANTIATE_TEST_SUITE_P(Step, EachPhase,
-                         ::testing::Values(Phase::select, Phase::fetch, Phase::attend,
-                                           Phase::update, Phase::offload, Phase::refill,
-                                           Phase::index),
-                         [](const auto& phase) { return std::string(to_string(phase.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    Step, EachPhase,
+    ::testing::Values(Fault{Phase::select}, Fault{Phase::fetch}, Fault{Phase::attend},
+                      Fault{Phase::update}, Fault{Phase::offload}, Fault{Phase::refill},
+                      Fault{Phase::index}, Fault{Phase::fetch, CacheGranularity::cluster},
+                      Fault{Phase::update, CacheGranularity::cluster},
+                      Fault{Phase::refill, CacheGranularity::cluster}),
+    [](const auto& fault) {
+      const bool clusters = fault.param.granularity == CacheGranularity::cluster;
+      return std::string(to_string(fault.param.phase)) + (clusters ? "_of_clusters" : "");
+    });
 
 TEST(Faults, FailedPromptLosesTheSequenceAndSaysSo) {
   const Scenario scenario;

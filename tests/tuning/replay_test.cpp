@@ -28,9 +28,12 @@ Scenario recorded_scenario(const CacheOptions& cache) {
 
 TraceHead head_of(const Scenario& scenario) {
   const RuntimeOptions& options = scenario.runtime;
-  return {.shape = options.shape,
+  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
+  return {.unit = clusters ? TraceUnit::cluster : TraceUnit::token,
+          .shape = options.shape,
           .placement = options.placement,
           .block_tokens = options.block_tokens,
+          .slot_rows = cluster_slot_rows(options.shape, options.block_tokens),
           .sink_tokens = options.sink_tokens,
           .window_tokens = 28,
           .selected_tokens = 28,
@@ -154,6 +157,52 @@ TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
   const Folder folder;
   const CacheOptions cache{.policy = "lru", .tokens = 160, .sequence_tokens = 72};
   const Recording live = record(recorded_scenario(cache), folder / "t", 3);
+  expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+}
+
+Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
+  Scenario scenario = recorded_scenario(cache);
+  scenario.runtime.policy = policy;
+  scenario.runtime.retrieval.clusterkv.tokens_per_cluster = 20;
+  scenario.runtime.cache.granularity = CacheGranularity::cluster;
+  return scenario;
+}
+
+TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
+  const Folder folder;
+  for (const char* const retrieval : {"clusterkv", "wave"}) {
+    for (const auto& entry : policies::replacement_policies()) {
+      if (entry.needs_foresight) continue;
+      for (const char* const admission : {"always", "refill"}) {
+        SCOPED_TRACE(std::string(retrieval) + " " + std::string(entry.name) + " " + admission);
+        const CacheOptions cache{
+            .policy = std::string(entry.name), .admission = admission, .tokens = 96};
+        const Recording live = record(clustered_scenario(retrieval, cache), folder / "t");
+        const SequenceCounters counted = total(live);
+        expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), counted);
+        EXPECT_GT(counted.cache.rows_hit + counted.cache.refused, 0U);
+      }
+    }
+  }
+}
+
+TEST(Replay, PredictsARunThatCachesClustersInAnotherCache) {
+  const Folder folder;
+  record(clustered_scenario("clusterkv", {.tokens = 96}), folder / "t");
+  for (const std::size_t tokens : {0U, 48U, 400U}) {
+    for (const char* const policy : {"lfu", "arc", "none"}) {
+      SCOPED_TRACE(std::string(policy) + " " + std::to_string(tokens));
+      const CacheOptions cache{.policy = policy, .admission = "always", .tokens = tokens};
+      const Recording live = record(clustered_scenario("clusterkv", cache), folder / "other");
+      expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
+    }
+  }
+}
+
+TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
+  const Folder folder;
+  const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 160};
+  const Recording live = record(clustered_scenario("clusterkv", cache), folder / "t", 3);
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
 }
 

@@ -59,11 +59,15 @@ void TrafficCutter::cut_tokens(const TraceRecord& record) {
 void TrafficCutter::cut_units(const TraceRecord& record) {
   const bool clusters = head_.unit == TraceUnit::cluster;
   const auto block_rows = static_cast<std::uint32_t>(block_tokens_ * head_.shape.kv_heads);
+  traffic_.resident_rows = clusters ? record.rows_resident : 0;
   for (const SelectedUnit& each : record.units) {
     const std::uint32_t rows = clusters ? each.size_rows : block_rows;
     const auto slots = clusters ? static_cast<std::uint32_t>(divide_up(rows, head_.slot_rows)) : 1U;
-    wanted_.push_back(
-        {.unit = each.unit, .rows_wanted = each.rows, .slots = slots, .refill_rows = rows});
+    // Of a cluster, what a step has fetched anyway is in device memory.
+    wanted_.push_back({.unit = each.unit,
+                       .rows_wanted = each.rows,
+                       .slots = slots,
+                       .refill_rows = clusters ? rows - std::min(rows, each.rows) : rows});
   }
   if (!record.units.empty()) traffic_.keys = record.units.back().unit + std::size_t{1};
   traffic_.keys = std::max(traffic_.keys, clusters ? 0 : traffic_.window_begin);

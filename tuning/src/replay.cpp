@@ -22,14 +22,17 @@ Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup
   return replay;
 }
 
-std::size_t CacheReplay::slots() const noexcept {
+std::size_t CacheReplay::slot_tokens() const noexcept {
+  return head_.unit == TraceUnit::cluster
+             ? std::max<std::size_t>(1, head_.slot_rows / head_.shape.kv_heads)
+             : setup_.block_tokens;
+}
+
+std::size_t CacheReplay::slots(std::size_t sharers) const noexcept {
   if (setup_.cache.none()) return 0;
-  const std::size_t slot_tokens =
-      head_.unit == TraceUnit::cluster
-          ? std::max<std::size_t>(1, head_.slot_rows / head_.shape.kv_heads)
-          : setup_.block_tokens;
-  return cache_slots(setup_.cache,
-                     {.slot_tokens = slot_tokens, .selected_tokens = head_.selected_tokens});
+  return cache_slots(
+      setup_.cache,
+      {.slot_tokens = slot_tokens(), .selected_tokens = head_.selected_tokens, .sharers = sharers});
 }
 
 CacheReplay::Sequence& CacheReplay::sequence(std::uint64_t number) {
@@ -62,9 +65,7 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
 void CacheReplay::share(Sequence& its, std::size_t sharers) {
   if (setup_.cache.none()) return;
   its.sharers = sharers;
-  its.slots = cache_slots(setup_.cache, {.slot_tokens = setup_.block_tokens,
-                                         .selected_tokens = head_.selected_tokens,
-                                         .sharers = sharers});
+  its.slots = slots(sharers);
 }
 
 void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
@@ -94,6 +95,7 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
   layer.cache->reserve_keys(keys);
   adopt_passed(layer, record, traffic);
   outcome_.cache.evicted += evicted_.size();
+  if (record.renamed) layer.cache->forget_all();
 }
 
 void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,

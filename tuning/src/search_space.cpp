@@ -57,18 +57,19 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t b
   MemoryPlan plan;
   const std::size_t layers = head.shape.layers;
   plan.fixed_bytes = end.run ? end.run->fixed_device_bytes : 0;
-  if (head.unit == TraceUnit::cluster) {
-    plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
-    plan.fixed_bytes += layers * (head.sink_tokens + head.window_tokens) * head.shape.token_bytes();
-    plan.slots_useful = divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
-    return plan;
-  }
-  plan.slot_bytes = layers * block_tokens * head.shape.token_bytes();
+  const std::size_t block_bytes = layers * block_tokens * head.shape.token_bytes();
   // The window may begin and end anywhere in its first and last block.
   const std::size_t needed =
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
-  plan.fixed_bytes += needed * plan.slot_bytes;
+  plan.fixed_bytes += needed * block_bytes;
+  if (head.unit == TraceUnit::cluster) {
+    plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
+    plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part
+    plan.slots_useful = divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
+    return plan;
+  }
+  plan.slot_bytes = block_bytes;
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
   plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;

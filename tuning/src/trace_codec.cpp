@@ -96,6 +96,10 @@ void encode_selection(TraceUnit unit, const TraceRecord& record, std::string& by
     }
     return;
   }
+  if (unit == TraceUnit::cluster) {
+    put(bytes, record.renamed ? 1 : 0);
+    put(bytes, record.rows_resident);
+  }
   put(bytes, record.units.size());
   UnitKey last = 0;
   for (const SelectedUnit& each : record.units) {
@@ -118,6 +122,10 @@ void decode_tokens(const TraceHead& head, Numbers& numbers, TraceRecord& record)
 }
 
 void decode_units(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
+  if (head.unit == TraceUnit::cluster) {
+    record.renamed = numbers.next() != 0;
+    record.rows_resident = numbers.next();
+  }
   record.units.resize(numbers.next_count());
   UnitKey last = 0;
   for (SelectedUnit& each : record.units) {

@@ -46,7 +46,9 @@ constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "
 
 tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
-  return {.source = "run",
+  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
+  return {.unit = clusters ? tuning::TraceUnit::cluster : tuning::TraceUnit::token,
+          .source = "run",
           .model = std::filesystem::path(job.model_folder).filename().string(),
           .weight_bytes = 2 * job.model.parameters(),
           .policy = options.policy,
@@ -54,6 +56,7 @@ tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
           .shape = options.shape,
           .placement = options.placement,
           .block_tokens = options.block_tokens,
+          .slot_rows = clusters ? cluster_slot_rows(options.shape, options.block_tokens) : 1,
           .sink_tokens = recorded.split.sinks,
           .window_tokens = recorded.split.window,
           .selected_tokens = recorded.split.selected,

@@ -136,7 +136,7 @@ Result<int> replay(const TraceOptions& options) {
     // What the prompt moved is no step's.
     outcome.bytes.offload = end.run->bytes.offload;
   }
-  const std::size_t capacity = replayed.slots() * setup.block_tokens;
+  const std::size_t capacity = replayed.slots() * replayed.slot_tokens();
   std::optional<CacheFigures> cache;
   if (capacity > 0) {
     cache = cache_figures(setup.cache.policy,

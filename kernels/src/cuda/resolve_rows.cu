@@ -35,6 +35,10 @@ struct HeadResolver {
   /// Finds the row at a place of a list. Returns whether it is missed, and by nobody before.
   __device__ bool find(std::size_t place, std::uint32_t position) const {
     std::byte* row = row_place(op.shape, op.resident, blockIdx.x, position);
+    if (row == nullptr && op.cached.numbers != nullptr) {
+      const std::uint32_t number = *cached_number(op.shape, op.cached, blockIdx.x, position);
+      if (number != 0) row = cached_place(op.shape, op.cached, number);
+    }
     bool missed = false;
     if (row == nullptr) {
       const std::uint32_t entry = remembers ? *seen(position) : 0;

@@ -7,6 +7,7 @@
 #include "device/row_place.cuh"
 #include "device/units.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
+#include "terrace/kernels/row_address.hpp"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -95,6 +96,36 @@ __global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
   }
 }
 
+/// Copies arriving rows as units; the first thread of a row notes where it is, or that it is gone.
+__global__ void cache_units(CacheRows op) {
+  const std::size_t row_bytes = op.shape.row_bytes();
+  const unsigned row_units = units_of(row_bytes);
+  const std::size_t units = op.count * row_units;
+  for (std::size_t first = grid_thread(); first < units; first += units_at_once * grid_threads()) {
+    Unit copies[units_at_once];
+#pragma unroll
+    for (unsigned k = 0; k < units_at_once; ++k) {
+      const std::size_t i = first + k * grid_threads();
+      copies[k].bytes = 0;
+      copies[k].aligned = false;
+      if (i >= units) continue;
+      const CachedRowChange change = op.changes[i / row_units];
+      const auto unit = static_cast<unsigned>(i % row_units);
+      if (unit == 0)
+        *cached_number(op.shape, op.target, change.head, change.position) = change.number;
+      if (change.number == 0) continue;
+      const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+      const std::byte* const source =
+          change.staged != 0 ? op.staging + (change.staged - std::size_t{1}) * row_bytes
+                             : row_place(op.shape, op.source, change.head, change.position);
+      copies[k].read(cached_place(op.shape, op.target, change.number) + offset, source + offset,
+                     unit_size(row_bytes, unit));
+    }
+#pragma unroll
+    for (unsigned k = 0; k < units_at_once; ++k) copies[k].write();
+  }
+}
+
 }  // namespace
 
 Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch) {
@@ -131,6 +162,13 @@ Status key_copy(const KeyCopy& op, const Launch& launch) {
 
 Status fetch_rows(const FetchRows& op, const Launch& launch) {
   return launch_kernel(launch, {link_blocks, threads}, "fetch_rows", fetch_units, op, launch.moved);
+}
+
+Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch) {
+  if (op.count == 0) return 0;
+  TERRACE_TRY(launch_kernel(launch, {link_blocks, threads}, "cache_rows", cache_units, op));
+  const auto moved = std::count_if(op.changes, op.changes + op.count, crosses_link);
+  return static_cast<std::size_t>(moved) * op.shape.row_bytes();
 }
 
 }  // namespace terrace::kernels::cuda

@@ -92,7 +92,15 @@ class EarlyRows {
   std::uint32_t distinct_ = 0;
 };
 
-/// `find_early` returns where a row of a list lies that is in no device block, or null.
+/// Where a row lies in device memory, or null.
+std::byte* find_row(const ResolveRows& op, std::size_t head, std::uint32_t position) noexcept {
+  std::byte* const row = row_address(op.shape, op.resident, head, position);
+  if (row != nullptr || op.cached.numbers == nullptr) return row;
+  const std::uint32_t number = op.cached.numbers[cached_place(op.shape, head, position)];
+  return number == 0 ? nullptr : cached_row(op.shape, op.cached, number);
+}
+
+/// `find_early` returns where a row of a list lies that a step fetched before, or null.
 template <typename FindEarly>
 void resolve(const ResolveRows& op, FindEarly find_early) {
   const bool per_query_head = op.scope == ListScope::query_head;
@@ -105,7 +113,7 @@ void resolve(const ResolveRows& op, FindEarly find_early) {
     for (std::size_t i = 0; i < op.id_count[list]; ++i) {
       const std::size_t place = list * op.id_stride + i;
       const std::uint32_t position = op.ids[place];
-      std::byte* row = row_address(op.shape, op.resident, head, position);
+      std::byte* row = find_row(op, head, position);
       if (row == nullptr) row = find_early(list, position);
       if (row == nullptr) row = seen.find(head, position);
       if (row == nullptr) {

@@ -66,6 +66,23 @@ void fetch_part(const FetchRows& op, std::size_t begin, std::size_t end) noexcep
   }
 }
 
+void cache_part(const CacheRows& op, std::size_t begin, std::size_t end) noexcept {
+  const std::size_t bytes = op.shape.row_bytes();
+  const auto source = [&](const CachedRowChange& change) {
+    return change.staged != 0 ? op.staging + (change.staged - std::size_t{1}) * bytes
+                              : row_address(op.shape, op.source, change.head, change.position);
+  };
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::size_t ahead = i + fetch_rows_ahead;
+    if (ahead < end && op.changes[ahead].number != 0) prefetch(source(op.changes[ahead]), bytes);
+    const CachedRowChange& change = op.changes[i];
+    if (change.number != 0) {
+      std::memcpy(cached_row(op.shape, op.target, change.number), source(change), bytes);
+    }
+    op.target.numbers[cached_place(op.shape, change.head, change.position)] = change.number;
+  }
+}
+
 }  // namespace
 
 std::size_t store_rows(const StoreRows& op, Parallel& threads) {
@@ -96,6 +113,15 @@ std::size_t fetch_rows(const FetchRows& op, Parallel& threads) {
     fetch_part(op, begin, std::min(count, begin + fetch_part_rows));
   });
   return count * op.shape.row_bytes();
+}
+
+std::size_t cache_rows(const CacheRows& op, Parallel& threads) {
+  threads.for_each((op.count + fetch_part_rows - 1) / fetch_part_rows, [&](std::size_t part) {
+    const std::size_t begin = part * fetch_part_rows;
+    cache_part(op, begin, std::min(op.count, begin + fetch_part_rows));
+  });
+  const auto moved = std::count_if(op.changes, op.changes + op.count, crosses_link);
+  return static_cast<std::size_t>(moved) * op.shape.row_bytes();
 }
 
 }  // namespace terrace::kernels::host

@@ -36,6 +36,7 @@ constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
                     .cluster_select = enqueue<cuda::cluster_select>,
                     .resolve_rows = enqueue<cuda::resolve_rows>,
                     .fetch_rows = enqueue<cuda::fetch_rows>,
+                    .cache_rows = enqueue<cuda::cache_rows>,
                     .decode_attention = enqueue<cuda::decode_attention>};
 
 }  // namespace

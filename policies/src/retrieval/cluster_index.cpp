@@ -211,7 +211,13 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
 Result<IndexLayout> ClusterIndex::index_layout(const KvShape& shape) const {
   return IndexLayout{
       .chunk_tokens = options_.shape.chunk_tokens,
-      .chunk_bytes = shape.kv_heads * kernels::cluster_plane_bytes(shape, options_.shape)};
+      .chunk_bytes = shape.kv_heads * kernels::cluster_plane_bytes(shape, options_.shape),
+      .chunk_clusters = options_.shape.slots};
+}
+
+const std::uint32_t* ClusterIndex::labels(const KvShape& shape, std::byte* chunk,
+                                          std::size_t head) const noexcept {
+  return kernels::cluster_plane(shape, options_.shape, chunk, head).labels;
 }
 
 std::size_t ClusterIndex::select_scratch_floats(const KvShape& shape,

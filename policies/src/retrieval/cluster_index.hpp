@@ -29,6 +29,8 @@ class ClusterIndex : public RetrievalPolicy {
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const final;
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept final;
+  [[nodiscard]] const std::uint32_t* labels(const KvShape& shape, std::byte* chunk,
+                                            std::size_t head) const noexcept final;
 
   /// A part is a segment of a head.
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;

@@ -26,11 +26,12 @@ Status SequenceState::reserve_cache() {
   }
   for (LayerState& layer : layers_) {
     if (layer.cache == nullptr) {
-      TERRACE_ASSIGN(auto cache, make_resident_cache(options, cache_tokens_ / block_tokens(),
-                                                     layer.places.size()));
+      TERRACE_ASSIGN(auto cache, make_resident_cache(options, cache_tokens_ / slot_tokens(),
+                                                     cache_units(layer)));
       layer.cache = std::make_unique<offload::ResidentCache>(std::move(cache));
     }
-    layer.cache->reserve_keys(layer.places.size());
+    layer.cache->reserve_keys(cache_units(layer));
+    if (caches_clusters()) TERRACE_TRY(reserve_slots(layer, length_ + 1));
   }
   return {};
 }
@@ -40,15 +41,21 @@ Status SequenceState::fit_cache() {
   if (runtime_.options.cache.none() || !selects() || sharers == cache_sharers_) return {};
   const std::size_t slots = cache_slots(
       runtime_.options.cache,
-      {.slot_tokens = block_tokens(), .selected_tokens = split_.selected, .sharers = sharers});
+      {.slot_tokens = slot_tokens(), .selected_tokens = split_.selected, .sharers = sharers});
   cache_sharers_ = sharers;
-  cache_tokens_ = slots * block_tokens();
+  cache_tokens_ = slots * slot_tokens();
   for (LayerState& layer : layers_) {
     if (layer.cache == nullptr) continue;
     evicted_.clear();
     layer.cache->resize(slots, evicted_);
     TERRACE_TRY(wait(layer.refilled, deadline()));
-    release_evicted(layer, evicted_);
+    if (caches_clusters()) {
+      for (const UnitKey unit : evicted_) let_go(layer, unit);
+      counters_.cache.evicted += evicted_.size();
+      release_unused_blocks(layer);
+    } else {
+      release_evicted(layer, evicted_);
+    }
   }
   if (runtime_.options.observer != nullptr) runtime_.options.observer->on_share(id_, sharers);
   return {};
@@ -58,8 +65,18 @@ void SequenceState::leave_cache() {
   if (std::exchange(cache_sharers_, 0) != 0) runtime_.leave_cache();
 }
 
+std::size_t SequenceState::cache_units(const LayerState& layer) const noexcept {
+  return caches_clusters() ? cluster_units(layer) : layer.places.size();
+}
+
+std::size_t SequenceState::slot_tokens() const noexcept {
+  return caches_clusters()
+             ? cluster_slot_rows(runtime_.shape(), block_tokens()) / runtime_.shape().kv_heads
+             : block_tokens();
+}
+
 void SequenceState::place_cache_seeds() {
-  if (layers_.front().cache == nullptr || keeps_everything()) return;
+  if (layers_.front().cache == nullptr || keeps_everything() || caches_clusters()) return;
   if (runtime_.options.placement == Placement::resident_first) return;
   const TokenRange window = window_at(prefill_end_);
   // Blocks that hold tokens of an earlier prompt are on the host only.
@@ -85,7 +102,7 @@ void SequenceState::place_cache_seeds() {
 }
 
 bool SequenceState::adopt_block(LayerState& layer, std::size_t block) {
-  if (layer.cache == nullptr) return false;
+  if (layer.cache == nullptr || caches_clusters()) return false;
   evicted_.clear();
   const bool adopted = layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_);
   if (adopted) {
@@ -121,10 +138,14 @@ void SequenceState::count_wanted(LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
   const std::size_t group = lists() / runtime_.shape().kv_heads;
   const std::size_t stride = layer.places.size() * block_tokens();
-  if (group > 1 && row_seen_.size() < runtime_.shape().kv_heads * stride) {
-    row_seen_.assign(runtime_.shape().kv_heads * stride, 0);
+  const bool clusters = caches_clusters();
+  const bool notes_rows = group > 1 || clusters;
+  if (notes_rows && rows_seen_.size() < runtime_.shape().kv_heads * stride) {
+    rows_seen_.assign(runtime_.shape().kv_heads * stride, {});
   }
-  rows_per_block_.assign(layer.places.size(), 0);
+  if (rows_per_unit_.size() < cache_units(layer)) rows_per_unit_.resize(cache_units(layer));
+  units_touched_.clear();
+  rows_resident_ = 0;
   ++row_epoch_;
   for (std::size_t list = 0; list < lists(); ++list) {
     const std::uint32_t* const ids = buffers.ids + list * split_.selected;
@@ -133,15 +154,23 @@ void SequenceState::count_wanted(LayerState& layer) {
       counters_.pseudo_entries += buffers.pseudo_counts[list];
     }
     for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
-      if (group > 1 &&
-          std::exchange(row_seen_[list / group * stride + ids[i]], row_epoch_) == row_epoch_) {
-        continue;  // another query head of the same KV head wants it too
+      if (notes_rows) {
+        SeenRow& seen = rows_seen_[list / group * stride + ids[i]];
+        if (seen.epoch == row_epoch_) continue;  // another query head of its KV head wants it too
+        seen = {row_epoch_, static_cast<std::uint32_t>(list * split_.selected + i)};
       }
-      ++rows_per_block_[ids[i] / block_tokens()];
+      const std::size_t block = ids[i] / block_tokens();
+      const bool resident = layer.places[block] == BlockPlace::resident;
+      rows_resident_ += resident ? 1 : 0;
+      if (resident) continue;  // no business of the cache
+      const UnitKey unit =
+          clusters ? layer.members.unit_of(list / group, ids[i]) : static_cast<UnitKey>(block);
+      if (rows_per_unit_[unit]++ == 0) units_touched_.push_back(unit);
     }
   }
   counters_.bytes.demand += *buffers.missed_count * runtime_.shape().row_bytes();
   counters_.cache.rows_missed += *buffers.missed_count;
+  counters_.cache.rows_resident += rows_resident_;
 }
 
 void SequenceState::count_mass(const LayerState& layer) {
@@ -164,38 +193,46 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   count_mass(layer);
   if (!layer.selected) return {};
   const TimePoint begin = runtime_.backend->clock().now();
+  if (caches_clusters()) read_members(layer);
   count_wanted(layer);
   count_early(layer);
   // In ascending order, so that nothing depends on the order in which a policy names its rows.
-  // Resident blocks are no business of the cache; what is left was a hit or a miss of it.
+  std::ranges::sort(units_touched_);
   wanted_.clear();
-  const auto refill_rows = static_cast<std::uint32_t>(block_tokens() * runtime_.shape().kv_heads);
-  for (std::size_t block = 0; block < layer.places.size(); ++block) {
-    const std::uint32_t rows = rows_per_block_[block];
-    if (rows == 0) continue;
-    const BlockPlace place = layer.places[block];
-    if (place == BlockPlace::resident) {
-      counters_.cache.rows_resident += rows;
-      continue;
-    }
-    if (place == BlockPlace::cached) counters_.cache.rows_hit += rows;
-    ++(place == BlockPlace::cached ? counters_.cache.blocks_hit : counters_.cache.blocks_missed);
-    wanted_.push_back(
-        {.unit = static_cast<UnitKey>(block), .rows_wanted = rows, .refill_rows = refill_rows});
-  }
+  caches_clusters() ? want_clusters(layer) : want_blocks(layer);
   Status refilled;
   unplaced_.clear();
   if (layer.cache != nullptr) refilled = update_cache(layer);
   counters_.upkeep += runtime_.backend->clock().now() - begin;
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.dropped.clear();
+  layer.clusters_renamed = false;
   return refilled;
+}
+
+void SequenceState::want_blocks(const LayerState& layer) {
+  const auto refill_rows = static_cast<std::uint32_t>(block_tokens() * runtime_.shape().kv_heads);
+  for (const UnitKey block : units_touched_) {
+    const std::uint32_t rows = count_unit(block, /*hit=*/layer.places[block] == BlockPlace::cached);
+    wanted_.push_back({.unit = block, .rows_wanted = rows, .refill_rows = refill_rows});
+  }
+}
+
+std::uint32_t SequenceState::count_unit(UnitKey unit, bool hit) {
+  const std::uint32_t rows = std::exchange(rows_per_unit_[unit], 0U);
+  if (hit) counters_.cache.rows_hit += rows;
+  ++(hit ? counters_.cache.blocks_hit : counters_.cache.blocks_missed);
+  return rows;
 }
 
 Status SequenceState::update_cache(LayerState& layer) {
   const std::uint64_t refused_before = refused_units(*layer.cache);
   layer.cache->plan_step(wanted_, plan_);
   counters_.cache.refused += refused_units(*layer.cache) - refused_before;
+  return caches_clusters() ? update_clusters(layer) : update_blocks(layer);
+}
+
+Status SequenceState::update_blocks(LayerState& layer) {
   for (const UnitKey block : plan_.evicted) {
     layer.spare_slots.push_back(layer.device_blocks[block]);
     layer.device_blocks.set(block, nullptr);
@@ -250,7 +287,9 @@ void SequenceState::sort_positions(LayerState& layer) {
 
 void SequenceState::report_selection(std::size_t layer_number) {
   LayerState& layer = layers_[layer_number];
-  sort_positions(layer);
+  positions_.clear();
+  head_counts_.clear();
+  if (!caches_clusters()) sort_positions(layer);
   // What lies in device memory on its own account is a head and a tail, whatever the placement.
   const auto resident = [](BlockPlace place) { return place == BlockPlace::resident; };
   const auto head = std::ranges::find_if_not(layer.places, resident);
@@ -265,6 +304,9 @@ void SequenceState::report_selection(std::size_t layer_number) {
        .resident_tail = static_cast<std::size_t>(tail.base() - layer.places.begin()),
        .positions = positions_,
        .head_counts = head_counts_,
+       .clusters = caches_clusters() ? wanted_ : std::span<const offload::WantedUnit>{},
+       .rows_resident = rows_resident_,
+       .clusters_renamed = layer.clusters_renamed,
        .dropped = layer.dropped,
        .unplaced = unplaced_});
 }

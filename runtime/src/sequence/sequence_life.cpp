@@ -23,7 +23,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
     TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
   }
   for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
-    state->layers_.emplace_back(runtime.pages());
+    state->layers_.emplace_back(runtime.pages(), runtime.shape(), runtime.options.block_tokens);
   }
   state->hidden_until_.resize(state->layers_.size());
   runtime.enter(*state);
@@ -88,6 +88,7 @@ Status SequenceState::own_block(std::size_t block) {
     if (block >= layer.pages.size() || !is_shared(layer, block)) continue;
     // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
     TERRACE_TRY(await_early(layer));
+    if (caches_clusters()) TERRACE_TRY(wait(layer.refilled, deadline()));
     const Status read = wait(layer.index.coded, deadline());
     if (!read && read.error().code == Errc::not_ready) return read;
     const auto lock = runtime_.lock_pages();
@@ -111,6 +112,9 @@ Status SequenceState::truncate(std::size_t length) {
   if (!settle_queues()) return fail(Errc::not_ready, "truncate: copies are still under way");
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
+    // Positions from `length` on will have other rows.
+    drop_clusters(layer);
+    layer.members_stale = true;
     for (std::size_t block = length / block_tokens(); block < layer.places.size(); ++block) {
       // A copy of a block that loses tokens will be written again: it must not outlive them.
       if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
@@ -274,6 +278,7 @@ Status SequenceState::drop_cached(double share, std::uint64_t seed) {
     LayerState& layer = layers_[i];
     Rng rng(seed, {i, length_});
     TERRACE_TRY(wait(layer.attended, deadline()));
+    drop_some_clusters(layer, share, rng);
     for (std::size_t block = 0; block < layer.places.size(); ++block) {
       if (layer.places[block] == BlockPlace::cached && rng.uniform() < share) {
         release_block(layer, block);

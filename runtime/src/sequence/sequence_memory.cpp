@@ -62,6 +62,7 @@ Status SequenceState::reserve_positions(std::size_t length) {
       if (!layer.host_blocks.holds(blocks)) {
         TERRACE_TRY(wait(layer.index.coded, deadline()));
         TERRACE_TRY(await_early(layer));
+        if (caches_clusters()) TERRACE_TRY(wait(layer.refilled, deadline()));
       }
       TERRACE_TRY(layer.host_blocks.reserve(*runtime_.backend, blocks));
       const auto lock = runtime_.lock_pages();
@@ -173,7 +174,8 @@ bool SequenceState::spill_one(bool own_thread) {
       return true;
     }
   }
-  return false;
+  return std::any_of(layers_.begin(), layers_.end(),
+                     [&](LayerState& layer) { return spill_clusters(layer); });
 }
 
 Status SequenceState::load_needed_blocks() {
@@ -276,7 +278,14 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
   }
   TERRACE_TRY(reserve_seen(length));
   const std::size_t rows = lists() * split_.selected;
-  TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
+  if (caches_clusters()) {
+    for (LayerState& layer : layers_) {
+      TERRACE_TRY(
+          reserve_buffer(backend, layer.staging, rows * shape.row_bytes(), Purpose::staging));
+    }
+  } else {
+    TERRACE_TRY(reserve_buffer(backend, step_.staging, rows * shape.row_bytes(), Purpose::staging));
+  }
   TERRACE_TRY(reserve_buffer(backend, step_.rows, rows * sizeof(std::byte*), Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.missed, rows * sizeof(MissedRow), Purpose::staging));
   if (runtime_.policy->traits().gives_logit_bias) {
@@ -338,6 +347,10 @@ void SequenceState::give_up_device_memory() {
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
     release_spare_slots(layer);
+    drop_clusters(layer);
+    release_unused_blocks(layer);
+    layer.slots.reset();
+    layer.staging.reset();
     for (std::size_t block = 0; block < layer.places.size(); ++block) release_block(layer, block);
     layer.index.device.reset();
     layer.selection.reset();

@@ -80,6 +80,7 @@ Status SequenceState::publish_refresh() {
   if (!coded || !uploaded || !*coded || !*uploaded) return {};
   const std::size_t end = index.tokens.end;
   std::swap(index.host, refresh_.memory);
+  layer.members_stale = layer.clusters_renamed = true;
   index.tokens.end = refresh_.tokens.end;
   index.fresh_end = refresh_.tokens.end;
   index.trained = refresh_.tokens.size();

@@ -77,6 +77,7 @@ Status SequenceState::await_indexes() {
 }
 
 Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
+  if (caches_clusters()) TERRACE_TRY(publish_clusters(layer, compute));
   if (!layer.arriving.empty()) {
     TERRACE_TRY(compute.wait_for(layer.refilled));
     for (const ArrivingBlock& arrival : layer.arriving) {
@@ -225,7 +226,8 @@ ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexce
           .id_count = buffers.counts,
           .id_stride = split_.selected,
           .resident = table(layer.device_blocks),
-          .staging = step_.staging.data(),
+          .cached = layer.slots.rows(),
+          .staging = caches_clusters() ? layer.staging.data() : step_.staging.data(),
           .rows = step_.rows.as<std::byte*>(),
           .missed = step_.missed.as<MissedRow>(),
           .missed_count = buffers.missed_count,
@@ -350,6 +352,7 @@ void SequenceState::recover() {
   // below length(), can be relied on.
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
+    drop_clusters(layer);
     for (std::size_t block = 0; block < layer.places.size(); ++block) {
       if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
     }

@@ -31,6 +31,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   TERRACE_TRY(reclaiming([&] { return reserve_index(tokens.end); }));
   TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
+  layer.members_stale = layer.clusters_renamed = true;
   const bool anew = !index.tokens.empty();
   index.tokens = {};
   BuildRequest request = index_request(layer_number, tokens);
@@ -91,6 +92,7 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   TERRACE_ASSIGN(index.coded, runtime_.policy->extend(index_request(layer_number, tokens),
                                                       *cluster_queue_, offload::host_ops()));
   index.tokens.end = end;
+  layer.members_stale = true;
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, tokens, /*with_fixed=*/false));
   if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
   return {};

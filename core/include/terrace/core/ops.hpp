@@ -4,7 +4,8 @@
 // An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they
 // point to must stay valid until the ticket is done. Pointers are device memory unless a line says
 // otherwise; counts named `*_count` behind a pointer are read when the op runs. f32 arithmetic;
-// ties go to the lower position. Ops but `fetch_rows` and `store_rows` touch device memory only.
+// ties go to the lower position. Ops but `fetch_rows`, `cache_rows` and `store_rows` touch device
+// memory only.
 // Positions are absolute token positions, from 0. Shapes and rows: terrace/core/shape.hpp.
 #pragma once
 
@@ -240,8 +241,17 @@ struct MissedRow {
   std::byte* target = nullptr;
 };
 
-/// Finds each selected row: in its device block if that is there, else in a staging row it is
-/// given. A row that several query heads of a group want is missed once.
+/// Rows in device memory without their block: those of clusters that a cache keeps. Row number n
+/// lies in block n / block_rows.
+struct CachedRows {
+  std::uint32_t* numbers = nullptr;  ///< [positions, kv_heads]: 1 + number, 0 = not there; null =
+                                     ///< no row is there
+  std::byte* const* blocks = nullptr;
+  std::size_t block_rows = 0;
+};
+
+/// Finds each selected row: in its device block or among the cached rows if it is there, else in a
+/// staging row it is given. A row that several query heads of a group want is missed once.
 ///
 /// For that `seen` and `seen_epoch` are memory of the op's own between calls, which the caller
 /// keeps, zeroes once, and never writes again: seen_epoch is how many misses all earlier calls had,
@@ -255,7 +265,8 @@ struct ResolveRows {
   const std::uint32_t* ids = nullptr;       ///< [lists, id_stride]
   const std::uint32_t* id_count = nullptr;  ///< [lists]
   std::size_t id_stride = 0;
-  BlockTable resident;                    ///< device blocks; null = on the host only
+  BlockTable resident;  ///< device blocks; null = on the host only
+  CachedRows cached = {};
   std::byte* staging = nullptr;           ///< [lists * id_stride] rows
   std::byte** rows = nullptr;             ///< out [lists, id_stride]
   MissedRow* missed = nullptr;            ///< out [lists * id_stride]
@@ -271,6 +282,26 @@ struct FetchRows {
   const MissedRow* missed = nullptr;
   const std::uint32_t* missed_count = nullptr;
   BlockTable source;  ///< host blocks; the table itself is pinned host memory
+};
+
+/// A row that becomes a cached one, or no longer is.
+struct CachedRowChange {
+  std::uint32_t position = 0;
+  std::uint32_t head = 0;
+  std::uint32_t number = 0;  ///< as CachedRows::numbers has it
+  std::uint32_t staged = 0;  ///< 1 + the staging row that has it already; 0 = it is on the host
+};
+
+/// Copies rows from staging rows or host blocks to their places among cached rows and notes where
+/// they are; those that leave are noted as gone. What comes from the host is a transfer; its bytes
+/// are counted.
+struct CacheRows {
+  KvShape shape;
+  const CachedRowChange* changes = nullptr;  ///< host memory, [count]; a row is named once
+  std::size_t count = 0;
+  BlockTable source;  ///< host blocks; the table itself is pinned host memory
+  const std::byte* staging = nullptr;
+  CachedRows target;
 };
 
 /// Entries that stand for clusters not fetched: rows of their own with a logit bias.
@@ -324,6 +355,7 @@ struct Ops {
   Result<Ticket> (*cluster_select)(Queue&, Phase, const ClusterSelect&) = nullptr;
   Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
   Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;
+  Result<Ticket> (*cache_rows)(Queue&, Phase, const CacheRows&) = nullptr;
   Result<Ticket> (*decode_attention)(Queue&, Phase, const DecodeAttention&) = nullptr;
 };
 

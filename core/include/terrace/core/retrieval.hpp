@@ -54,6 +54,7 @@ struct IndexLayout {
   std::size_t fixed_bytes = 0;
   std::size_t chunk_tokens = 0;
   std::size_t chunk_bytes = 0;
+  std::size_t chunk_clusters = 0;  ///< places for clusters in a chunk; 0 = it has none
   [[nodiscard]] bool empty() const noexcept { return chunk_bytes == 0; }
 };
 
@@ -127,6 +128,13 @@ class RetrievalPolicy {
 
   /// Errors: invalid_argument naming the setting that does not fit the shape.
   [[nodiscard]] virtual Result<IndexLayout> index_layout(const KvShape& shape) const = 0;
+
+  /// Of an index with clusters: the cluster of each token of a chunk for KV head `head`, u32
+  /// [chunk_tokens], in the host's memory. Numbers are below chunks * chunk_clusters.
+  [[nodiscard]] virtual const std::uint32_t* labels(const KvShape& /*shape*/, std::byte* /*chunk*/,
+                                                    std::size_t /*head*/) const noexcept {
+    return nullptr;
+  }
 
   /// Entries of pseudo_capacity per list for a sequence of at most `tokens`.
   [[nodiscard]] virtual std::size_t pseudo_capacity(std::size_t /*tokens*/) const noexcept {

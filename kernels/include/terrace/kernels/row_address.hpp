@@ -28,4 +28,22 @@ inline std::byte* row_address(const KvShape& shape, const BlockTable& table, std
   return block == nullptr ? nullptr : block + row_offset(shape, table, head, position);
 }
 
+/// Returns the cached row of a number, as CachedRows counts them: 1 is the first.
+inline std::byte* cached_row(const KvShape& shape, const CachedRows& cached,
+                             std::uint32_t number) noexcept {
+  const std::size_t row = number - std::size_t{1};
+  return cached.blocks[row / cached.block_rows] + row % cached.block_rows * shape.row_bytes();
+}
+
+/// Whether a change brings a row across the link.
+constexpr bool crosses_link(const CachedRowChange& change) noexcept {
+  return change.number != 0 && change.staged == 0;
+}
+
+/// Returns where a row's number lies.
+constexpr std::size_t cached_place(const KvShape& shape, std::size_t head,
+                                   std::size_t position) noexcept {
+  return position * shape.kv_heads + head;
+}
+
 }  // namespace terrace::kernels

@@ -26,7 +26,8 @@ std::size_t store_rows(const StoreRows& op, Parallel& threads);
 /// Tests    tests/kernels/rows_test.cpp
 void key_copy(const KeyCopy& op, Parallel& threads);
 
-/// Finds each selected row: where its resident block is, else in a staging row it is given.
+/// Finds each selected row: where its resident block is, else among cached rows, else in a staging
+/// row it is given.
 ///
 /// Missed rows come in the order of the lists. The row at place i of list l, if missed, is staged
 /// in row l * id_stride + i. Under query_head scope the first list of a group that wants a missed
@@ -45,6 +46,14 @@ void resolve_rows(const ResolveRows& op);
 /// Cost     2 * bytes; rows ahead are prefetched, because scattered rows defeat the hardware
 /// Tests    tests/kernels/resolve_rows_test.cpp
 std::size_t fetch_rows(const FetchRows& op, Parallel& threads);
+
+/// Copies rows from staging rows or host blocks to their places among cached rows, notes where each
+/// row of the changes is from now on, and returns the bytes that came from host blocks.
+///
+/// Memory   every arriving row's block must be there, and every block of cached rows it goes to
+/// Cost     2 * bytes
+/// Tests    tests/kernels/cached_rows_test.cpp
+std::size_t cache_rows(const CacheRows& op, Parallel& threads);
 
 /// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`.
 struct KeySlice {

@@ -17,4 +17,18 @@ __device__ inline std::byte* row_place(const KvShape& shape, const BlockTable& t
   return block + row * shape.row_bytes();
 }
 
+/// Returns where the number of a cached row lies.
+__device__ inline std::uint32_t* cached_number(const KvShape& shape, const CachedRows& cached,
+                                               unsigned head, unsigned position) {
+  return cached.numbers + static_cast<std::size_t>(position) * shape.kv_heads + head;
+}
+
+/// Returns the cached row of a number that is not 0.
+__device__ inline std::byte* cached_place(const KvShape& shape, const CachedRows& cached,
+                                          std::uint32_t number) {
+  const auto block_rows = static_cast<unsigned>(cached.block_rows);
+  const unsigned row = number - 1;
+  return cached.blocks[row / block_rows] + row % block_rows * shape.row_bytes();
+}
+
 }  // namespace terrace::kernels::cuda

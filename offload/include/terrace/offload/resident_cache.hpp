@@ -73,6 +73,7 @@ class ResidentCache {
 
   /// Drops a unit that no longer exists, with all memory of it. Its slots are free at once.
   void forget(UnitKey unit);
+  void forget_all();
 
   /// Drops a unit's residency only: what it holds is a copy, so this changes no output.
   void drop(UnitKey unit);

@@ -3,18 +3,24 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "terrace/core/result.hpp"
+#include "terrace/core/shape.hpp"
 #include "terrace/offload/resident_cache.hpp"
 #include "terrace/policies/admission.hpp"
 #include "terrace/policies/replacement.hpp"
 
 namespace terrace {
 
+/// What is cached as one: a block of tokens, or a cluster of one KV head.
+enum class CacheGranularity : std::uint8_t { block, cluster };
+
 struct CacheOptions {
   std::string policy = "lru";  ///< "none" for no cache
   std::string admission = "refill";
+  CacheGranularity granularity = CacheGranularity::block;
   /// Capacity per layer, all KV heads, for all sequences of the runtime together; 0 = for each
   /// twice the tokens it selects.
   std::size_t tokens = 0;
@@ -24,6 +30,10 @@ struct CacheOptions {
 
   [[nodiscard]] bool none() const noexcept { return policy == "none"; }
 };
+
+/// Returns the rows that a slot of cached clusters holds: some, of as many tokens of each KV head,
+/// so that a small cluster wastes little and a large one has few slots.
+std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept;
 
 /// Who shares a cache, as far as capacity depends on it.
 struct CacheSharing {

@@ -12,6 +12,7 @@
 #include "terrace/core/ids.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/replacement.hpp"
+#include "terrace/offload/resident_cache.hpp"
 
 namespace terrace {
 
@@ -25,11 +26,16 @@ struct LayerSelection {
   /// Blocks [0, resident_head) and [resident_tail, ...) are in device memory without the cache.
   std::size_t resident_head = 0;
   std::size_t resident_tail = 0;
+  /// Where blocks are cached: positions wanted.
   std::span<const std::uint32_t> positions;    ///< distinct, ascending, one KV head after another
   std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
-  std::span<const UnitKey> dropped;            ///< lost their cached copy since the layer's last
-                                               ///< step, by no decision of the cache
-  std::span<const UnitKey> unplaced;           ///< admitted, but device memory had no room
+  /// Where clusters are cached: those wanted, ascending, without rows in device memory anyway.
+  std::span<const offload::WantedUnit> clusters;
+  std::uint64_t rows_resident = 0;    ///< wanted, in device memory without the cache
+  bool clusters_renamed = false;      ///< since the layer's last step: their keys mean others now
+  std::span<const UnitKey> dropped;   ///< lost their cached copy since the layer's last
+                                      ///< step, by no decision of the cache
+  std::span<const UnitKey> unplaced;  ///< admitted, but device memory had no room
 };
 
 /// What a step moved besides rows that were missed or refilled.

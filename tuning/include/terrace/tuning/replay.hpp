@@ -46,8 +46,11 @@ class CacheReplay {
 
   [[nodiscard]] ReplayOutcome outcome() const;
 
-  /// Slots per layer of a sequence that has the cache to itself.
-  [[nodiscard]] std::size_t slots() const noexcept;
+  /// Slots per layer of each of so many sequences that share the cache.
+  [[nodiscard]] std::size_t slots(std::size_t sharers = 1) const noexcept;
+
+  /// Tokens, of all KV heads, that a slot holds.
+  [[nodiscard]] std::size_t slot_tokens() const noexcept;
 
  private:
   struct Layer {

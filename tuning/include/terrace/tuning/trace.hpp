@@ -108,6 +108,8 @@ struct TraceRecord {
   std::vector<std::uint32_t> head_counts;  ///< token
   std::vector<std::uint32_t> positions;    ///< token: ascending, head after head
   std::vector<SelectedUnit> units;         ///< block, cluster: ascending
+  std::uint64_t rows_resident = 0;         ///< cluster: wanted, and in device memory anyway
+  bool renamed = false;                    ///< cluster: keys mean others than before
 };
 
 }  // namespace terrace::tuning

@@ -48,9 +48,9 @@ namespace terrace::kernels::cuda {
 /// Limits   mass bounds: at most 64 query heads a list, as on the host
 [[nodiscard]] Status cluster_select(const ClusterSelect& op, const Launch& launch);
 
-/// Finds each selected row, in its block or in a staging row. Of one KV head misses come in the
-/// order of its lists; the order of heads among them is free. Entries of `seen` are of this op's
-/// own making. Cost: one launch.
+/// Finds each selected row, in its block, among cached rows or in a staging row. Of one KV head
+/// misses come in the order of its lists; the order of heads among them is free. Entries of `seen`
+/// are of this op's own making. Cost: one launch.
 ///
 /// Limits   query_heads * id_stride < 2^31
 [[nodiscard]] Status resolve_rows(const ResolveRows& op, const Launch& launch);
@@ -58,6 +58,12 @@ namespace terrace::kernels::cuda {
 /// Copies missed rows straight from locked host memory to their staging rows. `launch.moved`
 /// receives the bytes. Cost: one launch of few blocks, so that compute goes on beside it.
 [[nodiscard]] Status fetch_rows(const FetchRows& op, const Launch& launch);
+
+/// Copies rows from staging rows, or straight from locked host memory, to their places among cached
+/// rows, notes where each row of the changes is from now on, and returns the bytes that cross the
+/// link. `changes` are locked host memory, too.
+/// Cost: one launch of few blocks.
+[[nodiscard]] Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch);
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
 /// `attention_split` entries that are merged in order. NaN and infinities as on the host.

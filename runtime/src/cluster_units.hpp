@@ -1,0 +1,142 @@
+// Clusters of a layer as units of its resident cache: which rows belong to each, and where the rows
+// of cached ones lie in device memory.
+//
+// A unit is a cluster of one KV head: its key is cluster * kv_heads + head. Its rows lie in slots
+// of a few rows each, cut from the blocks of device memory that all caches share; so clusters of
+// any size fit without gaps that grow, and what a step looks up is one number per row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pointer_table.hpp"
+#include "terrace/core/function_ref.hpp"
+#include "terrace/core/replacement.hpp"
+#include "terrace/core/retrieval.hpp"
+
+namespace terrace {
+
+/// The rows of each cluster, as a layer's index on the host labels them.
+class ClusterMembers {
+ public:
+  /// Reads the labels of the tokens of `index`.
+  void read(const RetrievalPolicy& policy, const KvShape& shape, const IndexLayout& layout,
+            const IndexView& index);
+
+  /// `position` must be one of those read.
+  [[nodiscard]] UnitKey unit_of(std::size_t head, std::size_t position) const noexcept {
+    const std::size_t token = position - first_token_;
+    const std::uint32_t* const labels = labels_[token / chunk_tokens_ * heads_ + head];
+    return static_cast<UnitKey>(labels[token % chunk_tokens_] * heads_ + head);
+  }
+
+  /// Positions of a unit, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> of(UnitKey unit) const noexcept {
+    return std::span(positions_).subspan(begins_[unit], begins_[unit + 1] - begins_[unit]);
+  }
+
+  /// Keys are below it.
+  [[nodiscard]] std::size_t units() const noexcept {
+    return begins_.empty() ? 0 : begins_.size() - 1;
+  }
+
+ private:
+  std::size_t heads_ = 1;
+  std::size_t chunk_tokens_ = 1;
+  std::size_t first_token_ = 0;
+  std::vector<const std::uint32_t*> labels_;  ///< [chunks, heads]
+  std::vector<std::uint32_t> begins_;         ///< [units + 1] into positions_
+  std::vector<std::uint32_t> positions_;
+};
+
+struct ClusterRoom {
+  std::size_t units = 0;      ///< keys are below it
+  std::size_t slots = 0;      ///< of the cache
+  std::size_t positions = 0;  ///< of rows are below it
+  Duration deadline{};
+};
+
+/// Slots of one layer's cached clusters. What changes is carried out by flush(), in one op.
+class ClusterSlots {
+ public:
+  using TakeBlock = FunctionRef<Result<std::byte*>()>;
+  using FindStaged = FunctionRef<std::uint32_t(std::uint32_t position)>;
+
+  ClusterSlots(const KvShape& shape, std::size_t block_tokens);
+
+  /// Makes room; what is there stays. Waits for `queue` if the table of rows has to grow.
+  /// Errors: out_of_memory, those of queues.
+  Status reserve(Backend& backend, Queue& queue, const ClusterRoom& room);
+
+  /// Whether reserve() would leave the tables where they are.
+  [[nodiscard]] bool has_room(std::size_t slots, std::size_t positions) const noexcept {
+    return slots <= taken_.size() && positions <= positions_;
+  }
+
+  [[nodiscard]] bool holds(UnitKey unit) const noexcept { return rows_of(unit) != 0; }
+
+  /// How many rows a unit was placed with; 0 = it is not there.
+  [[nodiscard]] std::size_t rows_of(UnitKey unit) const noexcept {
+    return unit < units_.size() ? units_[unit].rows : 0;
+  }
+
+  /// Gives a unit slots for its rows. Errors: out_of_memory, those of `take_block`; nothing is
+  /// placed then.
+  /// `find_staged`: see CachedRowChange::staged.
+  Status place(UnitKey unit, std::span<const std::uint32_t> members, std::size_t head,
+               FindStaged find_staged, TakeBlock take_block);
+  void remove(UnitKey unit, std::span<const std::uint32_t> members, std::size_t head);
+
+  /// Removes all units.
+  void clear() noexcept;
+
+  /// Blocks that no unit uses any more; they are the caller's again.
+  [[nodiscard]] std::vector<std::byte*> take_unused_blocks();
+
+  /// Gives device memory up. Nothing may be placed, no block held.
+  void reset() noexcept;
+
+  [[nodiscard]] bool changed() const noexcept { return !changes_.empty() || clears_; }
+
+  /// Enqueues all changes since the last flush, whose op must have ended. Errors: out_of_memory,
+  /// those of queues.
+  Result<Ticket> flush(Backend& backend, Queue& queue, BlockTable source, const std::byte* staging);
+
+  [[nodiscard]] CachedRows rows() const noexcept {
+    return {.numbers = numbers_.as<std::uint32_t>(),
+            .blocks = blocks_.data(),
+            .block_rows = slots_per_block_ * slot_rows_};
+  }
+
+ private:
+  static constexpr std::uint32_t none = 0xffffffffU;
+
+  struct Unit {
+    std::uint32_t rows = 0;
+    std::uint32_t first_slot = none;
+  };
+
+  Result<std::uint32_t> take_slot(TakeBlock take_block);
+  Status grow_numbers(Backend& backend, Queue& queue, const ClusterRoom& room);
+  void give_slots(Unit& unit) noexcept;
+
+  KvShape shape_;
+  std::size_t slot_rows_;
+  std::size_t slots_per_block_;
+  PointerTable blocks_{Tier::device};
+  std::vector<std::uint32_t> used_in_block_;
+  std::vector<bool> taken_;               ///< per slot
+  std::vector<std::uint32_t> next_slot_;  ///< per slot: the next of its unit
+  std::vector<Unit> units_;
+  std::size_t search_from_ = 0;  ///< slots below it are taken
+  Buffer numbers_;               ///< device: CachedRows::numbers
+  std::size_t positions_ = 0;    ///< that numbers_ has room for
+  Buffer zeros_;                 ///< host: what the table is cleared from
+  Buffer sent_;                  ///< host: the changes under way
+  std::vector<CachedRowChange> changes_;
+  bool clears_ = false;
+};
+
+}  // namespace terrace

@@ -1,0 +1,139 @@
+// What the resident cache does with a step where it keeps clusters: counting, refills, letting go.
+// Blocks take part in attention where they lie; rows of cached clusters lie in slots and are found
+// row by row, through a table that changes in the refill queue's order. What a step has missed of a
+// cluster is copied from where it was staged: only the rest of the cluster crosses the link.
+#include "../sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+
+std::size_t SequenceState::cluster_units(const LayerState& layer) const noexcept {
+  const std::size_t clusters =
+      layer.index.host.chunk_count() * runtime_.index_layout.chunk_clusters;
+  return std::max<std::size_t>(1, clusters) * runtime_.shape().kv_heads;
+}
+
+Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
+  const std::size_t slots = layer.cache->capacity_slots();
+  // Refills under way use the tables that growing would move.
+  if (!layer.slots.has_room(slots, length)) TERRACE_TRY(wait(layer.refilled, deadline()));
+  const Status reserved = layer.slots.reserve(
+      *runtime_.backend, *refill_queue_,
+      {.units = cluster_units(layer), .slots = slots, .positions = length, .deadline = deadline()});
+  if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
+  // No step fails for its cache: the layer goes without until there is room.
+  drop_clusters(layer);
+  release_unused_blocks(layer);
+  layer.slots.reset();
+  return {};
+}
+
+void SequenceState::read_members(LayerState& layer) {
+  if (!layer.members_stale) return;
+  IndexView index = layer.index.host.view(runtime_.index_layout, layer.index.tokens.begin);
+  index.token_count = layer.index.tokens.size();
+  layer.members.read(*runtime_.policy, runtime_.shape(), runtime_.index_layout, index);
+  layer.members_stale = false;
+}
+
+void SequenceState::let_go(LayerState& layer, UnitKey unit) {
+  layer.slots.remove(unit, layer.members.of(unit), unit % runtime_.shape().kv_heads);
+}
+
+void SequenceState::drop_clusters(LayerState& layer) {
+  if (!caches_clusters() || layer.cache == nullptr) return;
+  for (UnitKey unit = 0; unit < cluster_units(layer); ++unit) {
+    if (!layer.slots.holds(unit)) continue;
+    layer.cache->drop(unit);
+    layer.dropped.push_back(unit);
+  }
+  layer.slots.clear();
+}
+
+bool SequenceState::release_unused_blocks(LayerState& layer) {
+  const std::vector<std::byte*> unused = layer.slots.take_unused_blocks();
+  for (std::byte* const block : unused) runtime_.give_cluster_block(block);
+  return !unused.empty();
+}
+
+bool SequenceState::spill_clusters(LayerState& layer) {
+  // Another sequence's queue may write a block as soon as it is free.
+  if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
+  drop_clusters(layer);
+  return release_unused_blocks(layer);
+}
+
+Status SequenceState::flush_slots(LayerState& layer) {
+  if (!layer.slots.changed()) return {};
+  // What the last flush sent may still be read, and slots by the step's attention.
+  TERRACE_TRY(wait(layer.refilled, deadline()));
+  TERRACE_TRY(refill_queue_->wait_for(layer.attended));
+  return layer.slots
+      .flush(*runtime_.backend, *refill_queue_, table(layer.host_blocks), layer.staging.data())
+      .map([&](const Ticket& refilled) { layer.refilled = refilled; });
+}
+
+Status SequenceState::publish_clusters(LayerState& layer, Queue& compute) {
+  if (layer.cache == nullptr) return {};
+  if (layer.clusters_renamed) {
+    layer.cache->forget_all();
+    layer.slots.clear();
+  }
+  TERRACE_TRY(flush_slots(layer));
+  return compute.wait_for(layer.refilled);
+}
+
+void SequenceState::want_clusters(LayerState& layer) {
+  const std::size_t slot_rows = cluster_slot_rows(runtime_.shape(), block_tokens());
+  for (const UnitKey unit : units_touched_) {
+    const bool hit = layer.slots.holds(unit);
+    const std::uint32_t rows = count_unit(unit, hit);
+    // Tokens may have joined an old cluster since, for want of places: they are fetched each time.
+    const std::size_t size = hit ? layer.slots.rows_of(unit) : layer.members.of(unit).size();
+    wanted_.push_back(
+        {.unit = unit,
+         .rows_wanted = rows,
+         .slots = static_cast<std::uint32_t>(divide_up(size, slot_rows)),
+         .refill_rows = static_cast<std::uint32_t>(size - std::min<std::size_t>(size, rows))});
+  }
+}
+
+Status SequenceState::update_clusters(LayerState& layer) {
+  for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
+  counters_.cache.evicted += plan_.evicted.size();
+  for (const std::uint32_t admitted : plan_.admitted) {
+    const offload::WantedUnit& wanted = wanted_[admitted];
+    const std::size_t head = wanted.unit % runtime_.shape().kv_heads;
+    const SeenRow* const seen = rows_seen_.data() + head * layer.places.size() * block_tokens();
+    const Status placed = layer.slots.place(
+        wanted.unit, layer.members.of(wanted.unit), head,
+        [&](std::uint32_t position) {
+          const bool missed = seen[position].epoch == row_epoch_ &&
+                              layer.places[position / block_tokens()] != BlockPlace::resident;
+          return missed ? seen[position].place + 1 : 0;
+        },
+        [&] { return runtime_.take_cluster_block(); });
+    if (!placed) {
+      // Device memory is smaller than the cache was meant to be: live with what fits.
+      layer.cache->drop(wanted.unit);
+      unplaced_.push_back(wanted.unit);
+      ++counters_.cache.refused;
+      continue;
+    }
+    ++counters_.cache.admitted;
+    counters_.bytes.refill += wanted.refill_rows * runtime_.shape().row_bytes();
+  }
+  return flush_slots(layer);
+}
+
+void SequenceState::drop_some_clusters(LayerState& layer, double share, Rng& rng) {
+  for (UnitKey unit = 0; unit < layer.members.units(); ++unit) {
+    if (!layer.slots.holds(unit) || rng.uniform() >= share) continue;
+    layer.cache->drop(unit);
+    layer.dropped.push_back(unit);
+    let_go(layer, unit);
+  }
+}
+
+}  // namespace terrace

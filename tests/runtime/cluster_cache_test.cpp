@@ -1,0 +1,266 @@
+// A cache of clusters: the same bits as without, whatever it keeps and whenever it loses it, and
+// bytes that add up.
+#include <gmock/gmock.h>
+
+#include "runtime/scenario.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::StepOutput;
+using testing::Traffic;
+
+constexpr std::size_t prompt = 300;
+constexpr std::size_t step_count = 25;
+
+struct Clustering {
+  const char* name;
+  const char* policy;
+  ListScope lists = ListScope::kv_head;
+};
+
+class EachClustering : public ::testing::TestWithParam<Clustering> {
+ protected:
+  EachClustering() {
+    scenario_.runtime.policy = GetParam().policy;
+    scenario_.runtime.retrieval.clusterkv = {.tokens_per_cluster = 20, .lists = GetParam().lists};
+    scenario_.runtime.budget.value = 60;
+    scenario_.runtime.cache = {.policy = "lru",
+                               .admission = "always",
+                               .granularity = CacheGranularity::cluster,
+                               .tokens = 96};
+  }
+
+  [[nodiscard]] std::vector<StepOutput> without_cache(std::size_t steps = step_count) const {
+    Scenario plain = scenario_;
+    plain.runtime.cache = {.policy = "none"};
+    return outputs_of(plain, prompt, steps);
+  }
+
+  Scenario scenario_;
+};
+
+TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
+  const auto expected = without_cache();
+  std::size_t variant = 0;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (entry.needs_foresight) continue;
+    for (const std::size_t tokens : {std::size_t{8}, std::size_t{96}, std::size_t{4096}}) {
+      for (const char* const admission : {"always", "refill"}) {
+        if (variant++ % testing::scenario_slowness != 0) continue;
+        Scenario other = scenario_;
+        other.runtime.cache.policy = entry.name;
+        other.runtime.cache.admission = admission;
+        other.runtime.cache.tokens = tokens;
+        EXPECT_EQ(outputs_of(other, prompt, step_count), expected)
+            << entry.name << " " << admission << " " << tokens;
+      }
+    }
+  }
+}
+
+TEST_P(EachClustering, HitsAndPaysForExactlyWhatItMissesAndRefills) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  drive.sequence().reset_counters();
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  const SequenceCounters counters = drive.sequence().counters();
+  EXPECT_GT(counters.cache.rows_hit, 0U);
+  EXPECT_GT(counters.cache.evicted, 0U);
+  EXPECT_GT(counters.cache.admitted, counters.cache.evicted);
+  EXPECT_EQ(counters.bytes.demand,
+            counters.cache.rows_missed * scenario_.runtime.shape.row_bytes());
+  Scenario plain = scenario_;
+  plain.runtime.cache = {.policy = "none"};
+  const auto none = plain.open();
+  Drive other(*none, traffic);
+  ASSERT_TRUE(other.prefill(prompt).has_value());
+  other.sequence().reset_counters();
+  ASSERT_TRUE(other.steps(step_count).has_value());
+  EXPECT_EQ(counters.cache.rows_hit + counters.cache.rows_missed,
+            other.sequence().counters().cache.rows_missed);
+}
+
+TEST_P(EachClustering, MovesNoMoreThanNoCacheWouldWhereRefillsArePaidFor) {
+  scenario_.runtime.cache.admission = "refill";
+  const auto moved = [&](const Scenario& scenario) {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(prompt).has_value());
+    drive.sequence().reset_counters();
+    EXPECT_TRUE(drive.steps(100 / testing::scenario_slowness).has_value());
+    const LinkBytes bytes = drive.sequence().counters().bytes;
+    return bytes.demand + bytes.refill;
+  };
+  Scenario plain = scenario_;
+  plain.runtime.cache = {.policy = "none"};
+  EXPECT_LE(moved(scenario_), moved(plain));
+}
+
+TEST_P(EachClustering, GivesTheSameBitsWhenCachedClustersAreDroppedAtRandom) {
+  const auto expected = without_cache();
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  for (std::size_t i = 0; i < step_count; ++i) {
+    ASSERT_TRUE(drive.step().has_value());
+    ASSERT_TRUE(drive.sequence().drop_cached(0.5, i).has_value());
+  }
+  EXPECT_EQ(drive.outputs(), expected);
+  EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);
+}
+
+TEST_P(EachClustering, GivesTheSameBitsWithIndexesOnTheHostAndInAnyOrderOfCompletion) {
+  const auto expected = without_cache();
+  scenario_.runtime.index_residency = IndexResidency::host;
+  for (std::uint64_t seed = 0; seed < testing::random_rounds(10); ++seed) {
+    offload::SeededScheduler scheduler(seed);
+    Scenario other = scenario_;
+    other.backend.scheduler = &scheduler;
+    EXPECT_EQ(outputs_of(other, prompt, step_count), expected) << "seed " << seed;
+  }
+}
+
+TEST_P(EachClustering, GoesOnThroughPauseForkAndTruncation) {
+  const std::size_t all = 120 / testing::scenario_slowness;
+  const auto expected = without_cache(all);
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  Rng rng(3);
+  while (drive.outputs().size() < all) {
+    ASSERT_TRUE(drive.step().has_value());
+    if (rng.below(20) == 0) {
+      ASSERT_TRUE(drive.sequence().pause().has_value());
+      ASSERT_TRUE(drive.sequence().resume().has_value());
+    }
+  }
+  EXPECT_EQ(drive.outputs(), expected);
+  Drive twin(drive.sequence().fork().value(), *runtime, traffic);
+  ASSERT_TRUE(twin.steps(10).has_value());
+  ASSERT_TRUE(drive.steps(10).has_value());
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(twin.outputs()[i], drive.outputs()[all + i]);
+  // Positions behind a truncation get other rows; none of the old ones may be found.
+  ASSERT_TRUE(drive.sequence().truncate(prompt - 40).has_value());
+  const Traffic changed(scenario_.runtime.shape, 2);
+  Drive rest(drive.sequence().fork().value(), *runtime, changed);
+  ASSERT_TRUE(rest.steps(80 / testing::scenario_slowness).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
+  Scenario roomy = scenario_;
+  roomy.runtime.cache.tokens = 4096;
+  const Traffic traffic(roomy.runtime.shape, 1);
+  const auto expected = without_cache(60);
+  std::size_t least = 0;
+  {
+    Scenario plain = scenario_;
+    plain.runtime.cache = {.policy = "none"};
+    const auto runtime = plain.open();
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(60).has_value());
+    least = runtime->backend().memory(Tier::device).peak;
+  }
+  roomy.backend.device_memory_limit = least + 30'000;
+  const auto runtime = roomy.open();
+  std::size_t kept = 0;  // slabs of blocks stay with the runtime, for the next sequence
+  for (std::size_t life = 0; life < 3; ++life) {
+    {
+      Drive drive(*runtime, traffic);
+      ASSERT_TRUE(drive.prefill(prompt).has_value());
+      const Status done = drive.steps(60);
+      ASSERT_TRUE(done.has_value()) << done.error().message();
+      EXPECT_EQ(drive.outputs(), expected);
+      EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);
+      EXPECT_GT(drive.sequence().counters().cache.refused, 0U) << "not all clusters fit";
+    }
+    const std::size_t in_use = runtime->backend().memory(Tier::device).in_use;
+    if (life < 2) kept = in_use;
+    EXPECT_EQ(in_use, kept);
+  }
+  EXPECT_LE(runtime->backend().memory(Tier::device).peak, roomy.backend.device_memory_limit);
+}
+
+TEST_P(EachClustering, GivesTheSameBitsToSequencesThatShareIt) {
+  const auto expected = without_cache(40);
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive lasting(*runtime, traffic);
+  ASSERT_TRUE(lasting.prefill(prompt).has_value());
+  ASSERT_TRUE(lasting.steps(10).has_value());
+  const std::size_t alone = lasting.sequence().cache_capacity_tokens();
+  {
+    Drive guest(*runtime, traffic);
+    ASSERT_TRUE(guest.prefill(prompt).has_value());
+    for (int i = 0; i < 15; ++i) {
+      ASSERT_TRUE(lasting.step().has_value());
+      ASSERT_TRUE(guest.step().has_value());
+    }
+    EXPECT_EQ(2 * lasting.sequence().cache_capacity_tokens(), alone);
+  }
+  ASSERT_TRUE(lasting.steps(15).has_value());
+  EXPECT_EQ(lasting.sequence().cache_capacity_tokens(), alone);
+  EXPECT_EQ(lasting.outputs(), expected);
+}
+
+TEST_P(EachClustering, LosesNothingWhileIndexesAreBuiltAnew) {
+  scenario_.runtime.refresh = {.tokens = 30, .slice = std::chrono::milliseconds{50}};
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  drive.sequence().reset_counters();
+  for (std::size_t i = 0; i < 400 / testing::scenario_slowness; ++i) {
+    ASSERT_TRUE(drive.step().has_value());
+  }
+  const SequenceCounters counters = drive.sequence().counters();
+  EXPECT_EQ(counters.bytes.demand,
+            counters.cache.rows_missed * scenario_.runtime.shape.row_bytes());
+  drive.expect_all_rows_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EachClustering,
+                         ::testing::Values(Clustering{"clusterkv", "clusterkv"},
+                                           Clustering{"clusterkv_per_query_head", "clusterkv",
+                                                      ListScope::query_head},
+                                           Clustering{"wave", "wave"}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(ClusterCache, IsNotGivenRowsThatAreFetchedEarly) {
+  Scenario scenario;
+  scenario.runtime.policy = "clusterkv";
+  scenario.runtime.cache.granularity = CacheGranularity::cluster;
+  scenario.runtime.early_fetch = EarlyFetch::exact;
+  const auto opened = Runtime::open(scenario.runtime, testing::make_scenario_backend({}));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Errc::unsupported);
+}
+
+TEST(ClusterCache, IsRefusedToAPolicyWithoutClusters) {
+  Scenario scenario;
+  scenario.runtime.policy = "pqcache";
+  scenario.runtime.cache.granularity = CacheGranularity::cluster;
+  const auto opened = Runtime::open(scenario.runtime, testing::make_scenario_backend({}));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Errc::unsupported);
+  EXPECT_THAT(std::string(opened.error().message()), ::testing::HasSubstr("cache.granularity"));
+  for (const char* const policy : {"full", "streaming"}) {
+    scenario.runtime.policy = policy;
+    EXPECT_TRUE(Runtime::open(scenario.runtime, testing::make_scenario_backend({})).has_value())
+        << policy << " selects nothing, so there is nothing to cache";
+  }
+}
+
+}  // namespace
+}  // namespace terrace
