@@ -206,6 +206,16 @@ class Import(unittest.TestCase):
             cache = json.loads(process.stdout)["cache"]
             # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
             self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)
+            config = folder / "tuned.yaml"
+            process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
+                              "pcie5-h100", "--write-config", config, "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            best = json.loads(process.stdout)["recommended"]
+            # All ten blocks fit: each misses once.
+            self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
+            self.assertEqual(best["refill_bytes"], 0)
+            checked = terrace("config", "validate", "--config", config)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
 
 
 if __name__ == "__main__":

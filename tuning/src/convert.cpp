@@ -26,6 +26,7 @@ class BlockNumbers {
   UnitKey of(std::uint64_t hash) {
     return numbers_.try_emplace(hash, static_cast<UnitKey>(numbers_.size())).first->second;
   }
+  [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
 
  private:
   std::unordered_map<std::uint64_t, UnitKey> numbers_;
@@ -41,7 +42,11 @@ bool read_request(const std::string& line, BlockNumbers& numbers, TraceRecord& r
     rows[numbers.of(hash.get<std::uint64_t>())] = mooncake_block_tokens;
   }
   record.units.clear();
-  for (const auto& [unit, count] : rows) record.units.push_back({.unit = unit, .rows = count});
+  for (const auto& [unit, count] : rows) {
+    record.units.push_back({.unit = unit, .rows = count, .size_rows = count});
+  }
+  // As if all blocks that ever came lay in one sequence.
+  record.position = numbers.size() * mooncake_block_tokens;
   return true;
 }
 
@@ -108,11 +113,13 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
 Status import_mooncake(const std::filesystem::path& source, const std::filesystem::path& target) {
   std::ifstream stream(source);
   if (!stream) return fail(Errc::io_error, "{}: cannot be read", source.string());
-  // A prefix cache has no layers or heads: a row stands for a token.
-  const TraceHead head{.unit = TraceUnit::block,
+  // A prefix cache has no layers or heads: a row stands for a token. A request computes or fetches
+  // the whole of a block that is not there, so keeping it moves nothing more.
+  const TraceHead head{.unit = TraceUnit::cluster,
                        .source = "mooncake",
                        .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},
-                       .block_tokens = mooncake_block_tokens};
+                       .block_tokens = mooncake_block_tokens,
+                       .slot_rows = mooncake_block_tokens};
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(target, head));
   BlockNumbers numbers;
   TraceRecord record;

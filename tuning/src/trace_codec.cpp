@@ -138,7 +138,10 @@ void decode_units(const TraceHead& head, Numbers& numbers, TraceRecord& record) 
 /// Units are keys of arrays: a trace must not name ones that nobody could have.
 bool plausible(const TraceHead& head, const TraceRecord& record) {
   constexpr std::uint64_t ids_max = std::uint64_t{1} << 28;
-  if (record.layer >= head.shape.layers || record.position >= ids_max) return false;
+  // Of clusters positions are keys of nothing.
+  const std::uint64_t positions_max =
+      head.unit == TraceUnit::cluster ? std::uint64_t{1} << 48 : ids_max;
+  if (record.layer >= head.shape.layers || record.position >= positions_max) return false;
   if (record.window_begin > record.position) return false;
   for (const std::uint32_t position : record.positions) {
     if (position > record.position) return false;

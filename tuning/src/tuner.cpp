@@ -256,7 +256,8 @@ Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t d
   set("device.memory", std::to_string(device_memory));
   set("cache.policy", row.cache.policy);
   set("cache.admission", row.cache.admission);
-  set("cache.granularity", result.head.unit == TraceUnit::cluster ? "cluster" : "block");
+  const bool of_clusters = result.head.unit == TraceUnit::cluster && !result.head.policy.empty();
+  set("cache.granularity", of_clusters ? "cluster" : "block");
   set("cache.tokens", std::to_string(row.cache.tokens));
   set("cache.horizon", fmt::format("{}", row.cache.refill.horizon_steps));
   set("cache.lfu_half_life", std::to_string(row.cache.replacement.lfu_half_life));

@@ -19,7 +19,8 @@ namespace terrace::tuning {
                                     const std::filesystem::path& target, std::size_t block_tokens);
 
 /// Reads Mooncake's JSONL ({"timestamp", "input_length", "output_length", "hash_ids"} a line) as
-/// prefix traffic: each request is a step that wants the blocks of its prompt, 512 tokens each.
+/// prefix traffic: each request is a step that wants the blocks of its prompt, 512 tokens each, and
+/// has what it missed in memory when it is done. A block is a cluster of the trace.
 /// Errors: io_error; corrupt naming the line.
 [[nodiscard]] Status import_mooncake(const std::filesystem::path& source,
                                      const std::filesystem::path& target);
