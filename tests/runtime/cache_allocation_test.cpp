@@ -21,6 +21,10 @@ thread_local std::size_t allocations = 0;
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  ++allocations;
+  return std::malloc(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
   std::free(memory);
