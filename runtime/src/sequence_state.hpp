@@ -218,7 +218,7 @@ class SequenceState {
   Status fit_cache();
   void place_cache_seeds();
   bool adopt_block(LayerState& layer, std::size_t block);
-  void drop_copy(LayerState& layer, std::size_t block);
+  void drop_copy(LayerState& layer, std::size_t unit);
   void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
   [[nodiscard]] bool caches_clusters() const noexcept {
     return runtime_.options.cache.granularity == CacheGranularity::cluster && selects();

@@ -129,9 +129,9 @@ void SequenceState::release_evicted(LayerState& layer, std::span<const UnitKey> 
   }
 }
 
-void SequenceState::drop_copy(LayerState& layer, std::size_t block) {
-  layer.cache->drop(static_cast<UnitKey>(block));
-  layer.dropped.push_back(static_cast<UnitKey>(block));
+void SequenceState::drop_copy(LayerState& layer, std::size_t unit) {
+  layer.cache->drop(static_cast<UnitKey>(unit));
+  layer.dropped.push_back(static_cast<UnitKey>(unit));
 }
 
 void SequenceState::count_wanted(LayerState& layer) {

@@ -44,9 +44,7 @@ void SequenceState::let_go(LayerState& layer, UnitKey unit) {
 void SequenceState::drop_clusters(LayerState& layer) {
   if (!caches_clusters() || layer.cache == nullptr) return;
   for (UnitKey unit = 0; unit < cluster_units(layer); ++unit) {
-    if (!layer.slots.holds(unit)) continue;
-    layer.cache->drop(unit);
-    layer.dropped.push_back(unit);
+    if (layer.slots.holds(unit)) drop_copy(layer, unit);
   }
   layer.slots.clear();
 }
@@ -130,8 +128,7 @@ Status SequenceState::update_clusters(LayerState& layer) {
 void SequenceState::drop_some_clusters(LayerState& layer, double share, Rng& rng) {
   for (UnitKey unit = 0; unit < layer.members.units(); ++unit) {
     if (!layer.slots.holds(unit) || rng.uniform() >= share) continue;
-    layer.cache->drop(unit);
-    layer.dropped.push_back(unit);
+    drop_copy(layer, unit);
     let_go(layer, unit);
   }
 }
