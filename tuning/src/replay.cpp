@@ -23,9 +23,7 @@ Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup
 }
 
 std::size_t CacheReplay::slot_tokens() const noexcept {
-  return head_.unit == TraceUnit::cluster
-             ? std::max<std::size_t>(1, head_.slot_rows / head_.shape.kv_heads)
-             : setup_.block_tokens;
+  return head_.slot_tokens(setup_.block_tokens);
 }
 
 std::size_t CacheReplay::slots(std::size_t sharers) const noexcept {

@@ -124,16 +124,11 @@ void sort_rows(std::vector<TunedRow>& rows) {
   });
 }
 
-std::size_t slot_tokens(const TraceHead& head, std::size_t block_tokens) {
-  if (head.unit != TraceUnit::cluster) return block_tokens;
-  return std::max<std::size_t>(1, head.slot_rows / head.shape.kv_heads);
-}
-
 TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t block_tokens,
                   std::size_t slots) {
   TunedRow row{
       .cache = cache, .block_tokens = block_tokens, .slots = slots, .offline = knows_future(cache)};
-  row.cache.tokens = slots * slot_tokens(head, block_tokens);
+  row.cache.tokens = slots * head.slot_tokens(block_tokens);
   return row;
 }
 

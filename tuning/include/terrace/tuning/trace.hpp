@@ -9,6 +9,7 @@
 // stored as differences.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -56,6 +57,12 @@ struct TraceHead {
   /// Config keys of the run that were not at their defaults, but for its cache and its machine.
   std::vector<std::pair<std::string, std::string>> settings;
   std::uint64_t seed = 0;
+
+  /// Tokens, of all KV heads, that a slot of a cache with blocks of `tokens_per_block` holds.
+  [[nodiscard]] std::size_t slot_tokens(std::size_t tokens_per_block) const noexcept {
+    return unit == TraceUnit::cluster ? std::max<std::size_t>(1, slot_rows / shape.kv_heads)
+                                      : tokens_per_block;
+  }
 };
 
 /// What the live run counted and measured, for comparison and as costs.
