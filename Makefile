@@ -1,10 +1,11 @@
 # The front door. Each target installs the packages it misses and builds what it needs first.
 MODEL ?= tiny
 PREFIX ?= /usr/local
-# Steps of each fuzz test: in `make test`, under its sanitizers, in `make check-all`.
+# Steps of each fuzz test in `make test` and in `make check-all`, and of both under sanitizers.
 FUZZ_STEPS ?= 20000
 FUZZ_STEPS_SANITIZED ?= 2000
 FUZZ_STEPS_ALL ?= 1000000
+FUZZ_STEPS_ALL_SANITIZED ?= 20000
 
 .DEFAULT_GOAL := build
 .PHONY: help packages build demo test test-release test-asan test-tsan check-all lint install \
@@ -50,9 +51,10 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 
 check-all: packages lint  ## everything there is, without a time limit
 	@for preset in release host-debug host-asan host-tsan cuda-asan cuda-tsan; do \
+	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
-	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL) ctest --preset $$preset || exit 1; \
+	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset || exit 1; \
 	done
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
 	  cmake --preset cuda-compile && cmake --build --preset cuda-compile && \

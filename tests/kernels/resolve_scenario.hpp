@@ -71,12 +71,14 @@ class ResolveScenario {
 
   void resolve() { run(request()); }
 
-  std::size_t fetch() {
-    return run(FetchRows{.shape = shape_,
-                         .missed = missed_.data(),
-                         .missed_count = missed_count_.data(),
-                         .source = host_.table()});
+  [[nodiscard]] FetchRows fetch_request() {
+    return {.shape = shape_,
+            .missed = missed_.data(),
+            .missed_count = missed_count_.data(),
+            .source = host_.table()};
   }
+
+  std::size_t fetch() { return run(fetch_request()); }
 
   /// Checks rows against what was selected; returns the distinct rows that were not resident.
   std::size_t expect_right_rows() {

@@ -34,6 +34,12 @@ void page_select(const PageSelect& op);
 /// Chooses and estimates clusters; mass bounds and a mass to stop at are not computed.
 void cluster_select(const ClusterSelect& op);
 
+/// Rows missed are numbered in the order of the lists; `seen` and its epoch are not used.
+void resolve_rows(const ResolveRows& op);
+void fetch_rows(const FetchRows& op);
+
+void map_queries(const MapQueries& op);
+
 /// Lloyd's iterations in double from given initial rows (options.initial_rows must be set), with
 /// the same rules as host::kmeans for ties and clusters without members. All rows must be finite.
 KmeansReport kmeans(const KmeansRows& input, const KmeansOptions& options,
