@@ -15,7 +15,7 @@ add_library(terrace_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/test_headers
 target_link_libraries(terrace_test_headers
   PRIVATE GTest::gmock terrace::core terrace_build_flags terrace_light_flags)
 target_precompile_headers(terrace_test_headers PRIVATE
-  <gmock/gmock.h> <gtest/gtest.h> <fmt/format.h> <tl/expected.hpp>
+  <gmock/gmock.h> <gtest/gtest.h> <fmt/core.h> <tl/expected.hpp>
   <algorithm> <chrono> <functional> <memory> <optional> <string> <vector>)
 
 function(terrace_test name)

@@ -1,6 +1,6 @@
 #include "backend_choice.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

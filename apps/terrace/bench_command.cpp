@@ -1,5 +1,5 @@
 // `terrace bench`: measures this machine, one figure per row.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // `terrace config validate` and `terrace config explain`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <memory>

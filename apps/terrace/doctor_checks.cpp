@@ -1,7 +1,7 @@
 #include "doctor_checks.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <linux/io_uring.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

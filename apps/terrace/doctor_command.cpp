@@ -1,5 +1,5 @@
 // `terrace doctor`: checks the machine and the config in force.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "document.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "terrace/core/version.hpp"
 

@@ -1,6 +1,6 @@
 // The program `terrace`: reads the command line, runs one command, turns errors into one line and
 // an exit status (0 done, 1 failed, 2 wrong usage).
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

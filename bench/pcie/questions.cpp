@@ -1,6 +1,6 @@
 #include "pcie/questions.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -28,11 +28,17 @@ std::string_view to_string(Errc code) noexcept {
   return "unknown";
 }
 
+Error format_error(Errc code, std::source_location where, fmt::string_view format,
+                   fmt::format_args args) noexcept {
+  Error error{.code = code, .where = where};
+  const auto end = fmt::vformat_to_n(error.text.data(), Error::text_capacity, format, args);
+  error.text_size = static_cast<std::uint16_t>(std::min(end.size, Error::text_capacity));
+  return error;
+}
+
 Error Error::while_doing(std::string_view context) const noexcept {
-  Error result = *this;
-  const auto end =
-      fmt::format_to_n(result.text.data(), text_capacity, "{}: {}", context, message());
-  result.text_size = static_cast<std::uint16_t>(std::min(end.size, text_capacity));
+  Error result = format_error(code, where, "{}: {}", fmt::make_format_args(context, message()));
+  result.native = native;
   return result;
 }
 

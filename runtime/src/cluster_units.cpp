@@ -13,29 +13,29 @@ namespace terrace {
 void ClusterMembers::read(const RetrievalPolicy& policy, const KvShape& shape,
                           const IndexLayout& layout, const IndexView& index) {
   heads_ = shape.kv_heads;
-  chunk_tokens_ = layout.chunk_tokens;
-  first_token_ = index.first_token;
-  const std::size_t chunks = divide_up(index.token_count, chunk_tokens_);
-  labels_.clear();
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    for (std::size_t head = 0; head < heads_; ++head) {
-      labels_.push_back(policy.labels(shape, index.chunks[chunk], head));
+  first_position_ = index.first_token;
+  const std::size_t tokens = index.token_count;
+  const std::size_t chunks = divide_up(tokens, layout.chunk_tokens);
+  units_.resize(heads_ * tokens);
+  begins_.assign(chunks * layout.chunk_clusters * heads_ + 1, 0);
+  for (std::size_t head = 0; head < heads_; ++head) {
+    UnitKey* const units = units_.data() + head * tokens;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::uint32_t* const labels = policy.labels(shape, index.chunks[chunk], head);
+      const std::size_t begin = chunk * layout.chunk_tokens;
+      const std::size_t end = std::min(tokens, begin + layout.chunk_tokens);
+      for (std::size_t token = begin; token < end; ++token) {
+        units[token] = static_cast<UnitKey>(labels[token - begin] * heads_ + head);
+        ++begins_[units[token] + 1];
+      }
     }
   }
-  const TokenRange tokens{first_token_, first_token_ + index.token_count};
-  const auto each_row = [&](auto&& act) {
-    for (std::size_t position = tokens.begin; position < tokens.end; ++position) {
-      for (std::size_t head = 0; head < heads_; ++head) act(unit_of(head, position), position);
-    }
-  };
-  begins_.assign(chunks * layout.chunk_clusters * heads_ + 1, 0);
-  each_row([&](UnitKey unit, std::size_t) { ++begins_[unit + 1]; });
   std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
-  positions_.resize(index.token_count * heads_);
+  positions_.resize(units_.size());
   std::vector<std::uint32_t> ends(begins_);
-  each_row([&](UnitKey unit, std::size_t position) {
-    positions_[ends[unit]++] = static_cast<std::uint32_t>(position);
-  });
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    positions_[ends[units_[i]]++] = static_cast<std::uint32_t>(first_position_ + i % tokens);
+  }
 }
 
 ClusterSlots::ClusterSlots(const KvShape& shape, std::size_t block_tokens)

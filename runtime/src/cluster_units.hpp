@@ -25,12 +25,12 @@ class ClusterMembers {
   void read(const RetrievalPolicy& policy, const KvShape& shape, const IndexLayout& layout,
             const IndexView& index);
 
-  /// `position` must be one of those read.
-  [[nodiscard]] UnitKey unit_of(std::size_t head, std::size_t position) const noexcept {
-    const std::size_t token = position - first_token_;
-    const std::uint32_t* const labels = labels_[token / chunk_tokens_ * heads_ + head];
-    return static_cast<UnitKey>(labels[token % chunk_tokens_] * heads_ + head);
+  /// Units of one head's rows: element i is of position first_position() + i.
+  [[nodiscard]] std::span<const UnitKey> units_of(std::size_t head) const noexcept {
+    const std::size_t tokens = units_.size() / heads_;
+    return std::span(units_).subspan(head * tokens, tokens);
   }
+  [[nodiscard]] std::size_t first_position() const noexcept { return first_position_; }
 
   /// Positions of a unit, ascending.
   [[nodiscard]] std::span<const std::uint32_t> of(UnitKey unit) const noexcept {
@@ -44,10 +44,9 @@ class ClusterMembers {
 
  private:
   std::size_t heads_ = 1;
-  std::size_t chunk_tokens_ = 1;
-  std::size_t first_token_ = 0;
-  std::vector<const std::uint32_t*> labels_;  ///< [chunks, heads]
-  std::vector<std::uint32_t> begins_;         ///< [units + 1] into positions_
+  std::size_t first_position_ = 0;
+  std::vector<UnitKey> units_;         ///< [heads, tokens]
+  std::vector<std::uint32_t> begins_;  ///< [units + 1] into positions_
   std::vector<std::uint32_t> positions_;
 };
 

@@ -225,6 +225,19 @@ class SequenceState {
   }
   [[nodiscard]] std::size_t cache_units(const LayerState& layer) const noexcept;
   [[nodiscard]] std::size_t slot_tokens() const noexcept;
+  /// Positions between those that lie in device memory on their own account: a head and a tail,
+  /// whatever the placement. The cache's business is rows in between.
+  [[nodiscard]] TokenRange cacheable_positions(const LayerState& layer) const noexcept;
+  void start_noting_rows(const LayerState& layer);
+  /// Notes at which place of the lists a row is wanted. Returns whether it was not noted before.
+  bool note_row(SeenRow& row, std::size_t place) const noexcept {
+    if (row.epoch == row_epoch_) return false;
+    row = {row_epoch_, static_cast<std::uint32_t>(place)};
+    return true;
+  }
+  [[nodiscard]] SeenRow* seen_rows(const LayerState& layer, std::size_t head) noexcept {
+    return rows_seen_.data() + head * layer.places.size() * block_tokens();
+  }
   void count_wanted(LayerState& layer);
   void want_blocks(const LayerState& layer);
   /// Returns how many rows of a unit the step wanted.
@@ -252,6 +265,7 @@ class SequenceState {
   Status flush_slots(LayerState& layer);
   Status publish_clusters(LayerState& layer, Queue& compute);
   void want_clusters(LayerState& layer);
+  void note_rows(const LayerState& layer);
   Status update_clusters(LayerState& layer);
 
   // sequence_life.cpp
@@ -269,6 +283,8 @@ class SequenceState {
     return runtime_.policy->traits().keeps_everything;
   }
   [[nodiscard]] std::size_t lists() const noexcept;
+  /// Lists of one KV head.
+  [[nodiscard]] std::size_t group() const noexcept { return lists() / runtime_.shape().kv_heads; }
   [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime_.options.block_tokens; }
   [[nodiscard]] BlockTable table(const PointerTable& blocks) const noexcept {
     return {.blocks = blocks.data(), .block_tokens = block_tokens()};

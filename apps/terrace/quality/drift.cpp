@@ -1,6 +1,6 @@
 #include "quality/drift.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The page of a study of quality.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // keeps.
 #include "command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/Error.hpp>
 #include <array>

@@ -1,6 +1,6 @@
 #include "run/needles.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <string>

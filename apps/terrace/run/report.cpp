@@ -1,6 +1,6 @@
 #include "run/report.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 

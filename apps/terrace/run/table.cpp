@@ -1,6 +1,6 @@
 #include "run/table.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <array>

@@ -1,7 +1,7 @@
 // `terrace trace info`, `replay` and `convert`.
 #include "command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 // `terrace tune`: finds the cache that serves a trace best in a given amount of device memory.
 #include "command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

@@ -310,12 +310,15 @@ HWY_INLINE void attend_piece_as(const EntryPiece& piece, const PieceHeads& heads
     end_group(heads, i * heads_at_once, dims, groups[i]);
 }
 
-/// The head dimensions of most models have code of their own.
+/// The head dimensions of most models have code of their own, but not on the level without vectors,
+/// which compiles slowest and need not be fast.
 template <typename Elements>
 HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads,
                                 std::size_t dims) {
-  if (dims == 64) return attend_piece_as<Elements, 64>(piece, heads, dims);
-  if (dims == 128) return attend_piece_as<Elements, 128>(piece, heads, dims);
+  if constexpr (HWY_TARGET != HWY_EMU128) {
+    if (dims == 64) return attend_piece_as<Elements, 64>(piece, heads, dims);
+    if (dims == 128) return attend_piece_as<Elements, 128>(piece, heads, dims);
+  }
   attend_piece_as<Elements, 0>(piece, heads, dims);
 }
 

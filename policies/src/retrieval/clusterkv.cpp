@@ -9,7 +9,7 @@
 //           head, as published
 // Index: a label and 1/80 centroid a token. Deterministic for a seed on any number of threads.
 // Source: ClusterKV (Liu et al., arXiv 2412.03213), idea and parameters; lists per KV head: own.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

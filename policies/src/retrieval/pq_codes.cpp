@@ -1,6 +1,6 @@
 #include "pq_codes.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <vector>
 

@@ -13,7 +13,7 @@
 // Index: a label and 1/16 row a token. Deterministic for a seed on any number of threads.
 // Source: RetroInfer (Chen et al., arXiv 2505.02922): zones, segments, estimate; ranking by the
 // worth of a member, estimating everything, bounds from above and the budget of mass: own.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

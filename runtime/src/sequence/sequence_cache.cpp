@@ -134,37 +134,50 @@ void SequenceState::drop_copy(LayerState& layer, std::size_t unit) {
   layer.dropped.push_back(static_cast<UnitKey>(unit));
 }
 
+TokenRange SequenceState::cacheable_positions(const LayerState& layer) const noexcept {
+  const auto resident = [](BlockPlace place) { return place == BlockPlace::resident; };
+  const auto head = std::ranges::find_if_not(layer.places, resident);
+  const auto tail = std::find_if_not(layer.places.rbegin(), layer.places.rend(), resident).base();
+  const auto position = [&](auto block) {
+    return static_cast<std::size_t>(block - layer.places.begin()) * block_tokens();
+  };
+  return {position(head), std::max(position(head), position(tail))};
+}
+
+void SequenceState::start_noting_rows(const LayerState& layer) {
+  const std::size_t rows = runtime_.shape().kv_heads * layer.places.size() * block_tokens();
+  if (rows_seen_.size() < rows) rows_seen_.assign(rows, {});
+  ++row_epoch_;
+}
+
 void SequenceState::count_wanted(LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
-  const std::size_t group = lists() / runtime_.shape().kv_heads;
-  const std::size_t stride = layer.places.size() * block_tokens();
-  const bool clusters = caches_clusters();
-  const bool notes_rows = group > 1 || clusters;
-  if (notes_rows && rows_seen_.size() < runtime_.shape().kv_heads * stride) {
-    rows_seen_.assign(runtime_.shape().kv_heads * stride, {});
-  }
+  const bool lists_overlap = group() > 1;
+  if (lists_overlap) start_noting_rows(layer);
   if (rows_per_unit_.size() < cache_units(layer)) rows_per_unit_.resize(cache_units(layer));
   units_touched_.clear();
   rows_resident_ = 0;
-  ++row_epoch_;
+  const TokenRange cacheable = cacheable_positions(layer);
   for (std::size_t list = 0; list < lists(); ++list) {
-    const std::uint32_t* const ids = buffers.ids + list * split_.selected;
+    const std::size_t head = list / group();
+    const std::size_t first = list * split_.selected;
+    const std::uint32_t* const ids = buffers.ids + first;
+    const std::span<const UnitKey> clusters =
+        caches_clusters() ? layer.members.units_of(head) : std::span<const UnitKey>{};
+    SeenRow* const seen = lists_overlap ? seen_rows(layer, head) : nullptr;
     counters_.attended += buffers.counts[list];
     if (runtime_.policy->traits().gives_pseudo_entries) {
       counters_.pseudo_entries += buffers.pseudo_counts[list];
     }
     for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
-      if (notes_rows) {
-        SeenRow& seen = rows_seen_[list / group * stride + ids[i]];
-        if (seen.epoch == row_epoch_) continue;  // another query head of its KV head wants it too
-        seen = {row_epoch_, static_cast<std::uint32_t>(list * split_.selected + i)};
+      // Another query head of the KV head may want the row too.
+      if (lists_overlap && !note_row(seen[ids[i]], first + i)) continue;
+      if (!cacheable.contains(ids[i])) {
+        ++rows_resident_;  // no business of the cache
+        continue;
       }
-      const std::size_t block = ids[i] / block_tokens();
-      const bool resident = layer.places[block] == BlockPlace::resident;
-      rows_resident_ += resident ? 1 : 0;
-      if (resident) continue;  // no business of the cache
-      const UnitKey unit =
-          clusters ? layer.members.unit_of(list / group, ids[i]) : static_cast<UnitKey>(block);
+      const UnitKey unit = clusters.empty() ? static_cast<UnitKey>(ids[i] / block_tokens())
+                                            : clusters[ids[i] - layer.members.first_position()];
       if (rows_per_unit_[unit]++ == 0) units_touched_.push_back(unit);
     }
   }
@@ -270,12 +283,11 @@ Status SequenceState::update_blocks(LayerState& layer) {
 void SequenceState::sort_positions(LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
   const std::size_t heads = runtime_.shape().kv_heads;
-  const std::size_t group = lists() / heads;
   positions_.clear();
   head_counts_.assign(heads, 0);
   for (std::size_t head = 0; head < heads; ++head) {
     const auto begin = static_cast<std::ptrdiff_t>(positions_.size());
-    for (std::size_t list = head * group; list < (head + 1) * group; ++list) {
+    for (std::size_t list = head * group(); list < (head + 1) * group(); ++list) {
       const std::uint32_t* const ids = buffers.ids + list * split_.selected;
       positions_.insert(positions_.end(), ids, ids + buffers.counts[list]);
     }
@@ -290,18 +302,15 @@ void SequenceState::report_selection(std::size_t layer_number) {
   positions_.clear();
   head_counts_.clear();
   if (!caches_clusters()) sort_positions(layer);
-  // What lies in device memory on its own account is a head and a tail, whatever the placement.
-  const auto resident = [](BlockPlace place) { return place == BlockPlace::resident; };
-  const auto head = std::ranges::find_if_not(layer.places, resident);
-  const auto tail = std::find_if_not(layer.places.rbegin(), layer.places.rend(), resident);
+  const TokenRange cacheable = cacheable_positions(layer);
   runtime_.options.observer->on_selection(
       {.sequence = id_,
        .layer = static_cast<LayerId>(layer_number),
        .position = length_,
        .sinks = layer.sinks,
        .window = layer.window,
-       .resident_head = static_cast<std::size_t>(head - layer.places.begin()),
-       .resident_tail = static_cast<std::size_t>(tail.base() - layer.places.begin()),
+       .resident_head = cacheable.begin / block_tokens(),
+       .resident_tail = cacheable.end / block_tokens(),
        .positions = positions_,
        .head_counts = head_counts_,
        .clusters = caches_clusters() ? wanted_ : std::span<const offload::WantedUnit>{},

@@ -97,18 +97,32 @@ void SequenceState::want_clusters(LayerState& layer) {
   }
 }
 
+void SequenceState::note_rows(const LayerState& layer) {
+  start_noting_rows(layer);
+  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+  for (std::size_t list = 0; list < lists(); ++list) {
+    SeenRow* const seen = seen_rows(layer, list / group());
+    const std::size_t first = list * split_.selected;
+    for (std::size_t i = first; i < first + buffers.counts[list]; ++i) {
+      note_row(seen[buffers.ids[i]], i);
+    }
+  }
+}
+
 Status SequenceState::update_clusters(LayerState& layer) {
   for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
   counters_.cache.evicted += plan_.evicted.size();
+  // Where a row was staged is looked up only for what is admitted: few steps pay for it.
+  if (!plan_.admitted.empty() && group() == 1) note_rows(layer);
+  const TokenRange cacheable = cacheable_positions(layer);
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& wanted = wanted_[admitted];
     const std::size_t head = wanted.unit % runtime_.shape().kv_heads;
-    const SeenRow* const seen = rows_seen_.data() + head * layer.places.size() * block_tokens();
+    const SeenRow* const seen = seen_rows(layer, head);
     const Status placed = layer.slots.place(
         wanted.unit, layer.members.of(wanted.unit), head,
         [&](std::uint32_t position) {
-          const bool missed = seen[position].epoch == row_epoch_ &&
-                              layer.places[position / block_tokens()] != BlockPlace::resident;
+          const bool missed = seen[position].epoch == row_epoch_ && cacheable.contains(position);
           return missed ? seen[position].place + 1 : 0;
         },
         [&] { return runtime_.take_cluster_block(); });

@@ -23,6 +23,9 @@ struct TokenRange {
   std::size_t end = 0;
   [[nodiscard]] constexpr std::size_t size() const noexcept { return end - begin; }
   [[nodiscard]] constexpr bool empty() const noexcept { return end == begin; }
+  [[nodiscard]] constexpr bool contains(std::size_t position) const noexcept {
+    return position >= begin && position < end;
+  }
   bool operator==(const TokenRange&) const = default;
 };
 

@@ -7,7 +7,7 @@
 // (terrace/core/assert.hpp).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <cstdint>
@@ -66,16 +66,15 @@ struct LocatedFormat {
       : format(text), where(here) {}
 };
 
+/// Out of line, so that who reports an error compiles no formatting of its own.
+[[nodiscard]] Error format_error(Errc code, std::source_location where, fmt::string_view format,
+                                 fmt::format_args args) noexcept;
+
 /// Makes an error from a code and a fmt format string.
 template <typename... Args>
 [[nodiscard]] Error make_error(Errc code, LocatedFormat<std::type_identity_t<Args>...> text,
                                Args&&... args) noexcept {
-  Error error{.code = code, .where = text.where};
-  const auto end = fmt::format_to_n(error.text.data(), Error::text_capacity, text.format,
-                                    std::forward<Args>(args)...);
-  error.text_size =
-      static_cast<std::uint16_t>(end.size < Error::text_capacity ? end.size : Error::text_capacity);
-  return error;
+  return format_error(code, text.where, text.format, fmt::make_format_args(args...));
 }
 
 /// A value or the error that stands in its place.
