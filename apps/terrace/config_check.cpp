@@ -4,6 +4,7 @@
 
 #include "backend_choice.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/runtime.hpp"
 
 namespace terrace::apps {
@@ -11,7 +12,13 @@ namespace terrace::apps {
 std::vector<std::string> policy_names(const Config& config) {
   std::vector<std::string> names;
   std::istringstream stream(config.text("retrieval.policy"));
-  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  for (std::string name; std::getline(stream, name, ',');) {
+    if (name != "all") {
+      names.push_back(name);
+      continue;
+    }
+    for (const auto& entry : policies::retrieval_policies()) names.emplace_back(entry.name);
+  }
   return names;
 }
 

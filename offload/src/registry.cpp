@@ -18,7 +18,7 @@ Result<std::unique_ptr<Backend>> make_cuda(const CudaBackendOptions& options) {
 #else
 Result<std::unique_ptr<Backend>> make_cuda(const CudaBackendOptions& /*options*/) {
   return fail(Errc::unsupported,
-              "this build has no CUDA backend: build it where the CUDA toolkit is, or use backend "
+              "this build has no CUDA backend: build preset cuda-release, or use backend "
               "host");
 }
 #endif

@@ -170,8 +170,14 @@ void WorkerQueue::count(const Piece& piece, TimePoint begin, TimePoint end, std:
 }
 
 void WorkerQueue::pause_until(TimePoint time) {
-  std::unique_lock lock(stop_mutex_);
-  stopped_.wait_until(lock, time, [&] { return stopping_.load(std::memory_order_relaxed); });
+  // A sleeper wakes tens of microseconds late, and a link would seem slower by that.
+  constexpr Duration wake_up = std::chrono::microseconds{100};
+  const auto stopping = [&] { return stopping_.load(std::memory_order_relaxed); };
+  {
+    std::unique_lock lock(stop_mutex_);
+    if (stopped_.wait_until(lock, time - wake_up, stopping)) return;
+  }
+  spin_until(stopping, time);
 }
 
 }  // namespace terrace::offload

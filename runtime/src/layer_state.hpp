@@ -85,10 +85,9 @@ struct LayerState {
   TokenRange sinks;                    ///< of the last step
   TokenRange window;
 
-  Ticket offloaded;       ///< last rows written to the host
-  Ticket selection_read;  ///< selection_host is current
-  Ticket attended;        ///< last op of the last step
-  Ticket refilled;        ///< arriving blocks are in their slots
+  Ticket offloaded;  ///< the newest rows, and selection_host, are on the host
+  Ticket attended;   ///< last op of the last step
+  Ticket refilled;   ///< arriving blocks are in their slots
 };
 
 /// Where the parts of LayerState::selection lie.

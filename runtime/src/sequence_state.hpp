@@ -125,7 +125,7 @@ class SequenceState {
   [[nodiscard]] const SequenceCounters& counters() const noexcept { return counters_; }
   void reset_counters() noexcept {
     counters_ = {};
-    reported_index_bytes_ = 0;
+    reported_index_bytes_ = ids_bytes_ = 0;
   }
 
   std::mutex mutex;  ///< held by every public call; try_lock by spilling from elsewhere
@@ -167,6 +167,9 @@ class SequenceState {
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
   Status copy_to_host(std::span<LayerState> layers, Ticket ready);
+  /// Layers whose rows, selections and cache changes leave together once so many layers are done;
+  /// none in between.
+  [[nodiscard]] std::span<LayerState> batch_ending_at(std::size_t layers_done) noexcept;
   /// Whether a step attends to every row of a layer, because none has been spilled.
   [[nodiscard]] bool attends_to_all(const LayerState& layer) const;
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;
@@ -200,10 +203,19 @@ class SequenceState {
   /// Lets the cluster queue wait for the layer's rows on the host, and notes when they are there.
   Status note_arrival(LayerState& layer);
   void run_build(BuildRequest request);
+  /// Enqueues the coding of what is not coded yet and stages the upload.
   Status extend_index(std::size_t layer, std::size_t end);
   Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);
   [[nodiscard]] bool batch_is_due(std::size_t layer) const noexcept;
+  /// Notes what of a layer's index has to be copied to the device; returns the bytes.
+  Result<std::size_t> stage_upload(LayerState& layer, TokenRange tokens, bool with_fixed);
+  /// Enqueues all copies that were noted, in one.
+  Status send_uploads();
+  void forget_uploads() noexcept {
+    uploads_.clear();
+    uploading_.clear();
+  }
   Result<std::size_t> upload_index(LayerState& layer, TokenRange tokens, bool with_fixed);
   Status stream_index(std::size_t layer);
 
@@ -261,12 +273,13 @@ class SequenceState {
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);
   bool release_unused_blocks(LayerState& layer);
   bool spill_clusters(LayerState& layer);
-  /// Enqueues what has changed in the layer's slots.
+  /// Enqueues what has changed in the layers' slots.
+  Status flush_slots(std::span<LayerState> layers);
   Status flush_slots(LayerState& layer);
   Status publish_clusters(LayerState& layer, Queue& compute);
   void want_clusters(LayerState& layer);
   void note_rows(const LayerState& layer);
-  Status update_clusters(LayerState& layer);
+  void update_clusters(LayerState& layer);
 
   // sequence_life.cpp
   Status recode_last_chunk();
@@ -330,6 +343,9 @@ class SequenceState {
   std::atomic<bool> cancel_builds_{false};
   SequenceCounters counters_;
 
+  std::vector<CopyExtent> uploads_;     ///< staged
+  std::vector<LayerState*> uploading_;  ///< whose they are
+
   // Scratch of upkeep, kept so that a step allocates nothing.
   std::vector<CopyExtent> extents_;
   std::vector<std::uint32_t> rows_per_unit_;  ///< zero between steps
@@ -342,6 +358,7 @@ class SequenceState {
   std::vector<UnitKey> unplaced_;
   std::vector<UnitKey> evicted_;
   std::uint64_t reported_index_bytes_ = 0;
+  std::uint64_t ids_bytes_ = 0;  ///< that the observer has not heard of
   std::vector<offload::WantedUnit> wanted_;
   offload::CachePlan plan_;
 };

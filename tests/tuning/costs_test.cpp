@@ -14,20 +14,23 @@ constexpr StepCosts costs{
 
 TEST(StepClock, HoldsALayerUpForItsMissesAndItsNextStepForItsRefills) {
   StepClock clock(costs, 2);
-  clock.layer(0, 5'000, 200'000);  // 10 + (1 + 5) + 20 ms; refills until 36 + 201
+  clock.layer(0, 5'000, 200'000);  // 10 + (1 + 5) + 20 ms
   EXPECT_NEAR(clock.seconds(), 0.036, 1e-9);
   clock.layer(1, 0, 0);  // not held up: nothing to fetch
   EXPECT_NEAR(clock.seconds(), 0.066, 1e-9);
-  clock.end_step(0);
-  clock.layer(0, 0, 0);  // waits for its refills
-  EXPECT_NEAR(clock.seconds(), 0.237 + 0.030, 1e-9);
+  clock.end_step(0);     // refills until 66 + 201
+  clock.layer(0, 0, 0);  // waits for them
+  EXPECT_NEAR(clock.seconds(), 0.267 + 0.030, 1e-9);
 }
 
 TEST(StepClock, LetsTransfersWaitForEachOther) {
   StepClock clock(costs, 2);
-  clock.layer(0, 0, 100'000);  // the link is taken from 30 to 131 ms
-  clock.layer(1, 1'000, 0);    // asks at 40, gets its rows at 133
-  EXPECT_NEAR(clock.seconds(), 0.133 + 0.020, 1e-9);
+  clock.layer(0, 0, 0);
+  clock.layer(1, 0, 100'000);
+  EXPECT_NEAR(clock.seconds(), 0.060, 1e-9);
+  clock.end_step(9'000);     // the link is taken to 161 ms by refills, to 171 by codes
+  clock.layer(0, 1'000, 0);  // asks at 70, gets its rows at 173
+  EXPECT_NEAR(clock.seconds(), 0.173 + 0.020, 1e-9);
 }
 
 TEST(StepClock, CountsLayersThatSelectNothing) {

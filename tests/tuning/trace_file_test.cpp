@@ -40,6 +40,7 @@ TraceRecord random_record(Rng& rng) {
   record.prompt = {rng.below(100), 100 + rng.below(100'000)};
   record.offload_bytes = rng();
   record.index_bytes = rng.below(1 << 20);
+  record.ids_bytes = rng.below(record.index_bytes + 1);
   record.layer = rng.below(2);
   record.position = rng.below(1 << 20);
   record.sinks_end = rng.below(64);
@@ -73,6 +74,7 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
   if (a.kind == TraceRecord::Kind::step_end) {
     ASSERT_EQ(a.offload_bytes, b.offload_bytes);
     ASSERT_EQ(a.index_bytes, b.index_bytes);
+    ASSERT_EQ(a.ids_bytes, b.ids_bytes);
   }
   if (a.kind != TraceRecord::Kind::selection) return;
   ASSERT_EQ(a.layer, b.layer);
@@ -163,7 +165,7 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
               HasSubstr("no trace"));
   write_made_up(folder / "t", {.steps = 1});
   std::string newer = read_bytes(folder / "t");
-  newer[7] = '2';
+  newer[7] = '9';
   write_bytes(folder / "newer", newer);
   EXPECT_THAT(std::string(TraceReader::open(folder / "newer").error().message()),
               HasSubstr("another version"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "terrace/core/config.hpp"
 #include "terrace/core/nearest_name.hpp"
@@ -81,7 +82,10 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
 }
 
 StepClock::StepClock(const StepCosts& costs, std::size_t layers)
-    : costs_(costs), latency_(terrace::seconds(costs.link.latency)), refilled_(layers) {
+    : costs_(costs),
+      latency_(terrace::seconds(costs.link.latency)),
+      refills_(layers),
+      refilled_(layers) {
   const double bandwidth = costs.link.bandwidth_bytes_per_second;
   seconds_per_byte_ = bandwidth > 0 ? 1 / bandwidth : 0;
 }
@@ -96,18 +100,20 @@ double StepClock::transfer(std::uint64_t bytes) {
 void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes) {
   now_ = std::max(now_, refilled_[layer]) + costs_.select_seconds;
   now_ = std::max(now_, transfer(demand_bytes));
-  transfer(index_bytes_);
   now_ += costs_.attend_seconds;
-  refilled_[layer] = transfer(refill_bytes);
+  refills_[layer] = refill_bytes;
   ++layers_done_;
 }
 
-void StepClock::end_step(std::uint64_t index_bytes) {
+void StepClock::end_step(std::uint64_t upload_bytes) {
   // Layers that select nothing compute all the same.
   const std::size_t others = refilled_.size() - std::min(layers_done_, refilled_.size());
   now_ += static_cast<double>(others) * (costs_.select_seconds + costs_.attend_seconds);
   layers_done_ = 0;
-  index_bytes_ = index_bytes / refilled_.size();
+  for (std::size_t layer = 0; layer < refilled_.size(); ++layer) {
+    refilled_[layer] = transfer(std::exchange(refills_[layer], 0));
+  }
+  transfer(upload_bytes);
 }
 
 }  // namespace terrace::tuning

@@ -56,6 +56,7 @@ void TraceRecorder::on_step_end(const StepTraffic& traffic) {
   if (record == nullptr) return;
   record->offload_bytes = traffic.offload_bytes;
   record->index_bytes = traffic.index_bytes;
+  record->ids_bytes = traffic.ids_bytes;
   writer_.append(*record);
 }
 

@@ -191,6 +191,7 @@ void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes) {
     case TraceRecord::Kind::step_end:
       put(bytes, record.offload_bytes);
       put(bytes, record.index_bytes);
+      put(bytes, record.ids_bytes);
   }
 }
 
@@ -217,6 +218,8 @@ bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, Trac
     case TraceRecord::Kind::step_end:
       record.offload_bytes = numbers.next();
       record.index_bytes = numbers.next();
+      record.ids_bytes = numbers.next();
+      right = right && record.ids_bytes <= record.index_bytes;
   }
   at = numbers.at();
   return right && numbers.good();

@@ -14,7 +14,8 @@ namespace terrace::apps {
 namespace {
 
 constexpr std::array key_flags{
-    KeyFlag{"--policy", "retrieval.policy", "policies to compare, separated by commas [all]"},
+    KeyFlag{"--policy", "retrieval.policy",
+            "policies to compare, separated by commas [all; drift: pqcache,qpq,clusterkv,wave]"},
     KeyFlag{"--backend", "backend", "auto, host or cuda"},
     KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
     profile_flag,

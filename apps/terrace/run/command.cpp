@@ -21,7 +21,8 @@ namespace terrace::apps {
 namespace {
 
 constexpr std::array key_flags{
-    KeyFlag{"--policy", "retrieval.policy", "policies to run, separated by commas [all]"},
+    KeyFlag{"--policy", "retrieval.policy",
+            "policies to run, separated by commas, or all [full,streaming,oracle,pqcache]"},
     KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
     KeyFlag{"--cache", "cache.policy", "replacement policy of the device cache, or none"},
     KeyFlag{"--cache-granularity", "cache.granularity", "unit that is cached: block or cluster"},
@@ -131,8 +132,20 @@ Result<int> run(const RunOptions& options) {
   return 0;
 }
 
-/// The policies there are, for --help.
-std::string policy_list() {
+constexpr std::string_view columns = R"(Columns of the table:
+  bits/byte, its change     what the text behind the context costs the model, against full
+                            attention, and the standard error of that
+  recall                    share of the rows with most weight that were among those selected
+  mass                      share of full attention's weights that lies on attended rows
+  hit rate                  share of selected rows that were found in the device's cache
+  bytes demand, refill      a token's rows that were missed, and what the cache took in
+  bytes index               a token's codes, centroids and ids
+  device peak               KV, index, cache and staging in device memory
+  attention                 select, fetch, attend, wait and update: all but the model's own work
+)";
+
+/// The policies there are and what is said of them, for --help.
+std::string legend() {
   std::string text = "Policies (--policy):\n";
   for (const auto& entry : policies::retrieval_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
@@ -142,6 +155,7 @@ std::string policy_list() {
     if (entry.needs_foresight) continue;
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
+  text += columns;
   return text;
 }
 
@@ -150,7 +164,7 @@ std::string policy_list() {
 void add_run_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const command =
       program.add_subcommand("run", "prefill a context, decode once per policy, and compare");
-  command->footer(policy_list());
+  command->footer(legend());
   const auto options = std::make_shared<RunOptions>();
   add_job_options(*command, *options);
   add_key_flags(*command, key_flags, options->shared);

@@ -11,8 +11,10 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::array levels{
-    IsaLevel{"scalar", HWY_EMU128},       IsaLevel{"avx2", HWY_AVX2}, IsaLevel{"avx512", HWY_AVX3},
-    IsaLevel{"avx512_vbmi", HWY_AVX3_DL}, IsaLevel{"neon", HWY_NEON},
+    IsaLevel{"scalar", HWY_EMU128},
+    IsaLevel{"avx2", HWY_AVX2},
+    IsaLevel{"avx512", HWY_AVX3},
+    IsaLevel{"neon", HWY_NEON},
 };
 
 /// What this build has code for and this CPU can run; the plainest is always there.

@@ -242,7 +242,9 @@ Status SequenceState::update_cache(LayerState& layer) {
   const std::uint64_t refused_before = refused_units(*layer.cache);
   layer.cache->plan_step(wanted_, plan_);
   counters_.cache.refused += refused_units(*layer.cache) - refused_before;
-  return caches_clusters() ? update_clusters(layer) : update_blocks(layer);
+  if (!caches_clusters()) return update_blocks(layer);
+  update_clusters(layer);
+  return {};
 }
 
 Status SequenceState::update_blocks(LayerState& layer) {
@@ -327,7 +329,8 @@ void SequenceState::report_step_end() {
       {.sequence = id_,
        .offload_bytes = keeps_everything() ? 0 : shape.layers * shape.token_bytes(),
        .index_bytes =
-           counters_.bytes.index - std::exchange(reported_index_bytes_, counters_.bytes.index)});
+           counters_.bytes.index - std::exchange(reported_index_bytes_, counters_.bytes.index),
+       .ids_bytes = std::exchange(ids_bytes_, 0U)});
 }
 
 }  // namespace terrace

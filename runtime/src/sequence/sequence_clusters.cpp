@@ -72,6 +72,14 @@ Status SequenceState::flush_slots(LayerState& layer) {
       .map([&](const Ticket& refilled) { layer.refilled = refilled; });
 }
 
+Status SequenceState::flush_slots(std::span<LayerState> layers) {
+  if (!caches_clusters()) return {};
+  const TimePoint begin = runtime_.backend->clock().now();
+  for (LayerState& layer : layers) TERRACE_TRY(flush_slots(layer));
+  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  return {};
+}
+
 Status SequenceState::publish_clusters(LayerState& layer, Queue& compute) {
   if (layer.cache == nullptr) return {};
   if (layer.clusters_renamed) {
@@ -109,7 +117,7 @@ void SequenceState::note_rows(const LayerState& layer) {
   }
 }
 
-Status SequenceState::update_clusters(LayerState& layer) {
+void SequenceState::update_clusters(LayerState& layer) {
   for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
   counters_.cache.evicted += plan_.evicted.size();
   // Where a row was staged is looked up only for what is admitted: few steps pay for it.
@@ -136,7 +144,6 @@ Status SequenceState::update_clusters(LayerState& layer) {
     ++counters_.cache.admitted;
     counters_.bytes.refill += wanted.refill_rows * runtime_.shape().row_bytes();
   }
-  return flush_slots(layer);
 }
 
 void SequenceState::drop_some_clusters(LayerState& layer, double share, Rng& rng) {

@@ -66,7 +66,7 @@ bool SequenceState::settle_queues() {
   for (Queue* const queue : own) settle(queue);
   refresh_.layer.reset();
   for (LayerState& layer : layers_) {
-    layer.offloaded = layer.selection_read = layer.attended = layer.refilled = {};
+    layer.offloaded = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
     layer.early.arrival = {};
     layer.early.fetched = false;
@@ -142,7 +142,7 @@ Status SequenceState::recode_last_chunk() {
     coded.end -= coded.size() % runtime_.index_layout.chunk_tokens;
     TERRACE_TRY(extend_index(layer, length_));
   }
-  return {};
+  return send_uploads();
 }
 
 Status SequenceState::pause() {

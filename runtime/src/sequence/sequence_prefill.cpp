@@ -184,6 +184,7 @@ Status SequenceState::finish(LayerId id, Queue& compute) {
     TERRACE_TRY(layer.index.tokens.empty()
                     ? build_index(index(id), {sinks_at(prefill_end_).end, prefill_end_})
                     : extend_index(index(id), prefill_end_));
+    TERRACE_TRY(send_uploads());
   }
   ++next_layer_;
   appended_ = length_;

@@ -8,9 +8,9 @@
 namespace terrace {
 namespace {
 
-// Layers whose rows and selections leave for the host together. Each wait of another queue costs
-// the compute queue a wake-up, which takes longer than many a piece of work.
-constexpr std::size_t layers_per_copy = 4;
+// Layers whose rows and selections leave for the host together, and whose cache's changes leave for
+// the device. To wake a queue takes longer than many a piece of its work.
+constexpr std::size_t layers_per_batch = 4;
 
 }  // namespace
 
@@ -98,8 +98,15 @@ Result<Ticket> SequenceState::store_token(const LayerState& layer, const StepInp
   return runtime_.backend->ops().store_rows(compute, Phase::update, store);
 }
 
+std::span<LayerState> SequenceState::batch_ending_at(std::size_t layers_done) noexcept {
+  const std::size_t rest = layers_done % layers_per_batch;
+  if (rest != 0 && layers_done != layers_.size()) return {};
+  const std::size_t count = rest != 0 ? rest : layers_per_batch;
+  return std::span(layers_).subspan(layers_done - count, count);
+}
+
 Status SequenceState::copy_to_host(std::span<LayerState> layers, Ticket ready) {
-  if (keeps_everything()) return {};
+  if (keeps_everything() || layers.empty()) return {};
   TERRACE_TRY(offload_queue_->wait_for(ready));
   const std::size_t block = length_ / block_tokens();
   const std::size_t row_bytes = runtime_.shape().row_bytes();
@@ -111,23 +118,16 @@ Status SequenceState::copy_to_host(std::span<LayerState> layers, Ticket ready) {
           {layer.host_blocks[block] + at, layer.device_blocks[block] + at, row_bytes});
     }
   }
-  TERRACE_ASSIGN(const Ticket offloaded, offload_queue_->copy(Phase::offload, extents_));
   // Upkeep reads what was selected while attention runs.
-  extents_.clear();
   for (const LayerState& layer : layers) {
     if (!layer.selected) continue;
     extents_.push_back(
         {layer.selection_host.data(), layer.selection.data(), layer.selection.bytes()});
     counters_.bytes.index += layer.selection.bytes();
+    ids_bytes_ += layer.selection.bytes();
   }
-  Ticket selection_read;
-  if (!extents_.empty()) {
-    TERRACE_ASSIGN(selection_read, offload_queue_->copy(Phase::index, extents_));
-  }
-  for (LayerState& layer : layers) {
-    layer.offloaded = offloaded;
-    layer.selection_read = selection_read;
-  }
+  TERRACE_ASSIGN(const Ticket offloaded, offload_queue_->copy(Phase::offload, extents_));
+  for (LayerState& layer : layers) layer.offloaded = offloaded;
   return {};
 }
 
@@ -258,11 +258,7 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
   if (layer.selected) {
     TERRACE_ASSIGN(ready, select_rows(index(id), input, compute));
   }
-  const std::size_t done = index(id) + 1;
-  if (done % layers_per_copy == 0 || done == layers_.size()) {
-    const std::size_t first = (done - 1) / layers_per_copy * layers_per_copy;
-    TERRACE_TRY(copy_to_host(std::span(layers_).subspan(first, done - first), ready));
-  }
+  TERRACE_TRY(copy_to_host(batch_ending_at(index(id) + 1), ready));
   const SelectionBuffers buffers = selection_buffers(layer.selection);
   ++next_layer_;
   return KvView{.resident = table(layer.device_blocks),
@@ -322,10 +318,10 @@ Status SequenceState::end_step() {
   const auto finish = [&]() -> Status {
     TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      if (layers_[i].selected) TERRACE_TRY(wait(layers_[i].selection_read, deadline()));
+      TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
       TERRACE_TRY(upkeep_cache(i));
+      TERRACE_TRY(flush_slots(batch_ending_at(i + 1)));
     }
-    for (LayerState& layer : layers_) TERRACE_TRY(wait(layer.offloaded, deadline()));
     return wait(layers_.back().attended, deadline());
   };
   if (const Status finished = finish(); !finished) {
@@ -350,6 +346,7 @@ Status SequenceState::end_step() {
 void SequenceState::recover() {
   // Any copy of a failed queue may be missing: only what lies on the host, and the resident rows
   // below length(), can be relied on.
+  forget_uploads();
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
     drop_clusters(layer);

@@ -93,7 +93,7 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
                                                       *cluster_queue_, offload::host_ops()));
   index.tokens.end = end;
   layer.members_stale = true;
-  TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, tokens, /*with_fixed=*/false));
+  TERRACE_ASSIGN(const std::size_t bytes, stage_upload(layer, tokens, /*with_fixed=*/false));
   if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
   return {};
 }
@@ -101,9 +101,13 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
 Status SequenceState::prepare_indexes() {
   // First, while nothing is being coded: an index changes hands between two extensions.
   TERRACE_TRY(refresh_indexes());
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TERRACE_TRY(code_passed_tokens(layer));
+  Status coded;
+  for (std::size_t layer = 0; coded && layer < layers_.size(); ++layer) {
+    coded = code_passed_tokens(layer);
   }
+  // Of all layers at once, also of those before one that failed.
+  TERRACE_TRY(send_uploads());
+  TERRACE_TRY(coded);
   if (index_streamed_) TERRACE_TRY(stream_index(0));
   indexes_ready_ = true;
   return {};
@@ -141,24 +145,43 @@ bool SequenceState::batch_is_due(std::size_t layer) const noexcept {
   return waiting >= 2 * batch || (on_turn && 2 * waiting >= batch);
 }
 
-Result<std::size_t> SequenceState::upload_index(LayerState& layer, TokenRange tokens,
+Result<std::size_t> SequenceState::stage_upload(LayerState& layer, TokenRange tokens,
                                                 bool with_fixed) {
   if (index_streamed_) return 0;
   LayerIndex& index = layer.index;
   const IndexLayout& layout = runtime_.index_layout;
-  TERRACE_TRY(index_queue_->wait_for(index.coded));
-  TERRACE_TRY(index_queue_->wait_for(layer.attended));
   TERRACE_TRY(index.device.table().flush(*index_queue_));
   const std::size_t first = index.tokens.begin;
   const TokenRange chunks{(tokens.begin - first) / layout.chunk_tokens,
                           divide_up(tokens.end - first, layout.chunk_tokens)};
-  extents_.clear();
-  std::size_t bytes = append_chunk_copies(layout, index.host, index.device, chunks, extents_);
+  std::size_t bytes = append_chunk_copies(layout, index.host, index.device, chunks, uploads_);
   if (with_fixed && layout.fixed_bytes > 0) {
-    extents_.push_back({index.device.fixed(), index.host.fixed(), layout.fixed_bytes});
+    uploads_.push_back({index.device.fixed(), index.host.fixed(), layout.fixed_bytes});
     bytes += layout.fixed_bytes;
   }
-  TERRACE_ASSIGN(index.uploaded, index_queue_->copy(Phase::index, extents_));
+  uploading_.push_back(&layer);
+  return bytes;
+}
+
+Status SequenceState::send_uploads() {
+  const auto send = [&]() -> Result<Ticket> {
+    for (const LayerState* layer : uploading_) {
+      TERRACE_TRY(index_queue_->wait_for(layer->index.coded));
+      TERRACE_TRY(index_queue_->wait_for(layer->attended));
+    }
+    return index_queue_->copy(Phase::index, uploads_);
+  };
+  if (uploading_.empty()) return {};
+  const Result<Ticket> sent = send();
+  for (LayerState* layer : uploading_) layer->index.uploaded = sent.value_or(Ticket{});
+  forget_uploads();
+  return sent.map([](Ticket) {});
+}
+
+Result<std::size_t> SequenceState::upload_index(LayerState& layer, TokenRange tokens,
+                                                bool with_fixed) {
+  TERRACE_ASSIGN(const std::size_t bytes, stage_upload(layer, tokens, with_fixed));
+  TERRACE_TRY(send_uploads());
   return bytes;
 }
 

@@ -38,9 +38,9 @@ enum class Phase : std::uint8_t {
   fetch,    ///< missed rows, host to device, on the critical path
   attend,   ///< attention over the chosen rows
   update,   ///< append, codes of tokens that left the window, cache upkeep
-  offload,  ///< rows, device to host
+  offload,  ///< rows and selected ids, device to host
   refill,   ///< admitted blocks, host to device
-  index,    ///< codes, centroids, selected ids, either way
+  index,    ///< codes and centroids, host to device
   cluster,  ///< building an index on the host
 };
 inline constexpr std::size_t phase_count = 9;

@@ -2,8 +2,8 @@
 //
 //   auto lru = policies::make_replacement_policy("lru");
 //
-// One policy is one file in policies/src/replacement/ and one row in table.cpp; tests, benches and
-// the tuner walk the table.
+// One policy is one file in policies/src/replacement/ and one row in table.cpp, where settings are
+// checked: makers cannot fail. Tests, benches and the tuner walk the table.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 //   auto policy = policies::make_retrieval_policy("pqcache", {.pq = {.subspaces = 2, .bits = 6}});
 //
-// One policy is one file in policies/src/retrieval/ and one row in table.cpp; tests, `terrace run`
-// and benches walk the table.
+// One policy is one file in policies/src/retrieval/ and one row in table.cpp, which checks no
+// settings: makers do. Tests, benches and `terrace run --policy all` walk the table.
 #pragma once
 
 #include <memory>

@@ -42,7 +42,8 @@ struct LayerSelection {
 struct StepTraffic {
   SequenceId sequence{};
   std::uint64_t offload_bytes = 0;
-  std::uint64_t index_bytes = 0;
+  std::uint64_t index_bytes = 0;  ///< both ways
+  std::uint64_t ids_bytes = 0;    ///< of these, selected ids, to the host
 };
 
 class SelectionObserver {

@@ -47,14 +47,14 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link);
 
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
-/// asked for: a layer's misses hold it up, its refills only its own next step, the rest nothing but
-/// the link.
+/// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
+/// step; codes nothing but the link. What leaves for the host has the other way for itself.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);
 
   void layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes);
-  void end_step(std::uint64_t index_bytes);
+  void end_step(std::uint64_t upload_bytes);
 
   [[nodiscard]] double seconds() const noexcept { return now_; }
 
@@ -67,8 +67,8 @@ class StepClock {
   double now_ = 0;
   double link_free_ = 0;
   std::size_t layers_done_ = 0;
-  std::uint64_t index_bytes_ = 0;  ///< of a layer, as in the step before: ids, codes
-  std::vector<double> refilled_;   ///< when each layer's refills are there
+  std::vector<std::uint64_t> refills_;  ///< of each layer of this step, bytes
+  std::vector<double> refilled_;        ///< when each layer's refills are there
 };
 
 }  // namespace terrace::tuning

@@ -102,6 +102,7 @@ struct TraceRecord {
   TokenRange prompt;                ///< prompt
   std::uint64_t offload_bytes = 0;  ///< step_end
   std::uint64_t index_bytes = 0;    ///< step_end
+  std::uint64_t ids_bytes = 0;      ///< step_end: of index_bytes, to the host
 
   // selection
   std::size_t layer = 0;
