@@ -31,11 +31,12 @@ test-release: packages
 	@cmake --build --preset release --target all terrace_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
 
-# Runs of the whole program under sanitizers take minutes each: they are check-all's.
+# The program takes long to compile and run under sanitizers: it and its tests are check-all's.
 test-asan: packages
 	@cmake --preset host-asan
-	@cmake --build --preset host-asan
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan --exclude-regex '^run\.'
+	@cmake --build --preset host-asan --target terrace_library_tests
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
+	  --exclude-regex '^run\.|^apps_test_NOT_BUILT$$'
 
 # The thread sanitizer watches tests of code that runs on several threads; check-all gives it all.
 test-tsan: packages
@@ -50,11 +51,16 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@ctest --preset tidy
 
 check-all: packages lint  ## everything there is, without a time limit
-	@for preset in release host-debug host-asan host-tsan cuda-asan cuda-tsan; do \
+	@for preset in release host-debug host-asan host-tsan; do \
 	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset || exit 1; \
+	done
+	@for preset in cuda-asan cuda-tsan; do \
+	  cmake --preset $$preset && \
+	  cmake --build --preset $$preset --target terrace_on_host_tests && \
+	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset $$preset || exit 1; \
 	done
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
 	  cmake --preset cuda-compile && cmake --build --preset cuda-compile && \

@@ -3,11 +3,15 @@
 # Makes the GoogleTest program `name`; its cases appear in ctest as <prefix>.<Suite>.<Case>, with
 # the prefix as label. The label of programs named in TERRACE_CONCURRENT_TESTS ends in -concurrent.
 #
-# Test programs are built by the targets terrace_tests and terrace_concurrent_tests, not by `all`.
+# Test programs are built not by `all`, but by terrace_tests, or in part: by terrace_library_tests,
+# which needs nothing of apps/, by terrace_concurrent_tests, and by terrace_on_host_tests, those of
+# device code on the stand-in.
 include(GoogleTest)
 
 add_custom_target(terrace_tests)
+add_custom_target(terrace_library_tests)
 add_custom_target(terrace_concurrent_tests)
+add_custom_target(terrace_on_host_tests)
 
 # What all test programs include is compiled once.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp "// Headers alone.\n")
@@ -26,6 +30,12 @@ function(terrace_test name)
   target_precompile_headers(${name} REUSE_FROM terrace_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(terrace_tests ${name})
+  if(NOT terrace_apps IN_LIST arg_LIBRARIES)
+    add_dependencies(terrace_library_tests ${name})
+  endif()
+  if(arg_PREFIX STREQUAL cuda_on_host)
+    add_dependencies(terrace_on_host_tests ${name})
+  endif()
   set(label ${arg_PREFIX})
   if(name IN_LIST TERRACE_CONCURRENT_TESTS)
     add_dependencies(terrace_concurrent_tests ${name})
