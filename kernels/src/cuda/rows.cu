@@ -70,12 +70,10 @@ __global__ void copy_keys(KeyCopy op) {
   }
 }
 
-__global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
-  const std::size_t row_bytes = op.shape.row_bytes();
-  const unsigned row_units = units_of(row_bytes);
-  const std::size_t count = *op.missed_count;
-  const std::size_t units = count * row_units;
-  if (grid_thread() == 0) *moved = count * row_bytes;
+/// Copies `units` units, several of a thread in flight at a time; read(i, copy) reads unit i, or
+/// leaves `copy` empty.
+template <typename Read>
+__device__ void copy_in_flight(std::size_t units, Read read) {
   for (std::size_t first = grid_thread(); first < units; first += units_at_once * grid_threads()) {
     Unit copies[units_at_once];
 #pragma unroll
@@ -83,47 +81,45 @@ __global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
       const std::size_t i = first + k * grid_threads();
       copies[k].bytes = 0;
       copies[k].aligned = false;
-      if (i >= units) continue;
-      const MissedRow row = op.missed[i / row_units];
-      const auto unit = static_cast<unsigned>(i % row_units);
-      const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
-      copies[k].read(row.target + offset,
-                     row_place(op.shape, op.source, row.head, row.position) + offset,
-                     unit_size(row_bytes, unit));
+      if (i < units) read(i, copies[k]);
     }
 #pragma unroll
     for (unsigned k = 0; k < units_at_once; ++k) copies[k].write();
   }
 }
 
+__global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
+  const std::size_t row_bytes = op.shape.row_bytes();
+  const unsigned row_units = units_of(row_bytes);
+  const std::size_t count = *op.missed_count;
+  if (grid_thread() == 0) *moved = count * row_bytes;
+  copy_in_flight(count * row_units, [&](std::size_t i, Unit& copy) {
+    const MissedRow row = op.missed[i / row_units];
+    const auto unit = static_cast<unsigned>(i % row_units);
+    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+    copy.read(row.target + offset, row_place(op.shape, op.source, row.head, row.position) + offset,
+              unit_size(row_bytes, unit));
+  });
+}
+
 /// Copies arriving rows as units; the first thread of a row notes where it is, or that it is gone.
 __global__ void cache_units(CacheRows op) {
   const std::size_t row_bytes = op.shape.row_bytes();
   const unsigned row_units = units_of(row_bytes);
-  const std::size_t units = op.count * row_units;
-  for (std::size_t first = grid_thread(); first < units; first += units_at_once * grid_threads()) {
-    Unit copies[units_at_once];
-#pragma unroll
-    for (unsigned k = 0; k < units_at_once; ++k) {
-      const std::size_t i = first + k * grid_threads();
-      copies[k].bytes = 0;
-      copies[k].aligned = false;
-      if (i >= units) continue;
-      const CachedRowChange change = op.changes[i / row_units];
-      const auto unit = static_cast<unsigned>(i % row_units);
-      if (unit == 0)
-        *cached_number(op.shape, op.target, change.head, change.position) = change.number;
-      if (change.number == 0) continue;
-      const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
-      const std::byte* const source =
-          change.staged != 0 ? op.staging + (change.staged - std::size_t{1}) * row_bytes
-                             : row_place(op.shape, op.source, change.head, change.position);
-      copies[k].read(cached_place(op.shape, op.target, change.number) + offset, source + offset,
-                     unit_size(row_bytes, unit));
+  copy_in_flight(op.count * row_units, [&](std::size_t i, Unit& copy) {
+    const CachedRowChange change = op.changes[i / row_units];
+    const auto unit = static_cast<unsigned>(i % row_units);
+    if (unit == 0) {
+      *cached_number(op.shape, op.target, change.head, change.position) = change.number;
     }
-#pragma unroll
-    for (unsigned k = 0; k < units_at_once; ++k) copies[k].write();
-  }
+    if (change.number == 0) return;
+    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+    const std::byte* const source =
+        change.staged != 0 ? op.staging + (change.staged - std::size_t{1}) * row_bytes
+                           : row_place(op.shape, op.source, change.head, change.position);
+    copy.read(cached_place(op.shape, op.target, change.number) + offset, source + offset,
+              unit_size(row_bytes, unit));
+  });
 }
 
 }  // namespace
