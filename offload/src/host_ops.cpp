@@ -31,9 +31,11 @@ Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& arguments)
   });
 }
 
-Result<Ticket> resolve_rows(Queue& queue, Phase phase, const ResolveRows& arguments) {
+/// Enqueues a kernel of one thread.
+template <auto kernel, typename Arguments>
+Result<Ticket> compute_alone(Queue& queue, Phase phase, const Arguments& arguments) {
   return queue.call(phase, [arguments] {
-    host::resolve_rows(arguments);
+    kernel(arguments);
     return std::size_t{0};
   });
 }
@@ -58,7 +60,8 @@ constexpr Ops table{.store_rows = store_rows,
                     .map_queries = compute<host::map_queries>,
                     .page_select = compute<host::page_select>,
                     .cluster_select = compute<host::cluster_select>,
-                    .resolve_rows = resolve_rows,
+                    .resolve_rows = compute_alone<host::resolve_rows, ResolveRows>,
+                    .resolve_early_rows = compute_alone<host::resolve_early_rows, ResolveEarlyRows>,
                     .fetch_rows = fetch_rows,
                     .cache_rows = cache_rows,
                     .decode_attention = compute<host::decode_attention>};

@@ -12,7 +12,6 @@
 #include "pointer_table.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/core/retrieval.hpp"
-#include "terrace/kernels/early_rows.hpp"
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/resident_cache.hpp"
 
@@ -97,7 +96,7 @@ struct SelectionBuffers {
   std::uint32_t* missed_count = nullptr;
   std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
   MassBounds* mass = nullptr;              ///< [query_heads]
-  kernels::EarlyOutcome* early = nullptr;  ///< written only where rows are fetched early
+  EarlyOutcome* early = nullptr;           ///< written only where rows are fetched early
 };
 
 }  // namespace terrace

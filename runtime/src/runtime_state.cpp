@@ -40,11 +40,6 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                 "or a number of tokens",
                 traits.name);
   }
-  if (options.early_fetch != EarlyFetch::off && !backend->capabilities().host_reads_device) {
-    return fail(Errc::unsupported,
-                "backend {} cannot fetch rows early yet; set retrieval.early_fetch to off",
-                backend->name());
-  }
   if (options.early_fetch != EarlyFetch::off && traits.gives_logit_bias) {
     return fail(Errc::unsupported,
                 "policy {} gives each row a bias, which rows fetched early cannot keep; set "

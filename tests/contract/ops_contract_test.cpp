@@ -20,7 +20,9 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.page_select, nullptr);
   EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
+  EXPECT_NE(ops.resolve_early_rows, nullptr);
   EXPECT_NE(ops.fetch_rows, nullptr);
+  EXPECT_NE(ops.cache_rows, nullptr);
   EXPECT_NE(ops.decode_attention, nullptr);
 }
 

@@ -1,6 +1,4 @@
 // Rows that were fetched before their step: found, counted, and never wrong.
-#include "terrace/kernels/early_rows.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@ namespace terrace {
 namespace {
 
 using testing::ResolveScenario;
+using testing::run;
 
 /// A scenario whose rows of the step before were fetched early.
 struct EarlyScenario : ResolveScenario {
@@ -36,26 +35,27 @@ struct EarlyScenario : ResolveScenario {
       const bool staged = row >= staging_.data() && row < staging_.data() + staging_.size();
       if (staged) row = early_staging.data() + (row - staging_.data());
     }
-    early_missed = misses();
+    early_missed[0] = misses();
     fetched = true;
   }
 
   void step(std::uint64_t stream, float likeness_min) {
     select(stream);
-    kernels::host::resolve_early_rows({.resolve = request(),
-                                       .ids = attended.data(),
-                                       .id_count = attended_counts.data(),
-                                       .count = count,
-                                       .early_ids = fetched ? early_ids.data() : nullptr,
-                                       .early_count = counts_.data(),
-                                       .early_rows = early_rows.data(),
-                                       .early_staging = early_staging.data(),
-                                       .early_missed = &early_missed,
-                                       .early_used = used.data(),
-                                       .query = query.data(),
-                                       .last_query = last_query.data(),
-                                       .likeness_min = likeness_min,
-                                       .outcome = &outcome});
+    run(ResolveEarlyRows{.resolve = request(),
+                         .ids = attended.data(),
+                         .id_count = attended_counts.data(),
+                         .count = count,
+                         .early_ids = fetched ? early_ids.data() : nullptr,
+                         .early_count = counts_.data(),
+                         .early_rows = early_rows.data(),
+                         .early_staging = early_staging.data(),
+                         .early_missed = early_missed.data(),
+                         .early_used = used.data(),
+                         .query = query.data(),
+                         .last_query = last_query.data(),
+                         .likeness_min = likeness_min,
+                         .outcome = outcomes.data()});
+    outcome = outcomes[0];
     fetch();
   }
 
@@ -83,7 +83,7 @@ struct EarlyScenario : ResolveScenario {
       }
     }
     EXPECT_EQ(outcome.useful, useful);
-    EXPECT_EQ(outcome.fetched, fetched ? early_missed : 0);
+    EXPECT_EQ(outcome.fetched, fetched ? early_missed[0] : 0);
     EXPECT_EQ(outcome.wasted, outcome.fetched - distinct.size());
     EXPECT_EQ(outcome.late, misses());
     EXPECT_EQ(last_query, query);
@@ -92,7 +92,7 @@ struct EarlyScenario : ResolveScenario {
   std::vector<std::byte> early_staging;
   std::vector<std::uint32_t> early_ids;
   std::vector<std::byte*> early_rows;
-  std::uint32_t early_missed = 0;
+  std::vector<std::uint32_t> early_missed{0};
   std::vector<std::uint8_t> used;
   std::vector<std::uint32_t> attended;
   std::vector<std::uint32_t> attended_counts;
@@ -100,7 +100,8 @@ struct EarlyScenario : ResolveScenario {
   std::vector<float> last_query;
   std::size_t count = 200;
   bool fetched = false;
-  kernels::EarlyOutcome outcome;
+  std::vector<EarlyOutcome> outcomes{{}};
+  EarlyOutcome outcome;
 };
 
 TEST(ResolveEarlyRows, AttendsTheStepsOwnListsWhereAllAreCorrected) {

@@ -1,9 +1,8 @@
-// Finding selected rows: see terrace/kernels/rows.hpp and early_rows.hpp.
+// Finding selected rows: see terrace/kernels/rows.hpp.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "terrace/kernels/early_rows.hpp"
 #include "terrace/kernels/row_address.hpp"
 #include "terrace/kernels/rows.hpp"
 

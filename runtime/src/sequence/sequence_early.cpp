@@ -53,7 +53,7 @@ Result<Ticket> SequenceState::resolve_early(LayerState& layer, ResolveRows resol
   // Entries that stand for clusters go with the selection they were made for.
   const bool corrects_all = runtime_.options.early_fetch == EarlyFetch::exact ||
                             runtime_.policy->traits().gives_pseudo_entries;
-  const kernels::ResolveEarlyRows op{
+  const ResolveEarlyRows op{
       .resolve = resolve,
       .ids = attended.ids,
       .id_count = attended.counts,
@@ -69,11 +69,7 @@ Result<Ticket> SequenceState::resolve_early(LayerState& layer, ResolveRows resol
       .likeness_min =
           corrects_all ? never_alike : static_cast<float>(runtime_.options.early_likeness),
       .outcome = attended.early};
-  // Asked for only where the host may read device memory (RuntimeState::create).
-  return compute.call(Phase::fetch, [op] {
-    kernels::host::resolve_early_rows(op);
-    return std::size_t{0};
-  });
+  return runtime_.backend->ops().resolve_early_rows(compute, Phase::fetch, op);
 }
 
 Status SequenceState::fetch_ahead(LayerState& layer, Queue& compute) {
@@ -114,7 +110,7 @@ Status SequenceState::await_early(const LayerState& layer) {
 
 void SequenceState::count_early(const LayerState& layer) {
   if (!fetches_early()) return;
-  const kernels::EarlyOutcome& outcome = *selection_buffers(layer.selection_host).early;
+  const EarlyOutcome& outcome = *selection_buffers(layer.selection_host).early;
   counters_.early.lists += lists();
   counters_.early.corrected += outcome.corrected;
   counters_.early.useful += outcome.useful;

@@ -201,7 +201,7 @@ Status SequenceState::load_needed_blocks() {
 
 Status SequenceState::reserve_selection(LayerState& layer) {
   const std::size_t words = lists() * (split_.selected + 2) + 1 + 2 * runtime_.shape().query_heads +
-                            sizeof(kernels::EarlyOutcome) / sizeof(std::uint32_t);
+                            sizeof(EarlyOutcome) / sizeof(std::uint32_t);
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
   if (layer.selection_host) return {};
@@ -223,7 +223,7 @@ SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const no
           .missed_count = counts + lists(),
           .pseudo_counts = pseudo_counts,
           .mass = mass,
-          .early = reinterpret_cast<kernels::EarlyOutcome*>(mass + runtime_.shape().query_heads)};
+          .early = reinterpret_cast<EarlyOutcome*>(mass + runtime_.shape().query_heads)};
 }
 
 Status SequenceState::reserve_seen(std::size_t length) {
