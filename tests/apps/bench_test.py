@@ -57,7 +57,8 @@ class Kernels(unittest.TestCase):
         self.assertEqual(process.returncode, 0, process.stderr)
         clustering = json.loads(process.stdout)["runs"][0]["clustering"]
         self.assertTrue(clustering["planned"])
-        self.assertEqual(set(clustering["iterations"]), {3})  # the fewest that auto may choose
+        # The fewest that auto may choose, or less where the prefill ended sooner.
+        self.assertLessEqual(max(clustering["iterations"]), 3)
         self.assertEqual(clustering["costs"]["kmeans_iteration"][0], 3600)
         table = terrace("run", "--context", "600", "--decode", "2", "--policy", "pqcache",
                         "--set", "planning.iterations=auto", "--profile", str(self.profile), "-q")
