@@ -59,7 +59,7 @@ check-all: packages lint  ## everything there is, without a time limit
 	done
 	@for preset in cuda-asan cuda-tsan; do \
 	  cmake --preset $$preset && \
-	  cmake --build --preset $$preset --target terrace_on_host_tests && \
+	  cmake --build --preset $$preset && \
 	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset $$preset || exit 1; \
 	done
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \

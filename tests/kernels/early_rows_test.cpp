@@ -55,7 +55,6 @@ struct EarlyScenario : ResolveScenario {
                          .last_query = last_query.data(),
                          .likeness_min = likeness_min,
                          .outcome = outcomes.data()});
-    outcome = outcomes[0];
     fetch();
   }
 
@@ -101,7 +100,7 @@ struct EarlyScenario : ResolveScenario {
   std::size_t count = 200;
   bool fetched = false;
   std::vector<EarlyOutcome> outcomes{{}};
-  EarlyOutcome outcome;
+  const EarlyOutcome& outcome = outcomes[0];
 };
 
 TEST(ResolveEarlyRows, AttendsTheStepsOwnListsWhereAllAreCorrected) {

@@ -265,14 +265,12 @@ template <typename Elements, unsigned heads>
 Status launch_pieces(const DecodeAttention& op, unsigned pieces, const Launch& launch) {
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const PieceMemory<Elements> memory(dims, heads);
+  const std::size_t lists = list_count(op.shape, op.scope);
+  const std::size_t list_heads = op.shape.query_heads / lists;
   if constexpr (heads > 1) {
-    const std::size_t list_heads = op.scope == ListScope::query_head ? 1 : op.shape.group();
     const bool fewer = list_heads <= heads / 2 || memory.bytes() > shared_bytes_max;
     if (fewer) return launch_pieces<Elements, heads / 2>(op, pieces, launch);
   }
-  const bool per_query_head = op.scope == ListScope::query_head;
-  const std::size_t lists = per_query_head ? op.shape.query_heads : op.shape.kv_heads;
-  const std::size_t list_heads = per_query_head ? 1 : op.shape.group();
   const dim3 grid(pieces, static_cast<unsigned>(lists),
                   static_cast<unsigned>((list_heads + heads - 1) / heads));
   return launch_kernel(launch, {grid, threads, memory.bytes()}, "decode_attention",

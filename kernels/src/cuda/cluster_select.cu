@@ -423,8 +423,7 @@ Status launch_scores_of(const ClusterSelect& op, std::size_t room, const Launch&
 Status cluster_select(const ClusterSelect& op, const Launch& launch) {
   const std::size_t room = cluster_room(op.clusters, op.index.token_count);
   const auto kv_heads = static_cast<unsigned>(op.common.shape.kv_heads);
-  const bool per_query = op.scope == ListScope::query_head;
-  const auto lists = per_query ? static_cast<unsigned>(op.common.shape.query_heads) : kv_heads;
+  const auto lists = static_cast<unsigned>(list_count(op.common.shape, op.scope));
   const auto shared = [](std::size_t bytes) { return bytes <= shared_work_bytes ? bytes : 0; };
   const std::size_t count_bytes = shared(room * sizeof(std::uint32_t));
   const std::size_t rank_bytes = shared(room * 2 * sizeof(std::uint32_t));

@@ -36,12 +36,12 @@ __device__ std::uint32_t take(std::uint32_t* word) { return atomicExch(word, 0U)
 
 /// Lists of one KV head.
 __host__ __device__ constexpr unsigned lists_of_head(const ResolveRows& op) {
-  return op.scope == ListScope::query_head ? static_cast<unsigned>(op.shape.group()) : 1U;
+  return static_cast<unsigned>(lists_per_kv_head(op.shape, op.scope));
 }
 
 /// Places that the lists have together: what the epoch passes with each call.
 __host__ __device__ constexpr std::uint32_t places_of(const ResolveRows& op) {
-  return static_cast<std::uint32_t>(op.shape.kv_heads * lists_of_head(op) * op.id_stride);
+  return static_cast<std::uint32_t>(list_count(op.shape, op.scope) * op.id_stride);
 }
 
 /// Where a row lies in device memory, or null.

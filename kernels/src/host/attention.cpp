@@ -346,7 +346,7 @@ HWY_EXPORT(attend_piece);
 void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
                  std::size_t pieces) noexcept {
   const std::size_t dims = op.shape.head_dim;
-  const std::size_t list_heads = op.shape.query_heads / list_count(op);
+  const std::size_t list_heads = op.shape.query_heads / list_count(op.shape, op.scope);
   EntryPiece entries;
   gather_piece(op, list, piece, entries);
   if (entries.count == 0) return;
@@ -391,7 +391,7 @@ void decode_attention(const DecodeAttention& op, Parallel& threads) {
   const auto pieces_of = [&op](std::size_t list) {
     return (entry_count(op, list) + attention_split - 1) / attention_split;
   };
-  const std::size_t lists = list_count(op);
+  const std::size_t lists = list_count(op.shape, op.scope);
   std::size_t pieces = 0;  // of the longest list
   for (std::size_t list = 0; list < lists; ++list) pieces = std::max(pieces, pieces_of(list));
   threads.for_each(lists * pieces, [&](std::size_t part) {

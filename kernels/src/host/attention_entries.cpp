@@ -73,10 +73,6 @@ void write_resident_rows(const DecodeAttention& op, std::size_t head, std::size_
 
 }  // namespace
 
-std::size_t list_count(const DecodeAttention& op) noexcept {
-  return op.scope == ListScope::kv_head ? op.shape.kv_heads : op.shape.query_heads;
-}
-
 std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept {
   return op.sinks.size() + op.window.size() + selected_count(op, list) + pseudo_count(op, list);
 }

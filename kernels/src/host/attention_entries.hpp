@@ -21,9 +21,6 @@ struct EntryPiece {
   std::array<float, attention_split + tile_rows> bias;
 };
 
-/// Returns how many lists the op has: its KV heads, or its query heads.
-std::size_t list_count(const DecodeAttention& op) noexcept;
-
 /// Returns the entries of a list: sinks, window, selected and pseudo-entries together.
 std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept;
 

@@ -49,9 +49,7 @@ class EarlyRows {
  public:
   explicit EarlyRows(const ResolveEarlyRows& op) noexcept
       : op_(op), row_bytes_(op.resolve.shape.row_bytes()) {
-    const std::size_t group =
-        op.resolve.scope == ListScope::query_head ? 1 : op.resolve.shape.group();
-    places_ = op.resolve.shape.query_heads / group * op.resolve.id_stride;
+    places_ = list_count(op.resolve.shape, op.resolve.scope) * op.resolve.id_stride;
     std::fill_n(op.early_used, places_, std::uint8_t{0});
   }
 
@@ -91,20 +89,11 @@ class EarlyRows {
   std::uint32_t distinct_ = 0;
 };
 
-/// Where a row lies in device memory, or null.
-std::byte* find_row(const ResolveRows& op, std::size_t head, std::uint32_t position) noexcept {
-  std::byte* const row = row_address(op.shape, op.resident, head, position);
-  if (row != nullptr || op.cached.numbers == nullptr) return row;
-  const std::uint32_t number = op.cached.numbers[cached_place(op.shape, head, position)];
-  return number == 0 ? nullptr : cached_row(op.shape, op.cached, number);
-}
-
 /// `find_early` returns where a row of a list lies that a step fetched before, or null.
 template <typename FindEarly>
 void resolve(const ResolveRows& op, FindEarly find_early) {
-  const bool per_query_head = op.scope == ListScope::query_head;
-  const std::size_t lists = per_query_head ? op.shape.query_heads : op.shape.kv_heads;
-  const std::size_t group = per_query_head ? op.shape.group() : 1;
+  const std::size_t lists = list_count(op.shape, op.scope);
+  const std::size_t group = lists_per_kv_head(op.shape, op.scope);
   SeenMisses seen(op);
   std::uint32_t misses = 0;
   for (std::size_t list = 0; list < lists; ++list) {
@@ -143,7 +132,7 @@ double cosine(const float* a, const float* b, std::size_t dims) noexcept {
 /// Whether a query of the list's heads has turned since the last step.
 bool has_turned(const ResolveEarlyRows& op, std::size_t list) noexcept {
   const KvShape& shape = op.resolve.shape;
-  const std::size_t heads = op.resolve.scope == ListScope::query_head ? 1 : shape.group();
+  const std::size_t heads = shape.query_heads / list_count(shape, op.resolve.scope);
   for (std::size_t head = list * heads; head < (list + 1) * heads; ++head) {
     const std::size_t at = head * shape.head_dim;
     const double likeness = cosine(op.query + at, op.last_query + at, shape.head_dim);
@@ -160,8 +149,7 @@ void resolve_rows(const ResolveRows& op) {
 
 void resolve_early_rows(const ResolveEarlyRows& op) {
   const KvShape& shape = op.resolve.shape;
-  const std::size_t lists =
-      op.resolve.scope == ListScope::query_head ? shape.query_heads : shape.kv_heads;
+  const std::size_t lists = list_count(shape, op.resolve.scope);
   *op.outcome = {};
   for (std::size_t list = 0; list < lists; ++list) {
     const bool corrected = op.early_ids == nullptr || has_turned(op, list);

@@ -6,19 +6,8 @@
 #include "terrace/kernels/row_address.hpp"
 
 namespace terrace::kernels::reference {
-namespace {
-
-std::byte* find_row(const ResolveRows& op, std::size_t head, std::uint32_t position) {
-  std::byte* const resident = row_address(op.shape, op.resident, head, position);
-  if (resident != nullptr || op.cached.numbers == nullptr) return resident;
-  const std::uint32_t number = op.cached.numbers[cached_place(op.shape, head, position)];
-  return number == 0 ? nullptr : cached_row(op.shape, op.cached, number);
-}
-
-}  // namespace
-
 void resolve_rows(const ResolveRows& op) {
-  const std::size_t group = op.scope == ListScope::query_head ? op.shape.group() : 1;
+  const std::size_t group = lists_per_kv_head(op.shape, op.scope);
   std::map<std::pair<std::size_t, std::uint32_t>, std::byte*> staged;
   *op.missed_count = 0;
   for (std::size_t list = 0; list < op.shape.kv_heads * group; ++list) {

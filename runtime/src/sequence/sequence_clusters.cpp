@@ -120,8 +120,9 @@ void SequenceState::note_rows(const LayerState& layer) {
 void SequenceState::update_clusters(LayerState& layer) {
   for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
   counters_.cache.evicted += plan_.evicted.size();
+  if (plan_.admitted.empty()) return;
   // Where a row was staged is looked up only for what is admitted: few steps pay for it.
-  if (!plan_.admitted.empty() && group() == 1) note_rows(layer);
+  if (group() == 1) note_rows(layer);
   const TokenRange cacheable = cacheable_positions(layer);
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& wanted = wanted_[admitted];

@@ -43,8 +43,7 @@ TokenRange SequenceState::window_of(std::size_t layer, std::size_t position) con
 }
 
 std::size_t SequenceState::lists() const noexcept {
-  const KvShape& shape = runtime_.shape();
-  return runtime_.policy->traits().lists == ListScope::kv_head ? shape.kv_heads : shape.query_heads;
+  return list_count(runtime_.shape(), runtime_.policy->traits().lists);
 }
 
 bool SequenceState::needs_block(std::size_t layer, std::size_t block, std::size_t position) const {

@@ -173,7 +173,13 @@ Status SequenceState::send_uploads() {
   };
   if (uploading_.empty()) return {};
   const Result<Ticket> sent = send();
-  for (LayerState* layer : uploading_) layer->index.uploaded = sent.value_or(Ticket{});
+  for (LayerState* layer : uploading_) {
+    if (sent) {
+      layer->index.uploaded = *sent;
+    } else {
+      layer->index.stale = true;
+    }
+  }
   forget_uploads();
   return sent.map([](Ticket) {});
 }

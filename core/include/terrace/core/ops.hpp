@@ -58,6 +58,14 @@ struct StoreRows {
 /// Which lists a selection has under grouped-query attention.
 enum class ListScope : std::uint8_t { kv_head, query_head };
 
+/// Returns how many lists there are, and how many of them a KV head has.
+constexpr std::size_t list_count(const KvShape& shape, ListScope scope) noexcept {
+  return scope == ListScope::query_head ? shape.query_heads : shape.kv_heads;
+}
+constexpr std::size_t lists_per_kv_head(const KvShape& shape, ListScope scope) noexcept {
+  return list_count(shape, scope) / shape.kv_heads;
+}
+
 /// How scores of a group's query heads become one weight per KV head.
 enum class GroupReduction : std::uint8_t { sum_softmax, max_softmax, sum_logits };
 

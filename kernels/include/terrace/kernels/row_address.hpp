@@ -35,15 +35,24 @@ inline std::byte* cached_row(const KvShape& shape, const CachedRows& cached,
   return cached.blocks[row / cached.block_rows] + row % cached.block_rows * shape.row_bytes();
 }
 
-/// Whether a change brings a row across the link.
-constexpr bool crosses_link(const CachedRowChange& change) noexcept {
-  return change.number != 0 && change.staged == 0;
-}
-
 /// Returns where a row's number lies.
 constexpr std::size_t cached_place(const KvShape& shape, std::size_t head,
                                    std::size_t position) noexcept {
   return position * shape.kv_heads + head;
+}
+
+/// Returns where a row lies in device memory, in its block or among cached rows, or null.
+inline std::byte* find_row(const ResolveRows& op, std::size_t head,
+                           std::uint32_t position) noexcept {
+  std::byte* const row = row_address(op.shape, op.resident, head, position);
+  if (row != nullptr || op.cached.numbers == nullptr) return row;
+  const std::uint32_t number = op.cached.numbers[cached_place(op.shape, head, position)];
+  return number == 0 ? nullptr : cached_row(op.shape, op.cached, number);
+}
+
+/// Whether a change brings a row across the link.
+constexpr bool crosses_link(const CachedRowChange& change) noexcept {
+  return change.number != 0 && change.staged == 0;
 }
 
 }  // namespace terrace::kernels

@@ -18,8 +18,8 @@ class ClusterRows {
       : group_(static_cast<unsigned>(op.common.shape.group())),
         room_(static_cast<unsigned>(cluster_room(op.clusters, op.index.token_count))),
         stride_(cluster_row_floats(op.clusters, op.index.token_count)) {
-    const unsigned lists = op.scope == ListScope::query_head ? group_ : 1;
-    rows_ = op.common.scratch + head * (2 + group_ + 2 * std::size_t{lists}) * stride_;
+    const std::size_t lists = lists_per_kv_head(op.common.shape, op.scope);
+    rows_ = op.common.scratch + head * (2 + group_ + 2 * lists) * stride_;
   }
 
   /// Clusters that the index has room for.
