@@ -19,15 +19,20 @@
 namespace terrace::offload {
 namespace {
 
-/// Returns what binds threads, or null where they may run anywhere.
-Result<std::shared_ptr<const Topology>> topology_for(const ParallelOptions& options) {
+Result<WorkerPlace> place_of(const ParallelOptions& options) {
   if (options.threads == 0) {
     return fail(Errc::invalid_argument, "{}: the number of threads must be at least 1",
                 options.name);
   }
-  if (options.cpus.empty()) return nullptr;
+  if (!options.numa_node) return WorkerPlace{};
   TERRACE_ASSIGN(Topology topology, Topology::discover());
-  return std::make_shared<const Topology>(std::move(topology));
+  const auto node = std::ranges::find(topology.nodes(), *options.numa_node, &NumaNode::index);
+  if (node == topology.nodes().end()) {
+    return fail(Errc::invalid_argument, "{}: there is no NUMA node {}", options.name,
+                *options.numa_node);
+  }
+  std::vector<CpuIndex> cpus = node->cpus;
+  return WorkerPlace{std::make_shared<const Topology>(std::move(topology)), std::move(cpus)};
 }
 
 #if !TERRACE_PLAIN_THREADS
@@ -69,10 +74,9 @@ class WorkerShare {
 /// Binds an arena's workers while they are in it.
 class WorkerBinding final : public tbb::task_scheduler_observer {
  public:
-  WorkerBinding(tbb::task_arena& arena, std::shared_ptr<const Topology> topology,
-                std::vector<CpuIndex> cpus)
-      : task_scheduler_observer(arena), topology_(std::move(topology)), cpus_(std::move(cpus)) {
-    for (const NumaNode& node : topology_->nodes()) {
+  WorkerBinding(tbb::task_arena& arena, WorkerPlace place)
+      : task_scheduler_observer(arena), place_(std::move(place)) {
+    for (const NumaNode& node : place_.topology->nodes()) {
       all_cpus_.insert(all_cpus_.end(), node.cpus.begin(), node.cpus.end());
     }
     observe(true);
@@ -80,26 +84,25 @@ class WorkerBinding final : public tbb::task_scheduler_observer {
   ~WorkerBinding() override { observe(false); }
 
   void on_scheduler_entry(bool is_worker) override {
-    if (is_worker) static_cast<void>(topology_->bind_thread(cpus_));
+    if (is_worker) place_.bind_thread();
   }
   void on_scheduler_exit(bool is_worker) override {
-    if (is_worker) static_cast<void>(topology_->bind_thread(all_cpus_));
+    if (is_worker) static_cast<void>(place_.topology->bind_thread(all_cpus_));
   }
 
  private:
-  std::shared_ptr<const Topology> topology_;
-  std::vector<CpuIndex> cpus_;
+  WorkerPlace place_;
   std::vector<CpuIndex> all_cpus_;
 };
 
 class ArenaParallel final : public Parallel {
  public:
-  ArenaParallel(const ParallelOptions& options, const std::shared_ptr<const Topology>& topology)
+  ArenaParallel(const ParallelOptions& options, const WorkerPlace& place)
       : share_(options.threads),
         threads_(options.threads),
         arena_(static_cast<int>(options.threads)) {
     arena_.initialize();
-    if (topology) binding_.emplace(arena_, topology, options.cpus);
+    if (place.topology) binding_.emplace(arena_, place);
   }
 
   [[nodiscard]] std::size_t concurrency() const noexcept override { return threads_; }
@@ -125,10 +128,10 @@ using DefaultParallel = PlainParallel;
 
 template <typename Threads>
 Result<std::unique_ptr<Parallel>> make(const ParallelOptions& options) {
-  TERRACE_ASSIGN(const auto topology, topology_for(options));
+  TERRACE_ASSIGN(const WorkerPlace place, place_of(options));
   if (options.threads == 1) return std::make_unique<Serial>();
   try {
-    return std::make_unique<Threads>(options, topology);
+    return std::make_unique<Threads>(options, place);
   } catch (const std::exception&) {
     return fail(Errc::out_of_memory, "{}: the system gives no {} threads", options.name,
                 options.threads);

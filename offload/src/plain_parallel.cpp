@@ -6,15 +6,13 @@
 
 namespace terrace::offload {
 
-PlainParallel::PlainParallel(const ParallelOptions& options,
-                             const std::shared_ptr<const Topology>& topology) {
+PlainParallel::PlainParallel(const ParallelOptions& options, const WorkerPlace& place) {
   workers_.reserve(options.threads - 1);
   const std::string name = options.name.substr(0, 15);  // the system's limit
   try {
     for (std::size_t i = 1; i < options.threads; ++i) {
-      workers_.emplace_back([this, topology, cpus = options.cpus] {
-        // A refused binding costs speed, not correctness.
-        if (topology) static_cast<void>(topology->bind_thread(cpus));
+      workers_.emplace_back([this, place] {
+        place.bind_thread();
         serve();
       });
       pthread_setname_np(workers_.back().native_handle(), name.c_str());

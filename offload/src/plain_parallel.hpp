@@ -11,12 +11,24 @@
 #include <vector>
 
 #include "terrace/offload/parallel.hpp"
+#include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
 
+/// Where workers are kept; without a topology they run anywhere.
+struct WorkerPlace {
+  std::shared_ptr<const Topology> topology{};
+  std::vector<CpuIndex> cpus{};
+
+  /// A refused binding costs speed, not correctness.
+  void bind_thread() const {
+    if (topology) static_cast<void>(topology->bind_thread(cpus));
+  }
+};
+
 class PlainParallel final : public Parallel {
  public:
-  PlainParallel(const ParallelOptions& options, const std::shared_ptr<const Topology>& topology);
+  PlainParallel(const ParallelOptions& options, const WorkerPlace& place);
   ~PlainParallel() override;
 
   [[nodiscard]] std::size_t concurrency() const noexcept override { return workers_.size() + 1; }

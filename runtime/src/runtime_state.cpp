@@ -58,7 +58,11 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                 "rows fetched early cannot go on into cached clusters; set retrieval.early_fetch "
                 "to off or cache.granularity to block");
   }
-  TERRACE_ASSIGN(auto threads, offload::make_parallel({.threads = options.host_threads}));
+  // Near the rows that they cluster.
+  TERRACE_ASSIGN(auto threads,
+                 offload::make_parallel({.threads = options.host_threads,
+                                         .numa_node = backend->capabilities().host_node,
+                                         .name = "cluster"}));
   std::unique_ptr<RuntimeState> state(
       new RuntimeState(std::move(options), std::move(backend), std::move(policy), layout));
   state->cluster_threads_ = std::move(threads);

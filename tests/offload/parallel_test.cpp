@@ -1,10 +1,14 @@
 #include "terrace/offload/parallel.hpp"
 
 #include <gmock/gmock.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -40,13 +44,25 @@ TEST_P(ParallelTest, ServesSeveralCallersAtOnce) {
   EXPECT_EQ(sum.load(), 3U * 50U * 190U);
 }
 
-TEST_P(ParallelTest, RunsOnTheCpusItIsGiven) {
+TEST_P(ParallelTest, RunsOnTheNodeItIsGiven) {
   const auto topology = Topology::discover().value();
-  const auto& cpus = topology.nodes().front().cpus;
-  const auto parallel = GetParam()({.threads = 2, .cpus = cpus, .name = "bound"}).value();
+  const NumaNode& node = topology.nodes().front();
+  const auto parallel =
+      GetParam()({.threads = 2, .numa_node = node.index, .name = "bound"}).value();
   std::atomic<int> calls{0};
-  parallel->for_each(10, [&](std::size_t) { calls.fetch_add(1); });
+  const auto caller = std::this_thread::get_id();
+  parallel->for_each(10, [&](std::size_t) {
+    calls.fetch_add(1);
+    if (std::this_thread::get_id() == caller) return;
+    EXPECT_EQ(std::ranges::count(node.cpus, static_cast<CpuIndex>(sched_getcpu())), 1);
+  });
   EXPECT_EQ(calls.load(), 10);
+}
+
+TEST_P(ParallelTest, RefusesANodeThatTheMachineLacks) {
+  const auto parallel = GetParam()({.threads = 2, .numa_node = 4711, .name = "bound"});
+  ASSERT_FALSE(parallel);
+  EXPECT_THAT(std::string(parallel.error().message()), testing::HasSubstr("4711"));
 }
 
 TEST_P(ParallelTest, RefusesZeroThreads) {

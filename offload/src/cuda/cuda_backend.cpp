@@ -160,6 +160,13 @@ WorkerQueueSetup CudaBackend::queue_setup(const QueueOptions& options, Parallel&
           .observer = options_.observer};
 }
 
+Capabilities CudaBackend::capabilities() const noexcept {
+  return {.host_reads_device = false,
+          .moves_bytes = true,
+          .pinned_host = true,
+          .host_node = parts_->node};
+}
+
 Result<std::byte*> CudaBackend::do_allocate(const AllocationRequest& request) {
   Parts& parts = *parts_;
   TERRACE_TRY(parts.health.check());

@@ -5,20 +5,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "terrace/core/parallel.hpp"
 #include "terrace/core/result.hpp"
-#include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
 
 struct ParallelOptions {
-  std::size_t threads = 1;       ///< the caller's included
-  std::vector<CpuIndex> cpus{};  ///< keep the workers on these; empty = anywhere
-  std::string name = "terrace";  ///< of the threads, for debuggers
+  std::size_t threads = 1;                   ///< the caller's included
+  std::optional<std::uint32_t> numa_node{};  ///< keep the workers on its CPUs; none = anywhere
+  std::string name = "terrace";              ///< of the threads, for debuggers
 };
 
 /// Makes a Parallel of `threads` threads: a oneTBB arena, or plain threads where the build is
@@ -26,7 +26,8 @@ struct ParallelOptions {
 ///
 /// Threads  for_each is safe from several threads at once, beyond what the contract asks: callers
 ///          share the workers, so that queues of one device can share its threads
-/// Errors   invalid_argument: zero threads; out_of_memory: the system has no thread left
+/// Errors   invalid_argument: zero threads, or a node that the machine lacks; out_of_memory: the
+/// system has no thread left
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelOptions& options);
 
 /// The same on plain threads, in every build.

@@ -66,9 +66,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "cuda"; }
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return {.host_reads_device = false, .moves_bytes = true, .pinned_host = true};
-  }
+  [[nodiscard]] Capabilities capabilities() const noexcept override;
   [[nodiscard]] const Ops& ops() const noexcept override;
   [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }
   [[nodiscard]] Parallel& device_threads() noexcept override;
