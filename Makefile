@@ -1,12 +1,11 @@
 # The front door. Each target installs the packages it misses and builds what it needs first.
 MODEL ?= tiny
 PREFIX ?= /usr/local
-# Steps of each fuzz test in `make test` and in `make check-all`, and of both where programs are slow:
-# under sanitizers, and without optimization.
+# Steps of each fuzz test in `make test` and in `make check-all`, and of both under sanitizers.
 FUZZ_STEPS ?= 20000
-FUZZ_STEPS_SLOW ?= 2000
+FUZZ_STEPS_SANITIZED ?= 2000
 FUZZ_STEPS_ALL ?= 1000000
-FUZZ_STEPS_ALL_SLOW ?= 20000
+FUZZ_STEPS_ALL_SANITIZED ?= 20000
 
 .DEFAULT_GOAL := build
 .PHONY: help packages build demo test test-release test-asan test-tsan check-all lint install \
@@ -36,14 +35,14 @@ test-release: packages
 test-asan: packages
 	@cmake --preset host-asan
 	@cmake --build --preset host-asan --target terrace_library_tests
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SLOW) ctest --preset host-asan \
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
 	  --exclude-regex '^run\.|^apps_test_NOT_BUILT$$'
 
 # The thread sanitizer watches tests of code that runs on several threads; check-all gives it all.
 test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SLOW) ctest --preset host-tsan --label-regex concurrent
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent
 
 lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@tools/install-packages lint
@@ -51,9 +50,10 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@cmake --build --preset tidy
 	@ctest --preset tidy
 
+# The sanitizers' builds have the debug assertions on.
 check-all: packages lint  ## everything there is, without a time limit
-	@for preset in release host-debug host-asan host-tsan; do \
-	  case $$preset in *san|*debug) steps=$(FUZZ_STEPS_ALL_SLOW);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
+	@for preset in release host-asan host-tsan; do \
+	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset || exit 1; \
@@ -61,7 +61,7 @@ check-all: packages lint  ## everything there is, without a time limit
 	@for preset in cuda-asan cuda-tsan; do \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset && \
-	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SLOW) ctest --preset $$preset || exit 1; \
+	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset $$preset || exit 1; \
 	done
 	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
 	  cmake --preset cuda-compile && cmake --build --preset cuda-compile && \
