@@ -110,9 +110,8 @@ void ClusterHead::score() noexcept {
   }
   if (op_.spreads) {
     for (std::size_t q = 0; q < group(); ++q) {
-      for (std::uint32_t i = 0; i < active_count_; ++i) {
-        scores(q)[i] += spread(i, square_of_query(q));
-      }
+      const float square = square_of_query(q);
+      for (std::uint32_t i = 0; i < active_count_; ++i) scores(q)[i] += spread(i, square);
     }
   }
   for (std::size_t q = 0; q < group(); ++q) {

@@ -103,7 +103,8 @@ class MassTracker {
   /// Masses of a query head relative to exp(`base`).
   struct QueryMass {
     double base = 0;
-    double norm = 0;  ///< |q| / sqrt(head_dim)
+    double norm = 0;   ///< |q| / sqrt(head_dim)
+    float square = 0;  ///< ClusterHead::square_of_query
     double steady = 0;
     double chosen = 0;  ///< estimates
     double all = 0;
@@ -118,6 +119,8 @@ class MassTracker {
   [[nodiscard]] static MassBounds bounds(const QueryMass& mass) noexcept;
   [[nodiscard]] double estimate(std::size_t q, std::uint32_t i) const noexcept;
   [[nodiscard]] LogMassBounds cluster_bounds(std::size_t q, std::uint32_t i) const noexcept;
+  /// About as much as the higher of cluster_bounds at least, for less.
+  [[nodiscard]] double log_mass_most(std::size_t q, std::uint32_t i) const noexcept;
 
   const ClusterSelect& op_;
   const ClusterHead& head_;

@@ -39,11 +39,12 @@ void MassTracker::start_query(std::size_t q) noexcept {
   double square = 0;
   for (std::size_t i = 0; i < dims; ++i) square += double{query[i]} * double{query[i]};
   QueryMass& mass = queries_[q];
-  mass = {.norm = std::sqrt(square / static_cast<double>(dims))};
+  mass = {.norm = std::sqrt(square / static_cast<double>(dims)),
+          .square = head_.square_of_query(first_ + q)};
   const auto steady = double{head_.scores(first_ + q)[head_.active_count()]};
   mass.base = steady;
   for (std::uint32_t i = 0; i < head_.active_count(); ++i) {
-    mass.base = std::max(mass.base, cluster_bounds(q, i).high);
+    mass.base = std::max(mass.base, log_mass_most(q, i));
   }
   mass.bounded = std::isfinite(mass.base);
   if (!mass.bounded) return;
@@ -63,11 +64,19 @@ LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const 
   const std::uint32_t members = head_.members(i);
   return log_mass_bounds({.logit = double{head_.scores(first_ + q)[i]} -
                                    double{head_.log_members(i)} -
-                                   double{head_.spread(i, head_.square_of_query(first_ + q))},
+                                   double{head_.spread(i, queries_[q].square)},
                           .members = double(members),
                           .whole = members == plane.sizes[slot],
                           .spread = queries_[q].norm * double{plane.radius[slot]},
                           .rounding = queries_[q].norm * double{plane.rounding[slot]}});
+}
+
+double MassTracker::log_mass_most(std::size_t q, std::uint32_t i) const noexcept {
+  std::size_t slot = 0;
+  const ClusterPlane plane = head_.plane_of(i, slot);
+  const float score = head_.scores(first_ + q)[i] - head_.spread(i, queries_[q].square);
+  return double{score} +
+         queries_[q].norm * (double{plane.radius[slot]} + 2 * double{plane.rounding[slot]});
 }
 
 double MassTracker::estimate(std::size_t q, std::uint32_t i) const noexcept {
