@@ -44,15 +44,14 @@ Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver
   return offload::make_backend(config.text("backend"), backend_options(config, observer));
 }
 
-std::string describe(const BackendInUse& backend) {
+std::string describe(const offload::BackendChoice& backend) {
   return fmt::format("{}{}{} ({})", backend.name, backend.device.empty() ? "" : " on ",
                      backend.device, backend.reason);
 }
 
-Result<BackendInUse> find_backend(const Config& config) {
-  return choose_backend(config).map([](const offload::ChosenBackend& chosen) {
-    return BackendInUse{std::string(chosen.name), chosen.reason, chosen.device};
-  });
+Result<offload::BackendChoice> find_backend(const Config& config) {
+  return choose_backend(config).map(
+      [](offload::ChosenBackend chosen) { return std::move(chosen.choice); });
 }
 
 }  // namespace terrace::apps

@@ -9,13 +9,6 @@ namespace terrace::apps {
 /// What a config says of every backend.
 offload::BackendOptions backend_options(const Config& config, WorkObserver* observer = nullptr);
 
-/// Which backend a config leads to, and why.
-struct BackendInUse {
-  std::string name;
-  std::string reason;
-  std::string device;  ///< its name; empty where the host computes
-};
-
 /// Errors: invalid_argument for the simulator, which computes nothing.
 Status check_decodes(const Config& config);
 
@@ -25,9 +18,9 @@ Result<offload::ChosenBackend> choose_backend(const Config& config,
                                               WorkObserver* observer = nullptr);
 
 /// Returns "host (auto: ...)", "cuda on NVIDIA H100 (asked for)".
-std::string describe(const BackendInUse& backend);
+std::string describe(const offload::BackendChoice& backend);
 
 /// Makes the config's backend and drops it. Errors: those of choose_backend.
-Result<BackendInUse> find_backend(const Config& config);
+Result<offload::BackendChoice> find_backend(const Config& config);
 
 }  // namespace terrace::apps

@@ -34,13 +34,13 @@ Result<std::string> find_cuda([[maybe_unused]] int device) {
 
 Result<ChosenBackend> make_host(const BackendOptions& options, std::string reason) {
   TERRACE_ASSIGN(auto backend, HostBackend::create(options.host));
-  return ChosenBackend{std::move(backend), "host", std::move(reason), ""};
+  return ChosenBackend{std::move(backend), {"host", std::move(reason), ""}};
 }
 
 Result<ChosenBackend> make_device(const BackendOptions& options, std::string reason) {
   TERRACE_ASSIGN(std::string device, find_cuda(options.cuda.device));
   TERRACE_ASSIGN(auto backend, make_cuda(options.cuda));
-  return ChosenBackend{std::move(backend), "cuda", std::move(reason), std::move(device)};
+  return ChosenBackend{std::move(backend), {"cuda", std::move(reason), std::move(device)}};
 }
 
 /// A device that can be used is used; a fault of it is reported, and not covered up by another
@@ -63,7 +63,7 @@ Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& 
   }
   if (name == "sim") {
     TERRACE_ASSIGN(auto backend, SimBackend::create(options.sim));
-    return ChosenBackend{std::move(backend), "sim", "asked for", ""};
+    return ChosenBackend{std::move(backend), {"sim", "asked for", ""}};
   }
   return fail(Errc::invalid_argument, "no backend '{}'; use auto, host, cuda or sim", name);
 }

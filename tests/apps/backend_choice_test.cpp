@@ -14,7 +14,7 @@ TEST(BackendOptions, PlaceHostMemoryNearTheDeviceUnlessToldNotTo) {
   EXPECT_FALSE(backend_options(config).cuda.near_device);
 }
 
-TEST(BackendInUse, IsTheOneThatTheConfigNames) {
+TEST(BackendChoice, IsTheOneThatTheConfigNames) {
   Config config;
   ASSERT_TRUE(config.set("backend", "host", flag));
   const auto found = find_backend(config);
@@ -24,7 +24,7 @@ TEST(BackendInUse, IsTheOneThatTheConfigNames) {
   EXPECT_FALSE(find_backend(config));
 }
 
-TEST(BackendInUse, IsDescribedWithItsDevice) {
+TEST(BackendChoice, IsDescribedWithItsDevice) {
   EXPECT_EQ(describe({"cuda", "asked for", "NVIDIA H100"}), "cuda on NVIDIA H100 (asked for)");
 }
 

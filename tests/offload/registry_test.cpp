@@ -9,10 +9,10 @@ TEST(Registry, MakesWhatIsAskedForAndSaysWhatItTook) {
   for (const std::string_view name : {"host", "sim"}) {
     const auto chosen = make_backend(name, {});
     ASSERT_TRUE(chosen);
-    EXPECT_EQ(chosen->name, name);
+    EXPECT_EQ(chosen->choice.name, name);
     EXPECT_EQ(chosen->backend->name(), name);
-    EXPECT_EQ(chosen->reason, "asked for");
-    EXPECT_EQ(chosen->device, "");
+    EXPECT_EQ(chosen->choice.reason, "asked for");
+    EXPECT_EQ(chosen->choice.device, "");
   }
 }
 
@@ -22,14 +22,14 @@ TEST(Registry, AutoSaysWhyItTookTheHost) {
   if (has_device()) GTEST_SKIP() << "a device is there";
   const auto chosen = make_backend("auto", {});
   ASSERT_TRUE(chosen);
-  EXPECT_EQ(chosen->name, "host");
-  EXPECT_THAT(chosen->reason, testing::HasSubstr("CUDA"));
+  EXPECT_EQ(chosen->choice.name, "host");
+  EXPECT_THAT(chosen->choice.reason, testing::HasSubstr("CUDA"));
 }
 
 TEST(Registry, NamesTheDeviceItTook) {
   if (!has_device()) GTEST_SKIP() << "no device is there";
   for (const std::string_view name : {"auto", "cuda"}) {
-    EXPECT_EQ(make_backend(name, {}).value().device, list_backends().front().reason);
+    EXPECT_EQ(make_backend(name, {}).value().choice.device, list_backends().front().reason);
   }
 }
 

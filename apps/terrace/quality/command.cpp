@@ -44,6 +44,26 @@ void fill_in(const CLI::App& command, bool quick, QualityOptions& options) {
   }
 }
 
+/// How a study is shown.
+template <typename Study>
+struct Views {
+  std::string_view command;
+  Json (*rows)(const Study& study);
+  std::string (*table)(const Study& study);
+};
+
+template <typename Study>
+void print_study(const Study& study, const Machine& machine, bool json, const Views<Study>& views) {
+  if (!json) {
+    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
+               views.table(study));
+    return;
+  }
+  Json document = document_head(views.command, study.config, machine);
+  document["rows"] = views.rows(study);
+  print_document(document);
+}
+
 Result<int> bench_quality(const QualityOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
@@ -51,29 +71,16 @@ Result<int> bench_quality(const QualityOptions& options) {
   if (!options.report_file.empty()) {
     TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
   }
-  if (options.run.shared.json()) {
-    Json document = document_head("bench quality", study.config, machine);
-    document["rows"] = quality_rows(study);
-    print_document(document);
-  } else {
-    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
-               quality_table(study));
-  }
+  print_study(study, machine, options.run.shared.json(),
+              {"bench quality", quality_rows, quality_table});
   return 0;
 }
 
 Result<int> bench_drift(const DriftOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const DriftStudy study, study_drift(options, progress));
-  const Machine machine = read_machine(study.gpu);
-  if (options.run.shared.json()) {
-    Json document = document_head("bench drift", study.config, machine);
-    document["rows"] = drift_rows(study);
-    print_document(document);
-  } else {
-    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
-               drift_table(study));
-  }
+  print_study(study, read_machine(study.gpu), options.run.shared.json(),
+              {"bench drift", drift_rows, drift_table});
   return 0;
 }
 

@@ -90,9 +90,12 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
-  TERRACE_ASSIGN(BackendInUse backend, find_backend(config));
-  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16),
-                             [](const Config& own) { return choose_backend(own); }));
+  offload::BackendChoice backend;
+  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16), [&](const Config& own) {
+    auto chosen = choose_backend(own);
+    if (chosen) backend = chosen->choice;
+    return chosen;
+  }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);

@@ -20,7 +20,7 @@ namespace terrace::apps {
 struct RunJob {
   Config config;
   std::vector<std::string> policies;
-  BackendInUse backend;                   ///< of every policy
+  offload::BackendChoice backend;         ///< of every policy
   std::optional<MachineProfile> profile;  ///< the one that the config names
   std::string model_folder;
   engine::LlamaModel model;

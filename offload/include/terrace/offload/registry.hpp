@@ -22,11 +22,16 @@ struct BackendOptions {
   SimBackendOptions sim{};
 };
 
-struct ChosenBackend {
-  std::unique_ptr<Backend> backend;
+/// Which backend a name led to.
+struct BackendChoice {
   std::string_view name;  ///< host, cuda or sim; static
   std::string reason;     ///< why this one
   std::string device;     ///< its name; empty where the host computes
+};
+
+struct ChosenBackend {
+  std::unique_ptr<Backend> backend;
+  BackendChoice choice;
 };
 
 struct BackendInfo {
