@@ -169,7 +169,9 @@ TEST(Config, NamesTheNearestKeyForAnUnknownOne) {
 }
 
 TEST(Config, KeepsMessagesToOneReadableLine) {
-  const std::string message = refusal("pq.bits", std::string(1'000'000, 'x') + "\n");
+  std::string value(1'000'000, 'x');
+  value.back() = '\n';
+  const std::string message = refusal("pq.bits", value);
   EXPECT_LT(message.size(), 120U);
   EXPECT_THAT(message, HasSubstr("an integer from 1 to 8"));
   EXPECT_THAT(refusal("pq.bits", "\x1b[2J\n"), HasSubstr("'?[2J?'"));

@@ -198,7 +198,7 @@ TEST(Faults, LifeThatFailedLeavesNoMemoryBehind) {
     faulty.faults->arm({.piece_probability = 0.02, .seed = seed});
     Status done = drive.prefill(150);
     if (done) done = drive.steps(20);
-    failures += done ? 0 : 1;
+    if (!done) ++failures;
     faulty.faults->arm({});
   }
   EXPECT_GT(failures, 10U);

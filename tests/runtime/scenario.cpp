@@ -148,12 +148,24 @@ void Drive::expect_all_rows_right() {
   }
 }
 
-std::size_t random_rounds(std::size_t usual) {
+namespace {
+
+/// Steps of fuzz tests that whoever runs the tests has time for, in thousands.
+std::size_t fuzz_thousands() {
   const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
-  if (steps != nullptr) {
-    usual = std::min<std::size_t>(usual, 1 + static_cast<std::size_t>(std::atoi(steps)) / 1000);
-  }
-  return std::max<std::size_t>(1, usual / scenario_slowness);
+  return steps == nullptr ? SIZE_MAX - 1 : static_cast<std::size_t>(std::atoi(steps)) / 1000;
+}
+
+}  // namespace
+
+std::size_t random_rounds(std::size_t usual) {
+  return std::max<std::size_t>(1, std::min(usual, 1 + fuzz_thousands()) / scenario_slowness);
+}
+
+bool takes_variant(std::size_t number) {
+  // Coprime to the numbers of values that settings have, so that all values are met.
+  const std::size_t each = fuzz_thousands() < 10 ? 5 : 1;
+  return number % std::max(each, scenario_slowness) == 0;
 }
 
 std::unique_ptr<Runtime> Scenario::open() const { return open(make_scenario_backend(backend)); }

@@ -79,6 +79,10 @@ extern const std::size_t scenario_slowness;
 /// Rounds of a random test, of `usual` ones: TERRACE_FUZZ_STEPS may say fewer.
 std::size_t random_rounds(std::size_t usual);
 
+/// Whether to try the variant of that number, of all that a test counts up: TERRACE_FUZZ_STEPS may
+/// say that fewer do.
+bool takes_variant(std::size_t number);
+
 /// A runtime on the program's backend, with small defaults that tests change.
 struct Scenario {
   RuntimeOptions runtime{
