@@ -63,7 +63,7 @@ class Selecting {
     return {.common = {.shape = shape_,
                        .query = query_.data(),
                        .candidates = {0, codes_},
-                       .count = count_,
+                       .count = {.mean = count_},
                        .ids = ids_.data(),
                        .id_count = &id_count_,
                        .id_stride = ids_.size(),

@@ -36,7 +36,11 @@ constexpr std::array keys{
               .default_text = "0.5",
               .high = 1,
               .meaning = "share of the budget that goes to the newest tokens"},
-
+    ConfigKey{.name = "retrieval.head_budget",
+              .kind = choice,
+              .default_text = "even",
+              .words = "even|by_weight",
+              .meaning = "rows each KV head selects: as many, or as rows weigh at a prompt's end"},
     ConfigKey{.name = "retrieval.dense_layers",
               .kind = integer,
               .default_text = "0",

@@ -46,7 +46,7 @@ Status require_codes(std::string_view op, const KvShape& shape, const PqShape& p
 
 Status require_selection(std::string_view op, const SelectCommon& common, const IndexView& index) {
   TERRACE_TRY(require_index(op, common.shape, common.candidates, index));
-  const std::size_t listed = std::min(common.count, common.candidates.size());
+  const std::size_t listed = std::min(common.count.mean, common.candidates.size());
   return require(
       op, {{common.id_count != nullptr, "id_count must be given"},
            {listed == 0 || common.ids != nullptr, "ids must be given"},

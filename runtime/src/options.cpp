@@ -55,6 +55,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
+  options.head_budget =
+      config.is("retrieval.head_budget", "even") ? HeadBudget::even : HeadBudget::by_weight;
   options.when =
       config.is("retrieval.when", "always") ? RetrievalWhen::always : RetrievalWhen::spilled;
   options.placement =

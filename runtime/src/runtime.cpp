@@ -135,6 +135,7 @@ TokenRange Sequence::window() const noexcept {
 }
 std::size_t Sequence::budget_tokens() const noexcept { return state_->budget_tokens(); }
 std::size_t Sequence::selected_tokens() const noexcept { return state_->split().selected; }
+std::size_t Sequence::query_window_tokens() const noexcept { return state_->query_window_tokens(); }
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->cache_capacity_tokens();
 }

@@ -122,6 +122,9 @@ class SequenceState {
   [[nodiscard]] std::size_t budget_tokens() const noexcept { return budget_tokens_; }
   [[nodiscard]] const policies::BudgetSplit& split() const noexcept { return split_; }
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept { return cache_tokens_; }
+  [[nodiscard]] std::size_t query_window_tokens() const noexcept {
+    return runtime_.query_window_tokens();
+  }
   [[nodiscard]] const SequenceCounters& counters() const noexcept { return counters_; }
   void reset_counters() noexcept {
     counters_ = {};
@@ -188,7 +191,7 @@ class SequenceState {
   }
   Status reserve_early(LayerState& layer);
   [[nodiscard]] EarlyLists early_lists(const Buffer& buffer) const noexcept;
-  Result<Ticket> resolve_early(LayerState& layer, ResolveRows resolve, std::size_t count,
+  Result<Ticket> resolve_early(LayerState& layer, ResolveRows resolve, RowCounts count,
                                const float* query, Queue& compute);
   /// Enqueues, behind a layer's attention, the fetching of what its selection wants again.
   Status fetch_ahead(LayerState& layer, Queue& compute);
@@ -203,6 +206,7 @@ class SequenceState {
   /// Lets the cluster queue wait for the layer's rows on the host, and notes when they are there.
   Status note_arrival(LayerState& layer);
   void run_build(BuildRequest request);
+  void deal_heads(const BuildRequest& request);
   /// Enqueues the coding of what is not coded yet and stages the upload.
   Status extend_index(std::size_t layer, std::size_t end);
   Status prepare_indexes();
@@ -296,6 +300,10 @@ class SequenceState {
     return runtime_.policy->traits().keeps_everything;
   }
   [[nodiscard]] std::size_t lists() const noexcept;
+  /// Rows that a list has room for.
+  [[nodiscard]] std::size_t list_rows() const noexcept {
+    return runtime_.list_capacity(split_.selected);
+  }
   /// Lists of one KV head.
   [[nodiscard]] std::size_t group() const noexcept { return lists() / runtime_.shape().kv_heads; }
   [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime_.options.block_tokens; }

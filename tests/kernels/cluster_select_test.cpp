@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/cluster_store.hpp"
+#include "kernels/dealt_shares.hpp"
 #include "kernels/finds_fault.hpp"
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
@@ -40,7 +41,7 @@ class Scene {
     op = {.common = {.shape = kv,
                      .query = queries.data(),
                      .candidates = {first, tokens - window_tokens},
-                     .count = 100,
+                     .count = {.mean = 100},
                      .ids = ids.data(),
                      .id_count = counts.data(),
                      .id_stride = tokens,
@@ -144,7 +145,7 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
       for (const Variant& variant : variants) {
         for (const std::size_t count : {0UL, 1UL, 33UL, 100UL, 1000UL}) {
           Scene scene(store, kv);
-          scene.op.common.count = count;
+          scene.op.common.count.mean = count;
           scene.op.scope = variant.scope;
           scene.op.ranking = variant.ranking;
           scene.op.trims = variant.trims;
@@ -162,11 +163,26 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
   }
 }
 
+TEST(ClusterSelect, DealsRowsOutOverHeads) {
+  ClusterStore store(shape, with_values, first, tokens, 23);
+  for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
+    Scene scene(store);
+    scene.op.scope = scope;
+    scene.op.common.count = {.mean = 50, .shares = testing::dealt_shares.data()};
+    testing::run(scene.op);
+    Scene expected(store);
+    expect_like_reference(scene, scene.op, expected);
+    for (std::size_t list = 0; list < list_count(shape, scope); ++list) {
+      EXPECT_EQ(scene.counts[list], list / lists_per_kv_head(shape, scope) == 0 ? 25U : 75U);
+    }
+  }
+}
+
 TEST(ClusterSelect, FindsWhatIsSelectedByAnotherRule) {
   using Mutation = void (*)(ClusterSelect&);
   const Mutation mutations[] = {
       [](ClusterSelect&) {},
-      [](ClusterSelect& op) { op.common.count -= 1; },
+      [](ClusterSelect& op) { op.common.count.mean -= 1; },
       [](ClusterSelect& op) { op.common.candidates.end -= 1; },
       [](ClusterSelect& op) { op.estimated -= 1; },
       [](ClusterSelect& op) { op.trims = false; },
@@ -257,7 +273,7 @@ TEST(ClusterSelect, ABigModerateClusterWinsByClusterWeightAlone) {
   for (std::size_t q = 0; q < shape.query_heads; ++q) {
     scene.queries[q * shape.head_dim] = static_cast<float>(scale);
   }
-  scene.op.common.count = 10;
+  scene.op.common.count.mean = 10;
   testing::run(scene.op);
   EXPECT_EQ(scene.list(0).front(), first);
   scene.op.ranking = ClusterRanking::cluster_weight;
@@ -316,7 +332,7 @@ TEST(ClusterSelect, LetsAClusterWeighMoreByItsSpread) {
   }
   Scene scene(store);
   scene.op.spreads = true;
-  scene.op.common.count = 0;
+  scene.op.common.count.mean = 0;
   scene.estimate(Scene::pseudo_max);
   testing::run(scene.op);
   for (std::size_t head = 0; head < shape.kv_heads; ++head) {
@@ -349,12 +365,12 @@ TEST(ClusterSelect, NeverChoosesANanScoreBeforeOthersNorAnEmptyCluster) {
     store.plane(0, 0).centroids[c * shape.row_bytes() + 1] = std::byte{0x7f};  // f16 NaN
     spoilt += store.members(0, c).size();
   }
-  scene.op.common.count = tokens - first - window_tokens;
+  scene.op.common.count.mean = tokens - first - window_tokens;
   scene.estimate(Scene::pseudo_max);
   testing::run(scene.op);
   EXPECT_EQ(scene.list(0).size(), tokens - first - window_tokens);
   EXPECT_EQ(scene.pseudo_counts[0], 0U);
-  scene.op.common.count -= spoilt;
+  scene.op.common.count.mean -= spoilt;
   testing::run(scene.op);
   for (std::uint32_t c = 0; c < 9; c += 3) {
     for (const std::size_t p : store.members(0, c)) {
@@ -427,7 +443,7 @@ TEST(MassBounds, HoldTheExactMassOfWhatIsAttended) {
       Scene scene(store);
       scene.attend_to(store);
       scene.op.mass = scene.mass.data();
-      scene.op.common.count = count;
+      scene.op.common.count.mean = count;
       scene.op.trims = trims;
       testing::run(scene.op);
       for (std::size_t q = 0; q < shape.query_heads; ++q) {
@@ -488,7 +504,7 @@ TEST(MassBounds, StopASelectionAsSoonAsTheWantedShareIsCertain) {
     scene.attend_to(store);
     scene.op.mass = scene.mass.data();
     scene.op.mass_wanted = wanted;
-    scene.op.common.count = tokens;
+    scene.op.common.count.mean = tokens;
     testing::run(scene.op);
     for (std::size_t q = 0; q < shape.query_heads; ++q) {
       EXPECT_GE(double{scene.mass[q].low}, wanted - 1e-6);
@@ -509,7 +525,7 @@ TEST(MassBounds, StopNoLaterByTheEstimate) {
     scene.attend_to(store);
     scene.op.mass_wanted = 0.5;
     scene.op.mass_stop = stop;
-    scene.op.common.count = tokens;
+    scene.op.common.count.mean = tokens;
     testing::run(scene.op);
     counts.push_back(scene.counts[0]);
   }

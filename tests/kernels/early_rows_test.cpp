@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "kernels/dealt_shares.hpp"
 #include "kernels/resolve_scenario.hpp"
 
 namespace terrace {
@@ -44,7 +45,7 @@ struct EarlyScenario : ResolveScenario {
     run(ResolveEarlyRows{.resolve = request(),
                          .ids = attended.data(),
                          .id_count = attended_counts.data(),
-                         .count = count,
+                         .count = {.mean = count, .shares = shares},
                          .early_ids = fetched ? early_ids.data() : nullptr,
                          .early_count = counts_.data(),
                          .early_rows = early_rows.data(),
@@ -98,6 +99,7 @@ struct EarlyScenario : ResolveScenario {
   std::vector<float> query;
   std::vector<float> last_query;
   std::size_t count = 200;
+  const std::uint32_t* shares = nullptr;
   bool fetched = false;
   std::vector<EarlyOutcome> outcomes{{}};
   const EarlyOutcome& outcome = outcomes[0];
@@ -160,6 +162,17 @@ TEST(ResolveEarlyRows, KeepsListsWithinTheStepsCount) {
   scenario.step(9, 0.0F);
   scenario.expect_right();
   for (const std::uint32_t attended : scenario.attended_counts) EXPECT_EQ(attended, 49U);
+}
+
+TEST(ResolveEarlyRows, KeepsListsWithinWhatTheirHeadIsDealt) {
+  EarlyScenario scenario(ListScope::kv_head, 2, 50);
+  scenario.shares = testing::dealt_shares.data();
+  scenario.fetch_early(8);
+  scenario.count = 40;
+  scenario.step(9, 0.0F);
+  scenario.expect_right();
+  EXPECT_EQ(scenario.attended_counts[0], 20U);
+  EXPECT_EQ(scenario.attended_counts[1], 50U) << "all that were selected";
 }
 
 }  // namespace

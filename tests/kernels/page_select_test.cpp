@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/block_store.hpp"
+#include "kernels/dealt_shares.hpp"
 #include "kernels/finds_fault.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
@@ -79,11 +80,11 @@ TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
           const KvShape shape = make_shape(group, 2, 24, dtypes[(group + each) % 3]);
           for (const std::size_t count : {0UL, 1UL, 50UL, 1000UL}) {
             Scene scene(shape, {.page_tokens = page_tokens, .bounds = bounds});
-            scene.op.common.count = count;
+            scene.op.common.count.mean = count;
             scene.op.common.reduction = reductions[each];
             run(scene.op);
             Scene expected(shape, scene.op.pages);
-            expected.op.common.count = count;
+            expected.op.common.count.mean = count;
             expected.op.common.reduction = reductions[each];
             SCOPED_TRACE(testing::to_text(shape) + ", count " + std::to_string(count) + ", " +
                          testing::seed_text());
@@ -95,11 +96,25 @@ TEST(PageSelect, ChoosesWhatTheReferenceChooses) {
   }
 }
 
+TEST(PageSelect, DealsRowsOutOverHeads) {
+  const KvShape shape = make_shape(3, 2, 24, Dtype::f16);
+  const PageShape pages{.page_tokens = 16, .bounds = true};
+  Scene scene(shape, pages);
+  Scene expected(shape, pages);
+  for (SelectCommon* const common : {&scene.op.common, &expected.op.common}) {
+    common->count = {.mean = 50, .shares = testing::dealt_shares.data()};
+  }
+  run(scene.op);
+  expect_same(scene, expected);
+  EXPECT_EQ(scene.counts[0], 25U);
+  EXPECT_EQ(scene.counts[1], 75U);
+}
+
 TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {
   using Mutation = void (*)(PageSelect&);
   const Mutation mutations[] = {
       [](PageSelect&) {},
-      [](PageSelect& op) { op.common.count -= 1; },
+      [](PageSelect& op) { op.common.count.mean -= 1; },
       [](PageSelect& op) { op.common.candidates.begin += 1; },
       [](PageSelect& op) { op.common.reduction = GroupReduction::sum_logits; },
       [](PageSelect& op) { op.index.chunks += 1; },
@@ -109,7 +124,7 @@ TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {
     Scene scene(make_shape(4, 2, 24, Dtype::f16), {.page_tokens = 4, .bounds = true});
     Scene expected(scene.op.common.shape, scene.op.pages);
     for (SelectCommon* const common : {&scene.op.common, &expected.op.common}) {
-      common->count = 60;
+      common->count.mean = 60;
       // Of the queries and chunks there are: mutations take the next.
       common->shape.query_heads = 6;
       common->candidates.end = first + 150;

@@ -61,7 +61,7 @@ class PqLogits : public ::testing::Test {
     const PqSelect op{.common = {.shape = shape,
                                  .query = query_.data(),
                                  .candidates = {0, tokens},
-                                 .count = count,
+                                 .count = {.mean = count},
                                  .ids = ids.data(),
                                  .id_count = &id_count,
                                  .id_stride = count,

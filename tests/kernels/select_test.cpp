@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "kernels/dealt_shares.hpp"
 #include "kernels/kernel_run.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
@@ -87,6 +88,25 @@ TEST(PqSelect, ChoosesTheLargestWeightsByWordsForEveryShape) {
         }
       }
     }
+  }
+}
+
+TEST(PqSelect, DealsRowsOutOverHeads) {
+  const KvShape shape = make_shape(4, 2, 64, Dtype::f16);
+  for (const std::size_t candidates : {500U, 9000U}) {  // by logits, then by words
+    PqIndex index(shape, {}, 37, candidates + 5, 3);
+    index.fill_codes();
+    Selected selected(shape, {5, 5 + candidates}, 150);
+    PqSelect op{.common = selected.common(GroupReduction::sum_softmax), .index = index.view()};
+    op.common.count = {.mean = 100, .shares = testing::dealt_shares.data()};
+    run(op);
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      std::vector<double> weights(candidates);
+      kernels::reference::pq_weights(op, head, weights.data());
+      EXPECT_TRUE(
+          is_top(selected.ids(head), 5, head == 0 ? 50 : 150, weights, selection_tolerance));
+    }
+    EXPECT_TRUE(selected.intact());
   }
 }
 

@@ -36,7 +36,7 @@ class Selected {
     return {.shape = shape_,
             .query = query_.data(),
             .candidates = candidates_,
-            .count = count_,
+            .count = {.mean = count_},
             .reduction = reduction,
             .ids = ids_.data(),
             .id_count = counts_.data(),

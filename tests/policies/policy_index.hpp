@@ -65,7 +65,7 @@ class PolicyIndex {
     const SelectRequest request{.shape = shape,
                                 .query = query.data(),
                                 .candidates = {sinks_, window},
-                                .count = count,
+                                .count = {.mean = count},
                                 .mass = mass_wanted,
                                 .index = view(),
                                 .resident = rows_.table(),

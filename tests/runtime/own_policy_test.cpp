@@ -31,7 +31,7 @@ class FirstRows final : public testing::OwnPolicy {
       for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
         std::uint32_t count = 0;
         for (std::size_t p = request.candidates.begin;
-             p < request.candidates.end && count * stride < request.count; p += stride) {
+             p < request.candidates.end && count * stride < request.count.mean; p += stride) {
           const std::size_t at = head * out.capacity + count++;
           out.ids[at] = static_cast<std::uint32_t>(p);
           if (out.logit_bias != nullptr) out.logit_bias[at] = p % 2 == 0 ? bias : odd_bias;

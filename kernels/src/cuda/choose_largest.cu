@@ -174,8 +174,7 @@ __global__ void __launch_bounds__(choose_threads) choose(LogitRows rows, Items i
   const unsigned head = blockIdx.x;
   const auto candidates = static_cast<unsigned>(common.candidates.size());
   const auto group = static_cast<unsigned>(common.shape.group());
-  const unsigned wanted =
-      common.count < candidates ? static_cast<unsigned>(common.count) : candidates;
+  const auto wanted = static_cast<unsigned>(common.wanted(head));
   const Choice<Items> choice{rows, items, head, wanted,
                              reinterpret_cast<std::uint32_t*>(rows.row(head, group))};
   if (threadIdx.x == 0) common.id_count[head] = wanted;
@@ -200,7 +199,7 @@ template <typename Items>
 Status choose_items(const SelectCommon& common, const Items& items, const Launch& launch) {
   const LogitRows rows{common, items.count()};
   const bool softmax = common.shape.group() > 1 && common.reduction != GroupReduction::sum_logits;
-  if (softmax && items.count() > 0 && common.count > 0) {
+  if (softmax && items.count() > 0 && common.count.mean > 0) {
     const auto heads = static_cast<unsigned>(common.shape.query_heads);
     TERRACE_TRY(
         launch_kernel(launch, {heads, softmax_threads}, "selection", normalize_logits, rows));

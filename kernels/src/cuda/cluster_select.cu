@@ -222,9 +222,7 @@ struct ClusterList {
   /// Chooses clusters from the front of the ranking. One warp calls it.
   __device__ void choose(const ListMass& mass) const {
     const unsigned active = rows.active_count();
-    const auto candidates = static_cast<unsigned>(op.common.candidates.size());
-    unsigned left =
-        op.common.count < candidates ? static_cast<unsigned>(op.common.count) : candidates;
+    auto left = static_cast<unsigned>(op.common.wanted(head));
     unsigned passed_over = 0;
     if (threadIdx.x == 0) memory.cut_to = 0;
     for (unsigned begin = 0; begin < active; begin += 32) {

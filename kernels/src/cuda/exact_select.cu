@@ -74,7 +74,7 @@ Status launch_logits_of(const ExactSelect& op, const Launch& launch) {
 }  // namespace
 
 Status exact_select(const ExactSelect& op, const Launch& launch) {
-  if (!op.common.candidates.empty() && op.common.count > 0) {
+  if (!op.common.candidates.empty() && op.common.count.mean > 0) {
     TERRACE_TRY(launch_logits_of(op, launch));
   }
   return choose_largest(op.common, launch);

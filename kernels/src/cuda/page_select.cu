@@ -99,7 +99,7 @@ Status launch_logits_of(const PageSelect& op, const CandidatePages& pages, const
 
 Status page_select(const PageSelect& op, const Launch& launch) {
   const CandidatePages pages = CandidatePages::of(op);
-  if (pages.count > 0 && op.common.count > 0) {
+  if (pages.count > 0 && op.common.count.mean > 0) {
     TERRACE_TRY(launch_logits_of(op, pages, launch));
   }
   return choose_pages(op.common, pages, launch);

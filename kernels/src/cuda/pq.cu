@@ -213,7 +213,7 @@ Status pq_encode(const PqEncode& op, const Launch& launch) {
 }
 
 Status pq_select(const PqSelect& op, const Launch& launch) {
-  if (!op.common.candidates.empty() && op.common.count > 0) {
+  if (!op.common.candidates.empty() && op.common.count.mean > 0) {
     const dim3 grid(blocks_for(op.common.candidates.size(), tile, 0x7fffffffU),
                     static_cast<unsigned>(op.common.shape.kv_heads));
     const std::size_t shared = TableCut::of(op).bytes(op.pq.centroids());

@@ -206,13 +206,14 @@ __device__ bool has_turned(const ResolveEarlyRows& op, unsigned list) {
 /// Writes what the head's lists attend, and returns, to every thread, how many were corrected.
 __device__ unsigned choose_lists(const ResolveEarlyRows& op) {
   const unsigned lists = lists_of_head(op.resolve);
+  const auto most = static_cast<std::uint32_t>(rows_of_head(op.count, blockIdx.x));
   unsigned corrected = 0;
   for (unsigned list = blockIdx.x * lists; list < (blockIdx.x + 1) * lists; ++list) {
     const bool own = op.early_ids == nullptr || has_turned(op, list);
     const std::size_t first = list * op.resolve.id_stride;
     const std::uint32_t* const source = (own ? op.resolve.ids : op.early_ids) + first;
     const std::uint32_t there = (own ? op.resolve.id_count : op.early_count)[list];
-    const auto count = there < op.count ? there : static_cast<std::uint32_t>(op.count);
+    const std::uint32_t count = there < most ? there : most;
     for (unsigned i = threadIdx.x; i < count; i += threads) op.ids[first + i] = source[i];
     if (threadIdx.x == 0) op.id_count[list] = count;
     corrected += own ? 1 : 0;

@@ -37,7 +37,7 @@ class HeadSelection {
       return weights[a] != weights[b] ? weights[a] < weights[b] : a > b;
     };
     std::ranges::make_heap(heap, worse);
-    std::size_t left = std::min(op_.common.count, op_.common.candidates.size());
+    std::size_t left = op_.common.wanted(head_.index());
     std::size_t passed_over = 0;
     std::size_t popped = 0;
     while (left > 0 && popped < heap.size() && !mass.is_enough()) {

@@ -107,7 +107,7 @@ class PagesOfHead {
     const std::span<std::uint32_t> heap(order_, pages_);
     std::iota(heap.begin(), heap.end(), 0U);
     std::ranges::make_heap(heap, worse);
-    std::size_t left = std::min(op_.common.count, op_.common.candidates.size());
+    std::size_t left = op_.common.wanted(head_);
     std::size_t popped = 0;
     std::uint32_t cut_page = 0;
     std::size_t cut_to = op_.pages.page_tokens;

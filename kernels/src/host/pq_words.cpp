@@ -275,7 +275,7 @@ bool has_few_words(const PqSelect& op) noexcept {
 
 void select_by_words(const PqSelect& op, std::size_t head) noexcept {
   const SelectCommon& common = op.common;
-  const std::size_t count = std::min(common.count, common.candidates.size());
+  const std::size_t count = common.wanted(head);
   common.id_count[head] = static_cast<std::uint32_t>(count);
   if (count == 0) return;
   const std::size_t group = common.shape.group();

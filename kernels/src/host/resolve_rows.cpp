@@ -67,7 +67,7 @@ class EarlyRows {
     // What was in a device block then, and is no longer, was not fetched.
     const auto at = static_cast<std::size_t>(row - op_.early_staging);
     if (row < op_.early_staging || at >= places_ * row_bytes_) return nullptr;
-    distinct_ += op_.early_used[at / row_bytes_] == 0 ? 1 : 0;
+    if (op_.early_used[at / row_bytes_] == 0) ++distinct_;
     op_.early_used[at / row_bytes_] = 1;
     ++useful_;
     return row;
@@ -150,13 +150,15 @@ void resolve_rows(const ResolveRows& op) {
 void resolve_early_rows(const ResolveEarlyRows& op) {
   const KvShape& shape = op.resolve.shape;
   const std::size_t lists = list_count(shape, op.resolve.scope);
+  const std::size_t group = lists_per_kv_head(shape, op.resolve.scope);
   *op.outcome = {};
   for (std::size_t list = 0; list < lists; ++list) {
     const bool corrected = op.early_ids == nullptr || has_turned(op, list);
     const std::size_t first = list * op.resolve.id_stride;
     const std::uint32_t* const source = (corrected ? op.resolve.ids : op.early_ids) + first;
     const std::size_t there = (corrected ? op.resolve.id_count : op.early_count)[list];
-    op.id_count[list] = static_cast<std::uint32_t>(std::min(there, op.count));
+    op.id_count[list] =
+        static_cast<std::uint32_t>(std::min(there, rows_of_head(op.count, list / group)));
     std::copy_n(source, op.id_count[list], op.ids + first);
     op.outcome->corrected += corrected ? 1 : 0;
   }

@@ -35,8 +35,8 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
     spare = logits;
   }
   std::uint32_t* ids = common.ids + head * common.id_stride;
-  const std::size_t count =
-      select_topk(ranked, candidates, common.count, reinterpret_cast<std::uint32_t*>(spare), ids);
+  const std::size_t count = select_topk(ranked, candidates, common.wanted(head),
+                                        reinterpret_cast<std::uint32_t*>(spare), ids);
   for (std::size_t i = 0; i < count; ++i) {
     ids[i] += static_cast<std::uint32_t>(common.candidates.begin);
   }

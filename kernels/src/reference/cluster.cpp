@@ -95,7 +95,7 @@ void choose(const ClusterSelect& op, std::size_t list, std::vector<Cluster>& clu
   order.reserve(clusters.size());
   for (Cluster& cluster : clusters) order.push_back(&cluster);
   std::ranges::stable_sort(order, std::greater<>(), [](const Cluster* one) { return one->weight; });
-  std::size_t left = std::min(op.common.count, op.common.candidates.size());
+  std::size_t left = op.common.wanted(list / lists_per_kv_head(op.common.shape, op.scope));
   std::size_t passed_over = 0;
   std::vector<std::uint32_t> ids;
   for (Cluster* const one : order) {

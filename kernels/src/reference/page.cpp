@@ -63,7 +63,7 @@ void page_select(const PageSelect& op) {
     std::vector<std::uint32_t> ids;
     for (const std::size_t page : order) {
       for (std::size_t p = common.candidates.begin; p < common.candidates.end; ++p) {
-        if (page_of(p) - first == page && ids.size() < common.count) {
+        if (page_of(p) - first == page && ids.size() < common.wanted(head)) {
           ids.push_back(static_cast<std::uint32_t>(p));
         }
       }

@@ -61,7 +61,7 @@ void select(const SelectCommon& common, Weigh weigh_head) {
   for (std::size_t head = 0; head < common.shape.kv_heads; ++head) {
     weigh_head(head, weights.data());
     std::uint32_t* ids = common.ids + head * common.id_stride;
-    const std::size_t count = select_topk(weights.data(), weights.size(), common.count, ids);
+    const std::size_t count = select_topk(weights.data(), weights.size(), common.wanted(head), ids);
     for (std::size_t i = 0; i < count; ++i) {
       ids[i] += static_cast<std::uint32_t>(common.candidates.begin);
     }

@@ -160,7 +160,7 @@ void SequenceState::count_wanted(LayerState& layer) {
   const TokenRange cacheable = cacheable_positions(layer);
   for (std::size_t list = 0; list < lists(); ++list) {
     const std::size_t head = list / group();
-    const std::size_t first = list * split_.selected;
+    const std::size_t first = list * list_rows();
     const std::uint32_t* const ids = buffers.ids + first;
     const std::span<const UnitKey> clusters =
         caches_clusters() ? layer.members.units_of(head) : std::span<const UnitKey>{};
@@ -290,7 +290,7 @@ void SequenceState::sort_positions(LayerState& layer) {
   for (std::size_t head = 0; head < heads; ++head) {
     const auto begin = static_cast<std::ptrdiff_t>(positions_.size());
     for (std::size_t list = head * group(); list < (head + 1) * group(); ++list) {
-      const std::uint32_t* const ids = buffers.ids + list * split_.selected;
+      const std::uint32_t* const ids = buffers.ids + list * list_rows();
       positions_.insert(positions_.end(), ids, ids + buffers.counts[list]);
     }
     std::sort(positions_.begin() + begin, positions_.end());

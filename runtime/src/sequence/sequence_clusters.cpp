@@ -110,7 +110,7 @@ void SequenceState::note_rows(const LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
   for (std::size_t list = 0; list < lists(); ++list) {
     SeenRow* const seen = seen_rows(layer, list / group());
-    const std::size_t first = list * split_.selected;
+    const std::size_t first = list * list_rows();
     for (std::size_t i = first; i < first + buffers.counts[list]; ++i) {
       note_row(seen[buffers.ids[i]], i);
     }

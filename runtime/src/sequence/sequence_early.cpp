@@ -17,7 +17,7 @@ constexpr float never_alike = 2.0F;
 Status SequenceState::reserve_early(LayerState& layer) {
   if (!fetches_early() || layer.early.staging) return {};
   const KvShape& shape = runtime_.shape();
-  const std::size_t rows = lists() * split_.selected;
+  const std::size_t rows = lists() * list_rows();
   const auto allocate = [&](std::size_t bytes) {
     return runtime_.backend->allocate({.bytes = bytes, .purpose = Purpose::staging});
   };
@@ -36,12 +36,12 @@ Status SequenceState::reserve_early(LayerState& layer) {
 
 EarlyLists SequenceState::early_lists(const Buffer& buffer) const noexcept {
   auto* const words = buffer.as<std::uint32_t>();
-  std::uint32_t* const counts = words + lists() * split_.selected;
+  std::uint32_t* const counts = words + lists() * list_rows();
   return {.ids = words, .counts = counts, .missed_count = counts + lists()};
 }
 
-Result<Ticket> SequenceState::resolve_early(LayerState& layer, ResolveRows resolve,
-                                            std::size_t count, const float* query, Queue& compute) {
+Result<Ticket> SequenceState::resolve_early(LayerState& layer, ResolveRows resolve, RowCounts count,
+                                            const float* query, Queue& compute) {
   EarlyRows& early = layer.early;
   const EarlyLists before = early_lists(early.lists[early.latest]);
   early.latest = 1 - early.latest;

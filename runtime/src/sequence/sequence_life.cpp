@@ -293,10 +293,10 @@ StepSelection SequenceState::selection(LayerId id) const noexcept {
   StepSelection result{.sinks = layer.sinks,
                        .window = layer.window,
                        .scope = runtime_.policy->traits().lists,
-                       .stride = split_.selected};
+                       .stride = list_rows()};
   if (layer.selected) {
     const SelectionBuffers buffers = selection_buffers(layer.selection_host);
-    result.ids = {buffers.ids, lists() * split_.selected};
+    result.ids = {buffers.ids, lists() * list_rows()};
     result.counts = {buffers.counts, lists()};
   }
   return result;

@@ -199,7 +199,7 @@ Status SequenceState::load_needed_blocks() {
 }
 
 Status SequenceState::reserve_selection(LayerState& layer) {
-  const std::size_t words = lists() * (split_.selected + 2) + 1 + 2 * runtime_.shape().query_heads +
+  const std::size_t words = lists() * (list_rows() + 2) + 1 + 2 * runtime_.shape().query_heads +
                             sizeof(EarlyOutcome) / sizeof(std::uint32_t);
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
@@ -213,7 +213,7 @@ Status SequenceState::reserve_selection(LayerState& layer) {
 
 SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const noexcept {
   auto* const words = buffer.as<std::uint32_t>();
-  const std::size_t ids = lists() * split_.selected;
+  const std::size_t ids = lists() * list_rows();
   std::uint32_t* const counts = words + ids;
   std::uint32_t* const pseudo_counts = counts + lists() + 1;
   auto* const mass = reinterpret_cast<MassBounds*>(pseudo_counts + lists());
@@ -260,9 +260,8 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
                           runtime_.options.when == RetrievalWhen::spilled;
   if (split_.selected > 0) TERRACE_TRY(reserve_pseudo_entries(length));
   const std::size_t pseudo = step_.pseudo_entries;
-  const std::size_t entries = everything
-                                  ? length + 1 + pseudo
-                                  : split_.sinks + split_.window + 1 + split_.selected + pseudo;
+  const std::size_t entries =
+      everything ? length + 1 + pseudo : split_.sinks + split_.window + 1 + list_rows() + pseudo;
   if (entries > step_.entries) {
     const std::size_t room = everything ? with_room(entries) : entries;
     TERRACE_TRY(reserve_buffer(backend, step_.attention_scratch,
@@ -276,7 +275,7 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
     TERRACE_TRY(reserve_early(layer));
   }
   TERRACE_TRY(reserve_seen(length));
-  const std::size_t rows = lists() * split_.selected;
+  const std::size_t rows = lists() * list_rows();
   if (caches_clusters()) {
     for (LayerState& layer : layers_) {
       TERRACE_TRY(

@@ -180,23 +180,24 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
   // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
   const std::size_t borrowed = window_at(length_).begin - layer.window.begin;
   const bool mass = runtime_.options.budget.kind == TokenBudget::Kind::mass;
-  const SelectRequest request{.shape = runtime_.shape(),
-                              .layer = static_cast<LayerId>(layer_number),
-                              .query = input.query,
-                              .layer_input = input.layer_input,
-                              .candidates = candidates_of(layer),
-                              .count = split_.selected - borrowed,
-                              .mass = mass ? runtime_.options.budget.value : 0,
-                              .index = index,
-                              .resident = table(layer.device_blocks),
-                              .sinks = layer.sinks,
-                              .window = layer.window,
-                              .scratch = step_.select_scratch.as<float>()};
+  const SelectRequest request{
+      .shape = runtime_.shape(),
+      .layer = static_cast<LayerId>(layer_number),
+      .query = input.query,
+      .layer_input = input.layer_input,
+      .candidates = candidates_of(layer),
+      .count = {.mean = split_.selected - borrowed, .shares = runtime_.head_shares(index.fixed)},
+      .mass = mass ? runtime_.options.budget.value : 0,
+      .index = index,
+      .resident = table(layer.device_blocks),
+      .sinks = layer.sinks,
+      .window = layer.window,
+      .scratch = step_.select_scratch.as<float>()};
   const EarlyLists early = fetches_early()
                                ? early_lists(layer.early.lists[1 - layer.early.latest])
                                : EarlyLists{.ids = buffers.ids, .counts = buffers.counts};
   const Selection selection{
-      .capacity = split_.selected,
+      .capacity = list_rows(),
       .ids = early.ids,
       .id_count = early.counts,
       .logit_bias = step_.logit_bias.as<float>(),
@@ -224,7 +225,7 @@ ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexce
           .scope = runtime_.policy->traits().lists,
           .ids = buffers.ids,
           .id_count = buffers.counts,
-          .id_stride = split_.selected,
+          .id_stride = list_rows(),
           .resident = table(layer.device_blocks),
           .cached = layer.slots.rows(),
           .staging = caches_clusters() ? layer.staging.data() : step_.staging.data(),
@@ -267,7 +268,7 @@ Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue&
                 .scope = runtime_.policy->traits().lists,
                 .selected = layer.selected ? step_.rows.as<std::byte*>() : nullptr,
                 .selected_count = layer.selected ? buffers.counts : nullptr,
-                .selected_stride = split_.selected};
+                .selected_stride = list_rows()};
 }
 
 Result<KvView> SequenceState::gather(LayerId id, const StepInput& input, Queue& compute) {

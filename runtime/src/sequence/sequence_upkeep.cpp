@@ -66,6 +66,7 @@ void SequenceState::run_build(BuildRequest request) {
   LayerIndex& index = state.index;
   // Compute wrote them before the rows left for the host.
   request.hints = {state.pre_rope_keys, state.query_window, state.attention_scores};
+  deal_heads(request);
   index.build_begin = clock.now();
   // Planned here, where it is known what earlier layers took and how late this one begins.
   request.iterations = runtime_.planned_iterations(layer, request.tokens.size(),
@@ -78,6 +79,20 @@ void SequenceState::run_build(BuildRequest request) {
   index.report = *report;
   runtime_.observe_clustering(request.tokens.size(), report->iterations,
                               index.build_end - index.build_begin);
+}
+
+void SequenceState::deal_heads(const BuildRequest& request) {
+  // An index built anew has no queries at hand: what heads were dealt holds on.
+  if (request.anew && request.hints.query_window.empty()) return;
+  runtime_.deal_heads({.shape = request.shape,
+                       .rows = request.rows,
+                       .length = request.tokens.end,
+                       .sinks = request.tokens.begin,
+                       .window = split_.window,
+                       .selected = split_.selected,
+                       .lists = runtime_.policy->traits().lists,
+                       .queries = request.hints.query_window},
+                      request.fixed);
 }
 
 Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {

@@ -66,6 +66,23 @@ constexpr std::size_t lists_per_kv_head(const KvShape& shape, ListScope scope) n
   return list_count(shape, scope) / shape.kv_heads;
 }
 
+/// How many rows the lists of each KV head take: all as many, or dealt out.
+struct RowCounts {
+  std::size_t mean = 0;  ///< rows of a list, over KV heads
+  /// [kv_heads]: the heads' parts of `mean`, summed up to each head, in 1/head_share_one; the last
+  /// is kv_heads * head_share_one. Null = all alike.
+  const std::uint32_t* shares = nullptr;
+};
+
+inline constexpr std::uint64_t head_share_one = 1 << 16;
+
+/// Returns the rows of a list of KV head `head`. Over all KV heads they add up to mean * kv_heads.
+constexpr std::size_t rows_of_head(const RowCounts& counts, std::size_t head) noexcept {
+  if (counts.shares == nullptr) return counts.mean;
+  const std::uint64_t begin = head == 0 ? 0 : counts.shares[head - 1];
+  return counts.mean * counts.shares[head] / head_share_one - counts.mean * begin / head_share_one;
+}
+
 /// How scores of a group's query heads become one weight per KV head.
 enum class GroupReduction : std::uint8_t { sum_softmax, max_softmax, sum_logits };
 
@@ -107,13 +124,20 @@ struct SelectCommon {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
   TokenRange candidates;
-  std::size_t count = 0;  ///< wanted per KV head; fewer when there are fewer candidates
+  RowCounts count;  ///< wanted per KV head; fewer when there are fewer candidates
   GroupReduction reduction =
       GroupReduction::sum_softmax;    ///< softmax over the candidates, 1/sqrt(d)
   std::uint32_t* ids = nullptr;       ///< out [kv_heads, id_stride]: positions, ascending
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
   float* scratch = nullptr;  ///< [kv_heads, group + 1, candidates rounded up to 64]
+
+  /// Rows that a list of KV head `head` can have.
+  [[nodiscard]] constexpr std::size_t wanted(std::size_t head) const noexcept {
+    const std::size_t rows = rows_of_head(count, head);
+    const std::size_t room = candidates.size() < id_stride ? candidates.size() : id_stride;
+    return rows < room ? rows : room;
+  }
 };
 
 /// Top `count` candidates of each KV head by approximate scores from codes.
@@ -302,7 +326,7 @@ struct ResolveEarlyRows {
   ResolveRows resolve;                       ///< its ids are this step's selection
   std::uint32_t* ids = nullptr;              ///< out [lists, id_stride]: what is attended
   std::uint32_t* id_count = nullptr;         ///< out [lists]
-  std::size_t count = 0;                     ///< most per list
+  RowCounts count;                           ///< most of a list
   const std::uint32_t* early_ids = nullptr;  ///< [lists, id_stride], ascending; null: none
   const std::uint32_t* early_count = nullptr;
   std::byte* const* early_rows = nullptr;       ///< [lists, id_stride], as resolve_rows found them

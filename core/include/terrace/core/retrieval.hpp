@@ -95,7 +95,7 @@ struct SelectRequest {
   const float* query = nullptr;        ///< [query_heads, head_dim], post-RoPE
   const float* layer_input = nullptr;  ///< [hidden], if needed
   TokenRange candidates;               ///< all of them coded
-  std::size_t count = 0;               ///< rows per list
+  RowCounts count;                     ///< rows of each list
   double mass = 0;                     ///< share of attention mass to reach; 0 = by count
   IndexView index;
   BlockTable resident;  ///< blocks of sinks and window, which are attended anyway

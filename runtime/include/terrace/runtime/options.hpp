@@ -52,6 +52,13 @@ enum class EarlyFetch : std::uint8_t {
   turned,  ///< only lists whose query has turned; the others attend what was fetched
 };
 
+/// How many rows each KV head of a layer selects.
+enum class HeadBudget : std::uint8_t {
+  even,
+  by_weight,  ///< dealt out by how much rows weigh for queries of the prompt's end
+              ///< (head_budget.hpp)
+};
+
 struct PlanningOptions {
   /// Iterations of layer l: element l, or the last one for layers beyond. Empty = by the planner.
   std::vector<std::size_t> iterations{10};
@@ -68,6 +75,7 @@ struct RuntimeOptions {
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
+  HeadBudget head_budget = HeadBudget::even;
   std::size_t dense_layers = 0;  ///< first layers that attend to everything, in device memory
   RetrievalWhen when = RetrievalWhen::always;
   Placement placement = Placement::offload;

@@ -141,6 +141,9 @@ class Sequence {
   [[nodiscard]] std::size_t budget_tokens() const noexcept;
   [[nodiscard]] std::size_t selected_tokens() const noexcept;
 
+  /// Of so many last positions of a prompt the queries are made use of (PromptHints); 0 = of none.
+  [[nodiscard]] std::size_t query_window_tokens() const noexcept;
+
   /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 
