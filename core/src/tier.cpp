@@ -28,8 +28,8 @@ std::string_view to_string(Purpose purpose) noexcept {
       return "staging";
     case Purpose::telemetry:
       return "telemetry";
-    case Purpose::activation:
-      return "activation";
+    case Purpose::model:
+      return "model";
   }
   return "unknown";
 }

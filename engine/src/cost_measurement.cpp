@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include "arithmetic.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
-#include "terrace/engine/prefill_attention.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -54,30 +54,15 @@ struct SampleRows {
 };
 
 Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape, Backend& backend,
-                             std::size_t tokens) {
-  const ModelConfig& config = model.config();
-  Parallel& threads = backend.device_threads();
-  TERRACE_ASSIGN(Workspace workspace, model.make_workspace(tokens));
-  TERRACE_ASSIGN(auto attention, PrefillAttention::create(shape, threads.concurrency()));
-  TERRACE_ASSIGN(FloatArray hidden, FloatArray::create(tokens * config.hidden_size));
-  TERRACE_ASSIGN(FloatArray query, FloatArray::create(tokens * config.query_size()));
-  TERRACE_ASSIGN(FloatArray key, FloatArray::create(tokens * config.kv_size()));
-  TERRACE_ASSIGN(FloatArray value, FloatArray::create(tokens * config.kv_size()));
-  TERRACE_ASSIGN(FloatArray attended, FloatArray::create(tokens * config.query_size()));
-  const SampleRows rows(shape, tokens, tokens);
+                             Queue& queue, std::size_t tokens) {
+  TERRACE_ASSIGN(
+      const auto arithmetic,
+      make_arithmetic(model, backend, queue, {.kv_dtype = shape.dtype, .chunk_tokens = tokens}));
+  TERRACE_TRY(arithmetic->begin_prompt(std::vector<TokenId>(tokens)));
   return shortest_seconds(backend.clock(), [&]() -> Status {
-    std::fill_n(hidden.data(), hidden.size(), 0.1F);
-    model.project_qkv(0, hidden.data(), {0, tokens},
-                      {.query = query.data(), .key = key.data(), .value = value.data()}, workspace,
-                      threads);
-    attention.run({.query = query.data(),
-                   .kv = rows.memory.data(),
-                   .out = attended.data(),
-                   .capacity = tokens,
-                   .rows = tokens},
-                  threads);
-    model.finish_layer(0, attended.data(), tokens, hidden.data(), workspace, threads);
-    return {};
+    TERRACE_TRY(arithmetic->project_prompt(0, {0, tokens}));
+    TERRACE_TRY(arithmetic->finish_prompt(0, {0, tokens}));
+    return queue.drain(std::chrono::minutes{1});
   });
 }
 
@@ -131,7 +116,8 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
   std::vector<TimeSample> offload;
   for (const std::size_t tokens : prompt_lengths) {
     const auto n = static_cast<double>(tokens);
-    TERRACE_ASSIGN(const double layer, layer_seconds(model, options.shape, backend, tokens));
+    TERRACE_ASSIGN(const double layer,
+                   layer_seconds(model, options.shape, backend, *queue, tokens));
     compute.push_back({n, layer});
     TERRACE_ASSIGN(const double copy,
                    offload_seconds(options.shape, backend, *queue, tokens, options.block_tokens));

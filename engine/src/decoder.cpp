@@ -2,21 +2,12 @@
 
 #include <algorithm>
 
-#include "terrace/core/bytes.hpp"
+#include "arithmetic.hpp"
 
 namespace terrace::engine {
-namespace {
 
-/// Floats that hold so many bytes.
-std::size_t floats_of(std::size_t bytes) { return divide_up(bytes, sizeof(float)); }
-
-}  // namespace
-
-Decoder::Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options)
-    : model_(model),
-      backend_(backend),
-      options_(std::move(options)),
-      shape_(model.config().kv_shape(options_.kv_dtype)) {}
+Decoder::Decoder(const LlamaModel& model, DecoderOptions options)
+    : model_(model), options_(std::move(options)) {}
 
 Decoder::~Decoder() {
   // Enqueued work points into this object.
@@ -31,109 +22,62 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
   if (options.chunk_tokens == 0) {
     return fail(Errc::invalid_argument, "a prefill chunk of 0 tokens");
   }
-  std::unique_ptr<Decoder> decoder(new Decoder(model, backend, std::move(options)));
-  const ModelConfig& config = model.config();
-  const std::size_t chunk = decoder->options_.chunk_tokens;
+  std::unique_ptr<Decoder> decoder(new Decoder(model, std::move(options)));
   TERRACE_ASSIGN(decoder->compute_, backend.make_queue({.name = "compute", .high_priority = true}));
-  TERRACE_ASSIGN(decoder->workspace_, model.make_workspace(chunk));
-  TERRACE_ASSIGN(decoder->attention_,
-                 PrefillAttention::create(decoder->shape_, backend.device_threads().concurrency()));
-  TERRACE_ASSIGN(decoder->chunk_query_, FloatArray::create(chunk * config.query_size()));
-  TERRACE_ASSIGN(decoder->chunk_key_, FloatArray::create(chunk * config.kv_size()));
-  TERRACE_ASSIGN(decoder->chunk_value_, FloatArray::create(chunk * config.kv_size()));
-  TERRACE_ASSIGN(decoder->chunk_attention_,
-                 Activation::create(backend, chunk * config.query_size()));
-  TERRACE_ASSIGN(decoder->step_query_,
-                 Activation::create(backend, config.layers * config.query_size()));
-  TERRACE_ASSIGN(decoder->logits_, FloatArray::create(config.vocabulary));
-  TERRACE_ASSIGN(decoder->step_rows_,
-                 Activation::create(backend, floats_of(decoder->shape_.token_bytes())));
+  TERRACE_ASSIGN(decoder->arithmetic_,
+                 make_arithmetic(model, backend, *decoder->compute_,
+                                 {.kv_dtype = decoder->options_.kv_dtype,
+                                  .chunk_tokens = decoder->options_.chunk_tokens}));
   return decoder;
 }
 
-std::span<const float> Decoder::logits() const noexcept { return logits_.span(); }
+std::span<const float> Decoder::logits() const noexcept { return arithmetic_->logits(); }
 
 std::span<const float> Decoder::query(std::size_t layer) const noexcept {
-  const std::size_t size = model_.config().query_size();
-  return step_query_.span().subspan(layer * size, size);
+  return arithmetic_->query(layer);
 }
 
-KvTensors Decoder::tensors(std::byte* rows, std::size_t capacity) const noexcept {
-  return {.keys = rows,
-          .values = rows + shape_.row_bytes() / 2,
-          .token_stride = shape_.row_bytes(),
-          .head_stride = capacity * shape_.row_bytes()};
+Status Decoder::show_rows(std::size_t layer, const KvTensors& rows, RowRange range,
+                          std::size_t position) {
+  if (observer_ == nullptr) return {};
+  TERRACE_ASSIGN(const KvTensors readable,
+                 arithmetic_->read_rows(rows, range.first_position, range.count));
+  const TokenRange positions{position, position + range.count};
+  return compute_
+      ->call(Phase::model,
+             [=, observer = observer_]() -> Result<std::size_t> {
+               observer->on_rows(layer, positions, readable);
+               return 0;
+             })
+      .map([](Ticket) {});
 }
 
-void Decoder::pack_rows(std::byte* rows, std::size_t capacity, RowRange range) const noexcept {
-  const std::size_t dim = shape_.head_dim;
-  for (std::size_t token = 0; token < range.count; ++token) {
-    for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
-      std::byte* const row =
-          rows + (head * capacity + range.first_position + token) * shape_.row_bytes();
-      const std::size_t from = (token * shape_.kv_heads + head) * dim;
-      for (std::size_t i = 0; i < dim; ++i) {
-        store_f32(row, shape_.dtype, i, chunk_key_.data()[from + i]);
-        store_f32(row, shape_.dtype, dim + i, chunk_value_.data()[from + i]);
-      }
-    }
+Status Decoder::append_chunk(Sequence& sequence, std::size_t layer, RowRange rows,
+                             std::size_t tokens) {
+  const std::size_t end = rows.first_position + rows.count;
+  PromptPiece piece{.tokens = {rows.first_position, end}, .kv = arithmetic_->prompt_rows(layer)};
+  piece.kv.keys += rows.first_position * piece.kv.token_stride;
+  piece.kv.values += rows.first_position * piece.kv.token_stride;
+  // Only the last of them are made use of.
+  if (end + sequence.query_window_tokens() > tokens) {
+    TERRACE_ASSIGN(piece.hints.query_window, arithmetic_->read_queries(rows.count));
   }
-}
-
-Status Decoder::reserve_prompt(std::size_t tokens) {
-  TERRACE_ASSIGN(const std::size_t floats, checked_multiply(tokens, model_.config().hidden_size));
-  TERRACE_ASSIGN(hidden_, FloatArray::create(floats));
-  TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens, shape_.token_bytes()));
-  for (Activation& rows : prompt_rows_) {
-    TERRACE_ASSIGN(rows, Activation::create(backend_, floats_of(bytes)));
-  }
+  TERRACE_ASSIGN(prompt_rows_read_[layer % 2],
+                 sequence.append(static_cast<LayerId>(layer), piece, *compute_));
   return {};
 }
 
 Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens) {
-  const auto id = static_cast<LayerId>(layer);
-  std::byte* const rows = prompt_rows_[layer % 2].bytes();
   TERRACE_TRY(compute_->wait_for(prompt_rows_read_[layer % 2]));
   for (std::size_t first = 0; first < tokens; first += options_.chunk_tokens) {
-    const RowRange range{first, std::min(options_.chunk_tokens, tokens - first)};
-    const TokenRange positions{first, first + range.count};
-    KvTensors kv = tensors(rows, tokens);
-    TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
-      const QkvTargets targets{
-          .query = chunk_query_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
-      model_.project_qkv(layer, hidden_.data() + first * model_.config().hidden_size, range,
-                         targets, workspace_, backend_.device_threads());
-      pack_rows(rows, tokens, range);
-      return 0;
-    }));
-    kv.keys += first * shape_.row_bytes();
-    kv.values += first * shape_.row_bytes();
-    if (observer_ != nullptr) {
-      TERRACE_TRY(compute_->call(Phase::model, [=, observer = observer_]() -> Result<std::size_t> {
-        observer->on_rows(layer, positions, kv);
-        return 0;
-      }));
+    const RowRange rows{first, std::min(options_.chunk_tokens, tokens - first)};
+    TERRACE_TRY(arithmetic_->project_prompt(layer, rows));
+    TERRACE_TRY(show_rows(layer, arithmetic_->prompt_rows(layer), rows, first));
+    TERRACE_TRY(append_chunk(sequence, layer, rows, tokens));
+    if (first + rows.count == tokens) {
+      TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), *compute_));
     }
-    // Whether a policy wants the queries the sequence knows; pointing at them costs nothing.
-    const std::span queries(chunk_query_.data(), range.count * model_.config().query_size());
-    TERRACE_ASSIGN(
-        prompt_rows_read_[layer % 2],
-        sequence.append(id, {.tokens = positions, .kv = kv, .hints = {.query_window = queries}},
-                        *compute_));
-    if (positions.end == tokens) TERRACE_TRY(sequence.finish(id, *compute_));
-    TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
-      attention_.run({.query = chunk_query_.data(),
-                      .kv = rows,
-                      .out = chunk_attention_.data(),
-                      .capacity = tokens,
-                      .first_position = first,
-                      .rows = range.count},
-                     backend_.device_threads());
-      model_.finish_layer(layer, chunk_attention_.data(), range.count,
-                          hidden_.data() + first * model_.config().hidden_size, workspace_,
-                          backend_.device_threads());
-      return 0;
-    }));
+    TERRACE_TRY(arithmetic_->finish_prompt(layer, rows));
   }
   return {};
 }
@@ -143,8 +87,10 @@ Status Decoder::prefill(Sequence& sequence, std::span<const TokenId> tokens) {
     return fail(Errc::invalid_argument, "prefill: the sequence already has {} tokens",
                 sequence.length());
   }
-  TERRACE_TRY(reserve_prompt(tokens.size()));
-  TERRACE_TRY(model_.embed(tokens, hidden_.data()));
+  TERRACE_TRY(model_.check(tokens));
+  // What a prompt that failed has left on the queue still works in memory of its own.
+  TERRACE_TRY(compute_->drain(options_.deadline));
+  TERRACE_TRY(arithmetic_->begin_prompt(tokens));
   TERRACE_TRY(sequence.begin_prefill(tokens.size()));
   const std::size_t layers = model_.config().layers;
   Ticket before;
@@ -158,61 +104,33 @@ Status Decoder::prefill(Sequence& sequence, std::span<const TokenId> tokens) {
       options_.progress(static_cast<double>(layer) / static_cast<double>(layers));
     }
   }
-  const std::size_t last = (tokens.size() - 1) * model_.config().hidden_size;
-  TERRACE_TRY(enqueue_logits(hidden_.data() + last));
+  TERRACE_TRY(arithmetic_->predict(tokens.size() - 1));
   TERRACE_TRY(compute_->drain(options_.deadline));
   TERRACE_TRY(sequence.end_prefill());
-  hidden_ = {};
-  for (auto& rows : prompt_rows_) rows = {};
+  arithmetic_->end_prompt();
   if (options_.progress) options_.progress(1);
   return {};
 }
 
-Status Decoder::enqueue_logits(const float* hidden) {
-  return compute_
-      ->call(Phase::model,
-             [hidden, this]() -> Result<std::size_t> {
-               model_.logits(hidden, 1, logits_.data(), workspace_, backend_.device_threads());
-               return 0;
-             })
-      .map([](Ticket) {});
-}
-
-Status Decoder::enqueue_step(Sequence& sequence) {
-  const RowRange row{sequence.length(), 1};
-  const std::size_t query_size = model_.config().query_size();
+Status Decoder::enqueue_step(Sequence& sequence, TokenId token) {
+  TERRACE_TRY(arithmetic_->begin_step(token));
+  const std::size_t position = sequence.length();
   for (std::size_t layer = 0; layer < model_.config().layers; ++layer) {
-    float* const query = step_query_.data() + layer * query_size;
-    const KvTensors kv = tensors(step_rows_.bytes(), 1);
-    TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
-      const QkvTargets targets{
-          .query = query, .key = chunk_key_.data(), .value = chunk_value_.data()};
-      model_.project_qkv(layer, hidden_.data(), row, targets, workspace_,
-                         backend_.device_threads());
-      pack_rows(step_rows_.bytes(), 1, {0, 1});
-      if (observer_ != nullptr) {
-        observer_->on_rows(layer, {row.first_position, row.first_position + 1}, kv);
-      }
-      return 0;
-    }));
-    TERRACE_TRY(sequence.attend(static_cast<LayerId>(layer), {.query = query, .kv = kv},
-                                chunk_attention_.data(), *compute_));
-    TERRACE_TRY(compute_->call(Phase::model, [=, this]() -> Result<std::size_t> {
-      model_.finish_layer(layer, chunk_attention_.data(), 1, hidden_.data(), workspace_,
-                          backend_.device_threads());
-      return 0;
-    }));
+    TERRACE_TRY(arithmetic_->project_step(layer, position));
+    TERRACE_TRY(show_rows(layer, arithmetic_->step_rows(), {0, 1}, position));
+    TERRACE_TRY(
+        sequence.attend(static_cast<LayerId>(layer),
+                        {.query = arithmetic_->step_query(layer), .kv = arithmetic_->step_rows()},
+                        arithmetic_->attention(), *compute_));
+    TERRACE_TRY(arithmetic_->finish_step(layer));
   }
-  return enqueue_logits(hidden_.data());
+  return arithmetic_->predict(0);
 }
 
 Status Decoder::step(Sequence& sequence, TokenId token) {
-  if (hidden_.size() != model_.config().hidden_size) {
-    TERRACE_ASSIGN(hidden_, FloatArray::create(model_.config().hidden_size));
-  }
-  TERRACE_TRY(model_.embed({&token, 1}, hidden_.data()));
+  TERRACE_TRY(model_.check({&token, 1}));
   TERRACE_TRY(sequence.begin_step());
-  Status done = enqueue_step(sequence);
+  Status done = enqueue_step(sequence, token);
   const Result<Ticket> last = compute_->record();
   if (done) done = sequence.end_step();
   if (done && last) done = wait(*last, options_.deadline);

@@ -52,12 +52,18 @@ Result<Workspace> LlamaModel::make_workspace(std::size_t rows_max) const {
   return workspace;
 }
 
-Status LlamaModel::embed(std::span<const TokenId> tokens, float* hidden) const {
+Status LlamaModel::check(std::span<const TokenId> tokens) const {
   for (const TokenId token : tokens) {
-    if (index(token) >= config_.vocabulary) {
-      return fail(Errc::invalid_argument, "token {} is outside the model's vocabulary of {}",
-                  index(token), config_.vocabulary);
-    }
+    if (index(token) < config_.vocabulary) continue;
+    return fail(Errc::invalid_argument, "token {} is outside the model's vocabulary of {}",
+                index(token), config_.vocabulary);
+  }
+  return {};
+}
+
+Status LlamaModel::embed(std::span<const TokenId> tokens, float* hidden) const {
+  TERRACE_TRY(check(tokens));
+  for (const TokenId token : tokens) {
     const float* row = weights_.embedding() + index(token) * config_.hidden_size;
     hidden = std::copy(row, row + config_.hidden_size, hidden);
   }

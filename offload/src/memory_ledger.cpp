@@ -10,6 +10,12 @@ std::size_t slot(Purpose purpose) noexcept { return static_cast<std::size_t>(pur
 }  // namespace
 
 Status MemoryLedger::take(std::size_t bytes, Purpose purpose) noexcept {
+  if (purpose != Purpose::model) TERRACE_TRY(take_limited(bytes, purpose));
+  by_purpose_[slot(purpose)].fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Status MemoryLedger::take_limited(std::size_t bytes, Purpose purpose) noexcept {
   std::size_t before = in_use_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_ || before > limit_ - bytes) {
@@ -17,7 +23,6 @@ Status MemoryLedger::take(std::size_t bytes, Purpose purpose) noexcept {
                   limit_, before, bytes, to_string(purpose));
     }
   } while (!in_use_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
-  by_purpose_[slot(purpose)].fetch_add(bytes, std::memory_order_relaxed);
   std::size_t peak = peak_.load(std::memory_order_relaxed);
   while (peak < before + bytes &&
          !peak_.compare_exchange_weak(peak, before + bytes, std::memory_order_relaxed)) {
@@ -29,7 +34,7 @@ void MemoryLedger::give(std::size_t bytes, Purpose purpose) noexcept {
   [[maybe_unused]] const std::size_t before =
       by_purpose_[slot(purpose)].fetch_sub(bytes, std::memory_order_relaxed);
   TERRACE_ASSERT(before >= bytes);
-  in_use_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (purpose != Purpose::model) in_use_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 MemoryUsage MemoryLedger::usage() const noexcept {

@@ -24,7 +24,7 @@ class GpuCheck(unittest.TestCase):
         shutil.copy(TOOLS / "gpu-check", self.bundle)
         (self.bundle / "origin").write_text("commit=abc\narchitecture=90\n")
         (self.bundle / "text" / "text.md").write_text("words")
-        for name in ("contract", "kernels", "runtime"):
+        for name in ("contract", "kernels", "runtime", "engine"):
             self.program(f"cuda_{name}_test", "sleep 1")
 
     def program(self, name, script):
@@ -55,8 +55,9 @@ class GpuCheck(unittest.TestCase):
         process = self.check()
         self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
         steps = self.summary()
-        self.assertEqual(set(steps), {"contract", "differential", "runtime", "same_as_host", "soak",
-                                      "memcheck", "bench_pcie", "bench_kernels", "bench_run"})
+        self.assertEqual(set(steps), {"contract", "differential", "runtime", "engine",
+                                      "same_as_host", "soak", "memcheck", "bench_pcie",
+                                      "bench_kernels", "bench_run"})
         del steps["memcheck"]  # if the tool is there
         self.assertEqual(set(steps.values()), {"passed"})
 
@@ -73,7 +74,7 @@ class GpuCheck(unittest.TestCase):
         script = (TOOLS / "gpu-check").read_text()
         (soak,) = re.findall(r"GPU_CHECK_SOAK_SECONDS:-(\d+)", script)
         limits = re.findall(r"^ *step (\w+) (\d+|\$\(\(soak_seconds \+ \d+\)\)) ", script, re.M)
-        self.assertEqual(len(limits), 9)
+        self.assertEqual(len(limits), 10)
         seconds = [sum(map(int, re.findall(r"\d+", limit.replace("soak_seconds", soak))))
                    for _, limit in limits]
         seconds += map(int, re.findall(r"\btimeout (\d+) ", script))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -20,8 +21,18 @@ namespace terrace::engine {
 // f32 throughout on both sides: only the order of additions differs. Ten times what was seen.
 inline constexpr double f32_tolerance = 4e-4;
 
+/// Where what tests read lies: in the repository, or where a bundle says that it has it.
+inline std::string data_folder(const char* variable, const char* in_repository) {
+  const char* const bundled = std::getenv(variable);
+  return bundled != nullptr ? bundled : in_repository;
+}
+inline std::string golden_folder() {
+  return data_folder("TERRACE_TEST_GOLDEN", TERRACE_GOLDEN_FOLDER);
+}
+inline std::string tiny_model() { return data_folder("TERRACE_TEST_MODEL", TERRACE_TINY_MODEL); }
+
 inline std::vector<nlohmann::json> cases_of(const std::string& file) {
-  std::ifstream stream(std::string(TERRACE_GOLDEN_FOLDER) + "/" + file);
+  std::ifstream stream(golden_folder() + "/" + file);
   return nlohmann::json::parse(stream).at("cases").get<std::vector<nlohmann::json>>();
 }
 

@@ -1,29 +1,19 @@
 #include "cuda_ops.hpp"
 
-#include "cuda_queue.hpp"
 #include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
+#include "terrace/offload/cuda/enqueue.hpp"
 
 namespace terrace::offload {
 namespace {
 
 namespace cuda = kernels::cuda;
 
-/// Enqueues an op; it returns the bytes that cross the link, if it knows them by then.
 template <auto op, typename Arguments>
 Result<Ticket> enqueue(Queue& queue, Phase phase, const Arguments& arguments) {
   TERRACE_TRY(validate(arguments));
-  return queue.launch(phase, [arguments]() -> Result<std::size_t> {
-    const cuda::Launch* const launch = CudaQueue::current_launch();
-    if (launch == nullptr) {
-      return fail(Errc::invalid_argument, "an op of backend cuda on a queue of another");
-    }
-    if constexpr (std::is_same_v<decltype(op(arguments, *launch)), Status>) {
-      return op(arguments, *launch).map([] { return std::size_t{0}; });
-    } else {
-      return op(arguments, *launch);
-    }
-  });
+  return enqueue_kernels(queue, phase,
+                         [arguments](const cuda::Launch& launch) { return op(arguments, launch); });
 }
 
 constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,

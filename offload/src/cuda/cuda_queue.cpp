@@ -6,6 +6,7 @@
 
 #include "../spin.hpp"
 #include "support/check.hpp"
+#include "terrace/offload/cuda/enqueue.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -19,7 +20,7 @@ thread_local const kernels::cuda::Launch* launch_under_way = nullptr;
 
 }  // namespace
 
-const kernels::cuda::Launch* CudaQueue::current_launch() noexcept { return launch_under_way; }
+const kernels::cuda::Launch* current_cuda_launch() noexcept { return launch_under_way; }
 
 CudaQueue::CudaQueue(WorkerQueueSetup setup, const CudaQueueSetup& cuda, LentMemory lent,
                      std::shared_ptr<StreamProgress> stream_progress)

@@ -38,9 +38,6 @@ class CudaQueue final : public WorkerQueue {
                                                              LentMemory lent);
   ~CudaQueue() override;
 
-  /// How a launch() task that is being run gets at its stream; null anywhere else.
-  [[nodiscard]] static const kernels::cuda::Launch* current_launch() noexcept;
-
  private:
   /// What the thread that tells the device leaves to the one that hears.
   struct ToldPiece {

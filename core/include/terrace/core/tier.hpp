@@ -9,7 +9,14 @@ namespace terrace {
 enum class Tier : std::uint8_t { device, host, nvme, remote };
 
 /// Why memory was asked for, so that accounting can say who holds it.
-enum class Purpose : std::uint8_t { kv, index, cache, staging, telemetry, activation };
+enum class Purpose : std::uint8_t {
+  kv,
+  index,
+  cache,
+  staging,
+  telemetry,
+  model,  ///< weights and activations: counted by themselves, under no limit
+};
 
 std::string_view to_string(Tier tier) noexcept;
 std::string_view to_string(Purpose purpose) noexcept;

@@ -4,9 +4,8 @@
 //   (*decoder)->prefill(sequence, prompt);   // logits() now predict the token behind the prompt
 //   (*decoder)->step(sequence, token);       // logits() now predict the token behind `token`
 //
-// All arithmetic is enqueued on one compute queue; the host waits once a step, for the logits.
-// The model's own arithmetic runs on the host, as functions of that queue; attention, selection and
-// the rows' ways are the backend's.
+// All arithmetic is enqueued on one compute queue, as functions on the host or as kernels on a
+// device; the host waits once a step, for the logits.
 #pragma once
 
 #include <functional>
@@ -15,12 +14,12 @@
 #include <vector>
 
 #include "terrace/core/backend.hpp"
-#include "terrace/engine/activation.hpp"
 #include "terrace/engine/llama_model.hpp"
-#include "terrace/engine/prefill_attention.hpp"
 #include "terrace/runtime/sequence.hpp"
 
 namespace terrace::engine {
+
+class Arithmetic;
 
 /// Sees keys and values as they are stored, for measuring. Called on the compute queue's thread.
 class KvObserver {
@@ -30,7 +29,8 @@ class KvObserver {
   KvObserver& operator=(const KvObserver&) = delete;
   virtual ~KvObserver() = default;
 
-  /// `kv` holds the tokens' rows in the KV dtype, for the duration of the call.
+  /// `kv` holds the tokens' rows in the KV dtype, in memory of the host, for the duration of the
+  /// call.
   virtual void on_rows(std::size_t layer, TokenRange tokens, const KvTensors& kv) = 0;
 };
 
@@ -44,7 +44,8 @@ struct DecoderOptions {
 /// Threads  one at a time
 class Decoder {
  public:
-  /// Errors   unsupported: the backend moves no bytes; out_of_memory
+  /// Errors   unsupported: the backend moves no bytes, or its device is one that the engine has no
+  ///          kernels for; out_of_memory
   static Result<std::unique_ptr<Decoder>> create(const LlamaModel& model, Backend& backend,
                                                  DecoderOptions options);
   ~Decoder();
@@ -73,34 +74,20 @@ class Decoder {
   void observe(KvObserver* observer) noexcept { observer_ = observer; }
 
  private:
-  Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options);
+  Decoder(const LlamaModel& model, DecoderOptions options);
 
-  Status reserve_prompt(std::size_t tokens);
   Status prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens);
-  Status enqueue_step(Sequence& sequence);
-  Status enqueue_logits(const float* hidden);
-  [[nodiscard]] KvTensors tensors(std::byte* rows, std::size_t capacity) const noexcept;
-  void pack_rows(std::byte* rows, std::size_t capacity, RowRange range) const noexcept;
+  Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
+  Status enqueue_step(Sequence& sequence, TokenId token);
+  /// Lets the observer see rows once the queue has come here.
+  Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);
 
   const LlamaModel& model_;
-  Backend& backend_;
   DecoderOptions options_;
-  KvShape shape_;
   std::unique_ptr<Queue> compute_;
-  Workspace workspace_;
-  PrefillAttention attention_;
+  std::unique_ptr<Arithmetic> arithmetic_;
   KvObserver* observer_ = nullptr;
-
-  FloatArray hidden_;           ///< [prompt tokens, hidden_size]
-  FloatArray chunk_query_;      ///< [chunk, query_size]
-  FloatArray chunk_key_;        ///< [chunk, kv_size]
-  FloatArray chunk_value_;      ///< [chunk, kv_size]
-  Activation chunk_attention_;  ///< [chunk, query_size]
-  Activation step_query_;       ///< [layers, query_size]
-  FloatArray logits_;           ///< [vocabulary]
-  Activation prompt_rows_[2];   ///< [kv_heads, tokens] rows, of two layers in turn
-  Activation step_rows_;        ///< [kv_heads] rows
-  Ticket prompt_rows_read_[2];
+  Ticket prompt_rows_read_[2];  ///< of two layers in turn
 };
 
 }  // namespace terrace::engine

@@ -61,6 +61,8 @@ class LlamaModel {
   static Result<LlamaModel> load(const std::filesystem::path& folder);
 
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const LlamaWeights& weights() const noexcept { return weights_; }
+  [[nodiscard]] const Rope& rope() const noexcept { return rope_; }
   [[nodiscard]] std::size_t parameters() const noexcept { return weights_.parameters(); }
 
   /// Makes a workspace for calls of up to `rows_max` rows.
@@ -68,10 +70,13 @@ class LlamaModel {
   /// Errors   invalid_argument: rows_max is 0 or above 2^20; out_of_memory
   [[nodiscard]] Result<Workspace> make_workspace(std::size_t rows_max) const;
 
+  /// Errors   invalid_argument: a token outside the vocabulary
+  [[nodiscard]] Status check(std::span<const TokenId> tokens) const;
+
   /// Copies the embedding of each token.
   ///
   /// Shapes   hidden [tokens.size(), hidden_size]
-  /// Errors   invalid_argument: a token outside the vocabulary; hidden is unspecified then
+  /// Errors   those of check; hidden is not written then
   Status embed(std::span<const TokenId> tokens, float* hidden) const;
 
   /// Normalises, projects and rotates: the first half of a layer.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "terrace/core/result.hpp"
@@ -41,6 +42,8 @@ class LlamaWeights {
   [[nodiscard]] const float* final_norm() const noexcept { return final_norm_; }  ///< [hidden]
   [[nodiscard]] const float* head() const noexcept { return head_; }  ///< [vocab, hidden]
   [[nodiscard]] std::size_t parameters() const noexcept { return values_.size(); }
+  /// All of them, one behind another: every pointer leads in here.
+  [[nodiscard]] std::span<const float> values() const noexcept { return values_.span(); }
 
  private:
   FloatArray values_;

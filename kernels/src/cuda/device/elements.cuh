@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "terrace/core/dtype.hpp"
+
 namespace terrace::kernels::cuda {
 
 __device__ inline bool is_aligned(const void* address, std::size_t to) {
@@ -24,9 +26,13 @@ struct F32Elements {
     out[3] = __uint_as_float(raw.w);
   }
   __device__ static float load(const std::byte* at) { return *reinterpret_cast<const float*>(at); }
+  __device__ static void store(std::byte* at, float value) {
+    *reinterpret_cast<float*>(at) = value;
+  }
 };
 
-/// What the 2-byte dtypes share; Derived::of turns 16 bits into a float.
+/// What the 2-byte dtypes share; Derived::of turns 16 bits into a float, Derived::bits rounds one
+/// to the nearest, ties to even.
 template <typename Derived>
 struct HalfElements {
   static constexpr unsigned bytes = 2;
@@ -42,16 +48,23 @@ struct HalfElements {
   __device__ static float load(const std::byte* at) {
     return Derived::of(*reinterpret_cast<const std::uint16_t*>(at));
   }
+  __device__ static void store(std::byte* at, float value) {
+    *reinterpret_cast<std::uint16_t*>(at) = Derived::bits(value);
+  }
 };
 
 struct F16Elements : HalfElements<F16Elements> {
   __device__ static float of(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+  __device__ static std::uint16_t bits(float value) {
+    return __half_as_ushort(__float2half_rn(value));
+  }
 };
 
 struct Bf16Elements : HalfElements<Bf16Elements> {
   __device__ static float of(std::uint16_t bits) {
     return __uint_as_float(static_cast<unsigned>(bits) << 16);
   }
+  __device__ static std::uint16_t bits(float value) { return f32_to_bf16(value); }
 };
 
 /// Reads a vector of elements of which the first `count` are there; the others are 0.

@@ -20,12 +20,14 @@ class MemoryLedger {
   MemoryLedger(std::string_view setting, std::size_t limit_bytes) noexcept
       : setting_(setting), limit_(limit_bytes) {}
 
-  /// Books bytes. Errors: out_of_memory, naming the setting, the limit, in use and wanted.
+  /// Books bytes; a model's are booked apart from all others, under no limit. Errors:
+  /// out_of_memory, naming the setting, the limit, in use and wanted.
   [[nodiscard]] Status take(std::size_t bytes, Purpose purpose) noexcept;
 
   /// Gives back what was taken.
   void give(std::size_t bytes, Purpose purpose) noexcept;
 
+  /// What is in use but for a model's bytes.
   [[nodiscard]] MemoryUsage usage() const noexcept;
   [[nodiscard]] std::size_t in_use(Purpose purpose) const noexcept;
 
@@ -33,6 +35,8 @@ class MemoryLedger {
   void reset_peak() noexcept;
 
  private:
+  Status take_limited(std::size_t bytes, Purpose purpose) noexcept;
+
   std::string_view setting_;
   std::size_t limit_;
   std::atomic<std::size_t> in_use_{0};

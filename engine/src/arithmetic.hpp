@@ -1,0 +1,91 @@
+// What a decoder's own arithmetic runs on: functions of the compute queue where the device is the
+// host, kernels on a device. Attention of steps, selection and the rows' ways are the backend's.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/engine/llama_model.hpp"
+
+namespace terrace::engine {
+
+struct ArithmeticOptions {
+  Dtype kv_dtype = Dtype::f16;
+  std::size_t chunk_tokens = 512;  ///< query rows of a prompt at once
+};
+
+/// All work is enqueued on the compute queue it was made with, in the order of the calls; nobody
+/// waits. Pointers are to memory that the backend's ops reach, unless a line says otherwise.
+class Arithmetic {
+ public:
+  Arithmetic() = default;
+  Arithmetic(const Arithmetic&) = delete;
+  Arithmetic& operator=(const Arithmetic&) = delete;
+  virtual ~Arithmetic() = default;
+
+  /// Makes room for a prompt and embeds its tokens, which must be in the vocabulary. The queue must
+  /// be idle.
+  ///
+  /// Errors   out_of_memory
+  virtual Status begin_prompt(std::span<const TokenId> tokens) = 0;
+
+  /// Gives back what only a prompt needs. The queue must be idle.
+  virtual void end_prompt() noexcept = 0;
+
+  /// Projects a chunk of the prompt: its queries, and its rows among those of the layer. Rows of
+  /// two layers are kept in turn.
+  virtual Status project_prompt(std::size_t layer, RowRange rows) = 0;
+
+  /// Keys and values of a layer's prompt, from position 0 on.
+  [[nodiscard]] virtual KvTensors prompt_rows(std::size_t layer) const noexcept = 0;
+
+  /// The chunk's queries for the host, [rows, query_heads, head_dim], there when a function
+  /// enqueued behind runs and until the next chunk is projected.
+  virtual Result<std::span<const float>> read_queries(std::size_t rows) = 0;
+
+  /// Attends the chunk's queries to the prompt up to their own positions, and ends the layer.
+  virtual Status finish_prompt(std::size_t layer, RowRange rows) = 0;
+
+  /// Embeds the token of a step, which must be in the vocabulary. The queue must be idle.
+  ///
+  /// Errors   out_of_memory
+  virtual Status begin_step(TokenId token) = 0;
+
+  /// Projects the token at `position`: its query, and its row.
+  virtual Status project_step(std::size_t layer, std::size_t position) = 0;
+  [[nodiscard]] virtual const float* step_query(std::size_t layer) const noexcept = 0;
+  [[nodiscard]] virtual KvTensors step_rows() const noexcept = 0;
+
+  /// Where attention of a step goes, [query_heads, head_dim].
+  [[nodiscard]] virtual float* attention() noexcept = 0;
+
+  /// Takes what attention found, and ends the layer.
+  virtual Status finish_step(std::size_t layer) = 0;
+
+  /// Predicts from the prompt's token `row`; of a step, from row 0. Makes logits(), and after a
+  /// step query(), readable by the host once the queue has come here.
+  virtual Status predict(std::size_t row) = 0;
+  [[nodiscard]] virtual std::span<const float> logits() const noexcept = 0;
+  [[nodiscard]] virtual std::span<const float> query(std::size_t layer) const noexcept = 0;
+
+  /// Rows for the host: `count` tokens of `rows` from token `first` on, there when a function
+  /// enqueued behind runs and until the next call.
+  virtual Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first,
+                                      std::size_t count) = 0;
+};
+
+/// Each of the two that there are; the second in builds with CUDA.
+[[nodiscard]] Result<std::unique_ptr<Arithmetic>> make_host_arithmetic(
+    const LlamaModel& model, Backend& backend, Queue& compute, const ArithmeticOptions& options);
+[[nodiscard]] Result<std::unique_ptr<Arithmetic>> make_cuda_arithmetic(
+    const LlamaModel& model, Backend& backend, Queue& compute, const ArithmeticOptions& options);
+
+/// Makes what goes with the backend. Model, backend and queue must outlive it.
+///
+/// Errors   unsupported: a device for which the engine has no kernels; out_of_memory
+[[nodiscard]] Result<std::unique_ptr<Arithmetic>> make_arithmetic(const LlamaModel& model,
+                                                                  Backend& backend, Queue& compute,
+                                                                  const ArithmeticOptions& options);
+
+}  // namespace terrace::engine

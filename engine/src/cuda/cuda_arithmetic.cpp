@@ -1,0 +1,317 @@
+#include "cuda/cuda_arithmetic.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "terrace/core/bytes.hpp"
+#include "terrace/offload/cuda/enqueue.hpp"
+
+namespace terrace::engine {
+namespace {
+
+using kernels::cuda::Launch;
+
+constexpr std::size_t upload_bytes = std::size_t{16} << 20;
+constexpr Duration upload_deadline = std::chrono::minutes{1};  // of one piece
+
+}  // namespace
+
+CudaArithmetic::CudaArithmetic(const LlamaModel& model, Backend& backend, Queue& compute,
+                               const ArithmeticOptions& options)
+    : model_(model),
+      backend_(backend),
+      compute_(compute),
+      shape_(model.config().kv_shape(options.kv_dtype)),
+      chunk_(options.chunk_tokens) {}
+
+Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& model,
+                                                           Backend& backend, Queue& compute,
+                                                           const ArithmeticOptions& options) {
+  if (model.config().head_dim > cuda::prefill_dims_max) {
+    return fail(Errc::unsupported,
+                "heads of {} dimensions: the engine's kernels take up to {}; use backend host",
+                model.config().head_dim, cuda::prefill_dims_max);
+  }
+  std::unique_ptr<CudaArithmetic> made(new CudaArithmetic(model, backend, compute, options));
+  TERRACE_TRY(made->reserve());
+  std::vector<double> frequencies(model.rope().pairs());
+  for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = model.rope().frequency(i);
+  TERRACE_TRY(made->upload(std::as_bytes(std::span(frequencies)), made->frequencies_));
+  TERRACE_TRY(made->upload(std::as_bytes(model.weights().values()), made->weights_));
+  return made;
+}
+
+Result<Buffer> CudaArithmetic::allocate(std::size_t bytes, Tier tier) {
+  return backend_.allocate(
+      {.bytes = bytes, .alignment = 256, .tier = tier, .purpose = Purpose::model});
+}
+
+Result<Buffer> CudaArithmetic::allocate_floats(std::size_t floats, Tier tier) {
+  TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(floats, sizeof(float)));
+  return allocate(bytes, tier);
+}
+
+Status CudaArithmetic::reserve() {
+  const ModelConfig& config = model_.config();
+  const std::size_t queries = config.query_size();
+  TERRACE_ASSIGN(weights_, allocate_floats(model_.parameters()));
+  TERRACE_ASSIGN(frequencies_, allocate(model_.rope().pairs() * sizeof(double)));
+  TERRACE_ASSIGN(step_hidden_, allocate_floats(config.hidden_size));
+  TERRACE_ASSIGN(normed_, allocate_floats(chunk_ * config.hidden_size));
+  TERRACE_ASSIGN(qkv_, allocate_floats(chunk_ * (queries + 2 * config.kv_size())));
+  TERRACE_ASSIGN(gate_up_, allocate_floats(chunk_ * 2 * config.intermediate_size));
+  TERRACE_ASSIGN(activated_, allocate_floats(chunk_ * config.intermediate_size));
+  TERRACE_ASSIGN(chunk_query_, allocate_floats(chunk_ * queries));
+  TERRACE_ASSIGN(attention_, allocate_floats(chunk_ * queries));
+  TERRACE_ASSIGN(step_query_, allocate_floats(config.layers * queries));
+  TERRACE_ASSIGN(logits_, allocate_floats(config.vocabulary));
+  TERRACE_ASSIGN(step_rows_, allocate(shape_.token_bytes()));
+  TERRACE_ASSIGN(seen_chunk_query_, allocate_floats(chunk_ * queries, Tier::host));
+  TERRACE_ASSIGN(seen_step_query_, allocate_floats(config.layers * queries, Tier::host));
+  TERRACE_ASSIGN(seen_logits_, allocate_floats(config.vocabulary, Tier::host));
+  TERRACE_ASSIGN(seen_rows_, allocate(chunk_ * shape_.token_bytes(), Tier::host));
+  std::memset(seen_step_query_.data(), 0, seen_step_query_.bytes());
+  std::memset(seen_logits_.data(), 0, seen_logits_.bytes());
+  return {};
+}
+
+Status CudaArithmetic::upload(std::span<const std::byte> source, Buffer& target) {
+  TERRACE_ASSIGN(const Buffer locked, allocate(std::min(source.size(), upload_bytes), Tier::host));
+  for (std::size_t at = 0; at < source.size(); at += locked.bytes()) {
+    const std::size_t bytes = std::min(locked.bytes(), source.size() - at);
+    std::memcpy(locked.data(), source.data() + at, bytes);
+    const CopyExtent extent{target.data() + at, locked.data(), bytes};
+    TERRACE_ASSIGN(const Ticket copied, compute_.copy(Phase::model, {&extent, 1}));
+    TERRACE_TRY(wait(copied, upload_deadline));
+  }
+  return {};
+}
+
+template <typename Kernels>
+Status CudaArithmetic::enqueue(Kernels kernels) {
+  return offload::enqueue_kernels(compute_, Phase::model, kernels).map([](Ticket) {});
+}
+
+Status CudaArithmetic::copy(std::span<const CopyExtent> extents) {
+  return compute_.copy(Phase::model, extents).map([](Ticket) {});
+}
+
+KvTensors CudaArithmetic::tensors(const Buffer& rows, std::size_t capacity) const noexcept {
+  return {.keys = rows.data(),
+          .values = rows.data() + shape_.row_bytes() / 2,
+          .token_stride = shape_.row_bytes(),
+          .head_stride = capacity * shape_.row_bytes()};
+}
+
+Status CudaArithmetic::embed(std::span<const TokenId> tokens, float* hidden) {
+  auto* const ids = tokens_.as<std::uint32_t>();
+  std::ranges::transform(tokens, ids,
+                         [](TokenId token) { return static_cast<std::uint32_t>(index(token)); });
+  const cuda::Embed op{.embedding = on_device(model_.weights().embedding()),
+                       .tokens = ids,
+                       .rows = tokens.size(),
+                       .size = model_.config().hidden_size,
+                       .hidden = hidden};
+  return enqueue([op](const Launch& launch) { return cuda::embed(op, launch); });
+}
+
+MatrixProduct CudaArithmetic::product(const MatrixProduct& on_host) const noexcept {
+  MatrixProduct made = on_host;
+  made.weight = on_device(on_host.weight);
+  return made;
+}
+
+cuda::Normalise CudaArithmetic::normalisation(const float* source, const float* weight,
+                                              std::size_t rows) const noexcept {
+  return {.source = source,
+          .weight = on_device(weight),
+          .target = normed_.as<float>(),
+          .rows = rows,
+          .size = model_.config().hidden_size,
+          .epsilon = model_.config().rms_norm_epsilon};
+}
+
+Status CudaArithmetic::project(std::size_t layer, const float* hidden,
+                               cuda::RotateAndPack rotation) {
+  const ModelConfig& config = model_.config();
+  const LayerWeights& weights = model_.weights().layer(layer);
+  const std::size_t rows = rotation.rows.count;
+  rotation.shape = shape_;
+  rotation.qkv = qkv_.as<float>();
+  rotation.frequencies = frequencies_.as<double>();
+  return enqueue([norm = normalisation(hidden, weights.input_norm, rows),
+                  qkv = product({.weight = weights.qkv,
+                                 .source = normed_.as<float>(),
+                                 .target = qkv_.as<float>(),
+                                 .rows = rows,
+                                 .outputs = config.query_size() + 2 * config.kv_size(),
+                                 .inputs = config.hidden_size}),
+                  rotation](const Launch& launch) -> Status {
+    TERRACE_TRY(cuda::normalise(norm, launch));
+    TERRACE_TRY(cuda::multiply(qkv, launch));
+    return cuda::rotate_and_pack(rotation, launch);
+  });
+}
+
+Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* hidden) {
+  const ModelConfig& config = model_.config();
+  const LayerWeights& weights = model_.weights().layer(layer);
+  const std::size_t inner = config.intermediate_size;
+  return enqueue([attended = product({.weight = weights.attention_out,
+                                      .source = attention_.as<float>(),
+                                      .target = hidden,
+                                      .rows = rows,
+                                      .outputs = config.hidden_size,
+                                      .inputs = config.query_size(),
+                                      .accumulate = true}),
+                  norm = normalisation(hidden, weights.attention_norm, rows),
+                  gate_up = product({.weight = weights.gate_up,
+                                     .source = normed_.as<float>(),
+                                     .target = gate_up_.as<float>(),
+                                     .rows = rows,
+                                     .outputs = 2 * inner,
+                                     .inputs = config.hidden_size}),
+                  gates = cuda::Swiglu{.gate_up = gate_up_.as<float>(),
+                                       .target = activated_.as<float>(),
+                                       .rows = rows,
+                                       .size = inner},
+                  down = product({.weight = weights.down,
+                                  .source = activated_.as<float>(),
+                                  .target = hidden,
+                                  .rows = rows,
+                                  .outputs = config.hidden_size,
+                                  .inputs = inner,
+                                  .accumulate = true})](const Launch& launch) -> Status {
+    TERRACE_TRY(cuda::multiply(attended, launch));
+    TERRACE_TRY(cuda::normalise(norm, launch));
+    TERRACE_TRY(cuda::multiply(gate_up, launch));
+    TERRACE_TRY(cuda::swiglu(gates, launch));
+    return cuda::multiply(down, launch);
+  });
+}
+
+Status CudaArithmetic::begin_prompt(std::span<const TokenId> tokens) {
+  TERRACE_ASSIGN(const std::size_t floats,
+                 checked_multiply(tokens.size(), model_.config().hidden_size));
+  TERRACE_ASSIGN(hidden_, allocate_floats(floats));
+  TERRACE_ASSIGN(tokens_, allocate(tokens.size() * sizeof(std::uint32_t), Tier::host));
+  TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens.size(), shape_.token_bytes()));
+  for (Buffer& rows : prompt_rows_) {
+    TERRACE_ASSIGN(rows, allocate(bytes));
+  }
+  prompt_tokens_ = tokens.size();
+  return embed(tokens, hidden_.as<float>());
+}
+
+void CudaArithmetic::end_prompt() noexcept {
+  hidden_.reset();
+  for (Buffer& rows : prompt_rows_) rows.reset();
+}
+
+Status CudaArithmetic::project_prompt(std::size_t layer, RowRange rows) {
+  return project(layer, hidden_of(rows.first_position),
+                 {.rows = rows,
+                  .query = chunk_query_.as<float>(),
+                  .kv = prompt_rows_[layer % 2].data(),
+                  .capacity = prompt_tokens_,
+                  .first = rows.first_position});
+}
+
+KvTensors CudaArithmetic::prompt_rows(std::size_t layer) const noexcept {
+  return tensors(prompt_rows_[layer % 2], prompt_tokens_);
+}
+
+Result<std::span<const float>> CudaArithmetic::read_queries(std::size_t rows) {
+  const std::size_t floats = rows * model_.config().query_size();
+  const CopyExtent seen{seen_chunk_query_.data(), chunk_query_.data(), floats * sizeof(float)};
+  TERRACE_TRY(copy({&seen, 1}));
+  return std::span<const float>(seen_chunk_query_.as<float>(), floats);
+}
+
+Status CudaArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
+  const PrefillChunk chunk{.query = chunk_query_.as<float>(),
+                           .kv = prompt_rows_[layer % 2].data(),
+                           .out = attention_.as<float>(),
+                           .capacity = prompt_tokens_,
+                           .first_position = rows.first_position,
+                           .rows = rows.count};
+  TERRACE_TRY(enqueue([shape = shape_, chunk](const Launch& launch) {
+    return cuda::prefill_attention(shape, chunk, launch);
+  }));
+  return finish_layer(layer, rows.count, hidden_of(rows.first_position));
+}
+
+Status CudaArithmetic::begin_step(TokenId token) {
+  end_prompt();  // of one that failed
+  if (!tokens_) {
+    TERRACE_ASSIGN(tokens_, allocate(sizeof(std::uint32_t), Tier::host));
+  }
+  return embed({&token, 1}, step_hidden_.as<float>());
+}
+
+Status CudaArithmetic::project_step(std::size_t layer, std::size_t position) {
+  return project(layer, step_hidden_.as<float>(),
+                 {.rows = {position, 1},
+                  .query = step_query_.as<float>() + layer * model_.config().query_size(),
+                  .kv = step_rows_.data(),
+                  .capacity = 1});
+}
+
+const float* CudaArithmetic::step_query(std::size_t layer) const noexcept {
+  return step_query_.as<float>() + layer * model_.config().query_size();
+}
+
+KvTensors CudaArithmetic::step_rows() const noexcept { return tensors(step_rows_, 1); }
+
+Status CudaArithmetic::finish_step(std::size_t layer) {
+  return finish_layer(layer, 1, step_hidden_.as<float>());
+}
+
+Status CudaArithmetic::predict(std::size_t row) {
+  const ModelConfig& config = model_.config();
+  const float* const hidden = hidden_ ? hidden_of(row) : step_hidden_.as<float>();
+  const auto kernels =
+      [norm = normalisation(hidden, model_.weights().final_norm(), 1),
+       head = product({.weight = model_.weights().head(),
+                       .source = normed_.as<float>(),
+                       .target = logits_.as<float>(),
+                       .rows = 1,
+                       .outputs = config.vocabulary,
+                       .inputs = config.hidden_size})](const Launch& launch) -> Status {
+    TERRACE_TRY(cuda::normalise(norm, launch));
+    return cuda::multiply(head, launch);
+  };
+  TERRACE_TRY(enqueue(kernels));
+  const CopyExtent seen[] = {{seen_step_query_.data(), step_query_.data(), step_query_.bytes()},
+                             {seen_logits_.data(), logits_.data(), logits_.bytes()}};
+  return copy(seen);
+}
+
+std::span<const float> CudaArithmetic::logits() const noexcept {
+  return {seen_logits_.as<float>(), model_.config().vocabulary};
+}
+
+std::span<const float> CudaArithmetic::query(std::size_t layer) const noexcept {
+  const std::size_t size = model_.config().query_size();
+  return {seen_step_query_.as<float>() + layer * size, size};
+}
+
+Result<KvTensors> CudaArithmetic::read_rows(const KvTensors& rows, std::size_t first,
+                                            std::size_t count) {
+  const std::size_t bytes = count * shape_.row_bytes();
+  std::vector<CopyExtent> extents;
+  for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+    extents.push_back({seen_rows_.data() + head * bytes,
+                       rows.keys + head * rows.head_stride + first * rows.token_stride, bytes});
+  }
+  TERRACE_TRY(copy(extents));
+  return tensors(seen_rows_, count);
+}
+
+Result<std::unique_ptr<Arithmetic>> make_cuda_arithmetic(const LlamaModel& model, Backend& backend,
+                                                         Queue& compute,
+                                                         const ArithmeticOptions& options) {
+  return CudaArithmetic::create(model, backend, compute, options);
+}
+
+}  // namespace terrace::engine

@@ -1,0 +1,97 @@
+// A decoder's arithmetic as kernels on the compute queue's stream. Weights and activations lie in
+// device memory; what the host wants to see is copied behind the kernels that make it.
+#pragma once
+
+#include "arithmetic.hpp"
+#include "cuda/model_kernels.hpp"
+
+namespace terrace::engine {
+
+class CudaArithmetic final : public Arithmetic {
+ public:
+  /// Errors   unsupported: heads of more than cuda::prefill_dims_max dimensions; out_of_memory
+  static Result<std::unique_ptr<Arithmetic>> create(const LlamaModel& model, Backend& backend,
+                                                    Queue& compute,
+                                                    const ArithmeticOptions& options);
+
+  Status begin_prompt(std::span<const TokenId> tokens) override;
+  void end_prompt() noexcept override;
+  Status project_prompt(std::size_t layer, RowRange rows) override;
+  [[nodiscard]] KvTensors prompt_rows(std::size_t layer) const noexcept override;
+  Result<std::span<const float>> read_queries(std::size_t rows) override;
+  Status finish_prompt(std::size_t layer, RowRange rows) override;
+
+  Status begin_step(TokenId token) override;
+  Status project_step(std::size_t layer, std::size_t position) override;
+  [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
+  [[nodiscard]] KvTensors step_rows() const noexcept override;
+  [[nodiscard]] float* attention() noexcept override { return attention_.as<float>(); }
+  Status finish_step(std::size_t layer) override;
+
+  Status predict(std::size_t row) override;
+  [[nodiscard]] std::span<const float> logits() const noexcept override;
+  [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
+  Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
+
+ private:
+  CudaArithmetic(const LlamaModel& model, Backend& backend, Queue& compute,
+                 const ArithmeticOptions& options);
+
+  Status reserve();
+  Status upload(std::span<const std::byte> source, Buffer& target);
+  Result<Buffer> allocate(std::size_t bytes, Tier tier = Tier::device);
+  Result<Buffer> allocate_floats(std::size_t floats, Tier tier = Tier::device);
+
+  /// Enqueues kernels(launch), as one piece of work.
+  template <typename Kernels>
+  Status enqueue(Kernels kernels);
+  Status copy(std::span<const CopyExtent> extents);
+  Status embed(std::span<const TokenId> tokens, float* hidden);
+  Status project(std::size_t layer, const float* hidden, cuda::RotateAndPack rotation);
+  Status finish_layer(std::size_t layer, std::size_t rows, float* hidden);
+
+  /// A product with a weight of the model.
+  [[nodiscard]] MatrixProduct product(const MatrixProduct& on_host) const noexcept;
+  [[nodiscard]] cuda::Normalise normalisation(const float* source, const float* weight,
+                                              std::size_t rows) const noexcept;
+
+  /// Where a weight of the model lies on the device.
+  [[nodiscard]] const float* on_device(const float* weight) const noexcept {
+    return weights_.as<float>() + (weight - model_.weights().values().data());
+  }
+  [[nodiscard]] KvTensors tensors(const Buffer& rows, std::size_t capacity) const noexcept;
+  [[nodiscard]] float* hidden_of(std::size_t row) const noexcept {
+    return hidden_.as<float>() + row * model_.config().hidden_size;
+  }
+
+  const LlamaModel& model_;
+  Backend& backend_;
+  Queue& compute_;
+  KvShape shape_;
+  std::size_t chunk_;
+  std::size_t prompt_tokens_ = 0;
+
+  // Device memory.
+  Buffer weights_;         ///< as LlamaWeights::values
+  Buffer frequencies_;     ///< f64 [head_dim / 2]
+  Buffer hidden_;          ///< [prompt tokens, hidden_size]
+  Buffer step_hidden_;     ///< [hidden_size]
+  Buffer normed_;          ///< [chunk, hidden_size]
+  Buffer qkv_;             ///< [chunk, query_size + 2 kv_size]
+  Buffer gate_up_;         ///< [chunk, 2 intermediate]
+  Buffer activated_;       ///< [chunk, intermediate]
+  Buffer chunk_query_;     ///< [chunk, query_size]
+  Buffer attention_;       ///< [chunk, query_size]
+  Buffer step_query_;      ///< [layers, query_size]
+  Buffer logits_;          ///< [vocabulary]
+  Buffer prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype
+  Buffer step_rows_;       ///< [kv_heads] rows of the KV dtype
+  // Locked host memory.
+  Buffer tokens_;  ///< u32 [prompt tokens], or one
+  Buffer seen_chunk_query_;
+  Buffer seen_step_query_;
+  Buffer seen_logits_;
+  Buffer seen_rows_;  ///< [kv_heads, chunk] rows
+};
+
+}  // namespace terrace::engine

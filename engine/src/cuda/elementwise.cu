@@ -1,0 +1,128 @@
+// Rows of activations on their way between matrix products: see model_kernels.hpp.
+#include <cuda_runtime.h>
+
+#include <cmath>
+
+#include "device/choice.cuh"
+#include "device/elements.cuh"
+#include "device/launch_kernel.cuh"
+#include "model_kernels.hpp"
+
+namespace terrace::engine::cuda {
+namespace {
+
+using kernels::cuda::launch_kernel;
+using kernels::cuda::reduce_block;
+using kernels::cuda::Sum;
+
+constexpr unsigned threads = 256;
+constexpr unsigned blocks_max = 4096;
+
+__global__ void __launch_bounds__(threads) embed_rows(Embed op) {
+  const std::size_t row = blockIdx.x;
+  const float* const source = op.embedding + static_cast<std::size_t>(op.tokens[row]) * op.size;
+  for (std::size_t i = threadIdx.x; i < op.size; i += threads) {
+    op.hidden[row * op.size + i] = source[i];
+  }
+}
+
+/// One row a block.
+__global__ void __launch_bounds__(threads) normalise_rows(Normalise op) {
+  __shared__ float shared[threads / 32];
+  const float* const source = op.source + blockIdx.x * op.size;
+  float* const target = op.target + blockIdx.x * op.size;
+  float squares = 0;
+  for (std::size_t i = threadIdx.x; i < op.size; i += threads) squares += source[i] * source[i];
+  squares = reduce_block(squares, Sum(), shared);
+  const double mean = static_cast<double>(squares) / static_cast<double>(op.size);
+  const auto scale = static_cast<float>(1.0 / sqrt(mean + op.epsilon));
+  for (std::size_t i = threadIdx.x; i < op.size; i += threads) {
+    target[i] = source[i] * scale * op.weight[i];
+  }
+}
+
+/// One row a block; a thread takes pairs of elements that rotate together, or of a value.
+template <typename Elements>
+__global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
+  const auto dims = static_cast<unsigned>(op.shape.head_dim);
+  const unsigned half = dims / 2;
+  const auto queries = static_cast<unsigned>(op.shape.query_heads);
+  const auto keys = static_cast<unsigned>(op.shape.kv_heads);
+  const std::size_t row = blockIdx.x;
+  const float* const source = op.qkv + row * (queries + 2 * keys) * dims;
+  const auto position = static_cast<double>(op.rows.first_position + row);
+  for (unsigned i = threadIdx.x; i < (queries + 2 * keys) * half; i += threads) {
+    const unsigned head = i / half;
+    const unsigned pair = i % half;
+    float a = source[head * dims + pair];
+    float b = source[head * dims + half + pair];
+    if (head < queries + keys) {
+      // In double, as on the host: an f32 angle is 2e-3 off at position 32,768.
+      const double angle = position * op.frequencies[pair];
+      const auto cosine = static_cast<float>(cos(angle));
+      const auto sine = static_cast<float>(sin(angle));
+      const float turned = a * cosine - b * sine;
+      b = b * cosine + a * sine;
+      a = turned;
+    }
+    if (head < queries) {
+      float* const target = op.query + (row * queries + head) * dims;
+      target[pair] = a;
+      target[half + pair] = b;
+      continue;
+    }
+    const bool is_value = head >= queries + keys;
+    const unsigned kv_head = head - queries - (is_value ? keys : 0);
+    std::byte* const target =
+        op.kv + ((kv_head * op.capacity + op.first + row) * 2 + (is_value ? 1 : 0)) * dims *
+                    Elements::bytes;
+    Elements::store(target + pair * Elements::bytes, a);
+    Elements::store(target + (half + pair) * Elements::bytes, b);
+  }
+}
+
+__global__ void __launch_bounds__(threads) gate_rows(Swiglu op) {
+  const std::size_t count = op.rows * op.size;
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * threads;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x; i < count;
+       i += step) {
+    const float* const gate = op.gate_up + i / op.size * 2 * op.size + i % op.size;
+    op.target[i] = gate[0] / (1.0F + expf(-gate[0])) * gate[op.size];
+  }
+}
+
+template <typename Elements>
+Status launch_rotation(const RotateAndPack& op, const Launch& launch) {
+  return launch_kernel(launch, {static_cast<unsigned>(op.rows.count), threads}, "rotate_and_pack",
+                       rotate_rows<Elements>, op);
+}
+
+}  // namespace
+
+Status embed(const Embed& op, const Launch& launch) {
+  return launch_kernel(launch, {static_cast<unsigned>(op.rows), threads}, "embed", embed_rows, op);
+}
+
+Status normalise(const Normalise& op, const Launch& launch) {
+  return launch_kernel(launch, {static_cast<unsigned>(op.rows), threads}, "normalise",
+                       normalise_rows, op);
+}
+
+Status rotate_and_pack(const RotateAndPack& op, const Launch& launch) {
+  switch (op.shape.dtype) {
+    case Dtype::f32:
+      return launch_rotation<kernels::cuda::F32Elements>(op, launch);
+    case Dtype::f16:
+      return launch_rotation<kernels::cuda::F16Elements>(op, launch);
+    case Dtype::bf16:
+      break;
+  }
+  return launch_rotation<kernels::cuda::Bf16Elements>(op, launch);
+}
+
+Status swiglu(const Swiglu& op, const Launch& launch) {
+  const unsigned blocks = kernels::cuda::blocks_for(op.rows * op.size, threads, blocks_max);
+  return launch_kernel(launch, {blocks, threads}, "swiglu", gate_rows, op);
+}
+
+}  // namespace terrace::engine::cuda

@@ -1,0 +1,75 @@
+// A model's own arithmetic for CUDA. Each enqueues one kernel on a stream and returns. The engine's
+// host functions are the specification (llama_model.hpp, vector_math.hpp, matrix.hpp,
+// prefill_attention.hpp); sums are taken in another order, so results differ in the last bits.
+//
+// Memory   device memory, f32 aligned to 4 bytes; activations row-major, one row per token
+// Errors   device_error, device_lost: the launch was refused
+// Tests    tests/cuda/engine_kernels_test.cpp, tests/cuda/cuda_decoder_test.cpp
+#pragma once
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/shape.hpp"
+#include "terrace/engine/llama_model.hpp"
+#include "terrace/engine/matrix.hpp"
+#include "terrace/engine/prefill_attention.hpp"
+#include "terrace/kernels/cuda/launch.hpp"
+
+namespace terrace::engine::cuda {
+
+using kernels::cuda::Launch;
+
+/// hidden[r] = embedding[tokens[r]].
+struct Embed {
+  const float* embedding = nullptr;  ///< [vocabulary, size]
+  const std::uint32_t* tokens = nullptr;
+  std::size_t rows = 0;
+  std::size_t size = 0;
+  float* hidden = nullptr;
+};
+[[nodiscard]] Status embed(const Embed& op, const Launch& launch);
+
+/// As rms_norm of vector_math.hpp, of each row.
+struct Normalise {
+  const float* source = nullptr;
+  const float* weight = nullptr;
+  float* target = nullptr;
+  std::size_t rows = 0;
+  std::size_t size = 0;
+  double epsilon = 0;
+};
+[[nodiscard]] Status normalise(const Normalise& op, const Launch& launch);
+
+/// Rotates queries and keys of projected rows, and packs keys and values as rows of the KV dtype.
+struct RotateAndPack {
+  KvShape shape;
+  const float* qkv = nullptr;           ///< [rows.count, query_size + 2 kv_size]
+  const double* frequencies = nullptr;  ///< [head_dim / 2]: radians a position
+  RowRange rows;
+  float* query = nullptr;   ///< out [rows.count, query_heads, head_dim]
+  std::byte* kv = nullptr;  ///< out [kv_heads, capacity, 2, head_dim], from token `first` on
+  std::size_t capacity = 0;
+  std::size_t first = 0;
+};
+[[nodiscard]] Status rotate_and_pack(const RotateAndPack& op, const Launch& launch);
+
+/// As swiglu of vector_math.hpp, of each row.
+struct Swiglu {
+  const float* gate_up = nullptr;  ///< [rows, 2, size]: gate first
+  float* target = nullptr;         ///< [rows, size]
+  std::size_t rows = 0;
+  std::size_t size = 0;
+};
+[[nodiscard]] Status swiglu(const Swiglu& op, const Launch& launch);
+
+/// As multiply of matrix.hpp.
+[[nodiscard]] Status multiply(const MatrixProduct& product, const Launch& launch);
+
+/// As PrefillAttention::run.
+///
+/// Limits   head_dim <= prefill_dims_max
+/// Cost     4 * query_heads * head_dim operations per (row, visible key), on the cores for f32
+[[nodiscard]] Status prefill_attention(const KvShape& shape, const PrefillChunk& chunk,
+                                       const Launch& launch);
+inline constexpr std::size_t prefill_dims_max = 256;
+
+}  // namespace terrace::engine::cuda

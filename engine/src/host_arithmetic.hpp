@@ -1,0 +1,62 @@
+// A decoder's arithmetic as functions of the compute queue, on the backend's device threads.
+#pragma once
+
+#include "arithmetic.hpp"
+#include "terrace/engine/prefill_attention.hpp"
+
+namespace terrace::engine {
+
+class HostArithmetic final : public Arithmetic {
+ public:
+  static Result<std::unique_ptr<Arithmetic>> create(const LlamaModel& model, Backend& backend,
+                                                    Queue& compute,
+                                                    const ArithmeticOptions& options);
+
+  Status begin_prompt(std::span<const TokenId> tokens) override;
+  void end_prompt() noexcept override;
+  Status project_prompt(std::size_t layer, RowRange rows) override;
+  [[nodiscard]] KvTensors prompt_rows(std::size_t layer) const noexcept override;
+  Result<std::span<const float>> read_queries(std::size_t rows) override;
+  Status finish_prompt(std::size_t layer, RowRange rows) override;
+
+  Status begin_step(TokenId token) override;
+  Status project_step(std::size_t layer, std::size_t position) override;
+  [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
+  [[nodiscard]] KvTensors step_rows() const noexcept override;
+  [[nodiscard]] float* attention() noexcept override { return attention_.data(); }
+  Status finish_step(std::size_t layer) override;
+
+  Status predict(std::size_t row) override;
+  [[nodiscard]] std::span<const float> logits() const noexcept override { return logits_.span(); }
+  [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
+  Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
+
+ private:
+  HostArithmetic(const LlamaModel& model, Queue& compute, const ArithmeticOptions& options);
+
+  /// Enqueues work(threads).
+  template <typename Work>
+  Status enqueue(Work work);
+  [[nodiscard]] KvTensors tensors(const FloatArray& rows, std::size_t capacity) const noexcept;
+  void pack_rows(FloatArray& rows, std::size_t capacity, std::size_t first,
+                 std::size_t count) noexcept;
+
+  const LlamaModel& model_;
+  Queue& compute_;
+  KvShape shape_;
+  Workspace workspace_;
+  PrefillAttention prefill_attention_;
+  std::size_t prompt_tokens_ = 0;
+
+  FloatArray hidden_;          ///< [prompt tokens, hidden_size], or of one token
+  FloatArray chunk_query_;     ///< [chunk, query_size]
+  FloatArray chunk_key_;       ///< [chunk, kv_size]
+  FloatArray chunk_value_;     ///< [chunk, kv_size]
+  FloatArray attention_;       ///< [chunk, query_size]
+  FloatArray step_query_;      ///< [layers, query_size]
+  FloatArray logits_;          ///< [vocabulary]
+  FloatArray prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype
+  FloatArray step_rows_;       ///< [kv_heads] rows of the KV dtype
+};
+
+}  // namespace terrace::engine

@@ -1,0 +1,119 @@
+// The decoder with its arithmetic on the device: the logits of PyTorch, and what observers see.
+#include <gmock/gmock.h>
+
+#include "engine/golden.hpp"
+#include "terrace/engine/attention_probe.hpp"
+#include "terrace/engine/decoder.hpp"
+#include "terrace/offload/cuda/cuda_backend.hpp"
+#include "terrace/offload/host_backend.hpp"
+#include "terrace/runtime/runtime.hpp"
+
+namespace terrace::engine {
+namespace {
+
+using nlohmann::json;
+
+struct Decoding {
+  Decoding(const LlamaModel& model, const std::string& policy, std::unique_ptr<Backend> backend) {
+    RuntimeOptions options{.shape = model.config().kv_shape(Dtype::f32),
+                           .policy = policy,
+                           .budget = {.kind = TokenBudget::Kind::tokens, .value = 64},
+                           .sink_tokens = 8};
+    runtime = Runtime::open(options, std::move(backend)).value();
+    decoder =
+        Decoder::create(model, runtime->backend(), {.kv_dtype = Dtype::f32, .chunk_tokens = 48})
+            .value();
+    sequence = runtime->open_sequence().value();
+  }
+
+  void decode(std::span<const TokenId> tokens, std::size_t prompt) {
+    ASSERT_TRUE(decoder->prefill(*sequence, tokens.first(prompt)).has_value());
+    for (const TokenId token : tokens.subspan(prompt)) {
+      const Status done = decoder->step(*sequence, token);
+      ASSERT_TRUE(done.has_value()) << done.error().message();
+    }
+  }
+
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<Sequence> sequence;
+};
+
+std::unique_ptr<Backend> cuda() { return offload::CudaBackend::create({}).value(); }
+std::unique_ptr<Backend> host() { return offload::HostBackend::create({}).value(); }
+
+TEST(CudaDecoder, MeetsTheGoldenLogits) {
+  const LlamaModel model = LlamaModel::load(golden_folder() + "/llama3_rope_model").value();
+  for (const json& golden : cases_of("llama3_rope_logits.json")) {
+    const auto tokens = tokens_of(golden);
+    const auto last = golden.at("positions").get<std::vector<std::size_t>>().back();
+    Decoding run(model, "full", cuda());
+    run.decode(std::span(tokens).first(last + 1), std::max<std::size_t>(1, last - 3));
+    EXPECT_LE(distance(run.decoder->logits(), golden.at("logits").back()), f32_tolerance);
+  }
+}
+
+TEST(CudaDecoder, PredictsWhatTheHostDoes) {
+  const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto text = std::span(tokens).first(std::min<std::size_t>(tokens.size(), 130));
+  for (const char* const policy : {"full", "streaming", "qpq"}) {
+    Decoding on_host(tiny, policy, host());
+    Decoding on_device(tiny, policy, cuda());
+    on_host.decode(text, text.size() - 4);
+    on_device.decode(text, text.size() - 4);
+    for (std::size_t i = 0; i < on_host.decoder->logits().size(); ++i) {
+      // A row more or less may be selected where two weigh alike.
+      const double tolerance = std::string(policy) == "qpq" ? 0.1 : f32_tolerance;
+      ASSERT_NEAR(on_device.decoder->logits()[i], on_host.decoder->logits()[i], tolerance)
+          << policy;
+    }
+    for (std::size_t layer = 0; layer < tiny.config().layers; ++layer) {
+      const auto expected = on_host.decoder->query(layer);
+      const auto query = on_device.decoder->query(layer);
+      for (std::size_t i = 0; i < query.size(); ++i) {
+        ASSERT_NEAR(query[i], expected[i], 0.1) << policy;
+      }
+    }
+  }
+}
+
+TEST(CudaDecoder, ShowsObserversTheRows) {
+  const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
+  const KvShape shape = tiny.config().kv_shape(Dtype::f32);
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto text = std::span(tokens).first(100);
+  Serial serial;
+  AttentionQuality quality[2];
+  for (const bool on_device : {false, true}) {
+    Decoding run(tiny, "streaming", on_device ? cuda() : host());
+    AttentionProbe probe(shape, text.size());
+    run.decoder->observe(&probe);
+    run.decode(text, text.size() - 1);
+    quality[on_device ? 1 : 0] = probe.measure(*run.sequence, *run.decoder, serial);
+  }
+  EXPECT_NEAR(quality[1].mass_sum, quality[0].mass_sum, 1e-3);
+}
+
+TEST(CudaDecoder, LeavesTheModelOutOfDeviceMemory) {
+  const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
+  // Far less than the weights.
+  auto backend = offload::CudaBackend::create({.device_memory_limit = 1 << 20}).value();
+  Decoding run(tiny, "streaming", std::move(backend));
+  const std::vector<TokenId> tokens(60, TokenId{65});
+  run.decode(tokens, 58);
+  EXPECT_LE(run.runtime->backend().memory(Tier::device).peak, std::size_t{1} << 20);
+}
+
+TEST(CudaDecoder, RefusesTokensThatTheModelLacks) {
+  const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
+  Decoding run(tiny, "streaming", cuda());
+  const std::vector<TokenId> tokens{TokenId{65}, TokenId{9999}};
+  const Status refused = run.decoder->prefill(*run.sequence, tokens);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()), ::testing::HasSubstr("9999"));
+  run.decode(std::vector<TokenId>(10, TokenId{65}), 8);
+}
+
+}  // namespace
+}  // namespace terrace::engine
