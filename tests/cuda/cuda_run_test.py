@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "apps"))
 
 from program import run_json, terrace
 
-SMALL = ["--context", 320, "--decode", 6, "--policy", "all", "--budget", 64]
+SMALL = ["--context", 120, "--decode", 4, "--policy", "all", "--budget", 48]
 
 
 class SameAsTheHost(unittest.TestCase):
