@@ -12,6 +12,7 @@
 #include "pcie/questions.hpp"
 #include "pcie/report.hpp"
 #include "terrace/core/replace_file.hpp"
+#include "terrace/offload/topology.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -19,6 +20,23 @@ namespace {
 struct PcieOptions : BenchOptions {
   std::string report_file;  ///< empty = none is written
 };
+
+/// The device with its host memory on another NUMA node than the nearest.
+Result<std::unique_ptr<Backend>> make_far_device(const Config& config) {
+  offload::BackendOptions options = backend_options(config);
+  TERRACE_ASSIGN(const auto near, offload::make_backend("cuda", options));
+  TERRACE_ASSIGN(const offload::Topology topology, offload::Topology::discover());
+  const auto nearest = near.backend->capabilities().host_node;
+  const auto far = std::ranges::find_if(topology.nodes(), [&](const offload::NumaNode& node) {
+    return nearest && node.index != *nearest && node.memory_bytes > 0;
+  });
+  if (far == topology.nodes().end()) {
+    return fail(Errc::unsupported, "no memory is farther from the device than other");
+  }
+  options.cuda.numa_node = far->index;
+  TERRACE_ASSIGN(auto chosen, offload::make_backend("cuda", options));
+  return std::move(chosen.backend);
+}
 
 std::vector<bench::Question> questions_of(const Config& config) {
   const auto make = [config](const char* name) {
@@ -31,6 +49,7 @@ std::vector<bench::Question> questions_of(const Config& config) {
   const bool imitated = link.bandwidth_bytes_per_second > 0 || link.latency > Duration{};
   return bench::pcie_questions({.host = make("host"),
                                 .device = make("cuda"),
+                                .far_device = [config] { return make_far_device(config); },
                                 .host_link = imitated ? "imitated" : "memcpy"});
 }
 

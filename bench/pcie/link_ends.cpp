@@ -47,17 +47,22 @@ class LinkEnds::Transfer {
   Transfer(LinkEnds& ends, Direction direction, std::vector<CopyExtent> extents)
       : ends_(ends), direction_(direction), extents_(std::move(extents)) {}
 
-  /// Lets a kernel gather rows from `places` of the host's source.
-  Status use_kernel(std::size_t row_bytes, std::span<const std::uint32_t> places) {
+  /// Lets a kernel move rows of `row_bytes`: it gathers from one end and writes to the other.
+  Status use_kernel(std::size_t row_bytes) {
+    const Buffer& source = direction_ == Direction::host_to_device ? ends_.host_source_  //
+                                                                   : ends_.device_source_;
     std::vector<MissedRow> rows;
     rows.reserve(extents_.size());
-    for (std::size_t i = 0; i < extents_.size(); ++i) rows.push_back({places[i], 0, target(i)});
+    for (const CopyExtent& extent : extents_) {
+      const auto at = static_cast<std::size_t>(extent.source - source.data());
+      rows.push_back({static_cast<std::uint32_t>(at / row_bytes), 0, extent.target});
+    }
     const auto count = static_cast<std::uint32_t>(rows.size());
     TERRACE_ASSIGN(missed_, ends_.upload<MissedRow>(rows));
     TERRACE_ASSIGN(missed_count_, ends_.upload<std::uint32_t>({&count, 1}));
     TERRACE_ASSIGN(table_,
                    ends_.backend_->allocate({.bytes = sizeof(std::byte*), .tier = Tier::host}));
-    table_.as<std::byte*>()[0] = ends_.host_source_.data();
+    table_.as<std::byte*>()[0] = source.data();
     fetch_ = {.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = row_bytes / 4},
               .missed = missed_.as<MissedRow>(),
               .missed_count = missed_count_.as<std::uint32_t>(),
@@ -108,7 +113,6 @@ class LinkEnds::Transfer {
   [[nodiscard]] Queue& queue() const {
     return direction_ == Direction::host_to_device ? *ends_.towards_device_ : *ends_.towards_host_;
   }
-  [[nodiscard]] std::byte* target(std::size_t i) const { return extents_[i].target; }
   [[nodiscard]] std::size_t extent_of_targets() const {
     const CopyExtent& last = extents_.back();  // on the device they are side by side
     return static_cast<std::size_t>(last.target - ends_.device_target_.data()) + last.bytes;
@@ -253,18 +257,27 @@ Work work_of(const std::shared_ptr<LinkEnds>& ends, const std::shared_ptr<Doing>
 
 }  // namespace
 
-Result<Work> LinkEnds::piece(Direction direction, std::size_t bytes, bool pageable) {
-  CopyExtent extent{device_target_.data(), host_source_.data(), bytes};
-  if (direction == Direction::device_to_host) {
-    extent = {host_target_.data(), device_source_.data(), bytes};
+Result<std::byte*> LinkEnds::host_end(HostEnd host) {
+  const std::span<const std::byte> content(host_source_.data(), bytes_);
+  if (host == HostEnd::pageable) {
+    if (pageable_.empty()) pageable_.assign(content.begin(), content.end());
+    return pageable_.data();
   }
-  if (pageable) {
-    if (pageable_.empty()) {
-      pageable_.assign(host_source_.data(), host_source_.data() + bytes_);
-    }
-    (direction == Direction::host_to_device) ? extent.source = pageable_.data()
-                                             : extent.target = pageable_.data();
+  if (!from_driver_) {
+    TERRACE_ASSIGN(from_driver_, allocate_by_driver(bytes_));
+    std::ranges::copy(content, from_driver_.get());
   }
+  return from_driver_.get();
+}
+
+Result<Work> LinkEnds::piece(Direction direction, std::size_t bytes, HostEnd host) {
+  const bool down = direction == Direction::host_to_device;
+  std::byte* at_host = (down ? host_source_ : host_target_).data();
+  if (host != HostEnd::locked) {
+    TERRACE_ASSIGN(at_host, host_end(host));
+  }
+  const CopyExtent extent = down ? CopyExtent{device_target_.data(), at_host, bytes}
+                                 : CopyExtent{at_host, device_source_.data(), bytes};
   auto transfer = std::make_shared<Transfer>(*this, direction, std::vector<CopyExtent>{extent});
   return work_of(shared_from_this(), transfer, transfer->bytes());
 }
@@ -287,7 +300,7 @@ Result<Work> LinkEnds::rows(Direction direction, Method method, std::size_t row_
     }
   }
   auto transfer = std::make_shared<Transfer>(*this, direction, std::move(extents));
-  if (method == Method::kernel) TERRACE_TRY(transfer->use_kernel(row_bytes, order));
+  if (method == Method::kernel) TERRACE_TRY(transfer->use_kernel(row_bytes));
   return work_of(shared_from_this(), transfer, transfer->bytes());
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "harness/question.hpp"
+#include "pcie/driver_memory.hpp"
 #include "terrace/core/backend.hpp"
 
 namespace terrace::bench {
@@ -25,7 +26,14 @@ std::string_view to_string(Direction direction) noexcept;
 /// By what rows are moved.
 enum class Method : std::uint8_t {
   copies,  ///< a batch of copies
-  kernel,  ///< the gather that a decode step fetches with; host to device only
+  kernel,  ///< the gather that a decode step fetches with
+};
+
+/// Memory of the host.
+enum class HostEnd : std::uint8_t {
+  locked,    ///< the backend's: mapped, touched and locked by it
+  pageable,  ///< what `new` gives
+  driver,    ///< what the device's driver gives, see driver_memory.hpp
 };
 
 /// Work of a backend's queues: it is started, goes on by itself, and is waited for.
@@ -55,8 +63,8 @@ class LinkEnds : public std::enable_shared_from_this<LinkEnds> {
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
-  /// `bytes` in one piece; pageable memory is what `new` gives.
-  Result<Work> piece(Direction direction, std::size_t bytes, bool pageable = false);
+  /// `bytes` in one piece. Errors: unsupported where there is no such memory.
+  Result<Work> piece(Direction direction, std::size_t bytes, HostEnd host = HostEnd::locked);
 
   /// A sixteenth of what there is, in rows that lie side by side on the device and anywhere on the
   /// host, or side by side there, too.
@@ -71,6 +79,8 @@ class LinkEnds : public std::enable_shared_from_this<LinkEnds> {
   class Attention;
   explicit LinkEnds(std::unique_ptr<Backend> backend, std::size_t bytes);
   Status allocate();
+  /// Memory of the host that holds what host_source_ holds; made when it is first asked for.
+  Result<std::byte*> host_end(HostEnd host);
 
   /// Copies at once and waits.
   Status copy(std::byte* target, const std::byte* source, std::size_t bytes);
@@ -85,7 +95,8 @@ class LinkEnds : public std::enable_shared_from_this<LinkEnds> {
   Buffer check_;          ///< host memory where what is on the device is looked at
   Buffer device_source_;  ///< holds what host_source_ holds
   Buffer device_target_;
-  std::vector<std::byte> pageable_;  ///< the same, once it is asked for
+  std::vector<std::byte> pageable_;
+  DriverMemory from_driver_;
   std::unique_ptr<Queue> towards_device_;
   std::unique_ptr<Queue> towards_host_;
   std::unique_ptr<Queue> compute_;

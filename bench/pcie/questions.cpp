@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pcie/link_ends.hpp"
+#include "terrace/core/version.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -80,9 +81,9 @@ Result<Contender> bulk(LinkEnds& ends, Direction direction) {
   return peer;
 }
 
-Prepare piece(Direction direction, std::size_t bytes, bool pageable = false) {
+Prepare piece(Direction direction, std::size_t bytes, HostEnd host = HostEnd::locked) {
   return [=](LinkEnds& ends) -> Result<Contest> {
-    TERRACE_ASSIGN(const Work work, ends.piece(direction, std::min(bytes, ends.bytes()), pageable));
+    TERRACE_ASSIGN(const Work work, ends.piece(direction, std::min(bytes, ends.bytes()), host));
     return Contest{.ours = contender(work), .peer = {}};
   };
 }
@@ -151,37 +152,94 @@ std::vector<Question> host_questions(const PcieBackends& backends) {
   return questions.take();
 }
 
-std::vector<Question> device_questions(const PcieBackends& backends) {
-  Questions questions(backends.device);
+/// Locked memory of the host, had and given back: the backend's against the driver's.
+Result<Contest> set_up(const PcieBackends& backends, bool quick) {
+  const std::size_t bytes = quick ? std::size_t{1} << 22 : std::size_t{1} << 30;
+  const auto outcome = std::make_shared<Status>();
+  const auto set_up_by_backend = [make = backends.device, bytes]() -> Status {
+    TERRACE_ASSIGN(const auto backend, make());
+    return backend->allocate({.bytes = bytes, .tier = Tier::host}).map([](const Buffer&) {});
+  };
+  const auto set_up_by_driver = [bytes] {
+    return allocate_by_driver(bytes).map([](const DriverMemory&) {});
+  };
+  TERRACE_TRY(set_up_by_backend());
+  TERRACE_TRY(set_up_by_driver());
+  const auto contest = [&](std::string name, auto run) {
+    return Contender{.name = std::move(name),
+                     .version = std::string(version()),
+                     .run = [outcome, run] { *outcome = run(); },
+                     .verify = [outcome] { return *outcome; }};
+  };
+  return Contest{.ours = contest("registered", set_up_by_backend),
+                 .peer = contest("cudaHostAlloc", set_up_by_driver)};
+}
+
+Json of_piece(const char* memory) { return {{"bytes", bulk_bytes}, {"memory", memory}}; }
+
+void ask_of_pieces(Questions& questions) {
   questions.time("host_to_device_latency", {{"bytes", 64}}, piece(Direction::host_to_device, 64));
   for (const Direction direction : directions) {
     const std::string_view way = to_string(direction);
-    const Json whole{{"bytes", bulk_bytes}, {"memory", "registered"}};
-    questions.rate(fmt::format("{}_memcpy_ce", way), whole, piece(direction, bulk_bytes));
-    questions.rate(fmt::format("{}_bidirectional_memcpy_ce", way), whole,
+    questions.rate(fmt::format("{}_memcpy_ce", way), of_piece("registered"),
+                   piece(direction, bulk_bytes));
+    questions.rate(fmt::format("{}_bidirectional_memcpy_ce", way), of_piece("registered"),
                    piece_both_ways(direction));
-    questions.rate(fmt::format("{}_memcpy_ce_pageable", way),
-                   {{"bytes", bulk_bytes}, {"memory", "pageable"}},
-                   piece(direction, bulk_bytes, true));
+    questions.rate(fmt::format("{}_memcpy_ce_pinned", way), of_piece("cudaHostAlloc"),
+                   piece(direction, bulk_bytes, HostEnd::driver));
+    questions.rate(fmt::format("{}_memcpy_ce_pageable", way), of_piece("pageable"),
+                   piece(direction, bulk_bytes, HostEnd::pageable));
+  }
+}
+
+void ask_of_rows(Questions& questions) {
+  for (const Direction direction : directions) {
+    const std::string_view way = to_string(direction);
+    questions.rate(fmt::format("{}_memcpy_sm", way), of_rows(1 << 20),
+                   rows(direction, Method::kernel, 1 << 20, false));
     for (const std::size_t row_bytes : scattered_row_bytes) {
       questions.rate(fmt::format("kv_scatter_{}_ce_{}", way, row_bytes), of_rows(row_bytes),
                      rows(direction, Method::copies, row_bytes));
+      questions.rate(fmt::format("kv_scatter_{}_sm_{}", way, row_bytes), of_rows(row_bytes),
+                     rows(direction, Method::kernel, row_bytes));
+      questions.rate(fmt::format("kv_contiguous_{}_sm_{}", way, row_bytes), of_rows(row_bytes),
+                     rows(direction, Method::kernel, row_bytes, false));
     }
   }
-  constexpr Direction down = Direction::host_to_device;
-  questions.rate("host_to_device_memcpy_sm", of_rows(1 << 20),
-                 rows(down, Method::kernel, 1 << 20, false));
-  for (const std::size_t row_bytes : scattered_row_bytes) {
-    questions.rate(fmt::format("kv_scatter_host_to_device_sm_{}", row_bytes), of_rows(row_bytes),
-                   rows(down, Method::kernel, row_bytes));
-    questions.rate(fmt::format("kv_contiguous_host_to_device_sm_{}", row_bytes), of_rows(row_bytes),
-                   rows(down, Method::kernel, row_bytes, false));
-  }
+}
+
+void ask_beside_attention(Questions& questions) {
   for (const auto& [method, name] : {std::pair{Method::copies, "ce"}, {Method::kernel, "sm"}}) {
     questions.rate(fmt::format("kv_scatter_host_to_device_{}_4096_beside_attention", name),
                    of_rows(4096), rows_beside_attention(method, 4096));
     questions.time(fmt::format("attention_beside_kv_scatter_host_to_device_{}_4096", name),
                    of_rows(4096), attention_beside_rows(method, 4096));
+  }
+}
+
+std::vector<Question> device_questions(const PcieBackends& backends) {
+  Questions questions(backends.device);
+  ask_of_pieces(questions);
+  ask_of_rows(questions);
+  ask_beside_attention(questions);
+  std::vector<Question> all = questions.take();
+  all.push_back({.name = "pinned_set_up",
+                 .unit = "s",
+                 .better = Better::lower,
+                 .parameters = {{"bytes", std::size_t{1} << 30}},
+                 .prepare = [backends](bool quick) { return set_up(backends, quick); }});
+  return all;
+}
+
+/// The same from memory that is not the nearest to the device.
+std::vector<Question> far_questions(const PcieBackends& backends) {
+  Questions questions(backends.far_device);
+  for (const Direction direction : directions) {
+    const std::string_view way = to_string(direction);
+    questions.rate(fmt::format("{}_memcpy_ce_far", way), of_piece("registered"),
+                   piece(direction, bulk_bytes));
+    questions.rate(fmt::format("kv_scatter_{}_sm_4096_far", way), of_rows(4096),
+                   rows(direction, Method::kernel, 4096));
   }
   return questions.take();
 }
@@ -190,7 +248,9 @@ std::vector<Question> device_questions(const PcieBackends& backends) {
 
 std::vector<Question> pcie_questions(const PcieBackends& backends) {
   std::vector<Question> all = host_questions(backends);
-  for (Question& question : device_questions(backends)) all.push_back(std::move(question));
+  for (auto* const questions : {&device_questions, &far_questions}) {
+    for (Question& question : questions(backends)) all.push_back(std::move(question));
+  }
   return all;
 }
 

@@ -18,6 +18,8 @@ namespace terrace::bench {
 struct PcieBackends {
   std::function<Result<std::unique_ptr<Backend>>()> host;
   std::function<Result<std::unique_ptr<Backend>>()> device;
+  /// The device with host memory on a NUMA node that is not the nearest to it.
+  std::function<Result<std::unique_ptr<Backend>>()> far_device;
   std::string host_link = "memcpy";  ///< or "imitated"
 };
 

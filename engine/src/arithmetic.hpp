@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "terrace/core/backend.hpp"
 #include "terrace/engine/llama_model.hpp"
@@ -23,6 +24,9 @@ class Arithmetic {
   Arithmetic(const Arithmetic&) = delete;
   Arithmetic& operator=(const Arithmetic&) = delete;
   virtual ~Arithmetic() = default;
+
+  /// What multiplies a prompt's rows with weights, for people.
+  [[nodiscard]] virtual std::string_view gemm() const noexcept = 0;
 
   /// Makes room for a prompt and embeds its tokens, which must be in the vocabulary. The queue must
   /// be idle.

@@ -37,6 +37,8 @@ std::span<const float> Decoder::query(std::size_t layer) const noexcept {
   return arithmetic_->query(layer);
 }
 
+std::string_view Decoder::gemm() const noexcept { return arithmetic_->gemm(); }
+
 Status Decoder::show_rows(std::size_t layer, const KvTensors& rows, RowRange range,
                           std::size_t position) {
   if (observer_ == nullptr) return {};

@@ -12,6 +12,7 @@ class HostArithmetic final : public Arithmetic {
                                                     Queue& compute,
                                                     const ArithmeticOptions& options);
 
+  [[nodiscard]] std::string_view gemm() const noexcept override { return "OpenBLAS"; }
   Status begin_prompt(std::span<const TokenId> tokens) override;
   void end_prompt() noexcept override;
   Status project_prompt(std::size_t layer, RowRange rows) override;

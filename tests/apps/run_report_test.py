@@ -23,8 +23,9 @@ DOCUMENT = {
     "runs": list,
 }
 RUN = {
-    "policy": TEXT, "placement": TEXT, "budget_tokens": COUNT, "selected_tokens": COUNT,
-    "attended_tokens_mean": NUMBER, "bits_per_token": NUMBER, "bits_per_byte": NUMBER,
+    "policy": TEXT, "placement": TEXT, "gemm": TEXT, "budget_tokens": COUNT,
+    "selected_tokens": COUNT, "attended_tokens_mean": NUMBER, "bits_per_token": NUMBER,
+    "bits_per_byte": NUMBER,
     "bits_delta_vs_full": {"mean": NUMBER, "standard_error": NUMBER},
     "top1_agreement": NUMBER, "recall": NUMBER, "attention_mass": NUMBER, "mass_bounds": None,
     "pseudo_entries_mean": NUMBER,

@@ -26,8 +26,8 @@ void expect_checked(const Work& work) {
 TEST(LinkEnds, CheckPiecesEachWay) {
   const auto link = ends();
   for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
-    for (const bool pageable : {false, true}) {
-      const Work work = link->piece(direction, there / 2, pageable).value();
+    for (const HostEnd host : {HostEnd::locked, HostEnd::pageable}) {
+      const Work work = link->piece(direction, there / 2, host).value();
       EXPECT_EQ(work.bytes, static_cast<double>(there) / 2);
       expect_checked(work);
     }
@@ -38,12 +38,11 @@ TEST(LinkEnds, CheckRowsEachWay) {
   const auto link = ends();
   for (const std::size_t row_bytes : {std::size_t{128}, std::size_t{4096}, there}) {
     for (const bool scattered : {false, true}) {
-      expect_checked(
-          link->rows(Direction::host_to_device, Method::kernel, row_bytes, scattered).value());
-      expect_checked(
-          link->rows(Direction::host_to_device, Method::copies, row_bytes, scattered).value());
-      expect_checked(
-          link->rows(Direction::device_to_host, Method::copies, row_bytes, scattered).value());
+      for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
+        for (const Method method : {Method::kernel, Method::copies}) {
+          expect_checked(link->rows(direction, method, row_bytes, scattered).value());
+        }
+      }
     }
   }
   EXPECT_FALSE(link->rows(Direction::host_to_device, Method::kernel, 2 * there).has_value());
@@ -59,6 +58,14 @@ TEST(LinkEnds, CheckWorkBesideOther) {
     beside.run();
     const Status right = beside.verify();
     EXPECT_TRUE(right.has_value()) << right.error().message();
+  }
+}
+
+TEST(LinkEnds, SayWhichMemoryThereIsNot) {
+  const Result<Work> work = ends()->piece(Direction::host_to_device, there, HostEnd::driver);
+  // A build with CUDA may find a device.
+  if (!work) {
+    EXPECT_EQ(work.error().code, Errc::unsupported) << work.error().message();
   }
 }
 

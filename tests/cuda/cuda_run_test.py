@@ -50,6 +50,10 @@ class SameAsTheHost(unittest.TestCase):
             if cuda["policy"] == "oracle":
                 self.assertGreater(cuda["recall"], 0.999)
 
+    def test_the_device_multiplies(self):
+        for _, cuda in self.pairs():
+            self.assertIn(cuda["gemm"], ("cuBLAS", "own kernels"))
+
     def test_times_are_measured(self):
         for _, cuda in self.pairs():
             self.assertGreater(cuda["seconds"]["attend"], 0)
@@ -67,7 +71,8 @@ class Link(unittest.TestCase):
         process = terrace("bench", "pcie", "--quick", "--format", "json")
         self.assertEqual(process.returncode, 0, process.stderr)
         for row in json.loads(process.stdout)["rows"]:
-            self.assertIsNotNone(row["value"], row)
+            if not row["name"].endswith("_far"):  # few machines have such memory
+                self.assertIsNotNone(row["value"], row)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/model_kernels.hpp"
+#include "cuda/cublas.hpp"
 #include "engine/random_floats.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/engine/rope.hpp"
@@ -53,8 +53,9 @@ struct Shape {
 // One row, few rows, and more rows and outputs than a tile, none a multiple of it.
 constexpr Shape shapes[] = {{1, 1, 1}, {1, 700, 256}, {2, 5, 3}, {7, 300, 40}, {70, 133, 33}};
 
-TEST(CudaMultiply, AgreesWithTheHost) {
-  Device device;
+/// Holds `multiplied`(product, launch) against the host's product, over all shapes.
+template <typename Multiplied>
+void compare_products(Device& device, Multiplied multiplied) {
   Serial serial;
   for (const Shape& shape : shapes) {
     for (const bool accumulate : {false, true}) {
@@ -74,12 +75,46 @@ TEST(CudaMultiply, AgreesWithTheHost) {
       product.weight = device.array(Floats(weight));
       product.source = device.array(Floats(source));
       product.target = target;
-      device.run([&](const auto& launch) { return cuda::multiply(product, launch); });
+      device.run([&](const auto& launch) { return multiplied(product, launch); });
       for (std::size_t i = 0; i < expected.size(); ++i) {
         ASSERT_NEAR(target[i], expected[i], 1e-5) << shape.rows << "x" << shape.outputs << " " << i;
       }
     }
   }
+}
+
+TEST(CudaMultiply, AgreesWithTheHost) {
+  Device device;
+  compare_products(device, [](const MatrixProduct& product, const cuda::Launch& launch) {
+    return cuda::multiply(product, launch);
+  });
+}
+
+TEST(Cublas, AgreesWithTheHost) {
+  const std::optional<cuda::CublasFunctions> functions = cuda::load_cublas();
+  if (!functions) GTEST_SKIP() << "no cuBLAS here";
+  Device device;
+  std::byte* const workspace = device.array<std::byte>(cuda::Cublas::workspace_bytes);
+  std::unique_ptr<cuda::Cublas> cublas;
+  device.run([&](const cuda::Launch& launch) -> Status {
+    TERRACE_ASSIGN(cublas, cuda::Cublas::create(*functions, workspace, launch));
+    return {};
+  });
+  compare_products(device, [&](const MatrixProduct& product, const cuda::Launch& /*launch*/) {
+    return cublas->multiply(product);
+  });
+  device.run([&](const cuda::Launch& /*launch*/) -> Status {
+    cublas.reset();
+    return {};
+  });
+}
+
+TEST(Cublas, SaysWhatItRefuses) {
+  cuda::CublasFunctions functions{};
+  functions.create = [](void** /*handle*/) { return 1; };
+  const auto refused = cuda::Cublas::create(functions, nullptr, {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
 }
 
 TEST(CudaNormalise, AgreesWithTheHost) {

@@ -90,6 +90,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
   PolicyFigures figures{
       .policy = session.runtime->options().policy,
       .placement = job.config.text("placement"),
+      .gemm = std::string(session.decoder->gemm()),
       .budget_tokens = session.sequence->budget_tokens(),
       .selected_tokens = session.sequence->selected_tokens(),
       .attended_tokens_mean = static_cast<double>(counters.attended) / lists,

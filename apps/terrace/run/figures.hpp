@@ -36,6 +36,7 @@ struct BytesPerToken {
 struct PolicyFigures {
   std::string policy = {};
   std::string placement = {};
+  std::string gemm = {};  ///< what multiplies a prompt's rows with weights
   std::size_t budget_tokens = 0;
   std::size_t selected_tokens = 0;
   double attended_tokens_mean = 0;

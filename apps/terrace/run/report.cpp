@@ -113,6 +113,7 @@ std::string spell(std::span<const TokenId> tokens, bool bytes) {
 Json run_object(const PolicyFigures& figures) {
   return {{"policy", figures.policy},
           {"placement", figures.placement},
+          {"gemm", figures.gemm},
           {"budget_tokens", figures.budget_tokens},
           {"selected_tokens", figures.selected_tokens},
           {"attended_tokens_mean", figures.attended_tokens_mean},

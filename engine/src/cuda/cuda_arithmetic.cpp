@@ -13,6 +13,7 @@ using kernels::cuda::Launch;
 
 constexpr std::size_t upload_bytes = std::size_t{16} << 20;
 constexpr Duration upload_deadline = std::chrono::minutes{1};  // of one piece
+constexpr Duration cublas_deadline = std::chrono::minutes{1};
 
 }  // namespace
 
@@ -34,11 +35,22 @@ Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& mod
   }
   std::unique_ptr<CudaArithmetic> made(new CudaArithmetic(model, backend, compute, options));
   TERRACE_TRY(made->reserve());
+  TERRACE_TRY(made->use_cublas());
   std::vector<double> frequencies(model.rope().pairs());
   for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = model.rope().frequency(i);
   TERRACE_TRY(made->upload(std::as_bytes(std::span(frequencies)), made->frequencies_));
   TERRACE_TRY(made->upload(std::as_bytes(model.weights().values()), made->weights_));
   return made;
+}
+
+CudaArithmetic::~CudaArithmetic() {
+  if (cublas_ == nullptr) return;
+  // Where its device is the thread's.
+  static_cast<void>(enqueue([this](const Launch&) -> Status {
+    cublas_.reset();
+    return {};
+  }));
+  static_cast<void>(compute_.drain(cublas_deadline));
 }
 
 Result<Buffer> CudaArithmetic::allocate(std::size_t bytes, Tier tier) {
@@ -73,6 +85,26 @@ Status CudaArithmetic::reserve() {
   std::memset(seen_step_query_.data(), 0, seen_step_query_.bytes());
   std::memset(seen_logits_.data(), 0, seen_logits_.bytes());
   return {};
+}
+
+Status CudaArithmetic::use_cublas() {
+  const std::optional<cuda::CublasFunctions> functions = cuda::load_cublas();
+  if (!functions) return {};
+  TERRACE_ASSIGN(cublas_workspace_, allocate(cuda::Cublas::workspace_bytes));
+  TERRACE_TRY(enqueue([this, functions](const Launch& launch) -> Status {
+    auto made = cuda::Cublas::create(*functions, cublas_workspace_.data(), launch);
+    if (made) cublas_ = std::move(*made);
+    return {};
+  }));
+  TERRACE_TRY(compute_.drain(cublas_deadline));
+  if (cublas_ == nullptr) cublas_workspace_.reset();
+  return {};
+}
+
+Status CudaArithmetic::multiply(const MatrixProduct& product, const Launch& launch) const {
+  // Of one row either reads each weight once.
+  if (cublas_ == nullptr || product.rows == 1) return cuda::multiply(product, launch);
+  return cublas_->multiply(product);
 }
 
 Status CudaArithmetic::upload(std::span<const std::byte> source, Buffer& target) {
@@ -139,7 +171,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
   rotation.shape = shape_;
   rotation.qkv = qkv_.as<float>();
   rotation.frequencies = frequencies_.as<double>();
-  return enqueue([norm = normalisation(hidden, weights.input_norm, rows),
+  return enqueue([this, norm = normalisation(hidden, weights.input_norm, rows),
                   qkv = product({.weight = weights.qkv,
                                  .source = normed_.as<float>(),
                                  .target = qkv_.as<float>(),
@@ -148,7 +180,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
                                  .inputs = config.hidden_size}),
                   rotation](const Launch& launch) -> Status {
     TERRACE_TRY(cuda::normalise(norm, launch));
-    TERRACE_TRY(cuda::multiply(qkv, launch));
+    TERRACE_TRY(multiply(qkv, launch));
     return cuda::rotate_and_pack(rotation, launch);
   });
 }
@@ -157,7 +189,8 @@ Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* 
   const ModelConfig& config = model_.config();
   const LayerWeights& weights = model_.weights().layer(layer);
   const std::size_t inner = config.intermediate_size;
-  return enqueue([attended = product({.weight = weights.attention_out,
+  return enqueue([this,
+                  attended = product({.weight = weights.attention_out,
                                       .source = attention_.as<float>(),
                                       .target = hidden,
                                       .rows = rows,
@@ -182,11 +215,11 @@ Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* 
                                   .outputs = config.hidden_size,
                                   .inputs = inner,
                                   .accumulate = true})](const Launch& launch) -> Status {
-    TERRACE_TRY(cuda::multiply(attended, launch));
+    TERRACE_TRY(multiply(attended, launch));
     TERRACE_TRY(cuda::normalise(norm, launch));
-    TERRACE_TRY(cuda::multiply(gate_up, launch));
+    TERRACE_TRY(multiply(gate_up, launch));
     TERRACE_TRY(cuda::swiglu(gates, launch));
-    return cuda::multiply(down, launch);
+    return multiply(down, launch);
   });
 }
 

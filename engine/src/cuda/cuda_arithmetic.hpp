@@ -3,6 +3,7 @@
 #pragma once
 
 #include "arithmetic.hpp"
+#include "cuda/cublas.hpp"
 #include "cuda/model_kernels.hpp"
 
 namespace terrace::engine {
@@ -13,7 +14,11 @@ class CudaArithmetic final : public Arithmetic {
   static Result<std::unique_ptr<Arithmetic>> create(const LlamaModel& model, Backend& backend,
                                                     Queue& compute,
                                                     const ArithmeticOptions& options);
+  ~CudaArithmetic() override;
 
+  [[nodiscard]] std::string_view gemm() const noexcept override {
+    return cublas_ != nullptr ? "cuBLAS" : "own kernels";
+  }
   Status begin_prompt(std::span<const TokenId> tokens) override;
   void end_prompt() noexcept override;
   Status project_prompt(std::size_t layer, RowRange rows) override;
@@ -38,6 +43,8 @@ class CudaArithmetic final : public Arithmetic {
                  const ArithmeticOptions& options);
 
   Status reserve();
+  /// Takes cuBLAS for products of many rows, where it is there and takes the device.
+  Status use_cublas();
   Status upload(std::span<const std::byte> source, Buffer& target);
   Result<Buffer> allocate(std::size_t bytes, Tier tier = Tier::device);
   Result<Buffer> allocate_floats(std::size_t floats, Tier tier = Tier::device);
@@ -49,6 +56,8 @@ class CudaArithmetic final : public Arithmetic {
   Status embed(std::span<const TokenId> tokens, float* hidden);
   Status project(std::size_t layer, const float* hidden, cuda::RotateAndPack rotation);
   Status finish_layer(std::size_t layer, std::size_t rows, float* hidden);
+
+  [[nodiscard]] Status multiply(const MatrixProduct& product, const cuda::Launch& launch) const;
 
   /// A product with a weight of the model.
   [[nodiscard]] MatrixProduct product(const MatrixProduct& on_host) const noexcept;
@@ -70,8 +79,10 @@ class CudaArithmetic final : public Arithmetic {
   KvShape shape_;
   std::size_t chunk_;
   std::size_t prompt_tokens_ = 0;
+  std::unique_ptr<cuda::Cublas> cublas_;  ///< null where there is none
 
   // Device memory.
+  Buffer cublas_workspace_;
   Buffer weights_;         ///< as LlamaWeights::values
   Buffer frequencies_;     ///< f64 [head_dim / 2]
   Buffer hidden_;          ///< [prompt tokens, hidden_size]

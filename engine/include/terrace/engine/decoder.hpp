@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "terrace/core/backend.hpp"
@@ -67,6 +68,9 @@ class Decoder {
 
   /// Returns the last step's queries of a layer, [query_heads, head_dim], post-RoPE.
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept;
+
+  /// Returns what multiplies a prompt's rows with weights: "OpenBLAS", "cuBLAS" or "own kernels".
+  [[nodiscard]] std::string_view gemm() const noexcept;
 
   [[nodiscard]] Queue& compute_queue() noexcept { return *compute_; }
 
