@@ -2,6 +2,10 @@
 // tests of ops to say, which run on every one (isa_environment.cpp).
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include "kernels/part_threads.hpp"
 #include "kernels/seed.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/kernels/kmeans.hpp"
@@ -29,6 +33,114 @@ TEST(InstructionSets, ClusterWholeNumbersAlike) {
     EXPECT_EQ(labels, expected) << level.name << ", " << testing::seed_text();
   }
   ASSERT_TRUE(kernels::host::use_isa("auto").has_value());
+}
+
+struct Outcome {
+  double inertia = 0;
+  std::vector<float> centroids;
+  std::vector<std::uint32_t> labels;
+};
+
+struct Problem {
+  std::size_t rows = 5000;  // enough to be rounded, and no multiple of what is searched at once
+  std::size_t dims = 0;
+  std::size_t clusters = 0;
+  kernels::Metric metric = kernels::Metric::l2;
+
+  [[nodiscard]] std::vector<float> draw() const {
+    std::vector<float> numbers(rows * dims);
+    Rng rng(testing::seed(), {dims, clusters});
+    for (float& x : numbers) x = testing::normal(rng);
+    return numbers;
+  }
+};
+
+Outcome cluster(const Problem& problem, const std::vector<float>& rows, std::string_view isa,
+                std::size_t threads = 1) {
+  EXPECT_TRUE(kernels::host::use_isa(isa).has_value());
+  Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
+                  .labels = std::vector<std::uint32_t>(problem.rows)};
+  testing::PartThreads parallel(threads);
+  outcome.inertia =
+      kernels::host::kmeans(
+          {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
+          {.clusters = problem.clusters, .iterations = 6, .metric = problem.metric, .seed = 4},
+          {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()}, parallel)
+          .value()
+          .inertia;
+  return outcome;
+}
+
+class RoundedSearches : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kernels::host::use_isa("avx512_bf16")) GTEST_SKIP() << "isa avx512_bf16: not here";
+  }
+  void TearDown() override { ASSERT_TRUE(kernels::host::use_isa("auto").has_value()); }
+};
+
+/// Compares by squared distance, or by -cosine times the row's length.
+double distance(const Problem& problem, const float* row, const float* centroid) {
+  double squares = 0;
+  double product = 0;
+  double length = 0;
+  for (std::size_t i = 0; i < problem.dims; ++i) {
+    squares += std::pow(double{row[i]} - double{centroid[i]}, 2);
+    product += double{row[i]} * double{centroid[i]};
+    length += std::pow(double{centroid[i]}, 2);
+  }
+  return problem.metric == kernels::Metric::l2 ? squares : -product / std::sqrt(length);
+}
+
+void expect_nearest(const Problem& problem, const std::vector<float>& rows,
+                    const Outcome& outcome) {
+  for (std::size_t r = 0; r < problem.rows; r += 7) {
+    const float* const row = &rows[r * problem.dims];
+    const auto to = [&](std::size_t c) {
+      return distance(problem, row, &outcome.centroids[c * problem.dims]);
+    };
+    const double own = to(outcome.labels[r]);
+    for (std::size_t c = 0; c < problem.clusters; ++c) ASSERT_LE(own, to(c) + 2e-4) << r;
+  }
+}
+
+TEST_F(RoundedSearches, ClusterAsWellAndLabelExactly) {
+  for (const kernels::Metric metric : {kernels::Metric::l2, kernels::Metric::cosine}) {
+    for (const auto& [dims, clusters] :
+         {std::pair{33U, 5U}, {64U, 70U}, {96U, 128U}, {128U, 200U}}) {
+      SCOPED_TRACE(std::to_string(dims) + " dims, " + std::to_string(clusters) + " clusters, " +
+                   testing::seed_text());
+      const Problem problem{.dims = dims, .clusters = clusters, .metric = metric};
+      const std::vector<float> rows = problem.draw();
+      const Outcome exact = cluster(problem, rows, "avx512");
+      const Outcome rounded = cluster(problem, rows, "avx512_bf16");
+      EXPECT_NEAR(rounded.inertia, exact.inertia, 0.005 * exact.inertia);
+      EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
+      expect_nearest(problem, rows, rounded);
+    }
+  }
+}
+
+TEST_F(RoundedSearches, DoNotDependOnThreads) {
+  const Problem problem{.dims = 20, .clusters = 37};
+  const std::vector<float> rows = problem.draw();
+  const Outcome expected = cluster(problem, rows, "avx512_bf16");
+  const Outcome parallel = cluster(problem, rows, "avx512_bf16", 3);
+  EXPECT_EQ(parallel.centroids, expected.centroids);
+  EXPECT_EQ(parallel.labels, expected.labels);
+}
+
+TEST_F(RoundedSearches, TakeRowsThatBf16CannotHold) {
+  const Problem problem{.dims = 8, .clusters = 16};
+  std::vector<float> rows = problem.draw();
+  rows[0] = std::nanf("");
+  rows[8] = std::numeric_limits<float>::infinity();
+  rows[16] = std::numeric_limits<float>::denorm_min();
+  for (std::size_t i = 24; i < 32; ++i) rows[i] = 1e18F;  // its square is large, and finite
+  const Outcome outcome = cluster(problem, rows, "avx512_bf16");
+  EXPECT_EQ(outcome.labels[0], 0U);
+  EXPECT_EQ(outcome.labels[1], 0U);
+  for (const float x : outcome.centroids) EXPECT_TRUE(std::isfinite(x));
 }
 
 }  // namespace

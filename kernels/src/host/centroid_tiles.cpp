@@ -177,18 +177,21 @@ HWY_EXPORT(nearest_labels);
 HWY_EXPORT(is_finite_row);
 HWY_EXPORT(mean_of);
 
+CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept {
+  float square = 0;
+  for (std::size_t i = 0; i < dims; ++i) square += centroid[i] * centroid[i];
+  if (metric == Metric::l2) return {.addend = square, .factor = -2.0F};
+  return {.addend = 0, .factor = square > 0 ? -1.0F / std::sqrt(square) : 0.0F};
+}
+
 void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
                float* tile) noexcept {
   for (std::size_t c = 0; c < tile_centroids; ++c) {
     const float* centroid = centroids + c * dims;
-    float square = 0;
-    for (std::size_t i = 0; c < count && i < dims; ++i) square += centroid[i] * centroid[i];
-    float factor = -2.0F;
-    if (metric == Metric::cosine) factor = square > 0 ? -1.0F / std::sqrt(square) : 0.0F;
-    const float addend = metric == Metric::l2 ? square : 0.0F;
-    tile[c] = c < count ? addend : std::numeric_limits<float>::infinity();
+    const CentroidTerms terms = c < count ? terms_of(centroid, dims, metric) : nowhere;
+    tile[c] = terms.addend;
     for (std::size_t i = 0; i < dims; ++i) {
-      tile[(1 + i) * tile_centroids + c] = c < count ? factor * centroid[i] : 0.0F;
+      tile[(1 + i) * tile_centroids + c] = c < count ? terms.factor * centroid[i] : 0.0F;
     }
   }
 }

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "terrace/kernels/kmeans.hpp"
 
@@ -20,6 +21,17 @@ constexpr std::size_t tile_centroids = 16;
 
 /// Returns the floats of one tile.
 constexpr std::size_t tile_floats(std::size_t dims) noexcept { return (1 + dims) * tile_centroids; }
+
+/// What a centroid's place in a tile holds: what is added, and what its elements are multiplied by.
+struct CentroidTerms {
+  float addend;
+  float factor;
+};
+
+/// Of a place without a centroid.
+inline constexpr CentroidTerms nowhere{std::numeric_limits<float>::infinity(), 0};
+
+CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept;
 
 /// Packs centroids [count <= 16, dims] into a tile.
 void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,

@@ -5,21 +5,53 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
+
+#include "host/bf16_search.hpp"
+#include "host/isa_choice.hpp"
+#include "host/word_bits.hpp"
 
 namespace terrace::kernels::host {
 namespace {
 
+// What is compiled for the machine itself, as under sanitizers, has code for the second.
+constexpr std::int64_t avx512_targets = HWY_AVX3 | HWY_AVX3_DL;
+
 constexpr std::array levels{
     IsaLevel{"scalar", HWY_EMU128},
     IsaLevel{"avx2", HWY_AVX2},
-    IsaLevel{"avx512", HWY_AVX3},
+    IsaLevel{"avx512", avx512_targets},
+    IsaLevel{"avx512_vbmi", avx512_targets, IsaExtras::vbmi},
+    IsaLevel{"avx512_bf16", avx512_targets, IsaExtras::vbmi_and_bf16},
     IsaLevel{"neon", HWY_NEON},
 };
+
+/// IsaExtras in use; unknown = the first who asks finds out.
+constexpr int unknown = -1;
+std::atomic<int> extras_in_use{unknown};
+
+bool has(IsaExtras extras) {
+  switch (extras) {
+    case IsaExtras::none:
+      return true;
+    case IsaExtras::vbmi:
+      return has_word_bits_lookup();
+    case IsaExtras::vbmi_and_bf16:
+      return has_word_bits_lookup() && has_bf16_search();
+  }
+  return false;
+}
 
 /// What this build has code for and this CPU can run; the plainest is always there.
 std::int64_t usable_targets() {
   return (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
+}
+
+/// The better a target, the lower its bit.
+std::int64_t best_target() {
+  const std::int64_t usable = usable_targets();
+  return usable & -usable;
 }
 
 /// Makes kernels choose among `targets`, also those that have run already; 0 = all there are.
@@ -30,10 +62,31 @@ void choose_among(std::int64_t targets) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
+bool is_usable(const IsaLevel& level, std::int64_t targets) {
+  return (level.target & targets) != 0 && has(level.extras);
+}
+
+IsaExtras find_extras() {
+  // All of them go with the layouts that vectors of 16 lanes make.
+  if ((best_target() & avx512_targets) == 0 || !has(IsaExtras::vbmi)) return IsaExtras::none;
+  const bool rounds = has(IsaExtras::vbmi_and_bf16) && measure_bf16_search();
+  return rounds ? IsaExtras::vbmi_and_bf16 : IsaExtras::vbmi;
+}
+
+IsaExtras extras() noexcept {
+  int known = extras_in_use.load(std::memory_order_relaxed);
+  if (known == unknown) {
+    const int found = static_cast<int>(find_extras());
+    // Whoever was first is right, so that all agree.
+    if (extras_in_use.compare_exchange_strong(known, found)) known = found;
+  }
+  return static_cast<IsaExtras>(known);
+}
+
 std::string names_of(std::int64_t targets) {
   std::string names;
   for (const IsaLevel& level : levels) {
-    if ((level.target & targets) == 0) continue;
+    if (!is_usable(level, targets)) continue;
     if (!names.empty()) names += ", ";
     names += level.name;
   }
@@ -46,6 +99,7 @@ std::span<const IsaLevel> isa_levels() noexcept { return levels; }
 
 Status use_isa(std::string_view name) {
   choose_among(0);
+  extras_in_use.store(unknown);
   if (name == "auto") return {};
   const std::int64_t usable = usable_targets();
   const auto level = std::ranges::find(levels, name, &IsaLevel::name);
@@ -53,18 +107,24 @@ Status use_isa(std::string_view name) {
     return fail(Errc::invalid_argument, "isa {}: no such level; use auto, {}", name,
                 names_of(usable));
   }
-  if ((level->target & usable) == 0) {
+  if (!is_usable(*level, usable)) {
     return fail(Errc::unsupported, "isa {}: not on this machine; use auto, {}", name,
                 names_of(usable));
   }
-  choose_among(level->target);
+  choose_among(level->target & usable);
+  extras_in_use.store(static_cast<int>(level->extras));
   return {};
 }
 
+bool looks_up_word_bits() noexcept { return extras() != IsaExtras::none; }
+bool searches_in_bf16() noexcept { return extras() == IsaExtras::vbmi_and_bf16; }
+
 std::string_view isa_in_use() noexcept {
-  const std::int64_t usable = usable_targets();
-  const std::int64_t best = usable & -usable;  // the better a target, the lower its bit
-  const auto level = std::ranges::find(levels, best, &IsaLevel::target);
+  const std::int64_t best = best_target();
+  const IsaExtras used = extras();
+  const auto level = std::ranges::find_if(levels, [&](const IsaLevel& each) {
+    return (each.target & best) != 0 && each.extras == used;
+  });
   return level == levels.end() ? "scalar" : level->name;
 }
 

@@ -11,8 +11,11 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <utility>
 
+#include "host/bf16_search.hpp"
 #include "host/centroid_tiles.hpp"
+#include "host/isa_choice.hpp"
 #include "host/kmeans_seeds.hpp"
 
 namespace terrace::kernels::host {
@@ -20,6 +23,7 @@ namespace {
 
 constexpr std::size_t part_rows = 1024;
 constexpr std::size_t part_clusters = 8;
+constexpr std::size_t rounding_rows_min = 4096;  // of fewer, iterations are cheap
 
 template <typename T>
 using Buffer = hwy::AlignedFreeUniquePtr<T[]>;
@@ -38,6 +42,12 @@ class Lloyd {
 
   /// Writes the first centroids. Returns true when they are all the distinct rows there are.
   bool place_centroids();
+
+  /// Makes assign() round, where that is faster and worth it.
+  void round_searches();
+
+  /// Makes assign() exact in f32. Returns whether it was not.
+  bool stop_rounding() noexcept { return std::exchange(rounds_, false); }
 
   /// Labels all rows; returns whether any label changed.
   bool assign();
@@ -67,6 +77,7 @@ class Lloyd {
   }
   template <typename PerRow>
   void for_each_part(PerRow part);
+  void pack_tiles() noexcept;
   bool assign_rows(std::size_t begin, std::size_t end) noexcept;
   void sort_members() noexcept;
   void fill_empty_clusters();
@@ -84,6 +95,9 @@ class Lloyd {
   Buffer<std::uint32_t> cursor_;         // [clusters]
   Buffer<std::uint32_t> slots_;          // for finding distinct rows
   Buffer<float> tiles_;
+  bool rounds_ = false;  // searches are of what follows
+  Buffer<std::uint16_t> bf16_rows_;
+  Buffer<std::byte> bf16_tiles_;
   Buffer<double> part_result_;  // [parts]
 };
 
@@ -145,13 +159,36 @@ bool Lloyd::place_centroids() {
   return false;
 }
 
-bool Lloyd::assign() {
+void Lloyd::round_searches() {
+  if (input_.row_count < rounding_rows_min || !searches_in_bf16()) return;
+  const std::size_t elements = bf16_row_elements(input_.dims);
+  const std::size_t tiles = (options_.clusters + bf16_tile_centroids - 1) / bf16_tile_centroids;
+  bf16_rows_ = hwy::AllocateAligned<std::uint16_t>(input_.row_count * elements);
+  bf16_tiles_ = hwy::AllocateAligned<std::byte>(tiles * bf16_tile_bytes(input_.dims));
+  if (!bf16_rows_ || !bf16_tiles_) return;  // f32 needs neither
+  for_each_part([&](std::size_t, std::size_t begin, std::size_t end) {
+    rows_to_bf16(row(begin), end - begin, input_.dims, &bf16_rows_[begin * elements]);
+  });
+  rounds_ = true;
+}
+
+void Lloyd::pack_tiles() noexcept {
   const std::size_t clusters = options_.clusters;
   const std::size_t dims = input_.dims;
-  for (std::size_t c = 0; c < clusters; c += tile_centroids) {
-    pack_tile(centroid(c), std::min(tile_centroids, clusters - c), dims, options_.metric,
-              &tiles_[c / tile_centroids * tile_floats(dims)]);
+  const std::size_t size = rounds_ ? bf16_tile_centroids : tile_centroids;
+  for (std::size_t c = 0; c < clusters; c += size) {
+    const std::size_t count = std::min(size, clusters - c);
+    if (rounds_) {
+      pack_bf16_tile(centroid(c), count, dims, options_.metric,
+                     &bf16_tiles_[c / size * bf16_tile_bytes(dims)]);
+    } else {
+      pack_tile(centroid(c), count, dims, options_.metric, &tiles_[c / size * tile_floats(dims)]);
+    }
   }
+}
+
+bool Lloyd::assign() {
+  pack_tiles();
   for_each_part([this](std::size_t part, std::size_t begin, std::size_t end) {
     part_result_[part] = 0;
     for (std::size_t i = begin; i < end; i += search_rows_max) {
@@ -163,14 +200,21 @@ bool Lloyd::assign() {
 }
 
 bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
+  const std::size_t dims = input_.dims;
   NearestSearch search;
   search.rows = row(begin);
   search.row_count = end - begin;
-  search.dims = input_.dims;
+  search.dims = dims;
   begin_search(search);
-  for (std::size_t c = 0; c < options_.clusters; c += tile_centroids) {
-    search_tile(search, &tiles_[c / tile_centroids * tile_floats(input_.dims)],
-                static_cast<std::uint32_t>(c));
+  const std::size_t size = rounds_ ? bf16_tile_centroids : tile_centroids;
+  for (std::size_t c = 0; c < options_.clusters; c += size) {
+    const auto first = static_cast<std::uint32_t>(c);
+    if (rounds_) {
+      search_bf16_tile(search, &bf16_rows_[begin * bf16_row_elements(dims)],
+                       &bf16_tiles_[c / size * bf16_tile_bytes(dims)], first);
+    } else {
+      search_tile(search, &tiles_[c / size * tile_floats(dims)], first);
+    }
   }
   std::array<std::uint32_t, search_rows_max> labels;
   end_search(search, labels.data());
@@ -301,12 +345,18 @@ Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& option
   }
   KmeansReport report;
   report.converged = lloyd.place_centroids();
+  if (!report.converged && options.iterations > 0) lloyd.round_searches();
   lloyd.assign();
   while (!report.converged && report.iterations < options.iterations && lloyd.may_go_on()) {
     lloyd.update();
     ++report.iterations;
-    report.converged = !lloyd.assign();
+    if (report.iterations == options.iterations) lloyd.stop_rounding();
+    bool changed = lloyd.assign();
+    // Labels repeat when those of f32 do.
+    if (!changed && lloyd.stop_rounding()) changed = lloyd.assign();
+    report.converged = !changed;
   }
+  if (lloyd.stop_rounding()) lloyd.assign();
   if (options.measures_inertia) report.inertia = lloyd.inertia();
   return report;
 }

@@ -9,8 +9,10 @@
 #include <limits>
 
 #include "host/group_weights.hpp"
+#include "host/isa_choice.hpp"
 #include "host/scores.hpp"
 #include "host/weight_keys.hpp"
+#include "host/word_bits.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/pq_words.cpp"
@@ -33,13 +35,6 @@ struct WordBlock {
   std::size_t begin = 0;  // candidate of word 0
   std::size_t count = 0;
   alignas(64) std::array<std::uint16_t, size_max> words;
-};
-
-/// Codes of consecutive candidates: planes of one or two sub-spaces.
-struct CodePlanes {
-  const std::uint8_t* first;
-  const std::uint8_t* second;  // nullptr: one sub-space
-  std::size_t bits;
 };
 
 /// Logits of one query head by word: first[word % codes] + second[word / codes].
@@ -164,24 +159,34 @@ std::size_t padded_words(const PqSelect& op) noexcept {
   return std::max(std::size_t{64}, std::size_t{1} << word_bits(op));
 }
 
-/// Calls visit(block) for the words of all candidates, in order.
+/// Calls visit(planes, begin, count) for the codes of all candidates, in order, up to `at_once` of
+/// them from candidate `begin` on.
 template <typename Visit>
-void for_each_block(const PqSelect& op, std::size_t head, Visit visit) {
+void for_each_codes(const PqSelect& op, std::size_t head, std::size_t at_once, Visit visit) {
   const std::size_t stride = op.index.chunk_tokens;
-  WordBlock block;
   for_each_chunk(
       op.index, op.common.candidates,
       [&](const std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
         const auto* codes =
             reinterpret_cast<const std::uint8_t*>(chunk) + head * op.pq.subspaces * stride + offset;
-        for (std::size_t i = 0; i < count; i += WordBlock::size_max) {
-          block.begin = first + i;
-          block.count = std::min(WordBlock::size_max, count - i);
+        for (std::size_t i = 0; i < count; i += at_once) {
           const std::uint8_t* second = op.pq.subspaces == 2 ? codes + i + stride : nullptr;
-          HWY_DYNAMIC_DISPATCH(join_codes)({codes + i, second, op.pq.bits}, block);
-          visit(block);
+          visit(CodePlanes{codes + i, second, op.pq.bits}, first + i, std::min(at_once, count - i));
         }
       });
+}
+
+/// Calls visit(block) for the words of all candidates, in order.
+template <typename Visit>
+void for_each_block(const PqSelect& op, std::size_t head, Visit visit) {
+  WordBlock block;
+  for_each_codes(op, head, WordBlock::size_max,
+                 [&](const CodePlanes& planes, std::size_t begin, std::size_t count) {
+                   block.begin = begin;
+                   block.count = count;
+                   HWY_DYNAMIC_DISPATCH(join_codes)(planes, block);
+                   visit(block);
+                 });
 }
 
 /// Counts the candidates that have each word: counts [words].
@@ -266,6 +271,29 @@ Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size
   return {.key = between[first].key, .ties = count - above};
 }
 
+/// As write_chosen() for all candidates, of two sub-spaces.
+void write_chosen_by_bits(const PqSelect& op, std::size_t head, const Fate* fates,
+                          ChosenIds out) noexcept {
+  WordBits chosen_words;
+  WordBits tied_words;
+  const std::size_t codes = op.pq.centroids();
+  for (std::size_t word = 0; word < codes * codes; ++word) {
+    if (fates[word] == chosen) chosen_words.set(word % codes, word / codes);
+    if (fates[word] == tied) tied_words.set(word % codes, word / codes);
+  }
+  for_each_codes(op, head, 64, [&](const CodePlanes& planes, std::size_t begin, std::size_t count) {
+    std::uint64_t kept = look_up(chosen_words, planes, count);
+    if (out.ties > 0) {
+      std::uint64_t ties = look_up(tied_words, planes, count);
+      for (; ties != 0 && out.ties > 0; ties &= ties - 1, --out.ties) kept |= ties & -ties;
+    }
+    const auto first_id = static_cast<std::uint32_t>(op.common.candidates.begin + begin);
+    for (; kept != 0; kept &= kept - 1) {
+      *out.ids++ = first_id + static_cast<std::uint32_t>(__builtin_ctzll(kept));
+    }
+  });
+}
+
 }  // namespace
 
 bool has_few_words(const PqSelect& op) noexcept {
@@ -306,6 +334,9 @@ void select_by_words(const PqSelect& op, std::size_t head) noexcept {
     fates[w] = keys[w] > threshold.key ? chosen : otherwise;
   }
   ChosenIds out{.ties = threshold.ties, .ids = common.ids + head * common.id_stride};
+  if (looks_up_word_bits() && op.pq.subspaces == 2) {
+    return write_chosen_by_bits(op, head, fates.data(), out);
+  }
   for_each_block(op, head, [&](const WordBlock& block) {
     const auto first_id = static_cast<std::uint32_t>(common.candidates.begin + block.begin);
     HWY_DYNAMIC_DISPATCH(write_chosen)(block, fates.data(), first_id, out);

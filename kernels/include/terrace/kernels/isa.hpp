@@ -1,5 +1,6 @@
 // Which instruction set the host kernels use. Chosen from the CPU at the first call of a kernel,
-// for the whole process; a lower one can be forced, to compare and to find faults.
+// for the whole process; another one can be forced, to compare and to find faults. Whether products
+// of bf16 are faster than those of f32 the CPU does not say: that is measured, once.
 //
 //   TERRACE_TRY(use_isa("avx2"));     // before the first kernel runs
 //   log(isa_in_use());                // "avx2"
@@ -13,9 +14,14 @@
 
 namespace terrace::kernels::host {
 
+/// What a level has beside Highway's targets: tables of 64 bytes in a register (AVX-512 VBMI), sums
+/// of bf16 products.
+enum class IsaExtras : std::uint8_t { none, vbmi, vbmi_and_bf16 };
+
 struct IsaLevel {
   std::string_view name;
-  std::int64_t target = 0;  ///< Highway's bit
+  std::int64_t target = 0;  ///< Highway's bits, of which one will do
+  IsaExtras extras = IsaExtras::none;
 };
 
 /// Every level that kernels are compiled for on some machine, the plainest first.

@@ -1,0 +1,196 @@
+// Highway of this version has no sums of bf16 products, so these are the CPU's own instructions.
+#include "host/bf16_search.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstring>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+namespace terrace::kernels::host {
+namespace {
+
+constexpr std::size_t vector_lanes = 16;
+constexpr std::size_t tile_vectors = bf16_tile_centroids / vector_lanes;
+constexpr std::size_t rows_at_once = 6;  // 24 sums leave registers for the operands
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
+
+/// Rounds up to 16 elements to the nearest; a number of a kind stays one of its kind.
+void round_elements(const float* source, std::size_t count, std::uint16_t* target) {
+  const auto some = static_cast<__mmask16>((1U << count) - 1);
+  const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, source));
+  _mm256_mask_storeu_epi16(target, some, reinterpret_cast<__m256i>(rounded));
+}
+
+/// Searches a tile for `row_count` rows at once.
+template <std::size_t row_count>
+[[gnu::always_inline]] inline void search_rows(NearestSearch& search, const std::uint16_t* rows,
+                                               std::size_t begin, const std::byte* tile,
+                                               std::uint32_t first) {
+  const std::size_t pairs = bf16_row_elements(search.dims) / 2;
+  const std::byte* const row = reinterpret_cast<const std::byte*>(rows + begin * pairs * 2);
+  __m512 sums[row_count][tile_vectors];
+#pragma GCC unroll 6
+  for (std::size_t r = 0; r < row_count; ++r) {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < tile_vectors; ++v) sums[r][v] = _mm512_load_ps(tile + v * 64);
+  }
+  const std::byte* coefficients = tile + tile_vectors * 64;
+  for (std::size_t pair = 0; pair < pairs; ++pair, coefficients += tile_vectors * 64) {
+    __m512bh of_pair[tile_vectors];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < tile_vectors; ++v) {
+      of_pair[v] = reinterpret_cast<__m512bh>(_mm512_load_si512(coefficients + v * 64));
+    }
+#pragma GCC unroll 6
+    for (std::size_t r = 0; r < row_count; ++r) {
+      std::int32_t both;
+      std::memcpy(&both, row + (r * pairs + pair) * 4, sizeof both);
+      const auto elements = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
+#pragma GCC unroll 4
+      for (std::size_t v = 0; v < tile_vectors; ++v) {
+        sums[r][v] = _mm512_dpbf16_ps(sums[r][v], elements, of_pair[v]);
+      }
+    }
+  }
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#pragma GCC unroll 6
+  for (std::size_t r = 0; r < row_count; ++r) {
+    float* const distances = &search.distances[(begin + r) * vector_lanes];
+    std::uint32_t* const labels = &search.labels[(begin + r) * vector_lanes];
+    __m512 least = _mm512_load_ps(distances);
+    __m512i nearest = _mm512_load_si512(labels);
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < tile_vectors; ++v) {
+      const __mmask16 nearer = _mm512_cmp_ps_mask(sums[r][v], least, _CMP_LT_OQ);
+      const auto base = static_cast<int>(first + v * vector_lanes);
+      least = _mm512_mask_mov_ps(least, nearer, sums[r][v]);
+      nearest = _mm512_mask_add_epi32(nearest, nearer, lane, _mm512_set1_epi32(base));
+    }
+    _mm512_store_ps(distances, least);
+    _mm512_store_si512(labels, nearest);
+  }
+}
+
+void search_all(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
+                std::uint32_t first) {
+  std::size_t row = 0;
+  for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
+    search_rows<rows_at_once>(search, rows, row, tile, first);
+  }
+  for (; row < search.row_count; ++row) search_rows<1>(search, rows, row, tile, first);
+}
+
+#pragma GCC pop_options
+
+/// Rounds a finite number to the nearest, ties to even.
+std::uint16_t rounded_to_bf16(float number) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+}
+
+template <typename Search>
+double fastest_of_some(Search search) {
+  using Clock = std::chrono::steady_clock;
+  Clock::duration best = Clock::duration::max();
+  for (int i = 0; i < 8; ++i) {
+    const auto begin = Clock::now();
+    search();
+    best = std::min(best, Clock::now() - begin);
+  }
+  return std::chrono::duration<double>(best).count();
+}
+
+}  // namespace
+
+bool has_bf16_search() noexcept {
+  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+         __builtin_cpu_supports("avx512bf16") != 0;
+}
+
+void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
+                  std::uint16_t* rounded) noexcept {
+  const std::size_t elements = bf16_row_elements(dims);
+  for (std::size_t r = 0; r < row_count; ++r) {
+    const float* const row = rows + r * dims;
+    std::uint16_t* const target = rounded + r * elements;
+    for (std::size_t i = 0; i < dims; i += vector_lanes) {
+      round_elements(row + i, std::min(vector_lanes, dims - i), target + i);
+    }
+    if (elements > dims) target[dims] = 0;
+  }
+}
+
+void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
+                    std::byte* tile) noexcept {
+  auto* const addends = reinterpret_cast<float*>(tile);
+  auto* const coefficients = reinterpret_cast<std::uint16_t*>(tile + tile_vectors * 64);
+  std::fill_n(coefficients, bf16_row_elements(dims) * bf16_tile_centroids, std::uint16_t{0});
+  for (std::size_t c = 0; c < bf16_tile_centroids; ++c) {
+    const CentroidTerms terms = c < count ? terms_of(centroids + c * dims, dims, metric) : nowhere;
+    addends[c] = terms.addend;
+    for (std::size_t i = 0; c < count && i < dims; ++i) {
+      coefficients[(i / 2 * bf16_tile_centroids + c) * 2 + i % 2] =
+          rounded_to_bf16(terms.factor * centroids[c * dims + i]);
+    }
+  }
+}
+
+void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
+                      std::uint32_t first) noexcept {
+  search_all(search, rows, tile, first);
+}
+
+bool measure_bf16_search() noexcept {
+  constexpr std::size_t dims = 64;
+  alignas(64) std::array<float, search_rows_max * dims> rows;
+  alignas(64) std::array<std::uint16_t, search_rows_max * dims> rounded;
+  alignas(64) std::array<float, bf16_tile_centroids / tile_centroids * tile_floats(dims)> tiles;
+  alignas(64) std::array<std::byte, bf16_tile_bytes(dims)> bf16_tile;
+  rows.fill(1);
+  for (std::size_t i = 0; i < bf16_tile_centroids; i += tile_centroids) {
+    pack_tile(rows.data(), tile_centroids, dims, Metric::l2,
+              &tiles[i / tile_centroids * tile_floats(dims)]);
+  }
+  rows_to_bf16(rows.data(), search_rows_max, dims, rounded.data());
+  pack_bf16_tile(rows.data(), bf16_tile_centroids, dims, Metric::l2, bf16_tile.data());
+  NearestSearch search;
+  search.rows = rows.data();
+  search.row_count = search_rows_max;
+  search.dims = dims;
+  begin_search(search);
+  const double in_bf16 =
+      fastest_of_some([&] { search_bf16_tile(search, rounded.data(), bf16_tile.data(), 0); });
+  const double in_f32 = fastest_of_some([&] {
+    for (std::size_t i = 0; i < bf16_tile_centroids; i += tile_centroids) {
+      search_tile(search, &tiles[i / tile_centroids * tile_floats(dims)], 0);
+    }
+  });
+  // CPUs do one to four times as many products a cycle; between them a measurement may not waver.
+  constexpr double clearly = 1.3;
+  return in_bf16 * clearly < in_f32;
+}
+
+}  // namespace terrace::kernels::host
+
+#else
+
+namespace terrace::kernels::host {
+
+bool has_bf16_search() noexcept { return false; }
+bool measure_bf16_search() noexcept { return false; }
+void rows_to_bf16(const float* /*rows*/, std::size_t /*row_count*/, std::size_t /*dims*/,
+                  std::uint16_t* /*rounded*/) noexcept {}
+void pack_bf16_tile(const float* /*centroids*/, std::size_t /*count*/, std::size_t /*dims*/,
+                    Metric /*metric*/, std::byte* /*tile*/) noexcept {}
+void search_bf16_tile(NearestSearch& /*search*/, const std::uint16_t* /*rows*/,
+                      const std::byte* /*tile*/, std::uint32_t /*first*/) noexcept {}
+
+}  // namespace terrace::kernels::host
+
+#endif

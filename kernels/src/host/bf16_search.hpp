@@ -1,0 +1,42 @@
+// The search for nearest centroids by products of bf16, where a CPU has instructions for sums of
+// them: twice the products an instruction, and half the bytes. What is nearest by it may be the
+// second nearest in f32, so it serves where that does no harm: between iterations of clustering.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "host/centroid_tiles.hpp"
+
+namespace terrace::kernels::host {
+
+constexpr std::size_t bf16_tile_centroids = 64;
+
+/// Returns the elements of a row: dims, and a zero behind an odd number of them.
+constexpr std::size_t bf16_row_elements(std::size_t dims) noexcept { return (dims + 1) / 2 * 2; }
+
+/// Returns the bytes of a tile: addends [64] in f32, then coefficients [pairs of dims, 64, 2].
+constexpr std::size_t bf16_tile_bytes(std::size_t dims) noexcept {
+  return bf16_tile_centroids * (sizeof(float) + bf16_row_elements(dims) * sizeof(std::uint16_t));
+}
+
+/// Whether this CPU has the instructions. The functions below need them.
+bool has_bf16_search() noexcept;
+
+/// Whether they are clearly faster than f32 is, which is not so on every CPU that has them. A short
+/// measurement, about 100 µs.
+bool measure_bf16_search() noexcept;
+
+/// Rounds rows to bf16: [row_count, bf16_row_elements(dims)].
+void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
+                  std::uint16_t* rounded) noexcept;
+
+/// Packs centroids [count <= 64, dims] as pack_tile() does.
+void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
+                    std::byte* tile) noexcept;
+
+/// As search_tile(), of rows that are rounded: search.rows is not read.
+void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
+                      std::uint32_t first) noexcept;
+
+}  // namespace terrace::kernels::host
