@@ -20,10 +20,6 @@ struct HitFigures {
   std::uint64_t refill_bytes = 0;
 };
 
-double share(std::uint64_t part, std::uint64_t other) {
-  return part + other == 0 ? 0 : static_cast<double>(part) / static_cast<double>(part + other);
-}
-
 CacheOptions cache_of(const Trace& trace, std::string_view policy, std::size_t times) {
   return {
       .policy = std::string(policy), .admission = "always", .tokens = trace.capacity_tokens(times)};
@@ -50,8 +46,8 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
   TERRACE_TRY(trace.each_record(
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
   const tuning::ReplayOutcome outcome = replay.outcome();
-  return HitFigures{share(outcome.cache.rows_hit, outcome.cache.rows_missed),
-                    share(outcome.cache.blocks_hit, outcome.cache.blocks_missed),
+  return HitFigures{hit_share(outcome.cache.rows_hit, outcome.cache.rows_missed),
+                    hit_share(outcome.cache.blocks_hit, outcome.cache.blocks_missed),
                     outcome.bytes.demand, outcome.bytes.refill};
 }
 
@@ -64,9 +60,9 @@ Result<HitFigures> itemwise(const Trace& trace, std::size_t times) {
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
   const ItemwiseCounters& counted = replay.counters();
   const std::size_t row_bytes = trace.head.shape.row_bytes();
-  return HitFigures{share(counted.rows_hit, counted.rows_missed),
-                    share(counted.units_hit, counted.units_missed), counted.rows_missed * row_bytes,
-                    counted.refill_rows * row_bytes};
+  return HitFigures{hit_share(counted.rows_hit, counted.rows_missed),
+                    hit_share(counted.units_hit, counted.units_missed),
+                    counted.rows_missed * row_bytes, counted.refill_rows * row_bytes};
 }
 
 void fill(Row& row, const HitFigures& figures, const Trace& trace) {

@@ -1,6 +1,7 @@
 // How fast cache policies are and what they hit: rows of `terrace bench cache`.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,12 @@
 #include "terrace/core/result.hpp"
 
 namespace terrace::bench {
+
+/// The share of hits; 0 where nothing was wanted.
+inline double hit_share(std::uint64_t hits, std::uint64_t misses) noexcept {
+  const auto wanted = static_cast<double>(hits + misses);
+  return wanted == 0 ? 0 : static_cast<double>(hits) / wanted;
+}
 
 /// Touches per second of every policy on dense keys, and the bytes of its state.
 std::vector<Question> touch_questions();

@@ -25,10 +25,6 @@ Result<tuning::ReplayOutcome> replay(const Trace& trace, const CacheOptions& cac
   return replay.outcome();
 }
 
-double share(std::uint64_t part, std::uint64_t other) {
-  return part + other == 0 ? 0 : static_cast<double>(part) / static_cast<double>(part + other);
-}
-
 Result<Question> question(const std::shared_ptr<const Trace>& trace, std::string_view policy) {
   const CacheOptions cache = cache_for(*trace, policy);
   TERRACE_ASSIGN(const tuning::ReplayOutcome expected, replay(*trace, cache));
@@ -60,8 +56,8 @@ Result<Question> question(const std::shared_ptr<const Trace>& trace, std::string
                      {"units", trace->units},
                      {"cache_tokens", cache.tokens},
                      {"admission", cache.admission},
-                     {"hit_rate_tokens", share(counted.rows_hit, counted.rows_missed)},
-                     {"hit_rate_units", share(counted.blocks_hit, counted.blocks_missed)}},
+                     {"hit_rate_tokens", hit_share(counted.rows_hit, counted.rows_missed)},
+                     {"hit_rate_units", hit_share(counted.blocks_hit, counted.blocks_missed)}},
       .prepare = prepare};
 }
 

@@ -38,6 +38,7 @@ Trace made_up_trace(bool quick) {
             {.unit = unit, .rows = static_cast<std::uint32_t>(1 + rng.below(80))});
       }
       trace.units += units.size();
+      trace.slots += units.size();  // a block takes one
       trace.records.push_back(std::move(record));
     }
   }
@@ -53,7 +54,10 @@ Result<Trace> read_trace(const std::string& file) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
     if (record.kind == tuning::TraceRecord::Kind::selection) {
-      trace.units += cutter.cut(record).wanted.size();
+      for (const offload::WantedUnit& wanted : cutter.cut(record).wanted) {
+        ++trace.units;
+        trace.slots += wanted.slots;
+      }
     }
     trace.records.push_back(record);
   }
@@ -65,8 +69,8 @@ Result<Trace> read_trace(const std::string& file) {
 std::size_t Trace::capacity_tokens(std::size_t times) const {
   const auto selections = static_cast<std::uint64_t>(std::ranges::count(
       records, tuning::TraceRecord::Kind::selection, &tuning::TraceRecord::kind));
-  const std::uint64_t wanted = times * units / std::max<std::uint64_t>(1, selections);
-  return std::max<std::size_t>(1, wanted) * head.block_tokens;
+  const std::uint64_t wanted = times * slots / std::max<std::uint64_t>(1, selections);
+  return std::max<std::size_t>(1, wanted) * head.slot_tokens(head.block_tokens);
 }
 
 Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick) {

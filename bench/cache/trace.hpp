@@ -16,8 +16,9 @@ struct Trace {
   tuning::TraceHead head;
   std::vector<tuning::TraceRecord> records;
   std::uint64_t units = 0;  ///< wanted, over all layers and steps
+  std::uint64_t slots = 0;  ///< that those take
 
-  /// Returns the capacity, in tokens per layer, of `times` what a layer wants in a step.
+  /// Returns the capacity, in tokens per layer, of `times` the slots that a layer wants in a step.
   [[nodiscard]] std::size_t capacity_tokens(std::size_t times) const;
 
   /// Cuts the selections and calls act(record, traffic) for every record.

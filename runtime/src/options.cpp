@@ -1,29 +1,10 @@
 #include "terrace/runtime/options.hpp"
 
-#include <charconv>
-
 namespace terrace {
 namespace {
 
-/// Reads "auto", "10" or "10,8,12": iterations of each layer.
-Result<std::vector<std::size_t>> parse_iterations(std::string_view text) {
-  std::vector<std::size_t> iterations;
-  if (text == "auto") return iterations;
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find(','));
-    std::size_t count = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), count);
-    if (error != std::errc{} || end != item.data() + item.size() || count > 10'000) {
-      return fail(Errc::invalid_argument,
-                  "planning.iterations: '{}' is not auto, a number up to 10000, or one per layer "
-                  "like 10,8,12",
-                  text);
-    }
-    iterations.push_back(count);
-    text.remove_prefix(std::min(item.size() + 1, text.size()));
-  }
-  return iterations;
-}
+// A budget of mass has no size that a window could be a share of.
+constexpr std::size_t mass_window_tokens = 256;
 
 }  // namespace
 
@@ -83,7 +64,7 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                                    .last_steps = config.integer("cache.last_steps")},
                    .refill = {.horizon_steps = config.number("cache.horizon")}};
   if (config.is("cache.tokens", "0")) options.cache.policy = "none";
-  TERRACE_ASSIGN(options.planning.iterations, parse_iterations(config.text("planning.iterations")));
+  options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};
   options.deadline = config.duration("deadline");
@@ -112,6 +93,14 @@ Status RuntimeOptions::validate() const {
     return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");
   }
   return {};
+}
+
+policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t prompt_tokens) const noexcept {
+  policies::BudgetTerms terms{.budget_tokens = budget.tokens(prompt_tokens),
+                              .sink_tokens = sink_tokens,
+                              .window_share = window_share};
+  if (budget.kind == TokenBudget::Kind::mass) terms.window_tokens_max = mass_window_tokens;
+  return terms;
 }
 
 }  // namespace terrace

@@ -76,6 +76,10 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                  policy->index_layout(options.shape).map([&](const IndexLayout& own) {
                    return with_head_shares(own, options);
                  }));
+  if (traits.selects && layout.empty()) {
+    return fail(Errc::invalid_argument,
+                "policy {} selects, and its index has no chunks to select from", traits.name);
+  }
   if (options.cache.granularity == CacheGranularity::cluster && traits.selects &&
       layout.chunk_clusters == 0) {
     return fail(Errc::unsupported,

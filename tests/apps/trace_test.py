@@ -51,6 +51,16 @@ class Traces(Traced):
         self.assertEqual(replayed["cache"], live["cache"])
         self.assertEqual(replayed["bytes"], live["bytes"])
 
+    def test_a_size_alone_leaves_the_policy(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "trace"
+            run_json(*SMALL, "--policy", "pqcache", "--cache", "sieve", "--trace", trace)
+            replayed = self.document("trace", "replay", trace, "--cache-tokens", 256)
+            self.assertEqual(replayed["cache"]["policy"], "sieve")
+            self.assertEqual(replayed["cache"]["capacity_tokens"], 256)
+            replayed = self.document("trace", "replay", trace, "--cache-tokens", 0)
+            self.assertIsNone(replayed["cache"])
+
     def test_info_says_what_is_in_it(self):
         document = self.document("trace", "info", self.trace, "--model",
                                  run_json(*SMALL, "--policy", "streaming")["model"])

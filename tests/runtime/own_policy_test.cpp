@@ -112,5 +112,25 @@ TEST(OwnPolicy, BiasAndRowsFetchedEarlyExcludeEachOther) {
   EXPECT_EQ(opened.error().code, Errc::unsupported);
 }
 
+TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {
+  class WithoutChunks final : public testing::OwnPolicy {
+   public:
+    using OwnPolicy::OwnPolicy;
+    [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
+      return IndexLayout{};
+    }
+    [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
+                                        Queue& queue, const Ops& /*ops*/) const override {
+      return queue.record();
+    }
+  };
+  Scenario scenario;
+  scenario.runtime.own_policy = std::make_shared<WithoutChunks>(RetrievalTraits{.name = "x"});
+  const auto opened =
+      Runtime::open(scenario.runtime, testing::make_scenario_backend(scenario.backend));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_NE(opened.error().message().find("policy x selects"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace terrace

@@ -29,10 +29,7 @@ Result<RecordedPolicy> find_policy(const RunJob& job) {
                   found->options.policy, policy);
     }
     const policies::BudgetSplit split =
-        policies::split_budget({.budget_tokens = options.budget.tokens(job.context),
-                                .sink_tokens = options.sink_tokens,
-                                .window_share = options.window_share},
-                               made->traits());
+        policies::split_budget(options.budget_terms(job.context), made->traits());
     found = RecordedPolicy{std::move(options), split};
   }
   if (found) return *found;

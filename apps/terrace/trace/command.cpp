@@ -91,7 +91,11 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   };
   CacheOptions& cache = setup.cache;
   const CacheOptions before = cache;
-  if (set("cache.policy") || set("cache.tokens")) cache.policy = wanted.cache.policy;
+  // A cache without tokens has no policy, and one that gets some has to have one.
+  const bool sized = set("cache.tokens");
+  if (set("cache.policy") || (sized && wanted.cache.none()) || (sized && cache.none())) {
+    cache.policy = wanted.cache.policy;
+  }
   if (set("cache.admission")) cache.admission = wanted.cache.admission;
   if (set("cache.tokens")) cache.tokens = wanted.cache.tokens;
   if (set("cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
@@ -100,7 +104,8 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   if (set("cache.lfu_half_life")) {
     cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
   }
-  if (cache.policy != before.policy || cache.tokens != before.tokens) setup.as_recorded = false;
+  // What the live run dropped, another cache may never have held.
+  if (!(cache == before)) setup.as_recorded = false;
   return setup;
 }
 

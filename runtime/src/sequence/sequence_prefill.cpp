@@ -7,9 +7,6 @@
 namespace terrace {
 namespace {
 
-// A budget of mass has no size that a window could be a share of.
-constexpr std::size_t mass_window_tokens = 256;
-
 /// Adds the elements behind those already kept, of which only the last `limit` stay.
 void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_t limit) {
   kept.insert(kept.end(), more.begin(), more.end());
@@ -21,12 +18,9 @@ void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_
 
 void SequenceState::resolve_budget(std::size_t context) {
   if (budget_resolved_) return;
-  const RuntimeOptions& options = runtime_.options;
-  budget_tokens_ = keeps_everything() ? context : options.budget.tokens(context);
-  policies::BudgetTerms terms{.budget_tokens = budget_tokens_,
-                              .sink_tokens = options.sink_tokens,
-                              .window_share = options.window_share};
-  if (options.budget.kind == TokenBudget::Kind::mass) terms.window_tokens_max = mass_window_tokens;
+  policies::BudgetTerms terms = runtime_.options.budget_terms(context);
+  if (keeps_everything()) terms.budget_tokens = context;
+  budget_tokens_ = terms.budget_tokens;
   split_ = policies::split_budget(terms, runtime_.policy->traits());
   budget_resolved_ = true;
 }

@@ -59,7 +59,8 @@ struct IndexLayout {
 };
 
 /// What a prompt leaves behind for index building beside its rows. Empty where not asked for.
-/// f32, host memory. With a piece of a prompt they are that piece's, for a build those of its end.
+/// f32, host memory. With a piece of a prompt they are that piece's, but for the scores: those are
+/// of all pieces so far. A build gets those of the prompt's end.
 struct PromptHints {
   std::span<const float> pre_rope_keys;     ///< [tokens, kv_heads, head_dim]
   std::span<const float> query_window;      ///< [positions, query_heads, head_dim], post-RoPE

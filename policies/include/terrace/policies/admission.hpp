@@ -13,6 +13,8 @@ namespace terrace::policies {
 struct AdmissionOptions {
   /// Steps over which demand is remembered, and for which a refilled unit is expected to pay.
   double horizon_steps = 32;
+
+  bool operator==(const AdmissionOptions&) const = default;
 };
 
 /// Makes `always` (every miss is admitted) or `refill` (a unit is admitted when the rows it would

@@ -20,6 +20,8 @@ struct ReplacementOptions {
   std::size_t lfu_half_life = 0;         ///< lfu: steps after which counts are halved; 0 = never
   std::size_t last_steps = 1;            ///< last_steps: steps whose units stay
   const Foresight* foresight = nullptr;  ///< belady; must outlive the policy
+
+  bool operator==(const ReplacementOptions&) const = default;
 };
 
 struct ReplacementEntry {

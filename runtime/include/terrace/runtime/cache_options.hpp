@@ -29,6 +29,7 @@ struct CacheOptions {
   policies::AdmissionOptions refill;
 
   [[nodiscard]] bool none() const noexcept { return policy == "none"; }
+  bool operator==(const CacheOptions&) const = default;
 };
 
 /// Returns the rows that a slot of cached clusters holds: some, of as many tokens of each KV head,

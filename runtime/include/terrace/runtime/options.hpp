@@ -13,6 +13,7 @@
 #include "terrace/core/retrieval.hpp"
 #include "terrace/core/shape.hpp"
 #include "terrace/core/token_budget.hpp"
+#include "terrace/policies/budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/cache_options.hpp"
@@ -94,6 +95,9 @@ struct RuntimeOptions {
   /// Reads the keys of a resolved config; `shape` is the model's, its dtype from kv.dtype.
   /// Errors: invalid_argument naming the key.
   static Result<RuntimeOptions> from(const Config& config, const KvShape& shape);
+
+  /// Returns how the budget of a prompt of that length is dealt out.
+  [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t prompt_tokens) const noexcept;
 
   /// Errors: invalid_argument naming what does not fit.
   [[nodiscard]] Status validate() const;
