@@ -13,7 +13,8 @@ inline constexpr std::size_t key_tile = 64;
 
 /// Row r = (position r / group, query head r % group of the KV head).
 struct AttentionTile {
-  const float* query;   ///< row r's vector at query_row(r)
+  /// Row r's vector at r / group * position_stride + r % group * head_dim.
+  const float* query;
   float* out;           ///< likewise
   const std::byte* kv;  ///< [positions, 2, head_dim] of one KV head
   Dtype dtype;

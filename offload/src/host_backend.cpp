@@ -32,7 +32,6 @@ Result<std::unique_ptr<Backend>> HostBackend::create(const HostBackendOptions& o
                            .parallel = backend->device_threads_.get()};
   TERRACE_ASSIGN(backend->device_.memory, HostMemory::create(memory));
   memory.numa_node = options.numa_node;
-  memory.lock = options.lock_memory;
   TERRACE_ASSIGN(backend->host_.memory, HostMemory::create(memory));
   return backend;
 }

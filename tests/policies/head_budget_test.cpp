@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -125,7 +126,8 @@ TEST(DealHeads, CoversMoreWeightThanAnEvenDeal) {
   std::vector<float> query(shape.query_heads * shape.head_dim);
   // Heads of falling temperature.
   for (std::size_t i = 0; i < query.size(); ++i) {
-    query[i] = static_cast<float>(i / shape.head_dim) * testing::normal(rng);
+    const std::size_t head = i / shape.head_dim;
+    query[i] = static_cast<float>(head) * testing::normal(rng);
   }
   const HeadDeal deal{.shape = shape,
                       .rows = rows.table(),

@@ -127,8 +127,10 @@ class Pair {
 TEST_P(EachReplacementPolicy, AgreesWithAPlainModel) {
   const std::uint64_t seed = fuzz_seed(1);
   Rng rng(seed);
-  Pair pair(make(),
-            make_replacement_model(std::string(GetParam().entry.name), extent.slots, options_));
+  const std::string name(GetParam().entry.name);
+  auto model = make_replacement_model(name, extent.slots, options_);
+  ASSERT_NE(model, nullptr) << name << " has no model in replacement_models.cpp";
+  Pair pair(make(), std::move(model));
   for (std::uint64_t step = 0; step < fuzz_steps(); ++step) {
     future_.step = step;
     // Mostly near a place that drifts, now and then anywhere: hits, ghosts and newcomers alike.

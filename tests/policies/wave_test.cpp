@@ -439,47 +439,5 @@ TEST(Wave, RefusesSettingsThatDoNotFit) {
   EXPECT_FALSE(make_retrieval_policy("wave", {.wave = {.estimated_share = 2}}).has_value());
 }
 
-TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
-  BlockStore rows(shape, 16, 700);
-  rows.fill_normal(107);
-  const auto policy = policies::make_retrieval_policy("quest").value();
-  PolicyIndex grown(*policy, rows, sinks);
-  grown.build(300);
-  for (std::size_t end = 301; end <= 700; ++end) grown.extend(end);
-  PolicyIndex at_once(*policy, rows, sinks);
-  at_once.build(700);
-  const auto query = query_of(108);
-  for (std::size_t page = 0; page < 43; ++page) {
-    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-      const std::size_t at = (head * 16 + page % 16) * 2 * shape.head_dim;
-      const auto bound = [&](const PolicyIndex& index, std::size_t i) {
-        return load_f32(index.chunks()[page / 16].data(), shape.dtype, at + i);
-      };
-      double score = 0;
-      for (std::size_t i = 0; i < shape.head_dim; ++i) {
-        EXPECT_EQ(bound(grown, i), bound(at_once, i));
-        const double q = double{query[head * 2 * shape.head_dim + i]};
-        score +=
-            std::max(q * double{bound(grown, i)}, q * double{bound(grown, shape.head_dim + i)});
-      }
-      for (std::size_t t = 0; t < 16 && page * 16 + t + sinks < 700; ++t) {
-        double dot = 0;
-        for (std::size_t i = 0; i < shape.head_dim; ++i) {
-          dot += double{query[head * 2 * shape.head_dim + i]} *
-                 double{rows.key(head, sinks + page * 16 + t, i)};
-        }
-        EXPECT_LE(dot, score + 1e-9);
-      }
-    }
-  }
-}
-
-TEST(Pages, RefuseSizesThatDoNotFillAChunk) {
-  using policies::make_retrieval_policy;
-  EXPECT_FALSE(make_retrieval_policy("quest", {.quest = {.page_tokens = 24}}).has_value());
-  EXPECT_FALSE(make_retrieval_policy("infllm", {.infllm = {.block_tokens = 0}}).has_value());
-  EXPECT_FALSE(make_retrieval_policy("infllm", {.infllm = {.representatives = 0}}).has_value());
-}
-
 }  // namespace
 }  // namespace terrace

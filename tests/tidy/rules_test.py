@@ -60,8 +60,9 @@ CASES = {
         ([("core/common/a.cpp", "")], [("core/src/a.cpp", "")]),
     ],
     "foreign_paths": [
-        ([("HACKING.md", "see /wor" + "k/x\n")], [("HACKING.md", "see work/x and framework/y\n")]),
-        ([("tools/a.py", '"../share' + 'd/x"\n')], [("tools/a.py", '"/usr/share/x"\n')]),
+        ([("HACKING.md", "see /work/x\n")], [("HACKING.md", "see work/x and a/work/y\n")]),
+        ([("tools/a.py", '"/home/me/x"\n')], [("tools/a.py", '"/usr/share/x"\n')]),
+        ([("tools/a.sh", "cd /root/x\n")], [("tools/a.sh", "cd ${HOME}/work/x\n")]),
     ],
     "unbuilt": [
         ([CORE_LISTED, ("core/src/b.cpp", "")], [CORE_LISTED, ("core/src/a.cpp", "")]),

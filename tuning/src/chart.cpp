@@ -18,6 +18,12 @@ constexpr double bottom = 50;
 constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad",
                              "#b8860b", "#555555", "#d03050", "#2f4f9f"};
 
+/// Dashes of a series' line: one that has the colour of an earlier series is dotted as well.
+const char* dashes_of(const ChartSeries& series, std::size_t number) {
+  if (number < colours.size()) return series.dashed ? "5 4" : "none";
+  return series.dashed ? "5 3 1 3" : "1 3";
+}
+
 /// Values of one axis and where they lie.
 struct Axis {
   double low = 0;
@@ -91,13 +97,20 @@ class Drawing {
                       down(point.y), colour));
     }
     if (series.joined) {
-      add(fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" {}/>", path, colour,
-                      series.dashed ? "stroke-dasharray=\"5 4\"" : ""));
+      add(fmt::format(
+          "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"{}\"/>", path,
+          colour, dashes_of(series, number)));
     }
     const double y = top + 16 * static_cast<double>(number);
+    if (series.joined) {
+      add(fmt::format(
+          "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
+          "stroke-dasharray=\"{}\"/>",
+          width - right + 7, y, width - right + 25, y, colour, dashes_of(series, number)));
+    }
     add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>", width - right + 16,
                     y, colour));
-    text(width - right + 26, y + 4, series.name);
+    text(width - right + 28, y + 4, series.name);
   }
 
   void mark(const ChartPoint& point) {

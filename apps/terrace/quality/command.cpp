@@ -14,8 +14,7 @@ namespace terrace::apps {
 namespace {
 
 constexpr std::array key_flags{
-    KeyFlag{"--policy", "retrieval.policy",
-            "policies to compare, separated by commas [all; drift: pqcache,qpq,clusterkv,wave]"},
+    KeyFlag{"--policy", "retrieval.policy", "policies to compare, separated by commas"},
     KeyFlag{"--backend", "backend", "auto, host or cuda"},
     KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
     profile_flag,
@@ -30,6 +29,13 @@ std::string comparable_policies() {
     if (entry.name != "full") names += (names.empty() ? "" : ",") + std::string(entry.name);
   }
   return names;
+}
+
+/// Adds the flags above; --help says which policies are compared where none is named.
+void add_policy_flags(CLI::App& command, RunOptions& run, const std::string& default_policies) {
+  add_key_flags(command, key_flags, run.shared);
+  CLI::Option* const policy = command.get_option("--policy");
+  policy->description(fmt::format("{} [{}]", policy->get_description(), default_policies));
 }
 
 /// Sizes nobody gave: enough that differences are not all noise, or as little as shows that it
@@ -112,7 +118,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
       ->option_text("FILE");
   command->add_option("--report", options->report_file, "write a page with pictures")
       ->option_text("FILE");
-  add_key_flags(*command, key_flags, run.shared);
+  add_policy_flags(*command, run, "all");
   add_shared_options(*command, run.shared);
   command->callback([command, quick, options, &invocation] {
     fill_in(*command, *quick, *options);
@@ -141,7 +147,7 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
       ->option_text("N");
   command->add_option("--context", run.context, "tokens of prompt [4096]")->option_text("N");
   command->add_option("--decode", run.decode, "tokens of output [2000]")->option_text("N");
-  add_key_flags(*command, key_flags, run.shared);
+  add_policy_flags(*command, run, run.default_policies);
   add_shared_options(*command, run.shared);
   command->callback([command, quick, options, &invocation] {
     const auto given = [command](const char* option) { return command->count(option) > 0; };

@@ -23,7 +23,7 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
   return config;
 }
 
-/// Whoever names no policy anywhere compares them all.
+/// Whoever names no policy anywhere gets those of the command.
 Result<Config> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Config config, resolve_config(options.shared));
   if (config.source("retrieval.policy").origin == ConfigOrigin::default_value) {

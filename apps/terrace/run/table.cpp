@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -15,10 +16,13 @@ namespace {
 constexpr std::size_t column_count = 13;
 using Row = std::array<std::string, column_count>;
 
-constexpr std::array<int, column_count> widths{10, 6, 16, 6, 5, 5, 6, 6, 6, 6, 8, 8, 9};
+using Widths = std::array<std::size_t, column_count>;
+
+/// The first column is as wide as the longest name in it, and never narrower than this says.
+constexpr Widths least_widths{10, 6, 16, 6, 5, 5, 6, 6, 6, 6, 8, 8, 9};
 
 /// Columns of one row, the first to the left, the others to the right.
-std::string line(const Row& row) {
+std::string line(const Row& row, const Widths& widths) {
   std::string text = fmt::format("{:<{}}", row[0], widths[0]);
   for (std::size_t i = 1; i < column_count; ++i) {
     text += fmt::format(" {:>{}}", row[i], widths[i]);
@@ -103,11 +107,15 @@ std::size_t budget_of(std::span<const PolicyFigures> figures) {
 }  // namespace
 
 std::string figures_table(std::span<const PolicyFigures> figures, bool bytes) {
+  Widths widths = least_widths;
+  for (const PolicyFigures& one : figures) widths[0] = std::max(widths[0], one.policy.size());
   std::string text = line({"", "bits/", "Δ vs full", "", "", "hit", "bytes/", "bytes/", "bytes/",
-                           "device", "prefill", "ms/", "attention"}) +
+                           "device", "prefill", "ms/", "attention"},
+                          widths) +
                      line({"policy", bytes ? "byte" : "token", "± s.e.", "recall", "mass", "rate",
-                           "demand", "refill", "index", "peak", "s", "token", "ms/token"});
-  for (const PolicyFigures& one : figures) text += line(row_of(one));
+                           "demand", "refill", "index", "peak", "s", "token", "ms/token"},
+                          widths);
+  for (const PolicyFigures& one : figures) text += line(row_of(one), widths);
   return text;
 }
 

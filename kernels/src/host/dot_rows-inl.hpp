@@ -18,11 +18,6 @@ constexpr std::size_t rows_per_step = queries == 4   ? 2
                                       : queries == 1 ? 8
                                                      : 4;
 
-/// Returns the floats of `queries` packed queries.
-constexpr std::size_t packed_floats(std::size_t queries, std::size_t dims) {
-  return (dims + lanes - 1) / lanes * lanes * queries;
-}
-
 /// Packs queries [queries, dims] as dot_rows reads them, a vector of each in turn:
 /// [dims / lanes, queries, lanes], multiplied by `scale`, with zeros behind `dims`.
 HWY_INLINE void pack_queries(const float* query, std::size_t queries, std::size_t dims, float scale,

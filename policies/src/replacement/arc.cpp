@@ -6,7 +6,7 @@
 //   evict: from `recent` while it is above its target (at it, for a key remembered as frequent),
 //          else from `frequent`, the oldest; it is remembered
 //   recent + its memory hold at most the capacity; all four at most twice that
-// State: 13 bytes a key. Needs hits, misses and sizes. Deterministic.
+// State: 16 bytes a key. Needs hits, misses and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"

@@ -3,7 +3,7 @@
 //          newcomer's own next use is no nearer
 // Keys lie in a heap by next use; a touch pushes a new entry, and entries that no longer say what
 // their key's next use is are dropped when they come up, or when there are too many.
-// State: 8 bytes a key, 16 to 64 a tracked key. Needs the future. Deterministic.
+// State: 8 bytes a key, 16 to 80 a tracked key. Needs the future. Deterministic.
 #include <algorithm>
 #include <vector>
 
@@ -60,7 +60,8 @@ class Belady final : public ReplacementPolicy {
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
   [[nodiscard]] std::size_t state_bytes() const noexcept override {
-    return next_.capacity() * sizeof(std::uint64_t) + heap_.capacity() * sizeof(Use);
+    return next_.capacity() * sizeof(std::uint64_t) +
+           (heap_.capacity() + kept_.capacity()) * sizeof(Use);
   }
 
  private:

@@ -3,7 +3,7 @@
 //   track: into count 1                    touch: from count f to f + 1
 //   evict: the first evictable, lowest count and oldest use first
 // Without ageing a unit that was hot long ago stays for good (PQCache, arXiv 2407.12820, counts
-// so); with a half-life of h steps every count is halved each h steps, in O(tracked). State: 13
+// so); with a half-life of h steps every count is halved each h steps, in O(tracked). State: 12
 // bytes a key, 24 a slot. Needs hits only. Deterministic.
 #include <algorithm>
 #include <vector>

@@ -6,7 +6,7 @@
 //          left goes round once more for one of them, the first without goes; else from `small`:
 //          what was used twice moves to `main`, the rest goes and is remembered by `ghost` (as many
 //          slots as `main`)
-// State: 14 bytes a key. Needs hits and sizes. Deterministic.
+// State: 20 bytes a key. Needs hits and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"
@@ -78,7 +78,8 @@ class S3Fifo final : public ReplacementPolicy {
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
   [[nodiscard]] std::size_t state_bytes() const noexcept override {
-    return queues_.bytes() + units_.capacity() * sizeof(Unit);
+    return queues_.bytes() + units_.capacity() * sizeof(Unit) +
+           recalled_.capacity() * sizeof(UnitKey);
   }
 
  private:

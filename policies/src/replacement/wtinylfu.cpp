@@ -7,7 +7,7 @@
 //   evict: with a full window its oldest key duels with the oldest on trial: the one counted less
 //          goes, the newcomer where they are equal; else the oldest on trial, else the oldest
 //          protected
-// State: 22 bytes a key. Needs hits, misses and sizes. Deterministic.
+// State: 20 bytes a key. Needs hits, misses and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "all_finite.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
@@ -68,10 +69,7 @@ std::vector<float> Batch::keys_to_compare() const {
   std::size_t finite = 0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     std::copy_n(row(i), dims, &keys[i * dims]);
-    if (!options_.centred ||
-        !std::all_of(row(i), row(i) + dims, [](float x) { return std::isfinite(x); })) {
-      continue;
-    }
+    if (!options_.centred || !all_finite({row(i), dims})) continue;
     ++finite;
     for (std::size_t k = 0; k < dims; ++k) mean[k] += double{row(i)[k]};
   }
@@ -101,10 +99,8 @@ Result<BuildReport> Batch::cluster(std::size_t room) {
     seeds[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
   }
   // A seed must be finite; where one is not, seeds are drawn among those that are.
-  const bool finite = std::ranges::all_of(seeds, [&](std::uint32_t i) {
-    return std::all_of(&keys[i * dims], &keys[i * dims] + dims,
-                       [](float x) { return std::isfinite(x); });
-  });
+  const bool finite = std::ranges::all_of(
+      seeds, [&](std::uint32_t i) { return all_finite({&keys[i * dims], dims}); });
   if (!finite) seeds.clear();
   Serial alone;
   TERRACE_ASSIGN(const kernels::KmeansReport report,
@@ -169,8 +165,7 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
   std::size_t finite = 0;
   for (const std::uint32_t i : members) {
     label(i, place);
-    if (!std::all_of(row(i), row(i) + row_dims_, [](float x) { return std::isfinite(x); }))
-      continue;
+    if (!all_finite({row(i), row_dims_})) continue;
     ++finite;
     for (std::size_t k = 0; k < row_dims_; ++k) mean[k] += double{row(i)[k]};
   }

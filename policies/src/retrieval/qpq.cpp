@@ -14,6 +14,7 @@
 #include <limits>
 #include <vector>
 
+#include "all_finite.hpp"
 #include "pq_codes.hpp"
 #include "query_basis.hpp"
 #include "rows.hpp"
@@ -173,7 +174,7 @@ class Qpq final : public RetrievalPolicy {
     double count = 0;
     for (std::size_t at = 0; at < keys.size(); at += dims) {
       const std::span row(&keys[at], dims);
-      if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) continue;
+      if (!all_finite(row)) continue;
       for (std::size_t i = 0; i < dims; ++i) sum[i] += double{row[i]};
       ++count;
     }

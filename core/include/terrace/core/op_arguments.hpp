@@ -1,7 +1,7 @@
 // What arguments of ops must fulfil, checked on the host when an op is enqueued: what a pointer
 // leads to and counts that lie behind one are not looked at.
 //
-//   TERRACE_TRY(validate(select));   // "exact_select: 65 ids are wanted, id_stride is 64"
+//   TERRACE_TRY(validate(select));   // "exact_select: count must not be above id_stride"
 #pragma once
 
 #include "terrace/core/ops.hpp"

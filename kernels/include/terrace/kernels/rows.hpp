@@ -82,7 +82,7 @@ struct KeySlice {
 ///
 /// Shapes   target [tokens.size(), dims]
 /// Threads  reentrant
-/// Tests    tests/kernels/rows_test.cpp
+/// Tests    tests/kernels/read_keys_test.cpp
 void read_keys(const KeySlice& slice, float* target) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -29,7 +29,6 @@ struct HostBackendOptions {
   LinkOptions link{};
   HugePages huge_pages = HugePages::automatic;
   std::optional<std::uint32_t> numa_node{};             ///< of host-tier memory
-  bool lock_memory = false;                             ///< try to lock host-tier memory
   std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
   Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up
@@ -60,7 +59,7 @@ class HostBackend final : public Backend {
   /// Bytes held for a purpose in a tier (device or host).
   [[nodiscard]] std::size_t in_use(Tier tier, Purpose purpose) const noexcept;
 
-  /// What the system gave for host-tier memory: huge pages, locks, placement.
+  /// What the system gave for host-tier memory: huge pages, placement.
   [[nodiscard]] HostMemoryReport host_memory_report() const;
 
  private:

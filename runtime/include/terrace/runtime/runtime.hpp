@@ -5,7 +5,9 @@
 //   (*sequence)->begin_prefill(tokens);                      // then per layer: append, finish
 //   (*sequence)->begin_step();                               // then per layer: attend; end_step
 //
-// It owns what sequences share: the backend, its copy queues, pools, and the resident caches.
+// It owns what sequences share: the backend, the policy, pools of blocks and host pages, and the
+// threads that cluster. Each sequence has copy queues and resident caches of its own
+// (docs/decisions/0005-queues-and-failure.md).
 #pragma once
 
 #include <memory>
@@ -22,7 +24,7 @@ class RuntimeState;
 /// Threads  open_sequence from any thread; each sequence from one thread at a time
 class Runtime {
  public:
-  /// Takes the backend and builds pools and queues.
+  /// Takes the backend and makes pools and threads.
   /// Errors: invalid_argument or unsupported from the options; out_of_memory.
   static Result<std::unique_ptr<Runtime>> open(RuntimeOptions options,
                                                std::unique_ptr<Backend> backend);
