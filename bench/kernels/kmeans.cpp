@@ -39,7 +39,8 @@ class Clustering {
         {.clusters = setting_.clusters,
          .iterations = iterations,
          .metric = setting_.metric,
-         .seed = 8},
+         .seed = 8,
+         .measures_inertia = false},
         {.centroids = centroids_.data(), .labels = labels_.data()}, threads);
   }
 

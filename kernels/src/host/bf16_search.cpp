@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t vector_lanes = 16;
 constexpr std::size_t tile_vectors = bf16_tile_centroids / vector_lanes;
-constexpr std::size_t rows_at_once = 6;  // 24 sums leave registers for the operands
+constexpr std::size_t sums_at_once = 24;  // leave registers for the operands
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
@@ -27,46 +27,46 @@ void round_elements(const float* source, std::size_t count, std::uint16_t* targe
   _mm256_mask_storeu_epi16(target, some, reinterpret_cast<__m256i>(rounded));
 }
 
-/// Searches a tile for `row_count` rows at once.
-template <std::size_t row_count>
+/// Searches the first `vectors` of a tile for `row_count` rows at once.
+template <std::size_t row_count, std::size_t vectors>
 [[gnu::always_inline]] inline void search_rows(NearestSearch& search, const std::uint16_t* rows,
                                                std::size_t begin, const std::byte* tile,
                                                std::uint32_t first) {
   const std::size_t pairs = bf16_row_elements(search.dims) / 2;
   const std::byte* const row = reinterpret_cast<const std::byte*>(rows + begin * pairs * 2);
-  __m512 sums[row_count][tile_vectors];
-#pragma GCC unroll 6
+  __m512 sums[row_count][vectors];
+#pragma GCC unroll 24
   for (std::size_t r = 0; r < row_count; ++r) {
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < tile_vectors; ++v) sums[r][v] = _mm512_load_ps(tile + v * 64);
+    for (std::size_t v = 0; v < vectors; ++v) sums[r][v] = _mm512_load_ps(tile + v * 64);
   }
   const std::byte* coefficients = tile + tile_vectors * 64;
   for (std::size_t pair = 0; pair < pairs; ++pair, coefficients += tile_vectors * 64) {
-    __m512bh of_pair[tile_vectors];
+    __m512bh of_pair[vectors];
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
+    for (std::size_t v = 0; v < vectors; ++v) {
       of_pair[v] = reinterpret_cast<__m512bh>(_mm512_load_si512(coefficients + v * 64));
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 24
     for (std::size_t r = 0; r < row_count; ++r) {
       std::int32_t both;
       std::memcpy(&both, row + (r * pairs + pair) * 4, sizeof both);
       const auto elements = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
 #pragma GCC unroll 4
-      for (std::size_t v = 0; v < tile_vectors; ++v) {
+      for (std::size_t v = 0; v < vectors; ++v) {
         sums[r][v] = _mm512_dpbf16_ps(sums[r][v], elements, of_pair[v]);
       }
     }
   }
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-#pragma GCC unroll 6
+#pragma GCC unroll 24
   for (std::size_t r = 0; r < row_count; ++r) {
     float* const distances = &search.distances[(begin + r) * vector_lanes];
     std::uint32_t* const labels = &search.labels[(begin + r) * vector_lanes];
     __m512 least = _mm512_load_ps(distances);
     __m512i nearest = _mm512_load_si512(labels);
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
+    for (std::size_t v = 0; v < vectors; ++v) {
       const __mmask16 nearer = _mm512_cmp_ps_mask(sums[r][v], least, _CMP_LT_OQ);
       const auto base = static_cast<int>(first + v * vector_lanes);
       least = _mm512_mask_mov_ps(least, nearer, sums[r][v]);
@@ -77,13 +77,15 @@ template <std::size_t row_count>
   }
 }
 
+template <std::size_t vectors>
 void search_all(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
                 std::uint32_t first) {
+  constexpr std::size_t rows_at_once = sums_at_once / vectors;
   std::size_t row = 0;
   for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
-    search_rows<rows_at_once>(search, rows, row, tile, first);
+    search_rows<rows_at_once, vectors>(search, rows, row, tile, first);
   }
-  for (; row < search.row_count; ++row) search_rows<1>(search, rows, row, tile, first);
+  for (; row < search.row_count; ++row) search_rows<1, vectors>(search, rows, row, tile, first);
 }
 
 #pragma GCC pop_options
@@ -142,8 +144,11 @@ void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims,
 }
 
 void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
-                      std::uint32_t first) noexcept {
-  search_all(search, rows, tile, first);
+                      std::size_t count, std::uint32_t first) noexcept {
+  if (count > 3 * vector_lanes) return search_all<4>(search, rows, tile, first);
+  if (count > 2 * vector_lanes) return search_all<3>(search, rows, tile, first);
+  if (count > vector_lanes) return search_all<2>(search, rows, tile, first);
+  search_all<1>(search, rows, tile, first);
 }
 
 bool measure_bf16_search() noexcept {
@@ -164,13 +169,10 @@ bool measure_bf16_search() noexcept {
   search.row_count = search_rows_max;
   search.dims = dims;
   begin_search(search);
-  const double in_bf16 =
-      fastest_of_some([&] { search_bf16_tile(search, rounded.data(), bf16_tile.data(), 0); });
-  const double in_f32 = fastest_of_some([&] {
-    for (std::size_t i = 0; i < bf16_tile_centroids; i += tile_centroids) {
-      search_tile(search, &tiles[i / tile_centroids * tile_floats(dims)], 0);
-    }
-  });
+  const double in_bf16 = fastest_of_some(
+      [&] { search_bf16_tile(search, rounded.data(), bf16_tile.data(), bf16_tile_centroids, 0); });
+  const double in_f32 = fastest_of_some(
+      [&] { search_tiles(search, tiles.data(), bf16_tile_centroids / tile_centroids, 0); });
   // CPUs do one to four times as many products a cycle; between them a measurement may not waver.
   constexpr double clearly = 1.3;
   return in_bf16 * clearly < in_f32;
@@ -189,7 +191,8 @@ void rows_to_bf16(const float* /*rows*/, std::size_t /*row_count*/, std::size_t 
 void pack_bf16_tile(const float* /*centroids*/, std::size_t /*count*/, std::size_t /*dims*/,
                     Metric /*metric*/, std::byte* /*tile*/) noexcept {}
 void search_bf16_tile(NearestSearch& /*search*/, const std::uint16_t* /*rows*/,
-                      const std::byte* /*tile*/, std::uint32_t /*first*/) noexcept {}
+                      const std::byte* /*tile*/, std::size_t /*count*/,
+                      std::uint32_t /*first*/) noexcept {}
 
 }  // namespace terrace::kernels::host
 

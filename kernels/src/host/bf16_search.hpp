@@ -35,8 +35,9 @@ void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
 void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
                     std::byte* tile) noexcept;
 
-/// As search_tile(), of rows that are rounded: search.rows is not read.
+/// As search_tiles() with one tile of `count` centroids, of rows that are rounded: search.rows is
+/// not read.
 void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
-                      std::uint32_t first) noexcept;
+                      std::size_t count, std::uint32_t first) noexcept;
 
 }  // namespace terrace::kernels::host

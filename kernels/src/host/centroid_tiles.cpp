@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "host/prefetch.hpp"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/centroid_tiles.cpp"
 #include <hwy/foreach_target.h>
@@ -17,36 +15,43 @@ HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
 constexpr std::size_t tile_vectors = tile_centroids / lanes;
-constexpr std::size_t rows_at_once = 12 / tile_vectors;  // 12 sums leave registers for the operands
+constexpr std::size_t tiles_at_once = registers == 32 ? 4 : 1;
 
 using Labels = hn::Vec<hn::RebindToUnsigned<FloatTag>>;
 
-/// Searches a tile for `row_count` rows at once.
-template <std::size_t row_count>
-HWY_INLINE void search_rows(NearestSearch& search, std::size_t begin, const float* tile,
-                            const Labels* tile_labels) {
+/// Tiles side by side, searched at once.
+struct Tiles {
+  const float* first;
+  std::size_t stride;  // floats from one to the next
+  std::uint32_t label;
+};
+
+/// Searches `tile_count` tiles for `row_count` rows at once.
+template <std::size_t row_count, std::size_t tile_count>
+HWY_INLINE void search_rows(NearestSearch& search, std::size_t begin, const Tiles& tiles) {
+  constexpr std::size_t vectors = tile_count * tile_vectors;
   const FloatTag tag;
   const hn::RebindToUnsigned<FloatTag> label_tag;
   const std::size_t dims = search.dims;
   const float* rows = search.rows + begin * dims;
-  Floats sums[row_count * tile_vectors];
-#pragma GCC unroll 12
-  for (std::size_t i = 0; i < row_count * tile_vectors; ++i) {
-    sums[i] = hn::LoadU(tag, tile + i % tile_vectors * lanes);
-  }
+  const auto at = [&](std::size_t line, std::size_t v) HWY_ATTR {
+    return tiles.first + v / tile_vectors * tiles.stride + line * tile_centroids +
+           v % tile_vectors * lanes;
+  };
+  Floats sums[row_count * vectors];
+#pragma GCC unroll 24
+  for (std::size_t i = 0; i < row_count * vectors; ++i)
+    sums[i] = hn::LoadU(tag, at(0, i % vectors));
   for (std::size_t dim = 0; dim < dims; ++dim) {
-    Floats coefficients[tile_vectors];
+    Floats coefficients[vectors];
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
-      coefficients[v] = hn::LoadU(tag, tile + (1 + dim) * tile_centroids + v * lanes);
-    }
+    for (std::size_t v = 0; v < vectors; ++v) coefficients[v] = hn::LoadU(tag, at(1 + dim, v));
 #pragma GCC unroll 12
     for (std::size_t r = 0; r < row_count; ++r) {
       const Floats element = hn::Set(tag, rows[r * dims + dim]);
 #pragma GCC unroll 4
-      for (std::size_t v = 0; v < tile_vectors; ++v) {
-        sums[r * tile_vectors + v] =
-            hn::MulAdd(element, coefficients[v], sums[r * tile_vectors + v]);
+      for (std::size_t v = 0; v < vectors; ++v) {
+        sums[r * vectors + v] = hn::MulAdd(element, coefficients[v], sums[r * vectors + v]);
       }
     }
   }
@@ -57,28 +62,42 @@ HWY_INLINE void search_rows(NearestSearch& search, std::size_t begin, const floa
     Floats least = hn::LoadU(tag, distances);
     Labels nearest = hn::LoadU(label_tag, labels);
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
-      const Floats distance = sums[r * tile_vectors + v];
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const Floats distance = sums[r * vectors + v];
       const auto nearer = hn::Lt(distance, least);
+      const Labels own = hn::Iota(label_tag, tiles.label + static_cast<std::uint32_t>(v * lanes));
       least = hn::IfThenElse(nearer, distance, least);
-      nearest = hn::IfThenElse(hn::RebindMask(label_tag, nearer), tile_labels[v], nearest);
+      nearest = hn::IfThenElse(hn::RebindMask(label_tag, nearer), own, nearest);
     }
     hn::StoreU(least, tag, distances);
     hn::StoreU(nearest, label_tag, labels);
   }
 }
 
-void search_tile_of(NearestSearch& search, const float* tile, std::uint32_t first) {
-  Labels labels[tile_vectors];
-  for (std::size_t v = 0; v < tile_vectors; ++v) {
-    labels[v] =
-        hn::Iota(hn::RebindToUnsigned<FloatTag>(), first + static_cast<std::uint32_t>(v * lanes));
-  }
+template <std::size_t rows_at_once, std::size_t tile_count>
+HWY_INLINE void search_all_rows(NearestSearch& search, const Tiles& tiles) {
   std::size_t row = 0;
   for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
-    search_rows<rows_at_once>(search, row, tile, labels);
+    search_rows<rows_at_once, tile_count>(search, row, tiles);
   }
-  for (; row < search.row_count; ++row) search_rows<1>(search, row, tile, labels);
+  for (; row < search.row_count; ++row) search_rows<1, tile_count>(search, row, tiles);
+}
+
+void search_tiles_of(NearestSearch& search, const float* tiles, std::size_t tile_count,
+                     std::uint32_t first) {
+  const std::size_t stride = tile_floats(search.dims);
+  std::size_t tile = 0;
+  const auto next = [&] {
+    const auto label = first + static_cast<std::uint32_t>(tile * tile_centroids);
+    return Tiles{tiles + tile * stride, stride, label};
+  };
+  // 12 or 24 sums leave registers for the operands.
+  if constexpr (tiles_at_once > 1) {
+    for (; tile + tiles_at_once <= tile_count; tile += tiles_at_once) {
+      search_all_rows<6, tiles_at_once>(search, next());
+    }
+  }
+  for (; tile < tile_count; ++tile) search_all_rows<12 / tile_vectors, 1>(search, next());
 }
 
 /// Writes for each row the lowest label of those at the least distance.
@@ -107,62 +126,18 @@ bool is_finite_row(const float* row, std::size_t dims) {
   return sum_of_lanes(zeros) + tail == 0.0F;
 }
 
-constexpr std::size_t mean_block = 256;  // rows summed before their sum is added to the whole
-constexpr std::size_t mean_width = 8;    // vectors of sums held in registers
-constexpr std::size_t mean_ahead = 8;    // rows prefetched
-
-/// Sums `width` vectors of dimensions from `dim` on over members.
-template <std::size_t width>
-HWY_INLINE void sum_slab(const float* rows, std::size_t dims, std::size_t dim,
-                         const std::uint32_t* members, std::size_t count, float scale,
-                         float* mean) {
+void add_rows_of(const LabelledRows& rows, float* sums) {
   const FloatTag tag;
-  Floats whole[width];
-#pragma GCC unroll 8
-  for (std::size_t v = 0; v < width; ++v) whole[v] = hn::Zero(tag);
-  for (std::size_t begin = 0; begin < count; begin += mean_block) {
-    const std::size_t end = HWY_MIN(count, begin + mean_block);
-    Floats block[width];
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < width; ++v) block[v] = hn::Zero(tag);
-    for (std::size_t m = begin; m < end; ++m) {
-      const float* ahead = rows + members[HWY_MIN(m + mean_ahead, count - 1)] * dims + dim;
-      const float* row = rows + members[m] * dims + dim;
-      prefetch(reinterpret_cast<const std::byte*>(ahead), width * lanes * sizeof(float));
-#pragma GCC unroll 8
-      for (std::size_t v = 0; v < width; ++v) {
-        block[v] = hn::Add(block[v], hn::LoadU(tag, row + v * lanes));
-      }
+  const std::size_t dims = rows.dims;
+  const std::size_t whole = dims / lanes * lanes;
+  for (std::size_t r = 0; r < rows.row_count; ++r) {
+    if (rows.admitted[r] == 0) continue;
+    const float* row = rows.rows + r * dims;
+    float* sum = sums + rows.labels[r] * dims;
+    for (std::size_t i = 0; i < whole; i += lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(tag, sum + i), hn::LoadU(tag, row + i)), tag, sum + i);
     }
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < width; ++v) whole[v] = hn::Add(whole[v], block[v]);
-  }
-#pragma GCC unroll 8
-  for (std::size_t v = 0; v < width; ++v) {
-    hn::StoreU(hn::Mul(whole[v], hn::Set(tag, scale)), tag, mean + dim + v * lanes);
-  }
-}
-
-void mean_of(const float* rows, std::size_t dims, const std::uint32_t* members, std::size_t count,
-             float* mean) {
-  const float scale = 1.0F / static_cast<float>(count);
-  std::size_t dim = 0;
-  for (; dim + mean_width * lanes <= dims; dim += mean_width * lanes) {
-    sum_slab<mean_width>(rows, dims, dim, members, count, scale, mean);
-  }
-  for (; dim + lanes <= dims; dim += lanes) {
-    sum_slab<1>(rows, dims, dim, members, count, scale, mean);
-  }
-  for (; dim < dims; ++dim) {
-    float whole = 0;
-    for (std::size_t begin = 0; begin < count; begin += mean_block) {
-      float block = 0;
-      for (std::size_t m = begin; m < HWY_MIN(count, begin + mean_block); ++m) {
-        block += rows[members[m] * dims + dim];
-      }
-      whole += block;
-    }
-    mean[dim] = whole * scale;
+    for (std::size_t i = whole; i < dims; ++i) sum[i] += row[i];
   }
 }
 
@@ -172,10 +147,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace terrace::kernels::host {
 
-HWY_EXPORT(search_tile_of);
+HWY_EXPORT(search_tiles_of);
 HWY_EXPORT(nearest_labels);
 HWY_EXPORT(is_finite_row);
-HWY_EXPORT(mean_of);
+HWY_EXPORT(add_rows_of);
 
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept {
   float square = 0;
@@ -202,8 +177,9 @@ void begin_search(NearestSearch& search) noexcept {
   std::fill_n(search.labels.data(), used, 0U);
 }
 
-void search_tile(NearestSearch& search, const float* tile, std::uint32_t first) noexcept {
-  HWY_DYNAMIC_DISPATCH(search_tile_of)(search, tile, first);
+void search_tiles(NearestSearch& search, const float* tiles, std::size_t tile_count,
+                  std::uint32_t first) noexcept {
+  HWY_DYNAMIC_DISPATCH(search_tiles_of)(search, tiles, tile_count, first);
 }
 
 void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept {
@@ -231,9 +207,8 @@ float exact_distance(const float* row, const float* centroid, std::size_t dims,
   return norms > 0 ? std::max(0.0F, 1.0F - product / norms) : 1.0F;
 }
 
-void mean_of_rows(const float* rows, std::size_t dims, const std::uint32_t* members,
-                  std::size_t count, float* mean) noexcept {
-  HWY_DYNAMIC_DISPATCH(mean_of)(rows, dims, members, count, mean);
+void add_rows(const LabelledRows& rows, float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_rows_of)(rows, sums);
 }
 
 }  // namespace terrace::kernels::host

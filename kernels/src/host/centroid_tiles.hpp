@@ -19,6 +19,11 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t tile_centroids = 16;
 
+/// Returns the tiles that centroids fill.
+constexpr std::size_t tile_count(std::size_t centroids) noexcept {
+  return (centroids + tile_centroids - 1) / tile_centroids;
+}
+
 /// Returns the floats of one tile.
 constexpr std::size_t tile_floats(std::size_t dims) noexcept { return (1 + dims) * tile_centroids; }
 
@@ -52,9 +57,10 @@ struct NearestSearch {
 /// Sets all distances to infinity and all labels to 0.
 void begin_search(NearestSearch& search) noexcept;
 
-/// Lowers distances to those of a tile whose first centroid has label `first`. Tiles come in rising
-/// order, so that ties go to the lower label.
-void search_tile(NearestSearch& search, const float* tile, std::uint32_t first) noexcept;
+/// Lowers distances to those of tiles side by side, whose first centroid has label `first`. Tiles
+/// come in rising order, so that ties go to the lower label.
+void search_tiles(NearestSearch& search, const float* tiles, std::size_t tile_count,
+                  std::uint32_t first) noexcept;
 
 /// Writes the labels of the nearest centroids: [row_count].
 void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept;
@@ -67,8 +73,15 @@ bool is_finite(const float* row, std::size_t dims) noexcept;
 float exact_distance(const float* row, const float* centroid, std::size_t dims,
                      Metric metric) noexcept;
 
-/// Writes the mean of rows [members] of a matrix, summed in blocks of 256 in their order.
-void mean_of_rows(const float* rows, std::size_t dims, const std::uint32_t* members,
-                  std::size_t count, float* mean) noexcept;
+struct LabelledRows {
+  const float* rows = nullptr;  ///< [row_count, dims]
+  std::size_t row_count = 0;
+  std::size_t dims = 0;
+  const std::uint32_t* labels = nullptr;   ///< [row_count]
+  const std::uint8_t* admitted = nullptr;  ///< [row_count]; 0 = left out
+};
+
+/// Adds each row to the sum [dims] of its label, in their order.
+void add_rows(const LabelledRows& rows, float* sums) noexcept;
 
 }  // namespace terrace::kernels::host

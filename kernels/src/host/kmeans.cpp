@@ -1,8 +1,9 @@
 // Lloyd's k-means: see terrace/kernels/kmeans.hpp.
 //
 // Assignment runs over parts of rows, each against tiles of centroids, so that distances live in
-// registers only. The update sorts row numbers by label and then forms each mean in registers, row
-// by row: its order of additions is that of the rows, whoever computes it.
+// registers only. The update reads the rows in their order and adds each to the sum of its label;
+// parts of rows have sums of their own, cut by the rows' number alone, so that the order of
+// additions is the same whoever computes it.
 #include "terrace/kernels/kmeans.hpp"
 
 #include <hwy/aligned_allocator.h>
@@ -23,6 +24,8 @@ namespace {
 
 constexpr std::size_t part_rows = 1024;
 constexpr std::size_t part_clusters = 8;
+constexpr std::size_t summed_rows_min = 4096;  // that have sums of their own
+constexpr std::size_t summed_parts_max = 16;
 constexpr std::size_t rounding_rows_min = 4096;  // of fewer, iterations are cheap
 
 template <typename T>
@@ -79,21 +82,23 @@ class Lloyd {
   void for_each_part(PerRow part);
   void pack_tiles() noexcept;
   bool assign_rows(std::size_t begin, std::size_t end) noexcept;
-  void sort_members() noexcept;
+  void count_members() noexcept;
   void fill_empty_clusters();
+  void write_mean(std::size_t c) noexcept;
 
   const KmeansRows& input_;
   const KmeansOptions& options_;
   const KmeansOutput& output_;
   Parallel& threads_;
   std::size_t parts_ = 0;
+  std::size_t summed_parts_ = 0;
   std::size_t admitted_count_ = 0;
   Buffer<std::uint8_t> admitted_;  // [row_count]: finite
-  Buffer<std::uint32_t> members_;  // [row_count]: rows by label
+  Buffer<std::uint32_t> numbers_;  // [admitted_count]: of admitted rows, in any order
   Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
-  Buffer<std::uint32_t> cluster_begin_;  // [clusters + 1]: into members_
-  Buffer<std::uint32_t> cursor_;         // [clusters]
-  Buffer<std::uint32_t> slots_;          // for finding distinct rows
+  Buffer<std::uint32_t> members_;  // [clusters + 1]: how many each has
+  Buffer<std::uint32_t> slots_;    // for finding distinct rows
+  Buffer<float> sums_;             // [summed_parts, clusters, dims]
   Buffer<float> tiles_;
   bool rounds_ = false;  // searches are of what follows
   Buffer<std::uint16_t> bf16_rows_;
@@ -104,17 +109,18 @@ class Lloyd {
 bool Lloyd::allocate() {
   const std::size_t rows = input_.row_count;
   const std::size_t clusters = options_.clusters;
-  const std::size_t tiles = (clusters + tile_centroids - 1) / tile_centroids;
+  const std::size_t tiles = tile_count(clusters);
+  summed_parts_ = std::clamp(rows / summed_rows_min, std::size_t{1}, summed_parts_max);
   parts_ = (rows + part_rows - 1) / part_rows;
   admitted_ = hwy::AllocateAligned<std::uint8_t>(rows);
-  members_ = hwy::AllocateAligned<std::uint32_t>(rows);
+  numbers_ = hwy::AllocateAligned<std::uint32_t>(rows);
   distances_ = hwy::AllocateAligned<float>(rows);
-  cluster_begin_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
-  cursor_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
+  members_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
+  sums_ = hwy::AllocateAligned<float>(summed_parts_ * clusters * input_.dims);
   slots_ = hwy::AllocateAligned<std::uint32_t>(2 * std::bit_ceil(clusters + 1));
   tiles_ = hwy::AllocateAligned<float>(tiles * tile_floats(input_.dims));
   part_result_ = hwy::AllocateAligned<double>(parts_);
-  return admitted_ && members_ && distances_ && cluster_begin_ && cursor_ && slots_ && tiles_ &&
+  return admitted_ && numbers_ && distances_ && members_ && slots_ && sums_ && tiles_ &&
          part_result_;
 }
 
@@ -130,7 +136,7 @@ bool Lloyd::admit_rows() {
     for (std::size_t i = begin; i < end; ++i) admitted_[i] = is_finite(row(i), input_.dims);
   });
   for (std::size_t i = 0; i < input_.row_count; ++i) {
-    if (admitted_[i] != 0) members_[admitted_count_++] = static_cast<std::uint32_t>(i);
+    if (admitted_[i] != 0) numbers_[admitted_count_++] = static_cast<std::uint32_t>(i);
   }
   return std::ranges::all_of(options_.initial_rows,
                              [this](std::uint32_t i) { return admitted_[i] != 0; });
@@ -139,8 +145,8 @@ bool Lloyd::admit_rows() {
 bool Lloyd::place_centroids() {
   const std::size_t clusters = options_.clusters;
   std::fill_n(output_.labels, input_.row_count, 0U);
-  const std::span<std::uint32_t> candidates(members_.get(), admitted_count_);
-  const std::span<std::uint32_t> distinct(cursor_.get(), clusters + 1);
+  const std::span<std::uint32_t> candidates(numbers_.get(), admitted_count_);
+  const std::span<std::uint32_t> distinct(members_.get(), clusters + 1);
   const std::span<std::uint32_t> slots(slots_.get(), 2 * std::bit_ceil(clusters + 1));
   const std::size_t found = find_distinct_rows(input_, candidates, distinct, slots);
   if (found <= clusters) {
@@ -206,15 +212,15 @@ bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
   search.row_count = end - begin;
   search.dims = dims;
   begin_search(search);
-  const std::size_t size = rounds_ ? bf16_tile_centroids : tile_centroids;
-  for (std::size_t c = 0; c < options_.clusters; c += size) {
-    const auto first = static_cast<std::uint32_t>(c);
-    if (rounds_) {
-      search_bf16_tile(search, &bf16_rows_[begin * bf16_row_elements(dims)],
-                       &bf16_tiles_[c / size * bf16_tile_bytes(dims)], first);
-    } else {
-      search_tile(search, &tiles_[c / size * tile_floats(dims)], first);
+  if (rounds_) {
+    const std::uint16_t* const rows = &bf16_rows_[begin * bf16_row_elements(dims)];
+    for (std::size_t c = 0; c < options_.clusters; c += bf16_tile_centroids) {
+      search_bf16_tile(search, rows, &bf16_tiles_[c / bf16_tile_centroids * bf16_tile_bytes(dims)],
+                       std::min(bf16_tile_centroids, options_.clusters - c),
+                       static_cast<std::uint32_t>(c));
     }
+  } else {
+    search_tiles(search, tiles_.get(), tile_count(options_.clusters), 0);
   }
   std::array<std::uint32_t, search_rows_max> labels;
   end_search(search, labels.data());
@@ -227,19 +233,9 @@ bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
   return changed;
 }
 
-void Lloyd::sort_members() noexcept {
-  const std::size_t clusters = options_.clusters;
-  std::fill_n(cluster_begin_.get(), clusters + 1, 0U);
-  for (std::size_t i = 0; i < input_.row_count; ++i) {
-    cluster_begin_[output_.labels[i] + 1] += admitted_[i];
-  }
-  for (std::size_t c = 0; c < clusters; ++c) {
-    cluster_begin_[c + 1] += cluster_begin_[c];
-    cursor_[c] = cluster_begin_[c];
-  }
-  for (std::size_t i = 0; i < input_.row_count; ++i) {
-    if (admitted_[i] != 0) members_[cursor_[output_.labels[i]]++] = static_cast<std::uint32_t>(i);
-  }
+void Lloyd::count_members() noexcept {
+  std::fill_n(members_.get(), options_.clusters, 0U);
+  for (std::size_t i = 0; i < input_.row_count; ++i) members_[output_.labels[i]] += admitted_[i];
 }
 
 void Lloyd::fill_empty_clusters() {
@@ -254,45 +250,59 @@ void Lloyd::fill_empty_clusters() {
   const auto nearer = [this](std::uint32_t a, std::uint32_t b) {
     return distances_[a] != distances_[b] ? distances_[a] < distances_[b] : a > b;
   };
-  const std::size_t clusters = options_.clusters;
-  for (std::size_t c = 0; c < clusters; ++c) cursor_[c] = cluster_begin_[c + 1] - cluster_begin_[c];
-  std::span<std::uint32_t> rows(members_.get(), admitted_count_);
+  std::span<std::uint32_t> rows(numbers_.get(), admitted_count_);
   std::ranges::make_heap(rows, nearer);
-  for (std::size_t c = 0; c < clusters; ++c) {
-    while (cursor_[c] == 0 && !rows.empty()) {
+  for (std::size_t c = 0; c < options_.clusters; ++c) {
+    while (members_[c] == 0 && !rows.empty()) {
       std::ranges::pop_heap(rows, nearer);
       const std::uint32_t farthest = rows.back();
       rows = rows.first(rows.size() - 1);
       std::uint32_t& label = output_.labels[farthest];
       // A row that is its own centroid would not lower the inertia, nor would any after it.
       if (!(distances_[farthest] > 0)) return;
-      if (cursor_[label] == 1) continue;
-      --cursor_[label];
+      if (members_[label] == 1) continue;
+      --members_[label];
       label = static_cast<std::uint32_t>(c);
-      cursor_[c] = 1;
+      members_[c] = 1;
     }
+  }
+}
+
+void Lloyd::write_mean(std::size_t c) noexcept {
+  if (members_[c] == 0) return;  // nothing is left to give it: it keeps its centroid
+  const std::size_t dims = input_.dims;
+  const float scale = 1.0F / static_cast<float>(members_[c]);
+  for (std::size_t i = 0; i < dims; ++i) {
+    float sum = 0;
+    for (std::size_t part = 0; part < summed_parts_; ++part) {
+      sum += sums_[(part * options_.clusters + c) * dims + i];
+    }
+    centroid(c)[i] = sum * scale;
   }
 }
 
 void Lloyd::update() {
   const std::size_t clusters = options_.clusters;
-  sort_members();
-  const auto is_empty = [this](std::size_t c) {
-    return cluster_begin_[c] == cluster_begin_[c + 1];
-  };
-  for (std::size_t c = 0; c < clusters; ++c) {
-    if (!is_empty(c)) continue;
+  const std::size_t size = clusters * input_.dims;
+  count_members();
+  if (std::find(members_.get(), members_.get() + clusters, 0U) != members_.get() + clusters) {
     fill_empty_clusters();
-    sort_members();
-    break;
   }
+  threads_.for_each(summed_parts_, [&](std::size_t part) {
+    const std::size_t begin = input_.row_count * part / summed_parts_;
+    const std::size_t end = input_.row_count * (part + 1) / summed_parts_;
+    float* const sums = &sums_[part * size];
+    std::fill_n(sums, size, 0.0F);
+    add_rows({.rows = row(begin),
+              .row_count = end - begin,
+              .dims = input_.dims,
+              .labels = &output_.labels[begin],
+              .admitted = &admitted_[begin]},
+             sums);
+  });
   threads_.for_each((clusters + part_clusters - 1) / part_clusters, [&](std::size_t part) {
     const std::size_t end = std::min(clusters, (part + 1) * part_clusters);
-    for (std::size_t c = part * part_clusters; c < end; ++c) {
-      if (is_empty(c)) continue;  // nothing is left to give it: it keeps its centroid
-      mean_of_rows(input_.rows, input_.dims, &members_[cluster_begin_[c]],
-                   cluster_begin_[c + 1] - cluster_begin_[c], centroid(c));
-    }
+    for (std::size_t c = part * part_clusters; c < end; ++c) write_mean(c);
   });
 }
 

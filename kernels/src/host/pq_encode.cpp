@@ -60,7 +60,7 @@ struct SubspaceCoder {
     for (std::size_t first = 0; first < centroids; first += tile_centroids) {
       const std::size_t count = std::min(tile_centroids, centroids - first);
       pack_tile(codebook + first * dims(), count, dims(), Metric::l2, tile.data());
-      search_tile(search, tile.data(), static_cast<std::uint32_t>(first));
+      search_tiles(search, tile.data(), 1, static_cast<std::uint32_t>(first));
     }
     end_search(search, labels);
   }
