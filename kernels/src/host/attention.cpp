@@ -211,8 +211,8 @@ HWY_INLINE void add_value_slab(HeadGroup& group, const Tile& tile, const Slab& s
 
 template <typename Elements, std::size_t heads>
 HWY_INLINE void add_values(HeadGroup& group, const Tile& tile, std::size_t dims, RowsAhead& ahead) {
-  // As many sums as leave 16 registers room for the weights and a value.
-  constexpr std::size_t width = heads == 1 ? 8 : heads == 4 ? 2 : 4;
+  // As many sums as leave the registers room for the weights and a value.
+  constexpr std::size_t width = heads == 1 ? 8 : heads == 4 && registers == 16 ? 2 : 4;
   constexpr std::size_t vector_bytes = lanes * Elements::bytes;
   const auto load = [](const std::byte* at, std::size_t v)
                         HWY_ATTR { return Elements::load(at + v * vector_bytes); };

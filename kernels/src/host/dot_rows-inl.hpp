@@ -11,10 +11,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Rows that dot_step<queries> takes at once: their sums and operands fill 16 registers at most,
+/// Rows that dot_step<queries> takes at once: their sums and operands fill the registers at most,
 /// and there are enough of them to keep two pipes of fused products busy.
 template <std::size_t queries>
-constexpr std::size_t rows_per_step = queries == 4   ? 2
+constexpr std::size_t rows_per_step = queries == 4   ? (registers == 32 ? 4 : 2)
                                       : queries == 1 ? 8
                                                      : 4;
 
@@ -44,7 +44,7 @@ HWY_INLINE void dot_step(const float* packed, const std::byte* const* rows, std:
   constexpr std::size_t step = rows_per_step<queries>;
   const FloatTag tag;
   Floats sums[queries * step];
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < queries * step; ++i) sums[i] = hn::Zero(tag);
   // Of both operands the fewer stay in registers, the others pass through one.
   const auto accumulate = [&](std::size_t dim, auto load) HWY_ATTR {
@@ -85,7 +85,7 @@ HWY_INLINE void dot_step(const float* packed, const std::byte* const* rows, std:
     const std::size_t rest = dims - dim;
     accumulate(dim, [rest](const std::byte* at) HWY_ATTR { return load_tail<Elements>(at, rest); });
   }
-#pragma GCC unroll 3
+#pragma GCC unroll 4
   for (std::size_t i = 0; i < queries * step; i += 4) {
     const Quad products = sums_of_lanes(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
     float* at = out + i / step * out_stride + i % step;

@@ -26,6 +26,7 @@ using QuadTag = hn::CappedTag<float, 4>;
 using Quad = hn::Vec<QuadTag>;
 
 constexpr std::size_t lanes = hn::MaxLanes(FloatTag());
+constexpr std::size_t registers = lanes == 16 ? 32 : 16;  // for vectors
 
 // One struct per dtype: how `lanes` elements at any address become f32.
 struct F32Elements {
