@@ -15,8 +15,6 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr std::size_t rows_at_once = 64;
-// Beyond it a cluster says nothing: its estimate must not drown what is attended exactly.
-constexpr float spread_max = 3.0F;
 constexpr std::size_t queries_at_once = 4;
 
 /// The logarithm of a sum of exponentials, term by term.
@@ -51,6 +49,8 @@ ClusterHead::ClusterHead(const ClusterSelect& op, std::size_t head) noexcept
   active_ = counts_ + stride_;
   order_ = active_ + stride_;
   marks_ = order_ + stride_;
+  for (std::size_t q = 0; q < group(); ++q) mean_square_ += square_of_query(q);
+  mean_square_ /= static_cast<float>(group());
 }
 
 void ClusterHead::count_members() noexcept {
@@ -134,9 +134,7 @@ float ClusterHead::spread(std::uint32_t i, float query_square) const noexcept {
 }
 
 float ClusterHead::bias(std::uint32_t i) const noexcept {
-  float square = 0;
-  for (std::size_t q = 0; q < group(); ++q) square += square_of_query(q);
-  return log_members(i) + spread(i, square / static_cast<float>(group()));
+  return log_members(i) + spread(i, mean_square_);
 }
 
 void ClusterHead::score_steady_rows() noexcept {

@@ -8,12 +8,17 @@
 #include <cstdint>
 #include <span>
 
+#include "host/mass_sums.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 
 namespace terrace::kernels::host {
 
 class ClusterHead {
  public:
+  /// Of spread(): beyond it a cluster says nothing, and its estimate must not drown what is
+  /// attended exactly.
+  static constexpr float spread_max = 3.0F;
+
   ClusterHead(const ClusterSelect& op, std::size_t head) noexcept;
 
   /// Counts the candidates of each cluster and names the active ones.
@@ -80,6 +85,7 @@ class ClusterHead {
   std::uint32_t* order_;
   std::uint32_t* marks_;  ///< [clusters]
   std::size_t active_count_ = 0;
+  float mean_square_ = 0;  ///< square_of_query in the mean over the group
 };
 
 /// Follows what share of a list's attention mass is certainly chosen.
@@ -100,27 +106,27 @@ class MassTracker {
  private:
   static constexpr std::size_t group_max = 64;
 
-  /// Masses of a query head relative to exp(`base`).
+  /// Masses of a query head relative to exp(rest.base).
   struct QueryMass {
-    double base = 0;
     double norm = 0;   ///< |q| / sqrt(head_dim)
     float square = 0;  ///< ClusterHead::square_of_query
+    MassSums rest;     ///< of clusters; what is chosen leaves its bounds
+    double all = 0;    ///< estimate of all clusters
     double steady = 0;
     double chosen = 0;  ///< estimates
-    double all = 0;
     double chosen_low = 0;
     double chosen_high = 0;
-    double rest_low = 0;
-    double rest_high = 0;
     bool bounded = true;  ///< false: some score or radius is not finite
   };
 
-  void start_query(std::size_t q) noexcept;
+  void measure_query(std::size_t q) noexcept;
+  void add_clusters() noexcept;
+  void finish_query(std::size_t q) noexcept;
+  /// Logarithm of the weight of what is attended anyway.
+  [[nodiscard]] double steady_logit(std::size_t q) const noexcept;
   [[nodiscard]] static MassBounds bounds(const QueryMass& mass) noexcept;
   [[nodiscard]] double estimate(std::size_t q, std::uint32_t i) const noexcept;
   [[nodiscard]] LogMassBounds cluster_bounds(std::size_t q, std::uint32_t i) const noexcept;
-  /// About as much as the higher of cluster_bounds at least, for less.
-  [[nodiscard]] double log_mass_most(std::size_t q, std::uint32_t i) const noexcept;
 
   const ClusterSelect& op_;
   const ClusterHead& head_;

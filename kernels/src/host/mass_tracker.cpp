@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "host/cluster_head.hpp"
+#include "host/mass_sums.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::kernels {
@@ -30,32 +31,59 @@ MassTracker::MassTracker(const ClusterSelect& op, const ClusterHead& head, std::
                op.common.candidates.begin == op.sinks.end &&
                op.common.candidates.end == op.window.begin) {
   if (!follows_) return;
-  for (std::size_t q = 0; q < count_; ++q) start_query(q);
+  for (std::size_t q = 0; q < count_; ++q) measure_query(q);
+  add_clusters();
+  for (std::size_t q = 0; q < count_; ++q) finish_query(q);
 }
 
-void MassTracker::start_query(std::size_t q) noexcept {
+void MassTracker::measure_query(std::size_t q) noexcept {
   const std::size_t dims = op_.common.shape.head_dim;
   const float* const query = op_.common.query + (head_.index() * head_.group() + first_ + q) * dims;
   double square = 0;
   for (std::size_t i = 0; i < dims; ++i) square += double{query[i]} * double{query[i]};
+  queries_[q] = {.norm = std::sqrt(square / static_cast<double>(dims)),
+                 .square = head_.square_of_query(first_ + q),
+                 .rest = {.base = steady_logit(q)}};
+}
+
+void MassTracker::add_clusters() noexcept {
+  MassTerms terms{};  // places behind the last cluster hold numbers, too
+  for (std::size_t begin = 0; begin < head_.active_count(); begin += MassTerms::size_max) {
+    terms.count = std::min(MassTerms::size_max, head_.active_count() - begin);
+    for (std::size_t i = 0; i < terms.count; ++i) {
+      const auto cluster = static_cast<std::uint32_t>(begin + i);
+      std::size_t slot = 0;
+      const ClusterPlane plane = head_.plane_of(cluster, slot);
+      terms.radius[i] = plane.radius[slot];
+      terms.rounding[i] = plane.rounding[slot];
+      terms.variance[i] = op_.spreads ? plane.variance[slot] : 0.0F;
+      terms.whole[i] = head_.members(cluster) == plane.sizes[slot] ? 1.0F : 0.0F;
+    }
+    for (std::size_t q = 0; q < count_; ++q) {
+      add_mass(terms,
+               {.norm = static_cast<float>(queries_[q].norm),
+                .square = queries_[q].square,
+                .spread_max = ClusterHead::spread_max,
+                .scores = head_.scores(first_ + q) + begin},
+               queries_[q].rest);
+    }
+  }
+}
+
+void MassTracker::finish_query(std::size_t q) noexcept {
   QueryMass& mass = queries_[q];
-  mass = {.norm = std::sqrt(square / static_cast<double>(dims)),
-          .square = head_.square_of_query(first_ + q)};
-  const auto steady = double{head_.scores(first_ + q)[head_.active_count()]};
-  mass.base = steady;
-  for (std::uint32_t i = 0; i < head_.active_count(); ++i) {
-    mass.base = std::max(mass.base, log_mass_most(q, i));
-  }
-  mass.bounded = std::isfinite(mass.base);
+  mass.bounded = std::isfinite(mass.rest.base) && !std::isnan(mass.rest.high);
   if (!mass.bounded) return;
-  mass.steady = std::exp(steady - mass.base);
-  for (std::uint32_t i = 0; i < head_.active_count(); ++i) {
-    const LogMassBounds one = cluster_bounds(q, i);
-    mass.rest_low += std::exp(one.low - mass.base);
-    mass.rest_high += std::exp(one.high - mass.base);
-    mass.bounded = mass.bounded && !std::isnan(one.high);
-    mass.all += estimate(q, i);
-  }
+  mass.steady = std::exp(steady_logit(q) - mass.rest.base);
+  mass.all = mass.rest.estimate;
+  // Exponents were rounded to f32: bounds stay certain if they give way by as much.
+  const double rounding = 1e-6 * (8 + std::fabs(mass.rest.base));
+  mass.rest.low *= 1 - rounding;
+  mass.rest.high *= 1 + rounding;
+}
+
+double MassTracker::steady_logit(std::size_t q) const noexcept {
+  return double{head_.scores(first_ + q)[head_.active_count()]};
 }
 
 LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const noexcept {
@@ -71,16 +99,8 @@ LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const 
                           .rounding = queries_[q].norm * double{plane.rounding[slot]}});
 }
 
-double MassTracker::log_mass_most(std::size_t q, std::uint32_t i) const noexcept {
-  std::size_t slot = 0;
-  const ClusterPlane plane = head_.plane_of(i, slot);
-  const float score = head_.scores(first_ + q)[i] - head_.spread(i, queries_[q].square);
-  return double{score} +
-         queries_[q].norm * (double{plane.radius[slot]} + 2 * double{plane.rounding[slot]});
-}
-
 double MassTracker::estimate(std::size_t q, std::uint32_t i) const noexcept {
-  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].base);
+  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].rest.base);
 }
 
 MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
@@ -88,8 +108,8 @@ MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
   // More chosen mass and less of the rest raise the share, and the other way round.
   const double least = mass.steady + mass.chosen_low;
   const double most = mass.steady + mass.chosen_high;
-  const double low = least / (least + std::max(mass.rest_high, 0.0));
-  const double high = most / (most + std::max(mass.rest_low, 0.0));
+  const double low = least / (least + std::max(mass.rest.high, 0.0));
+  const double high = most / (most + std::max(mass.rest.low, 0.0));
   if (!(low >= 0 && high <= 1)) return {};
   return {static_cast<float>(low), static_cast<float>(high)};
 }
@@ -109,14 +129,14 @@ void MassTracker::choose(std::uint32_t i, bool whole) noexcept {
     if (!mass.bounded) continue;
     const LogMassBounds one = cluster_bounds(q, i);
     mass.chosen += estimate(q, i);
-    const double low = std::exp(one.low - mass.base);
-    const double high = std::exp(one.high - mass.base);
+    const double low = std::exp(one.low - mass.rest.base);
+    const double high = std::exp(one.high - mass.rest.base);
     // Of a cluster that is cut nothing is certain on either side.
     mass.chosen_high += high;
-    mass.rest_low -= low;
+    mass.rest.low -= low;
     if (!whole) continue;
     mass.chosen_low += low;
-    mass.rest_high -= high;
+    mass.rest.high -= high;
   }
 }
 

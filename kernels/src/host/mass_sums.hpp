@@ -1,0 +1,39 @@
+// What clusters weigh at least, at most and by estimate for a query, added up.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+namespace terrace::kernels::host {
+
+/// Clusters side by side, as their index describes them.
+struct MassTerms {
+  static constexpr std::size_t size_max = 64;
+
+  std::size_t count = 0;
+  alignas(64) std::array<float, size_max> radius;
+  alignas(64) std::array<float, size_max> rounding;
+  alignas(64) std::array<float, size_max> variance;  ///< 0 where scores have no spread in them
+  alignas(64) std::array<float, size_max> whole;     ///< 1: all members are candidates; else 0
+};
+
+struct MassQuery {
+  float norm = 0;                 ///< |q| / sqrt(head_dim)
+  float square = 0;               ///< |q|^2 / head_dim
+  float spread_max = 0;           ///< of a score
+  const float* scores = nullptr;  ///< [size_max]: those of the clusters first
+};
+
+/// Sums relative to exp(`base`), which is what no term exceeds.
+struct MassSums {
+  double base = -std::numeric_limits<double>::infinity();
+  double low = 0;
+  double high = 0;
+  double estimate = 0;
+};
+
+/// Adds clusters to sums, as log_mass_bounds() has them. Sums of what is not a number are none.
+void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) noexcept;
+
+}  // namespace terrace::kernels::host
