@@ -56,8 +56,11 @@ class ByteTokenizer:
 
 class HuggingFaceTokenizer:
     def __init__(self, folder: pathlib.Path):
-        import transformers
-
+        try:
+            import transformers
+        except ImportError:
+            sys.exit("tokenize: needs the package transformers; tools/fetch_model.py smollm2 makes "
+                     "an environment with it: build/venv-models/bin/python tools/tokenize.py")
         transformers.logging.set_verbosity_error()
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 

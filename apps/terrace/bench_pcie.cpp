@@ -118,7 +118,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
   if (options.shared.json()) {
     print_rows_document("bench pcie", config, machine, rows);
   } else {
-    fmt::print("machine  {}\n\n", about);
+    fmt::print("machine  {}{}\n\n", about, quick_note(options));
     print_rows(rows);
   }
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;

@@ -16,6 +16,10 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
   add_shared_options(command, options.shared);
 }
 
+std::string_view quick_note(const BenchOptions& options) noexcept {
+  return options.quick ? "; quick: small sizes, which say only that it works" : "";
+}
+
 Result<Config> bench_config(const BenchOptions& options) {
   TERRACE_ASSIGN(Config config, resolve_config(options.shared));
   TERRACE_TRY(read_profile(config));

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command.hpp"
@@ -19,6 +20,9 @@ struct BenchOptions {
   std::string profile_file;  ///< empty = none is written
   bool quick = false;
 };
+
+/// What to say of figures in a table: under --quick they say only that it works.
+std::string_view quick_note(const BenchOptions& options) noexcept;
 
 /// Adds --quick, --only, --profile and what all commands take.
 void add_bench_options(CLI::App& command, BenchOptions& options);

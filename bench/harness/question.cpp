@@ -103,6 +103,7 @@ Row ask(const Question& question, const AskOptions& options) {
           .parameters = question.parameters,
           .unit = question.unit,
           .better = question.better};
+  if (options.quick) row.parameters["quick"] = true;
   if (question.count) {
     const Status counted = question.count(row);
     return counted ? row : without_figure(std::move(row), counted.error());

@@ -27,4 +27,15 @@ Status replace_file(const std::string& path, std::string_view content) {
   return fail(Errc::io_error, "{}: cannot be written: {}", path, failed.message());
 }
 
+Status check_replaceable(const std::string& path) {
+  std::error_code failed;
+  if (std::filesystem::is_directory(path, failed)) {
+    return fail(Errc::io_error, "{}: cannot be written: it is a folder", path);
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
+  failed = std::error_code(errno, std::generic_category());
+  return fail(Errc::io_error, "{}: cannot be written: {}", path, failed.message());
+}
+
 }  // namespace terrace

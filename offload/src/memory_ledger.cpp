@@ -19,8 +19,8 @@ Status MemoryLedger::take_limited(std::size_t bytes, Purpose purpose) noexcept {
   std::size_t before = in_use_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_ || before > limit_ - bytes) {
-      return fail(Errc::out_of_memory, "{} is {} bytes, {} in use; {} more wanted for {}", setting_,
-                  limit_, before, bytes, to_string(purpose));
+      return fail(Errc::out_of_memory, "{} is {} bytes, {} in use; {} more wanted for {}: raise it",
+                  setting_, limit_, before, bytes, to_string(purpose));
     }
   } while (!in_use_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
   std::size_t peak = peak_.load(std::memory_order_relaxed);

@@ -144,8 +144,8 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
     if (block || block.error().code != Errc::out_of_memory) return block;
     if (!reclaim(requester)) {
       return tl::unexpected(block.error().while_doing(
-          "device memory is too small for sinks and window (raise device.memory, lower "
-          "retrieval.budget)"));
+          "device memory is too small for what is always attended (raise device.memory, lower "
+          "retrieval.budget, leave out policies that keep everything)"));
     }
   }
 }

@@ -100,6 +100,14 @@ class Traces(Traced):
                    "--device-memory", "4MiB")
         shutil.rmtree(other)
 
+    def test_nothing_is_half_written(self):
+        self.fails(2, "the trace itself", "trace", "convert", self.trace, self.trace)
+        self.fails(2, "--block-tokens", "trace", "replay", self.trace, "--block-tokens", -1)
+        self.fails(1, "/nowhere/r.html", "tune", "--trace", self.trace, "--device-memory", "4MiB",
+                   "--write-config", self.folder / "c", "--report", "/nowhere/r.html")
+        self.fails(1, "folder", "run", *SMALL, "--policy", "oracle", "--trace", self.folder,
+                   "--timeline", self.folder / "t")
+
     def test_runs_that_cannot_be_recorded(self):
         self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
         self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",

@@ -136,7 +136,8 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
   const bool whole = std::fread(found.data(), found.size(), 1, reader.file_.get()) == 1;
   const std::string_view start(found.data(), found.size());
   if (!whole || start.substr(0, magic.size() - 1) != magic.substr(0, magic.size() - 1)) {
-    return tl::unexpected(reader.corrupt("this is no trace"));
+    return tl::unexpected(reader.corrupt(
+        "this is no trace (Mooncake's JSONL: terrace trace convert --from mooncake)"));
   }
   if (start != magic) return tl::unexpected(reader.corrupt("written by another version"));
   reader.read_bytes_ = magic.size();

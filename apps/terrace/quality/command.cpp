@@ -108,11 +108,15 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
       ->option_text("FILE");
   command->add_option("--budget", options->budgets, "budgets, separated by commas [0.05,0.1,0.2]")
       ->option_text("LIST");
-  command->add_option("--context", run.context, "tokens of prompt [4096]")->option_text("N");
-  command->add_option("--decode", run.decode, "steps scored behind it [512]")->option_text("N");
+  command->add_option("--context", run.context, "tokens of prompt [4096]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
+  command->add_option("--decode", run.decode, "steps scored behind it [512]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
   CLI::Option* const needles =
       command->add_option("--needles", run.needles, "facts to plant and ask for [20]");
-  needles->option_text("N");
+  needles->check(CLI::NonNegativeNumber)->option_text("N");
   command->add_option("--needles-file", run.needles_file, "facts that tools/tokenize.py planted")
       ->excludes(needles)
       ->option_text("FILE");
@@ -142,11 +146,17 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   command->add_option("--turn", options->turn_file, "text, or ids, that the output turns to")
       ->option_text("FILE");
   command->add_option("--turn-after", options->turn_after, "decoded tokens [500]")
+      ->check(CLI::NonNegativeNumber)
       ->option_text("N");
   command->add_option("--refresh", options->refresh_tokens, "tokens between two indexes [256]")
+      ->check(CLI::NonNegativeNumber)
       ->option_text("N");
-  command->add_option("--context", run.context, "tokens of prompt [4096]")->option_text("N");
-  command->add_option("--decode", run.decode, "tokens of output [2000]")->option_text("N");
+  command->add_option("--context", run.context, "tokens of prompt [4096]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
+  command->add_option("--decode", run.decode, "tokens of output [2000]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
   add_policy_flags(*command, run, run.default_policies);
   add_shared_options(*command, run.shared);
   command->callback([command, quick, options, &invocation] {

@@ -14,6 +14,7 @@
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
+#include "terrace/core/replace_file.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -61,11 +62,15 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       ->excludes(text)
       ->option_text("FILE");
   text->option_text("FILE");
-  command.add_option("--context", options.context, "tokens of prompt [4096]")->option_text("N");
-  command.add_option("--decode", options.decode, "steps decoded behind it [128]")->option_text("N");
+  command.add_option("--context", options.context, "tokens of prompt [4096]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
+  command.add_option("--decode", options.decode, "steps decoded behind it [128]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
   CLI::Option* const needles =
       command.add_option("--needles", options.needles, "facts to plant in the context and ask for");
-  needles->option_text("N");
+  needles->check(CLI::NonNegativeNumber)->option_text("N");
   command
       .add_option("--needles-file", options.needles_file, "facts that tools/tokenize.py planted")
       ->excludes(needles)
@@ -98,6 +103,9 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
 }
 
 Result<int> run(const RunOptions& options) {
+  for (const std::string& target : {options.timeline_file, options.trace_file}) {
+    if (!target.empty()) TERRACE_TRY(check_replaceable(target));
+  }
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));

@@ -66,6 +66,14 @@ Row row_of(const PolicyFigures& figures) {
           decimals(1e3 * figures.seconds.attention(), 3)};
 }
 
+/// How many tokens a step attends to, as far as the budget says it.
+std::string attended(const RunJob& job, std::size_t budget_tokens) {
+  if (job.config.budget("retrieval.budget").kind == TokenBudget::Kind::mass) {
+    return "as many tokens as have it";
+  }
+  return budget_tokens > job.context ? "all tokens" : fmt::format("{} tokens", budget_tokens);
+}
+
 std::string head(const RunJob& job, const Machine& machine, std::size_t budget_tokens) {
   const engine::ModelConfig& model = job.model.config();
   return fmt::format(
@@ -73,11 +81,11 @@ std::string head(const RunJob& job, const Machine& machine, std::size_t budget_t
       "text     {}: {} tokens of context, {} decoded\n"
       "machine  {}, {}, {} cores; link {}\n"
       "backend  {}\n"
-      "budget   {} ({} tokens attended per step)\n\n",
+      "budget   {} ({} attended per step)\n\n",
       job.model_folder, static_cast<double>(job.model.parameters()) / 1e6, model.layers,
       model.query_heads, model.kv_heads, model.head_dim, job.text.path, job.context, job.decode,
       machine.cpu, machine.isa, machine.cores, describe_link(job.config), describe(job.backend),
-      job.config.text("retrieval.budget"), budget_tokens);
+      job.config.text("retrieval.budget"), attended(job, budget_tokens));
 }
 
 std::string needles_line(const PolicyFigures& figures) {

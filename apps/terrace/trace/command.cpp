@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "document.hpp"
@@ -160,16 +161,28 @@ Result<int> replay(const TraceOptions& options) {
   return 0;
 }
 
-Result<int> convert(const TraceOptions& options) {
-  if (options.from == "mooncake") {
-    TERRACE_TRY(tuning::import_mooncake(options.file, options.target));
-    return 0;
+Status write_converted(const TraceOptions& options) {
+  std::error_code unknown;
+  if (std::filesystem::equivalent(options.file, options.target, unknown)) {
+    return fail(Errc::invalid_argument, "{}: is the trace itself; name another file to write",
+                options.target);
   }
+  if (options.from == "mooncake") return tuning::import_mooncake(options.file, options.target);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   const std::size_t size =
       options.block_tokens == 0 ? reader.head().block_tokens : options.block_tokens;
-  TERRACE_TRY(options.to == "csv" ? tuning::convert_to_csv(options.file, options.target, size)
-                                  : tuning::convert_to_blocks(options.file, options.target, size));
+  return options.to == "csv" ? tuning::convert_to_csv(options.file, options.target, size)
+                             : tuning::convert_to_blocks(options.file, options.target, size);
+}
+
+Result<int> convert(const TraceOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_TRY(write_converted(options));
+  if (options.shared.json()) {
+    Json document = document_head("trace convert", config, read_machine());
+    document["written"] = options.target;
+    print_document(document);
+  }
   return 0;
 }
 
@@ -192,6 +205,7 @@ void add_model_option(CLI::App& command, TraceOptions& options) {
 
 void add_block_option(CLI::App& command, TraceOptions& options) {
   command.add_option("--block-tokens", options.block_tokens, "cut tokens into blocks of this size")
+      ->check(CLI::NonNegativeNumber)
       ->option_text("N");
 }
 

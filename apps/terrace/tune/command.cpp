@@ -84,6 +84,9 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
                 "--device-memory: say how much there is for sinks, window, index, staging and "
                 "cache, as 2GiB");
   }
+  for (const std::string& target : {options.config_target, options.report_target}) {
+    if (!target.empty()) TERRACE_TRY(check_replaceable(target));
+  }
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
   tuning::TuneRequest request{.trace = options.trace,

@@ -153,8 +153,9 @@ void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const st
 
 bool measure_bf16_search() noexcept {
   constexpr std::size_t dims = 64;
-  alignas(64) std::array<float, search_rows_max * dims> rows;
-  alignas(64) std::array<std::uint16_t, search_rows_max * dims> rounded;
+  constexpr std::size_t row_count = 48;  // little on the stack: the caller may be any thread
+  alignas(64) std::array<float, row_count * dims> rows;
+  alignas(64) std::array<std::uint16_t, row_count * dims> rounded;
   alignas(64) std::array<float, bf16_tile_centroids / tile_centroids * tile_floats(dims)> tiles;
   alignas(64) std::array<std::byte, bf16_tile_bytes(dims)> bf16_tile;
   rows.fill(1);
@@ -162,11 +163,11 @@ bool measure_bf16_search() noexcept {
     pack_tile(rows.data(), tile_centroids, dims, Metric::l2,
               &tiles[i / tile_centroids * tile_floats(dims)]);
   }
-  rows_to_bf16(rows.data(), search_rows_max, dims, rounded.data());
+  rows_to_bf16(rows.data(), row_count, dims, rounded.data());
   pack_bf16_tile(rows.data(), bf16_tile_centroids, dims, Metric::l2, bf16_tile.data());
   NearestSearch search;
   search.rows = rows.data();
-  search.row_count = search_rows_max;
+  search.row_count = row_count;
   search.dims = dims;
   begin_search(search);
   const double in_bf16 = fastest_of_some(

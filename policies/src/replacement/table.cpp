@@ -33,7 +33,7 @@ Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
   if (entry->needs_foresight && options.foresight == nullptr) {
     return fail(Errc::invalid_argument,
                 "cache.policy: {} knows the future, so it serves recorded traces only "
-                "(terrace trace replay, terrace tune)",
+                "(terrace tune, terrace bench cache)",
                 name);
   }
   return entry->make(options);

@@ -14,4 +14,10 @@ namespace terrace {
 /// Errors   io_error naming the file and the system's reason
 [[nodiscard]] Status replace_file(const std::string& path, std::string_view content);
 
+/// Says beforehand what is sure to keep replace_file() from writing `path`, so that no work is done
+/// in vain.
+///
+/// Errors   io_error naming the file: a folder, or in one that is not there or may not be written
+[[nodiscard]] Status check_replaceable(const std::string& path);
+
 }  // namespace terrace
