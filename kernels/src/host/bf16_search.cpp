@@ -154,19 +154,20 @@ void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const st
 bool measure_bf16_search() noexcept {
   constexpr std::size_t dims = 64;
   constexpr std::size_t row_count = 48;  // little on the stack: the caller may be any thread
-  alignas(64) std::array<float, row_count * dims> rows;
+  static_assert(row_count <= bf16_tile_centroids, "the rows are the first of the centroids");
+  alignas(64) std::array<float, bf16_tile_centroids * dims> centroids;
   alignas(64) std::array<std::uint16_t, row_count * dims> rounded;
   alignas(64) std::array<float, bf16_tile_centroids / tile_centroids * tile_floats(dims)> tiles;
   alignas(64) std::array<std::byte, bf16_tile_bytes(dims)> bf16_tile;
-  rows.fill(1);
+  centroids.fill(1);
   for (std::size_t i = 0; i < bf16_tile_centroids; i += tile_centroids) {
-    pack_tile(rows.data(), tile_centroids, dims, Metric::l2,
+    pack_tile(&centroids[i * dims], tile_centroids, dims, Metric::l2,
               &tiles[i / tile_centroids * tile_floats(dims)]);
   }
-  rows_to_bf16(rows.data(), row_count, dims, rounded.data());
-  pack_bf16_tile(rows.data(), bf16_tile_centroids, dims, Metric::l2, bf16_tile.data());
+  rows_to_bf16(centroids.data(), row_count, dims, rounded.data());
+  pack_bf16_tile(centroids.data(), bf16_tile_centroids, dims, Metric::l2, bf16_tile.data());
   NearestSearch search;
-  search.rows = rows.data();
+  search.rows = centroids.data();
   search.row_count = row_count;
   search.dims = dims;
   begin_search(search);
