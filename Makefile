@@ -6,10 +6,12 @@ FUZZ_STEPS ?= 20000
 FUZZ_STEPS_SANITIZED ?= 2000
 FUZZ_STEPS_ALL ?= 1000000
 FUZZ_STEPS_ALL_SANITIZED ?= 20000
+# CUDA's compiler, or nothing where there is none.
+NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 
 .DEFAULT_GOAL := build
-.PHONY: help packages build demo test test-release test-asan test-tsan check-all lint install \
-  format clean
+.PHONY: help packages build demo test test-release test-asan test-tsan test-cuda check-all lint \
+  install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -24,7 +26,7 @@ build: packages  ## builds the program, build/release/bin/terrace, and the libra
 demo: build  ## runs the program over real text; MODEL=smollm2 for a larger model
 	@tools/demo $(MODEL)
 
-test: test-release test-asan test-tsan  ## the tests to pass before each change
+test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
 
 test-release: packages
 	@cmake --preset release
@@ -43,6 +45,15 @@ test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent
+
+# Device code has to compile for all devices; it is run on the CPU by check-all.
+test-cuda: packages
+ifdef NVCC
+	@cmake --preset cuda-compile
+	@cmake --build --preset cuda-compile --target terrace_cuda_code
+else
+	@echo "test-cuda: no nvcc here, so device code is not compiled"
+endif
 
 lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@tools/install-packages lint
@@ -63,10 +74,11 @@ check-all: packages lint  ## everything there is, without a time limit
 	  cmake --build --preset $$preset && \
 	  TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset $$preset || exit 1; \
 	done
-	@if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then \
-	  cmake --preset cuda-compile && cmake --build --preset cuda-compile && \
-	  ctest --preset cuda-compile; \
-	else echo "check-all: no nvcc here, so preset cuda-compile did not run"; fi
+ifdef NVCC
+	@cmake --preset cuda-compile && cmake --build --preset cuda-compile && ctest --preset cuda-compile
+else
+	@echo "check-all: no nvcc here, so preset cuda-compile did not run"
+endif
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@cmake --install build/release --prefix $(PREFIX)

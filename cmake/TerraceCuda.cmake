@@ -67,3 +67,6 @@ target_compile_options(terrace_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr>
   # fmt does without constexpr under nvcc, but not without consteval.
   $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>)
+
+# Compiles all that is CUDA in the layers, and nothing else.
+add_custom_target(terrace_cuda_code)

@@ -4,8 +4,9 @@
 #
 # Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
 # its include root is <name>/include and nothing else, so that including a layer that is not
-# among DEPENDS does not compile. CUDA_SOURCES are left out where there is no toolkit. Headers form
-# a file set: they are installed and checked alone.
+# among DEPENDS does not compile. Headers form a file set: they are installed and checked alone.
+# CUDA_SOURCES are left out where there is no toolkit; target terrace_cuda_code compiles those of
+# all layers and nothing else.
 function(terrace_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
     "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES;CUDA_SOURCES")
@@ -21,10 +22,16 @@ function(terrace_layer name)
     PUBLIC ${arg_DEPENDS} ${arg_LIBRARIES}
     PRIVATE ${arg_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:terrace_build_flags>)
   if(TERRACE_CUDA_FOUND AND arg_CUDA_SOURCES)
-    target_sources(${target} PRIVATE ${arg_CUDA_SOURCES})
+    add_library(${target}_cuda OBJECT ${arg_CUDA_SOURCES})
     # What looks at the runtime's answers is one for all that is CUDA.
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/src/cuda)
+    target_include_directories(${target}_cuda PRIVATE
+      include src ${PROJECT_SOURCE_DIR}/kernels/src/cuda)
+    target_link_libraries(${target}_cuda PRIVATE
+      ${arg_DEPENDS} ${arg_LIBRARIES} ${arg_PRIVATE_LIBRARIES} terrace_build_flags terrace_cuda)
+    set_target_properties(${target}_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_cuda>)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:terrace_cuda> CUDA::cudart_static)
+    add_dependencies(terrace_cuda_code ${target}_cuda)
   endif()
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
