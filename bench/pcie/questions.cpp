@@ -165,8 +165,8 @@ Result<Contest> set_up(const PcieBackends& backends, bool quick) {
   };
   TERRACE_TRY(set_up_by_backend());
   TERRACE_TRY(set_up_by_driver());
-  const auto contest = [&](std::string name, auto run) {
-    return Contender{.name = std::move(name),
+  const auto contest = [&](const char* name, const auto& run) {
+    return Contender{.name = name,
                      .version = std::string(version()),
                      .run = [outcome, run] { *outcome = run(); },
                      .verify = [outcome] { return *outcome; }};
