@@ -27,9 +27,9 @@ constexpr std::array levels{
     IsaLevel{"neon", HWY_NEON},
 };
 
-/// IsaExtras in use; unknown = the first who asks finds out.
-constexpr int unknown = -1;
-std::atomic<int> extras_in_use{unknown};
+/// IsaExtras that were asked for by name, or none were.
+constexpr int not_forced = -1;
+std::atomic<int> forced_extras{not_forced};
 
 bool has(IsaExtras extras) {
   switch (extras) {
@@ -74,13 +74,11 @@ IsaExtras find_extras() {
 }
 
 IsaExtras extras() noexcept {
-  int known = extras_in_use.load(std::memory_order_relaxed);
-  if (known == unknown) {
-    const int found = static_cast<int>(find_extras());
-    // Whoever was first is right, so that all agree.
-    if (extras_in_use.compare_exchange_strong(known, found)) known = found;
-  }
-  return static_cast<IsaExtras>(known);
+  const int forced = forced_extras.load(std::memory_order_relaxed);
+  if (forced != not_forced) return static_cast<IsaExtras>(forced);
+  // Measured once: a second measurement might come out otherwise.
+  static const IsaExtras found = find_extras();
+  return found;
 }
 
 std::string names_of(std::int64_t targets) {
@@ -99,7 +97,7 @@ std::span<const IsaLevel> isa_levels() noexcept { return levels; }
 
 Status use_isa(std::string_view name) {
   choose_among(0);
-  extras_in_use.store(unknown);
+  forced_extras.store(not_forced);
   if (name == "auto") return {};
   const std::int64_t usable = usable_targets();
   const auto level = std::ranges::find(levels, name, &IsaLevel::name);
@@ -112,7 +110,7 @@ Status use_isa(std::string_view name) {
                 names_of(usable));
   }
   choose_among(level->target & usable);
-  extras_in_use.store(static_cast<int>(level->extras));
+  forced_extras.store(static_cast<int>(level->extras));
   return {};
 }
 
