@@ -4,11 +4,21 @@
 #include <vector>
 
 namespace terrace {
+namespace {
+
+Result<BuildReport> finish(IndexPart& part) {
+  for (bool done = false; !done;) {
+    TERRACE_ASSIGN(done, part.do_piece());
+  }
+  return part.report();
+}
+
+}  // namespace
 
 Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel& threads) const {
   std::vector<Result<BuildReport>> reports(build_parts(request));
   threads.for_each(reports.size(),
-                   [&](std::size_t part) { reports[part] = build_part(request, part); });
+                   [&](std::size_t part) { reports[part] = finish(*begin_part(request, part)); });
   BuildReport whole;
   for (const Result<BuildReport>& part : reports) {
     if (!part) return part;
@@ -17,15 +27,19 @@ Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel
   return whole;
 }
 
-Result<std::size_t> RetrievalPolicy::build_some(const BuildRequest& request,
-                                                std::size_t next) const {
+Result<bool> RetrievalPolicy::build_some(const BuildRequest& request, IndexProgress& progress,
+                                         TimePoint until) const {
   const std::size_t parts = build_parts(request);
-  while (next < parts) {
-    TERRACE_TRY(build_part(request, next));
-    ++next;
-    if (request.clock != nullptr && request.clock->now() >= request.deadline) break;
+  while (progress.parts_done < parts) {
+    if (progress.part == nullptr) progress.part = begin_part(request, progress.parts_done);
+    TERRACE_ASSIGN(const bool done, progress.part->do_piece());
+    if (done) {
+      progress.part.reset();
+      ++progress.parts_done;
+    }
+    if (request.clock->now() >= until) break;
   }
-  return next;
+  return progress.parts_done == parts;
 }
 
 }  // namespace terrace

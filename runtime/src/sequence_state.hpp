@@ -56,15 +56,20 @@ struct IndexStage {
 struct Refresh {
   std::optional<std::size_t> layer = {};
   IndexMemory memory{Tier::host};
-  std::vector<std::byte*> blocks =
-      {};  ///< the layer's rows as they were: full blocks do not change
-  TokenRange tokens = {};
-  std::size_t next_part = 0;
-  std::size_t parts = 0;
+  std::vector<std::byte*> blocks = {};  ///< the layer's on the host: rows there do not change
+  TokenRange built = {};                ///< what it is built from
+  std::size_t end = 0;                  ///< of the tokens it has, those added since included
   Ticket slice = {};
 
   // Written by the slice, read after it is done.
-  Status status = {};
+  IndexProgress progress = {};
+  Result<bool> whole = false;
+  Duration slice_time = {};
+
+  void stop() noexcept {
+    layer.reset();
+    progress = {};
+  }
 };
 
 /// When a row was last selected, and at which place of the lists, all lists in one.
@@ -226,7 +231,13 @@ class SequenceState {
   // sequence_refresh.cpp
   Status refresh_indexes();
   Status start_refresh(std::size_t layer);
+  [[nodiscard]] Status reserve_refresh();
+  void note_refresh_blocks(std::size_t end);
+  [[nodiscard]] BuildRequest refresh_request(TokenRange tokens) const;
   Status continue_refresh();
+  Status give_refresh_up();
+  Status build_slice();
+  Status catch_up();
   Status publish_refresh();
 
   // sequence_cache.cpp

@@ -150,6 +150,7 @@ class Drift(unittest.TestCase):
                 self.assertGreater(row["value"], 0, name)
             if name.endswith("grown"):
                 self.assertEqual(figures["refreshes"], 0)
+            self.assertEqual(figures["longest_refresh_slice"] > 0, figures["refreshes"] > 0)
 
     def test_must_turn_before_it_ends(self):
         process = terrace("bench", "drift", "--quick", "--turn-after", 60)

@@ -23,24 +23,11 @@ class Iterating final : public testing::OwnPolicy {
  public:
   explicit Iterating(ManualClock& clock) : OwnPolicy({.name = "iterating"}), clock_(clock) {}
 
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t /*part*/) const override {
-    BuildReport report;
-    while (report.iterations < request.iterations && !request.cancelled->load()) {
-      if (request.layer == LayerId{0} && report.iterations == before_step) {
-        decode.store(true);
-        decode.notify_all();
-        // The iteration lasts until decoding waits for it. Bounded: a guard that never comes is a
-        // failure, not a hang.
-        for (int i = 0; i < 10'000'000 && !request.cancelled->load(); ++i) {
-          std::this_thread::yield();
-        }
-      }
-      clock_.advance(iteration);
-      ++report.iterations;
-    }
-    return report;
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t /*part*/) const override {
+    return std::make_unique<Iterations>(*this, request);
   }
+
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& /*ops*/) const override {
     return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
@@ -52,6 +39,40 @@ class Iterating final : public testing::OwnPolicy {
   mutable std::atomic<bool> decode{false};
 
  private:
+  class Iterations final : public IndexPart {
+   public:
+    Iterations(const Iterating& policy, const BuildRequest& request)
+        : policy_(policy), request_(request) {}
+
+    [[nodiscard]] Result<bool> do_piece() override {
+      if (ended()) return true;
+      if (request_.layer == LayerId{0} && report_.iterations == before_step) policy_.decode_now();
+      // The iteration lasts until decoding waits for it. Bounded: a guard that never comes is a
+      // failure, not a hang.
+      for (int i = 0; policy_.decode.load() && i < 10'000'000 && !ended(); ++i) {
+        std::this_thread::yield();
+      }
+      policy_.clock_.advance(iteration);
+      ++report_.iterations;
+      return false;
+    }
+    [[nodiscard]] BuildReport report() const noexcept override { return report_; }
+
+   private:
+    [[nodiscard]] bool ended() const {
+      return report_.iterations >= request_.iterations || request_.cancelled->load();
+    }
+
+    const Iterating& policy_;
+    BuildRequest request_;
+    BuildReport report_;
+  };
+
+  void decode_now() const {
+    decode.store(true);
+    decode.notify_all();
+  }
+
   ManualClock& clock_;
 };
 

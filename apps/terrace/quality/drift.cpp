@@ -68,6 +68,7 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
       .policy = policy,
       .refresh_tokens = refresh_tokens,
       .refreshes = session.sequence->counters().refreshes,
+      .longest_slice = seconds(session.sequence->counters().longest_refresh_slice),
       .recall = means(recall, options.span),
       .mass = means(mass, options.span),
       .bits = means(pass.scores.bits, options.span),
@@ -118,7 +119,8 @@ Json drift_rows(const DriftStudy& study) {
     rows.back()["figures"] = {{"recall", run.recall},
                               {"attention_mass", run.mass},
                               {"bits_per_token", run.bits},
-                              {"refreshes", run.refreshes}};
+                              {"refreshes", run.refreshes},
+                              {"longest_refresh_slice", run.longest_slice}};
   }
   return rows;
 }
@@ -133,11 +135,12 @@ std::string drift_table(const DriftStudy& study) {
   for (std::size_t at = 0; at < spans; at += each) {
     text += fmt::format(" {:>6}", at * study.span);
   }
-  text += fmt::format(" {:>8} {:>9}\n", "settled", "refreshes");
+  text += fmt::format(" {:>8} {:>9} {:>8}\n", "settled", "refreshes", "slice ms");
   for (const DriftRun& run : study.runs) {
     text += fmt::format("{:<24}", run.policy + (run.refresh_tokens == 0 ? "" : ", refreshed"));
     for (const double recall : means(run.recall, each)) text += fmt::format(" {:>6.3f}", recall);
-    text += fmt::format(" {:>8.3f} {:>9}\n", run.settled_recall, run.refreshes);
+    text += fmt::format(" {:>8.3f} {:>9} {:>8.1f}\n", run.settled_recall, run.refreshes,
+                        1e3 * run.longest_slice);
   }
   return text;
 }

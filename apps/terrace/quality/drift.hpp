@@ -24,6 +24,7 @@ struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
   std::uint64_t refreshes = 0;
+  double longest_slice = 0;  ///< of a refresh between two steps, seconds
   std::vector<double> recall = {};
   std::vector<double> mass = {};
   std::vector<double> bits = {};  ///< per token

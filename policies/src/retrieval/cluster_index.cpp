@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "all_finite.hpp"
@@ -12,32 +14,35 @@
 #include "terrace/kernels/cluster_plane.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/rows.hpp"
+#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
 
 using kernels::ClusterPlane;
 
-/// A batch of tokens of one KV head on its way into the index.
-class Batch {
+/// A batch of tokens of one KV head.
+struct Batch {
+  TokenRange tokens;
+  std::size_t head = 0;
+  bool fresh = true;  ///< nothing was indexed before it
+};
+
+/// A batch on its way into the index.
+class Clusters final : public IndexPart {
  public:
-  Batch(const BuildRequest& request, const ClusterIndexOptions& options, TokenRange tokens,
-        std::size_t head)
+  Clusters(const BuildRequest& request, const ClusterIndexOptions& options, const Batch& batch)
       : request_(request),
         options_(options),
-        tokens_(tokens),
-        head_(head),
+        batch_(batch),
         row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim),
-        labels_(tokens.size()) {}
+        unread_(batch.tokens),
+        labels_(batch.tokens.size()) {
+    find_places();
+  }
 
-  /// Reads the rows and labels them with 0, 1, ...; of clusters as many as `room` at most.
-  Result<BuildReport> cluster(std::size_t room);
-
-  /// Gives each cluster with members the next of `places` and writes it there.
-  void write(std::span<const std::uint32_t> places);
-
-  /// Labels all tokens with an existing cluster.
-  void join(std::uint32_t cluster);
+  [[nodiscard]] Result<bool> do_piece() override;
+  [[nodiscard]] BuildReport report() const noexcept override { return report_; }
 
  private:
   [[nodiscard]] const float* row(std::size_t i) const noexcept {
@@ -45,82 +50,156 @@ class Batch {
   }
   [[nodiscard]] ClusterPlane plane(std::size_t chunk) const noexcept {
     return kernels::cluster_plane(request_.shape, options_.shape, request_.index.chunks[chunk],
-                                  head_);
+                                  batch_.head);
   }
-  std::vector<float> keys_to_compare() const;
-  void split_large(std::size_t room);
-  void label(std::size_t i, std::uint32_t cluster) noexcept;
+  /// Of a token, by its place in the index.
+  [[nodiscard]] std::uint32_t& label_at(std::size_t at) const noexcept {
+    return plane(at / options_.shape.chunk_tokens).labels[at % options_.shape.chunk_tokens];
+  }
+  [[nodiscard]] std::size_t first_at() const noexcept {
+    return batch_.tokens.begin - request_.index.first_token;
+  }
+
+  void find_places();
+  void join_the_last();
+  void read_some();
+  void find_keys_to_compare();
+  Status begin_clustering();
+  Status end_clustering();
+  void split_large();
   void write_cluster(std::uint32_t place, std::span<const std::uint32_t> members);
 
-  const BuildRequest& request_;
+  BuildRequest request_;
   const ClusterIndexOptions& options_;
-  TokenRange tokens_;
-  std::size_t head_;
+  Batch batch_;
   std::size_t row_dims_;
-  std::vector<float> rows_;            // [tokens, row_dims]: keys, with estimates values beside
+  std::vector<std::uint32_t> places_;  // free ones for clusters
+  TokenPieces unread_;
+  std::vector<float> rows_;  // [tokens, row_dims]: keys, with estimates values beside
+  std::vector<float> keys_;  // [tokens, head_dim]: what is compared
+  std::vector<float> centroids_;
+  std::vector<std::uint32_t> seeds_;
   std::vector<std::uint32_t> labels_;  // [tokens]
   std::size_t clusters_ = 0;
+  std::optional<kernels::host::KmeansInPieces> clustering_;
+  std::vector<std::vector<std::uint32_t>> members_;  // of each cluster that has some
+  std::size_t written_ = 0;                          // of them
+  BuildReport report_;
 };
 
-std::vector<float> Batch::keys_to_compare() const {
+Result<bool> Clusters::do_piece() {
+  if (places_.empty()) {
+    join_the_last();
+    return true;
+  }
+  if (!unread_.empty()) {
+    read_some();
+    if (unread_.empty()) find_keys_to_compare();
+    return false;
+  }
+  if (!clustering_) {
+    TERRACE_TRY(begin_clustering());
+    return false;
+  }
+  if (members_.empty()) {
+    if (clustering_->do_piece()) TERRACE_TRY(end_clustering());
+    return false;
+  }
+  write_cluster(places_[written_], members_[written_]);
+  return ++written_ == members_.size();
+}
+
+void Clusters::find_places() {
+  const ClusterShape& shape = options_.shape;
+  const std::size_t end = batch_.tokens.end - request_.index.first_token;
+  const std::size_t first_place = first_at() / shape.chunk_tokens * shape.slots;
+  const std::size_t places_end = ((end - 1) / shape.chunk_tokens + 1) * shape.slots;
+  std::vector<bool> used(places_end - first_place);
+  // What was truncated leaves clusters without members: their places are free again.
+  for (std::size_t at = 0; !batch_.fresh && at < first_at(); ++at) {
+    const std::uint32_t label = label_at(at);
+    if (label >= first_place && label < places_end) used[label - first_place] = true;
+  }
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) places_.push_back(static_cast<std::uint32_t>(first_place + i));
+  }
+}
+
+/// Possible after many short extensions of one chunk: the tokens join the one before them.
+void Clusters::join_the_last() {
+  const std::uint32_t cluster = label_at(first_at() - 1);
+  for (std::size_t i = 0; i < labels_.size(); ++i) label_at(first_at() + i) = cluster;
+}
+
+void Clusters::read_some() {
+  rows_.resize(labels_.size() * row_dims_);
+  const TokenRange tokens = unread_.take();
+  // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
+  kernels::host::read_keys({.shape = request_.shape,
+                            .rows = request_.rows,
+                            .tokens = tokens,
+                            .head = batch_.head,
+                            .dims = row_dims_},
+                           &rows_[(tokens.begin - batch_.tokens.begin) * row_dims_]);
+}
+
+void Clusters::find_keys_to_compare() {
   const std::size_t dims = request_.shape.head_dim;
-  std::vector<float> keys(tokens_.size() * dims);
+  keys_.resize(labels_.size() * dims);
   std::vector<double> mean(dims);
   std::size_t finite = 0;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    std::copy_n(row(i), dims, &keys[i * dims]);
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    std::copy_n(row(i), dims, &keys_[i * dims]);
     if (!options_.centred || !all_finite({row(i), dims})) continue;
     ++finite;
     for (std::size_t k = 0; k < dims; ++k) mean[k] += double{row(i)[k]};
   }
-  if (finite == 0) return keys;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    keys[i] -= static_cast<float>(mean[i % dims] / static_cast<double>(finite));
+  if (finite == 0) return;
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    keys_[i] -= static_cast<float>(mean[i % dims] / static_cast<double>(finite));
   }
-  return keys;
 }
 
-Result<BuildReport> Batch::cluster(std::size_t room) {
-  const std::size_t count = tokens_.size();
+Status Clusters::begin_clustering() {
+  const std::size_t count = labels_.size();
   const std::size_t dims = request_.shape.head_dim;
-  rows_.resize(count * row_dims_);
-  // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
-  kernels::host::read_keys({.shape = request_.shape,
-                            .rows = request_.rows,
-                            .tokens = tokens_,
-                            .head = head_,
-                            .dims = row_dims_},
-                           rows_.data());
-  const std::vector<float> keys = keys_to_compare();
-  clusters_ = std::clamp<std::size_t>(count / options_.tokens_per_cluster, 1, room);
-  std::vector<float> centroids(clusters_ * dims);
-  std::vector<std::uint32_t> seeds(options_.strided_seeds ? clusters_ : 0);
-  for (std::size_t c = 0; c < seeds.size(); ++c) {
-    seeds[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
+  clusters_ = std::clamp<std::size_t>(count / options_.tokens_per_cluster, 1, places_.size());
+  centroids_.resize(clusters_ * dims);
+  seeds_.resize(options_.strided_seeds ? clusters_ : 0);
+  for (std::size_t c = 0; c < seeds_.size(); ++c) {
+    seeds_[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
   }
   // A seed must be finite; where one is not, seeds are drawn among those that are.
   const bool finite = std::ranges::all_of(
-      seeds, [&](std::uint32_t i) { return all_finite({&keys[i * dims], dims}); });
-  if (!finite) seeds.clear();
-  Serial alone;
-  TERRACE_ASSIGN(const kernels::KmeansReport report,
-                 kernels::host::kmeans(
-                     {.rows = keys.data(), .row_count = count, .dims = dims},
-                     {.clusters = clusters_,
-                      .iterations = request_.iterations,
-                      .metric = options_.metric,
-                      .seed = Rng(request_.seed, {index(request_.layer), head_, tokens_.begin})(),
-                      .initial_rows = seeds,
-                      .clock = request_.clock,
-                      .deadline = request_.deadline,
-                      .cancelled = request_.cancelled,
-                      .measures_inertia = false},
-                     {.centroids = centroids.data(), .labels = labels_.data()}, alone));
-  if (options_.members_max > 0) split_large(room);
-  return BuildReport{.iterations = report.iterations};
+      seeds_, [&](std::uint32_t i) { return all_finite({&keys_[i * dims], dims}); });
+  if (!finite) seeds_.clear();
+  Rng seeds(request_.seed, {index(request_.layer), batch_.head, batch_.tokens.begin});
+  TERRACE_ASSIGN(clustering_, kernels::host::KmeansInPieces::begin(
+                                  {.rows = keys_.data(), .row_count = count, .dims = dims},
+                                  {.clusters = clusters_,
+                                   .iterations = request_.iterations,
+                                   .metric = options_.metric,
+                                   .seed = seeds(),
+                                   .initial_rows = seeds_,
+                                   .clock = request_.clock,
+                                   .deadline = request_.deadline,
+                                   .cancelled = request_.cancelled,
+                                   .measures_inertia = false},
+                                  {.centroids = centroids_.data(), .labels = labels_.data()}));
+  return {};
 }
 
-void Batch::split_large(std::size_t room) {
+Status Clusters::end_clustering() {
+  TERRACE_ASSIGN(const kernels::KmeansReport report, clustering_->report());
+  report_.iterations = report.iterations;
+  if (options_.members_max > 0) split_large();
+  members_.resize(clusters_);
+  for (std::uint32_t i = 0; i < labels_.size(); ++i) members_[labels_[i]].push_back(i);
+  std::erase_if(members_, [](const auto& one) { return one.empty(); });
+  return {};
+}
+
+void Clusters::split_large() {
   std::vector<std::size_t> sizes(clusters_);
   for (const std::uint32_t one : labels_) ++sizes[one];
   std::vector<std::uint32_t> current(clusters_);
@@ -129,7 +208,7 @@ void Batch::split_large(std::size_t room) {
   // Members part in the order of their positions: neighbours tend to be wanted together.
   for (std::uint32_t& one : labels_) {
     const std::uint32_t original = one;
-    if (taken[original] == options_.members_max && clusters_ < room) {
+    if (taken[original] == options_.members_max && clusters_ < places_.size()) {
       current[original] = static_cast<std::uint32_t>(clusters_++);
       taken[original] = 0;
     }
@@ -138,25 +217,7 @@ void Batch::split_large(std::size_t room) {
   }
 }
 
-void Batch::label(std::size_t i, std::uint32_t cluster) noexcept {
-  const std::size_t at = tokens_.begin + i - request_.index.first_token;
-  plane(at / options_.shape.chunk_tokens).labels[at % options_.shape.chunk_tokens] = cluster;
-}
-
-void Batch::join(std::uint32_t cluster) {
-  for (std::size_t i = 0; i < tokens_.size(); ++i) label(i, cluster);
-}
-
-void Batch::write(std::span<const std::uint32_t> places) {
-  std::vector<std::vector<std::uint32_t>> members(clusters_);
-  for (std::uint32_t i = 0; i < labels_.size(); ++i) members[labels_[i]].push_back(i);
-  std::size_t used = 0;
-  for (const auto& one : members) {
-    if (!one.empty()) write_cluster(places[used++], one);
-  }
-}
-
-void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> members) {
+void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t> members) {
   const Dtype dtype = request_.shape.dtype;
   const std::size_t dims = request_.shape.head_dim;
   const std::size_t slot = place % options_.shape.slots;
@@ -164,7 +225,7 @@ void Batch::write_cluster(std::uint32_t place, std::span<const std::uint32_t> me
   std::vector<double> mean(row_dims_);
   std::size_t finite = 0;
   for (const std::uint32_t i : members) {
-    label(i, place);
+    label_at(first_at() + i) = place;
     if (!all_finite({row(i), row_dims_})) continue;
     ++finite;
     for (std::size_t k = 0; k < row_dims_; ++k) mean[k] += double{row(i)[k]};
@@ -224,55 +285,28 @@ std::size_t ClusterIndex::build_parts(const BuildRequest& request) const noexcep
   return divide_up(request.tokens.size(), segment_tokens(request)) * request.shape.kv_heads;
 }
 
-Result<BuildReport> ClusterIndex::build_part(const BuildRequest& request, std::size_t part) const {
+std::unique_ptr<IndexPart> ClusterIndex::begin_part(const BuildRequest& request,
+                                                    std::size_t part) const {
   const std::size_t segment = segment_tokens(request);
   const std::size_t begin = request.tokens.begin + part / request.shape.kv_heads * segment;
-  return cluster_head(request, {begin, std::min(begin + segment, request.tokens.end)},
-                      part % request.shape.kv_heads, /*fresh=*/true);
+  return std::make_unique<Clusters>(
+      request, options_,
+      Batch{.tokens = {begin, std::min(begin + segment, request.tokens.end)},
+            .head = part % request.shape.kv_heads});
 }
 
 Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
                                     const Ops& /*host_ops*/) const {
   return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
     for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-      TERRACE_TRY(cluster_head(request, request.tokens, head, /*fresh=*/false));
+      Clusters clusters(request, options_,
+                        {.tokens = request.tokens, .head = head, .fresh = false});
+      for (bool done = false; !done;) {
+        TERRACE_ASSIGN(done, clusters.do_piece());
+      }
     }
     return 0;
   });
-}
-
-Result<BuildReport> ClusterIndex::cluster_head(const BuildRequest& request, TokenRange tokens,
-                                               std::size_t head, bool fresh) const {
-  const ClusterShape& shape = options_.shape;
-  const IndexView& index = request.index;
-  const auto plane = [&](std::size_t chunk) {
-    return kernels::cluster_plane(request.shape, shape, index.chunks[chunk], head);
-  };
-  const std::size_t first_chunk = (tokens.begin - index.first_token) / shape.chunk_tokens;
-  const std::size_t last_chunk = (tokens.end - 1 - index.first_token) / shape.chunk_tokens;
-  const std::size_t first_place = first_chunk * shape.slots;
-  std::vector<bool> used((last_chunk + 1 - first_chunk) * shape.slots);
-  // What was truncated leaves clusters without members: their places are free again.
-  const std::size_t before = fresh ? 0 : tokens.begin - index.first_token;
-  for (std::size_t token = 0; token < before; ++token) {
-    const std::uint32_t label =
-        plane(token / shape.chunk_tokens).labels[token % shape.chunk_tokens];
-    if (label >= first_place && label - first_place < used.size()) used[label - first_place] = true;
-  }
-  std::vector<std::uint32_t> places;
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) places.push_back(static_cast<std::uint32_t>(first_place + i));
-  }
-  Batch batch(request, options_, tokens, head);
-  if (places.empty()) {
-    // Possible after many short extensions of one chunk: the tokens join those before them.
-    const std::size_t last = before - 1;
-    batch.join(plane(last / shape.chunk_tokens).labels[last % shape.chunk_tokens]);
-    return BuildReport{};
-  }
-  TERRACE_ASSIGN(const BuildReport report, batch.cluster(places.size()));
-  batch.write(places);
-  return report;
 }
 
 }  // namespace terrace::policies

@@ -34,8 +34,8 @@ class ClusterIndex : public RetrievalPolicy {
 
   /// A part is a segment of a head.
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const final;
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t part) const final;
   [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
                                       const Ops& host_ops) const final;
 
@@ -49,9 +49,6 @@ class ClusterIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t segment_tokens(const BuildRequest& request) const noexcept {
     return options_.segment_tokens == 0 ? request.tokens.size() : options_.segment_tokens;
   }
-  [[nodiscard]] Result<BuildReport> cluster_head(const BuildRequest& request, TokenRange tokens,
-                                                 std::size_t head, bool fresh) const;
-
   RetrievalTraits traits_;
   ClusterIndexOptions options_;
 };

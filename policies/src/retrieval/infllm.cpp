@@ -36,10 +36,10 @@ class InfLlm final : public PageIndex {
     return layout;
   }
 
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t head) const override {
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t head) const override {
     if (!request.anew || !request.hints.query_window.empty()) learn_mean_query(request, head);
-    return PageIndex::build_part(request, head);
+    return PageIndex::begin_part(request, head);
   }
 
  private:

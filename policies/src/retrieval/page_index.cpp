@@ -3,6 +3,7 @@
 #include "selection_args.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/rows.hpp"
+#include "token_pieces.hpp"
 
 namespace terrace::policies {
 
@@ -22,20 +23,40 @@ std::size_t PageIndex::select_scratch_floats(const KvShape& shape,
   return kernels::page_scratch_floats(shape, pages_, candidates);
 }
 
-Result<BuildReport> PageIndex::build_part(const BuildRequest& request, std::size_t head) const {
-  write_pages(request, head);
-  return BuildReport{};
+/// The pages of a head.
+class PageIndex::Pages final : public IndexPart {
+ public:
+  Pages(const PageIndex& policy, const BuildRequest& request, std::size_t head)
+      : policy_(policy), request_(request), head_(head), left_(request.tokens) {}
+
+  [[nodiscard]] Result<bool> do_piece() override {
+    policy_.write_pages(request_, left_.take(), head_);
+    return left_.empty();
+  }
+
+ private:
+  const PageIndex& policy_;
+  BuildRequest request_;
+  std::size_t head_;
+  TokenPieces left_;
+};
+
+std::unique_ptr<IndexPart> PageIndex::begin_part(const BuildRequest& request,
+                                                 std::size_t head) const {
+  return std::make_unique<Pages>(*this, request, head);
 }
 
 Result<Ticket> PageIndex::extend(const BuildRequest& request, Queue& queue,
                                  const Ops& /*host_ops*/) const {
   return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
-    for (std::size_t head = 0; head < request.shape.kv_heads; ++head) write_pages(request, head);
+    for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
+      write_pages(request, request.tokens, head);
+    }
     return 0;
   });
 }
 
-void PageIndex::write_pages(const BuildRequest& request, std::size_t head) const {
+void PageIndex::write_pages(const BuildRequest& request, TokenRange range, std::size_t head) const {
   const KvShape& shape = request.shape;
   const std::size_t size = pages_.page_tokens;
   const std::size_t dims = pages_.dims(shape);
@@ -44,10 +65,10 @@ void PageIndex::write_pages(const BuildRequest& request, std::size_t head) const
   std::vector<float> keys(size * shape.head_dim);
   std::vector<float> vector(dims);
   // A page that was begun before is read whole again.
-  for (std::size_t page = (request.tokens.begin - first_token) / size;
-       first_token + page * size < request.tokens.end; ++page) {
+  for (std::size_t page = (range.begin - first_token) / size; first_token + page * size < range.end;
+       ++page) {
     const std::size_t begin = first_token + page * size;
-    const TokenRange tokens{begin, std::min(begin + size, request.tokens.end)};
+    const TokenRange tokens{begin, std::min(begin + size, range.end)};
     kernels::host::read_keys({.shape = shape,
                               .rows = request.rows,
                               .tokens = tokens,

@@ -19,8 +19,8 @@ class PageIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final {
     return request.shape.kv_heads;
   }
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t head) const override;
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t head) const override;
   [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
                                       const Ops& host_ops) const final;
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
@@ -40,7 +40,8 @@ class PageIndex : public RetrievalPolicy {
   virtual void describe(const BuildRequest& request, const PageKeys& page, float* vector) const = 0;
 
  private:
-  void write_pages(const BuildRequest& request, std::size_t head) const;
+  class Pages;
+  void write_pages(const BuildRequest& request, TokenRange tokens, std::size_t head) const;
 
   RetrievalTraits traits_;
   PageShape pages_;

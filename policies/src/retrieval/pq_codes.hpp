@@ -1,9 +1,12 @@
 // Training codebooks of product quantisation and writing codes: what pqcache and qpq share.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "terrace/core/retrieval.hpp"
+#include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::policies {
 
@@ -28,9 +31,26 @@ constexpr std::size_t codebook_bytes(const KvShape& shape, const PqShape& pq) no
   return shape.kv_heads * pq.centroids() * shape.head_dim * sizeof(float);
 }
 
-/// Clusters the sub-keys of request.tokens into a codebook and writes their codes.
-Result<BuildReport> train_codebook(const BuildRequest& request, const PqShape& pq,
-                                   const SubKeys& keys);
+/// Clusters the sub-keys of a request's tokens into a codebook, then writes their codes.
+class CodebookTraining {
+ public:
+  /// What `keys` and `request` point to stays where it is.
+  CodebookTraining(const BuildRequest& request, const PqShape& pq, const SubKeys& keys);
+
+  /// As IndexPart's.
+  [[nodiscard]] Result<bool> do_piece();
+  [[nodiscard]] BuildReport report() const noexcept { return report_; }
+
+ private:
+  [[nodiscard]] Status begin();
+
+  BuildRequest request_;
+  PqShape pq_;
+  SubKeys keys_;
+  std::vector<std::uint32_t> labels_;  // [tokens]
+  std::optional<kernels::host::KmeansInPieces> clustering_;
+  BuildReport report_;
+};
 
 /// Writes the code of a token.
 void write_code(const BuildRequest& request, const PqShape& pq, const SubKeys& keys,

@@ -14,9 +14,46 @@
 #include "rows.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/rows.hpp"
+#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
+
+/// One sub-space of one KV head.
+class Subspace final : public IndexPart {
+ public:
+  Subspace(const BuildRequest& request, const PqShape& pq, std::size_t part)
+      : request_(request),
+        head_(part / pq.subspaces),
+        subspace_(part % pq.subspaces),
+        dims_(request.shape.head_dim / pq.subspaces),
+        keys_(request.tokens.size() * dims_),
+        unread_(request.tokens),
+        training_(request, pq, {keys_.data(), head_, subspace_}) {}
+
+  [[nodiscard]] Result<bool> do_piece() override {
+    if (unread_.empty()) return training_.do_piece();
+    const TokenRange tokens = unread_.take();
+    kernels::host::read_keys({.shape = request_.shape,
+                              .rows = request_.rows,
+                              .tokens = tokens,
+                              .head = head_,
+                              .first_dim = subspace_ * dims_,
+                              .dims = dims_},
+                             &keys_[(tokens.begin - request_.tokens.begin) * dims_]);
+    return false;
+  }
+  [[nodiscard]] BuildReport report() const noexcept override { return training_.report(); }
+
+ private:
+  BuildRequest request_;
+  std::size_t head_;
+  std::size_t subspace_;
+  std::size_t dims_;
+  std::vector<float> keys_;  // [tokens, dims]
+  TokenPieces unread_;
+  CodebookTraining training_;
+};
 
 class PqCache final : public RetrievalPolicy {
  public:
@@ -47,21 +84,9 @@ class PqCache final : public RetrievalPolicy {
     return request.shape.kv_heads * pq_.subspaces;
   }
 
-  /// Clusters one sub-space of one KV head and writes its codes.
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const override {
-    const std::size_t dims = request.shape.head_dim / pq_.subspaces;
-    const std::size_t head = part / pq_.subspaces;
-    const std::size_t subspace = part % pq_.subspaces;
-    std::vector<float> keys(request.tokens.size() * dims);
-    kernels::host::read_keys({.shape = request.shape,
-                              .rows = request.rows,
-                              .tokens = request.tokens,
-                              .head = head,
-                              .first_dim = subspace * dims,
-                              .dims = dims},
-                             keys.data());
-    return train_codebook(request, pq_, {keys.data(), head, subspace});
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t part) const override {
+    return std::make_unique<Subspace>(request, pq_, part);
   }
 
   [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "all_finite.hpp"
@@ -21,6 +23,7 @@
 #include "selection_args.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/rows.hpp"
+#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -53,15 +56,39 @@ class Maps {
   float* values_;
 };
 
-std::vector<float> read_head_keys(const BuildRequest& request, std::size_t head) {
-  std::vector<float> keys(request.tokens.size() * request.shape.head_dim);
+/// Reads keys of a KV head: [tokens, head_dim].
+void read_head_keys(const BuildRequest& request, TokenRange tokens, std::size_t head,
+                    float* target) {
   kernels::host::read_keys({.shape = request.shape,
                             .rows = request.rows,
-                            .tokens = request.tokens,
+                            .tokens = tokens,
                             .head = head,
                             .dims = request.shape.head_dim},
-                           keys.data());
-  return keys;
+                           target);
+}
+
+void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<float> keys) {
+  std::vector<float> mapped(dims);
+  for (std::size_t at = 0; at < keys.size(); at += dims) {
+    kernels::host::map_vector(&keys[at], maps.keys(head), dims, mapped.data());
+    std::ranges::copy(mapped, &keys[at]);
+  }
+}
+
+/// Subtracts the mean of the finite rows, and writes it.
+void centre(std::span<float> keys, std::size_t dims, float* mean) {
+  std::vector<double> sum(dims);
+  double count = 0;
+  for (std::size_t at = 0; at < keys.size(); at += dims) {
+    const std::span row(&keys[at], dims);
+    if (!all_finite(row)) continue;
+    for (std::size_t i = 0; i < dims; ++i) sum[i] += double{row[i]};
+    ++count;
+  }
+  for (std::size_t i = 0; i < dims; ++i) {
+    mean[i] = count > 0 ? static_cast<float>(sum[i] / count) : 0.0F;
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % dims];
 }
 
 /// The queries of a KV head's group: [positions * group, head_dim].
@@ -76,6 +103,89 @@ std::vector<float> group_queries(const BuildRequest& request, std::size_t head) 
   }
   return queries;
 }
+
+/// The maps and codebooks of one KV head.
+class HeadIndex final : public IndexPart {
+ public:
+  HeadIndex(const BuildRequest& request, const PqShape& pq, double shrinkage, std::size_t head)
+      : request_(request),
+        pq_(pq),
+        shrinkage_(shrinkage),
+        head_(head),
+        maps_(request.shape, pq, request.fixed),
+        // An index made anew has no queries at hand: it keeps looking where the first one did.
+        knows_maps_(request.anew && request.hints.query_window.empty()),
+        keys_(request.tokens.size() * request.shape.head_dim),
+        unread_(request.tokens),
+        unmapped_(request.tokens) {}
+
+  [[nodiscard]] Result<bool> do_piece() override {
+    if (!unread_.empty()) {
+      const TokenRange tokens = unread_.take();
+      read_head_keys(request_, tokens, head_, keys_of(tokens).data());
+    } else if (!knows_maps_) {
+      find_maps();
+    } else if (!unmapped_.empty()) {
+      map_keys(maps_, head_, dims(), keys_of(unmapped_.take()));
+      if (unmapped_.empty()) centre(keys_, dims(), maps_.mean(head_));
+    } else if (!training_) {
+      cut_out_subspace();
+      training_.emplace(request_, pq_, SubKeys{subspace_keys_.data(), head_, subspace_});
+    } else {
+      return train();
+    }
+    return false;
+  }
+  [[nodiscard]] BuildReport report() const noexcept override { return report_; }
+
+ private:
+  [[nodiscard]] std::size_t dims() const noexcept { return request_.shape.head_dim; }
+  [[nodiscard]] std::span<float> keys_of(TokenRange tokens) noexcept {
+    const std::size_t begin = tokens.begin - request_.tokens.begin;
+    return std::span(keys_).subspan(begin * dims(), tokens.size() * dims());
+  }
+
+  void find_maps() {
+    const QueryBasis basis = find_query_basis({.dims = dims(),
+                                               .queries = group_queries(request_, head_),
+                                               .keys = keys_,
+                                               .shrinkage = shrinkage_,
+                                               .subspaces = pq_.subspaces});
+    std::ranges::copy(basis.query_map, maps_.queries(head_));
+    std::ranges::copy(basis.key_map, maps_.keys(head_));
+    knows_maps_ = true;
+  }
+
+  void cut_out_subspace() {
+    const std::size_t width = dims() / pq_.subspaces;
+    subspace_keys_.resize(request_.tokens.size() * width);
+    for (std::size_t i = 0; i < request_.tokens.size(); ++i) {
+      std::copy_n(&keys_[i * dims() + subspace_ * width], width, &subspace_keys_[i * width]);
+    }
+  }
+
+  Result<bool> train() {
+    TERRACE_ASSIGN(const bool trained, training_->do_piece());
+    if (!trained) return false;
+    report_.iterations = std::max(report_.iterations, training_->report().iterations);
+    training_.reset();
+    return ++subspace_ == pq_.subspaces;
+  }
+
+  BuildRequest request_;
+  PqShape pq_;
+  double shrinkage_;
+  std::size_t head_;
+  Maps maps_;
+  bool knows_maps_;
+  std::vector<float> keys_;  // [tokens, head_dim]
+  TokenPieces unread_;
+  TokenPieces unmapped_;
+  std::size_t subspace_ = 0;
+  std::vector<float> subspace_keys_;  // [tokens, head_dim / subspaces]
+  std::optional<CodebookTraining> training_;
+  BuildReport report_;
+};
 
 class Qpq final : public RetrievalPolicy {
  public:
@@ -108,32 +218,9 @@ class Qpq final : public RetrievalPolicy {
     return request.shape.kv_heads;
   }
 
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t head) const override {
-    const std::size_t dims = request.shape.head_dim;
-    std::vector<float> keys = read_head_keys(request, head);
-    const Maps maps(request.shape, pq_, request.fixed);
-    // An index made anew has no queries at hand: it keeps looking where the first one did.
-    if (!request.anew || !request.hints.query_window.empty()) {
-      const QueryBasis basis = find_query_basis({.dims = dims,
-                                                 .queries = group_queries(request, head),
-                                                 .keys = keys,
-                                                 .shrinkage = shrinkage_,
-                                                 .subspaces = pq_.subspaces});
-      std::ranges::copy(basis.query_map, maps.queries(head));
-      std::ranges::copy(basis.key_map, maps.keys(head));
-    }
-    map_keys(maps, head, dims, keys);
-    centre(keys, dims, maps.mean(head));
-    BuildReport whole;
-    std::vector<float> part(request.tokens.size() * dims / pq_.subspaces);
-    for (std::size_t j = 0; j < pq_.subspaces; ++j) {
-      cut_out(keys, dims, j, part);
-      TERRACE_ASSIGN(const BuildReport report,
-                     train_codebook(request, pq_, {part.data(), head, j}));
-      whole.iterations = std::max(whole.iterations, report.iterations);
-    }
-    return whole;
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t head) const override {
+    return std::make_unique<HeadIndex>(request, pq_, shrinkage_, head);
   }
 
   [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
@@ -159,45 +246,13 @@ class Qpq final : public RetrievalPolicy {
   }
 
  private:
-  static void map_keys(const Maps& maps, std::size_t head, std::size_t dims,
-                       std::vector<float>& keys) {
-    std::vector<float> mapped(dims);
-    for (std::size_t at = 0; at < keys.size(); at += dims) {
-      kernels::host::map_vector(&keys[at], maps.keys(head), dims, mapped.data());
-      std::ranges::copy(mapped, &keys[at]);
-    }
-  }
-
-  /// Subtracts the mean of the finite rows, and writes it.
-  static void centre(std::vector<float>& keys, std::size_t dims, float* mean) {
-    std::vector<double> sum(dims);
-    double count = 0;
-    for (std::size_t at = 0; at < keys.size(); at += dims) {
-      const std::span row(&keys[at], dims);
-      if (!all_finite(row)) continue;
-      for (std::size_t i = 0; i < dims; ++i) sum[i] += double{row[i]};
-      ++count;
-    }
-    for (std::size_t i = 0; i < dims; ++i) {
-      mean[i] = count > 0 ? static_cast<float>(sum[i] / count) : 0.0F;
-    }
-    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % dims];
-  }
-
-  void cut_out(const std::vector<float>& keys, std::size_t dims, std::size_t subspace,
-               std::vector<float>& part) const {
-    const std::size_t width = dims / pq_.subspaces;
-    for (std::size_t i = 0; i * dims < keys.size(); ++i) {
-      std::copy_n(&keys[i * dims + subspace * width], width, &part[i * width]);
-    }
-  }
-
   /// Codes the tokens of a request with the index's codebooks.
   void code(const BuildRequest& request, std::size_t head) const {
     const std::size_t dims = request.shape.head_dim;
     const std::size_t width = dims / pq_.subspaces;
     const Maps maps(request.shape, pq_, request.fixed);
-    std::vector<float> keys = read_head_keys(request, head);
+    std::vector<float> keys(request.tokens.size() * dims);
+    read_head_keys(request, request.tokens, head, keys.data());
     map_keys(maps, head, dims, keys);
     for (std::size_t i = 0; i < request.tokens.size(); ++i) {
       float* const key = &keys[i * dims];

@@ -64,7 +64,7 @@ bool SequenceState::settle_queues() {
   }
   settle(compute);
   for (Queue* const queue : own) settle(queue);
-  refresh_.layer.reset();
+  refresh_.stop();
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
@@ -206,7 +206,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.coded, deadline()));
   // Blocks that a refresh reads may change hands from now on.
   if (refresh_queue_ != nullptr) TERRACE_TRY(refresh_queue_->drain(deadline()));
-  refresh_.layer.reset();
+  refresh_.stop();
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   twin->budget_resolved_ = budget_resolved_;
   twin->budget_tokens_ = budget_tokens_;

@@ -1,11 +1,12 @@
 // Indexes built anew in the background as the sequence grows: beside each step at most one slice of
-// work runs on a queue that no step waits for. A finished index takes over between two steps; what
-// came since is added to it as to any index.
+// work runs on a queue that no step waits for. Tokens that come meanwhile are added to both
+// indexes; the new one takes over between two steps, when it lacks few.
 #include <algorithm>
 #include <cstring>
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/offload/host_ops.hpp"
 
 namespace terrace {
 
@@ -14,8 +15,8 @@ Status SequenceState::refresh_indexes() {
   if (due == 0 || runtime_.index_layout.empty()) return {};
   if (refresh_.layer) {
     const Result<bool> done = poll(refresh_.slice);
-    if (done && !*done) return {};
-    return continue_refresh();
+    if (!done) return give_refresh_up();
+    return *done ? continue_refresh() : Status{};
   }
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const LayerIndex& index = layers_[layer].index;
@@ -31,43 +32,80 @@ Status SequenceState::start_refresh(std::size_t layer) {
   // The last block is still being written.
   const TokenRange tokens{index.tokens.begin, index.tokens.end / block_tokens() * block_tokens()};
   if (tokens.end <= tokens.begin) return {};
-  TERRACE_TRY(refresh_.memory.reserve(*runtime_.backend, layout,
-                                      divide_up(index.tokens.size(), layout.chunk_tokens)));
+  refresh_.layer = layer;
+  refresh_.built = tokens;
+  refresh_.end = tokens.end;
+  refresh_.progress = {};
+  refresh_.whole = false;
+  if (!reserve_refresh()) return give_refresh_up();
   if (layout.fixed_bytes > 0) {
     std::memcpy(refresh_.memory.fixed(), index.host.fixed(), layout.fixed_bytes);
   }
   refresh_.blocks.clear();
-  for (std::size_t block = 0; block * block_tokens() < tokens.end; ++block) {
-    refresh_.blocks.push_back(layers_[layer].host_blocks[block]);
-  }
-  refresh_.tokens = tokens;
-  refresh_.next_part = refresh_.parts = 0;
-  refresh_.status = {};
-  refresh_.layer = layer;
+  note_refresh_blocks(tokens.end);
   return continue_refresh();
 }
 
-Status SequenceState::continue_refresh() {
-  if (!refresh_.status) {
-    // The index there is goes on; the next batch of tokens brings another try.
-    layers_[*refresh_.layer].index.fresh_end = refresh_.tokens.end;
-    refresh_.layer.reset();
-    return {};
-  }
-  if (refresh_.parts > 0 && refresh_.next_part == refresh_.parts) return publish_refresh();
-  BuildRequest request = index_request(*refresh_.layer, refresh_.tokens);
+Status SequenceState::reserve_refresh() {
+  const IndexLayout& layout = runtime_.index_layout;
+  const std::size_t tokens = layers_[*refresh_.layer].index.tokens.size();
+  return refresh_.memory.reserve(*runtime_.backend, layout, divide_up(tokens, layout.chunk_tokens));
+}
+
+void SequenceState::note_refresh_blocks(std::size_t end) {
+  const LayerState& layer = layers_[*refresh_.layer];
+  std::vector<std::byte*>& blocks = refresh_.blocks;
+  while (blocks.size() * block_tokens() < end) blocks.push_back(layer.host_blocks[blocks.size()]);
+}
+
+BuildRequest SequenceState::refresh_request(TokenRange tokens) const {
+  BuildRequest request = index_request(*refresh_.layer, tokens);
   request.rows = {.blocks = refresh_.blocks.data(), .block_tokens = block_tokens()};
   request.fixed = refresh_.memory.fixed();
-  request.index = refresh_.memory.view(runtime_.index_layout, refresh_.tokens.begin);
+  request.index = refresh_.memory.view(runtime_.index_layout, refresh_.built.begin);
+  request.index.token_count = tokens.begin - refresh_.built.begin;
   request.anew = true;
-  refresh_.parts = runtime_.policy->build_parts(request);
-  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, [this, request]() mutable {
-    request.deadline = request.clock->now() + runtime_.options.refresh.slice;
-    const auto next = runtime_.policy->build_some(request, refresh_.next_part);
-    refresh_.status = next.map([](std::size_t) {});
-    if (next) refresh_.next_part = *next;
-    return std::size_t{0};
-  }));
+  return request;
+}
+
+Status SequenceState::continue_refresh() {
+  const LayerIndex& index = layers_[*refresh_.layer].index;
+  counters_.longest_refresh_slice = std::max(counters_.longest_refresh_slice, refresh_.slice_time);
+  if (!refresh_.whole) return give_refresh_up();
+  if (!*refresh_.whole) return build_slice();
+  // A step waits for what is still lacking then: for a block of tokens, not for long.
+  return index.tokens.end > refresh_.end + block_tokens() ? catch_up() : publish_refresh();
+}
+
+Status SequenceState::give_refresh_up() {
+  // The index there is goes on; the next tokens that are due bring another try.
+  layers_[*refresh_.layer].index.fresh_end = refresh_.built.end;
+  refresh_.stop();
+  return refresh_queue_->clear_error();
+}
+
+Status SequenceState::build_slice() {
+  TERRACE_ASSIGN(
+      refresh_.slice,
+      refresh_queue_->call(Phase::cluster, [this, request = refresh_request(refresh_.built)] {
+        const TimePoint begin = request.clock->now();
+        refresh_.whole = runtime_.policy->build_some(request, refresh_.progress,
+                                                     begin + runtime_.options.refresh.slice);
+        refresh_.slice_time = request.clock->now() - begin;
+        return Result<std::size_t>(0);
+      }));
+  return {};
+}
+
+Status SequenceState::catch_up() {
+  const LayerState& layer = layers_[*refresh_.layer];
+  const TokenRange since{refresh_.end, layer.index.tokens.end};
+  if (!reserve_refresh()) return give_refresh_up();
+  note_refresh_blocks(since.end);
+  TERRACE_TRY(refresh_queue_->wait_for(layer.offloaded));
+  TERRACE_ASSIGN(refresh_.slice, runtime_.policy->extend(refresh_request(since), *refresh_queue_,
+                                                         offload::host_ops()));
+  refresh_.end = since.end;
   return {};
 }
 
@@ -81,11 +119,11 @@ Status SequenceState::publish_refresh() {
   const std::size_t end = index.tokens.end;
   std::swap(index.host, refresh_.memory);
   layer.members_stale = layer.clusters_renamed = true;
-  index.tokens.end = refresh_.tokens.end;
-  index.fresh_end = refresh_.tokens.end;
-  index.trained = refresh_.tokens.size();
+  index.tokens.end = refresh_.end;
+  index.fresh_end = refresh_.built.end;
+  index.trained = refresh_.built.size();
   const std::size_t refreshed = *refresh_.layer;
-  refresh_.layer.reset();
+  refresh_.stop();
   ++counters_.refreshes;
   TERRACE_TRY(extend_index(refreshed, end));
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, index.tokens, /*with_fixed=*/true));

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,6 +90,29 @@ struct BuildReport {
   std::size_t iterations = 0;  ///< done
 };
 
+/// A part of an index in the making. It is laid down between two pieces of work and taken up again,
+/// and becomes the same bits whenever that happens.
+class IndexPart {
+ public:
+  IndexPart() = default;
+  IndexPart(const IndexPart&) = delete;
+  IndexPart& operator=(const IndexPart&) = delete;
+  virtual ~IndexPart() = default;
+
+  /// Does a piece: what takes a millisecond or two, however long the sequence. Returns whether none
+  /// is left.
+  [[nodiscard]] virtual Result<bool> do_piece() = 0;
+
+  /// Of a part that is done.
+  [[nodiscard]] virtual BuildReport report() const noexcept { return {}; }
+};
+
+/// How far an index has come that is built in slices of time.
+struct IndexProgress {
+  std::size_t parts_done = 0;
+  std::unique_ptr<IndexPart> part;  ///< the one under way
+};
+
 /// Chooses rows for one query token of a layer, all heads. Device memory.
 struct SelectRequest {
   KvShape shape;
@@ -116,7 +140,8 @@ struct Selection {
   MassBounds* mass = nullptr;         ///< [query_heads]; null unless bounds_mass
 };
 
-/// Threads  parts of a build and extend's work on host queues, the others on the caller's; a policy
+/// Threads  pieces of a build and extend's work on host queues, the others on the caller's; a
+/// policy
 ///          has no mutable state
 class RetrievalPolicy {
  public:
@@ -148,15 +173,18 @@ class RetrievalPolicy {
   /// An index is built in parts that share nothing: all at once, or one after the other in the
   /// background.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
-  [[nodiscard]] virtual Result<BuildReport> build_part(const BuildRequest& request,
-                                                       std::size_t part) const = 0;
+
+  /// What `request` points to stays where it is until the part is done.
+  [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                              std::size_t part) const = 0;
 
   /// Builds an index. On an error the sequence goes on without one: it is not lost.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
-  /// Builds parts from `next` on until the request's deadline has passed, at least one, and
-  /// returns the part to go on with.
-  [[nodiscard]] Result<std::size_t> build_some(const BuildRequest& request, std::size_t next) const;
+  /// Goes on with an index until the time is over, by the request's clock, but for a piece at
+  /// least. Returns whether the index is whole.
+  [[nodiscard]] Result<bool> build_some(const BuildRequest& request, IndexProgress& progress,
+                                        TimePoint until) const;
 
   /// Enqueues the indexing of further tokens on a host queue with a table of host kernels. Only
   /// chunks that hold one of `tokens` may change.

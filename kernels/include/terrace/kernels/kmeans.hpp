@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "terrace/core/clock.hpp"
@@ -73,12 +74,44 @@ namespace host {
 /// pointer,
 ///          or initial_rows of another size, out of range or not finite; out_of_memory: about 12
 ///          bytes a row could not be had. Then nothing is written
-/// Threads  parts of 1024 rows or 8 clusters; one problem per thread needs no locking
+/// Threads  parts of 1024 rows or 64 clusters; one problem per thread needs no locking
 /// Cost     2 * row_count * clusters * dims flops an iteration; no distance matrix
 /// Source   Lloyd 1982
 /// Tests    tests/kernels/kmeans_test.cpp
 [[nodiscard]] Result<KmeansReport> kmeans(const KmeansRows& input, const KmeansOptions& options,
                                           const KmeansOutput& output, Parallel& threads);
+
+class Lloyd;
+
+/// kmeans() for work that is laid down and taken up again: the same bits.
+///
+///   auto clustering = KmeansInPieces::begin(rows, options, output);
+///   while (!clustering->do_piece()) look_at_the_clock();
+///
+/// What was passed to begin() stays where it is and as it is until the end.
+class KmeansInPieces {
+ public:
+  /// Errors: those of kmeans(), but for an initial row that is not finite, which report() tells
+  [[nodiscard]] static Result<KmeansInPieces> begin(const KmeansRows& input,
+                                                    const KmeansOptions& options,
+                                                    const KmeansOutput& output);
+  KmeansInPieces(KmeansInPieces&&) noexcept;
+  KmeansInPieces& operator=(KmeansInPieces&&) noexcept;
+  ~KmeansInPieces();
+
+  /// Does about the work that 1024 rows take in an iteration; returns whether none is left.
+  bool do_piece();
+
+  /// Does all that is left.
+  void finish(Parallel& threads);
+
+  /// Of a clustering that has ended.
+  [[nodiscard]] Result<KmeansReport> report() const;
+
+ private:
+  explicit KmeansInPieces(std::unique_ptr<Lloyd> lloyd) noexcept;
+  std::unique_ptr<Lloyd> lloyd_;
+};
 
 }  // namespace host
 }  // namespace terrace::kernels

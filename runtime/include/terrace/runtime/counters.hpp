@@ -55,8 +55,9 @@ struct SequenceCounters {
   CacheCounters cache;
   EarlyCounters early;
   std::uint64_t steps = 0;
-  std::uint64_t refreshes = 0;  ///< indexes that took over from older ones
-  std::uint64_t attended = 0;   ///< entries, summed over lists, layers and steps
+  std::uint64_t refreshes = 0;       ///< indexes that took over from older ones
+  Duration longest_refresh_slice{};  ///< of background work between two steps
+  std::uint64_t attended = 0;        ///< entries, summed over lists, layers and steps
   std::uint64_t pseudo_entries = 0;
   double mass_low = 0;  ///< certain bounds of the attention mass attended exactly, summed
   double mass_high = 0;

@@ -1,0 +1,123 @@
+// Lloyd's iterations over the rows of one problem; see terrace/kernels/kmeans.hpp.
+#pragma once
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "host/centroid_tiles.hpp"
+#include "terrace/kernels/kmeans.hpp"
+
+namespace terrace::kernels::host {
+
+/// All of it is a row of stages, each of parts that share nothing: threads take the parts of a
+/// stage at once, and work in pieces takes one part at a time.
+class Lloyd {
+ public:
+  Lloyd(const KmeansRows& input, const KmeansOptions& options, const KmeansOutput& output) noexcept
+      : input_(input), options_(options), output_(output) {}
+
+  /// Returns false when memory is short. The first thing to call.
+  [[nodiscard]] bool allocate();
+
+  bool do_piece();
+  void finish(Parallel& threads);
+
+  [[nodiscard]] Result<KmeansReport> report() const;
+
+ private:
+  template <typename T>
+  using Buffer = hwy::AlignedFreeUniquePtr<T[]>;
+
+  /// Parts that share nothing, in any order, then what follows from all of them.
+  struct Stage {
+    std::size_t parts;
+    void (Lloyd::*part)(std::size_t);
+    void (Lloyd::*then)();
+  };
+  struct Rows {
+    std::size_t begin;
+    std::size_t end;
+  };
+
+  void end_stage();
+
+  // Stages, in their order; what follows one chooses the next.
+  void admit_part(std::size_t part);
+  void after_admission();
+  void round_part(std::size_t part);
+  void begin_assignment();
+  void assign_part(std::size_t part);
+  void after_assignment();
+  void begin_update();
+  void measure_part(std::size_t part);
+  void after_measuring();
+  void begin_sums();
+  void sum_part(std::size_t part);
+  void begin_means();
+  void mean_part(std::size_t part);
+  void after_update();
+  void inertia_part(std::size_t part);
+  void after_inertia();
+
+  /// Writes the first centroids. Returns true when they are all the distinct rows there are.
+  bool place_centroids();
+
+  /// Makes searches round, where that is faster and worth it. Returns whether rows are to be.
+  bool may_round();
+
+  /// Makes searches exact in f32. Returns whether they were not.
+  bool stop_rounding() noexcept { return std::exchange(rounds_, false); }
+
+  [[nodiscard]] bool may_go_on() const noexcept {
+    if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_acquire)) {
+      return false;
+    }
+    return options_.clock == nullptr || options_.clock->now() < options_.deadline;
+  }
+  [[nodiscard]] Rows rows_of(std::size_t part) const noexcept;
+  [[nodiscard]] const float* row(std::size_t i) const noexcept {
+    return input_.rows + i * input_.dims;
+  }
+  [[nodiscard]] float* centroid(std::size_t c) const noexcept {
+    return output_.centroids + c * input_.dims;
+  }
+  /// Of a row to the centroid of its label.
+  [[nodiscard]] float distance(std::size_t i) const noexcept {
+    return exact_distance(row(i), centroid(output_.labels[i]), input_.dims, options_.metric);
+  }
+  void copy_row_to_centroid(std::size_t c, std::size_t i) noexcept {
+    std::copy_n(row(i), input_.dims, centroid(c));
+  }
+  void fill_empty_clusters() noexcept;
+  void pack_tiles() noexcept;
+  bool assign_rows(std::size_t begin, std::size_t end) noexcept;
+  void write_mean(std::size_t c) noexcept;
+
+  KmeansRows input_;
+  KmeansOptions options_;
+  KmeansOutput output_;
+  std::size_t parts_ = 0;
+  std::size_t summed_parts_ = 0;
+  Stage stage_{};
+  std::size_t next_part_ = 0;
+  bool done_ = false;
+  bool ends_ = false;  // no iteration follows
+  Status status_;
+  KmeansReport report_;
+  std::size_t admitted_count_ = 0;
+  Buffer<std::uint8_t> admitted_;  // [row_count]: finite
+  Buffer<std::uint32_t> numbers_;  // [admitted_count]: of admitted rows, in any order
+  Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
+  Buffer<std::uint32_t> members_;  // [clusters + 1]: how many each has
+  Buffer<std::uint32_t> slots_;    // for finding distinct rows
+  Buffer<float> sums_;             // [summed_parts, clusters, dims]
+  Buffer<float> tiles_;
+  bool rounds_ = false;  // searches are of what follows
+  Buffer<std::uint16_t> bf16_rows_;
+  Buffer<std::byte> bf16_tiles_;
+  Buffer<double> part_result_;  // [parts]
+};
+
+}  // namespace terrace::kernels::host
