@@ -2,10 +2,13 @@
 #include "terrace/kernels/kmeans.hpp"
 
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "kernels/questions.hpp"
 #include "kernels/sample_rows.hpp"
 #include "terrace/core/version.hpp"
+#include "terrace/offload/parallel.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -21,19 +24,20 @@ struct Setting {
   std::size_t dims = 64;
   std::size_t clusters = 64;
   Metric metric = Metric::l2;
+  std::size_t threads = 1;  ///< of more, one thread is the peer
 };
 
 class Clustering {
  public:
-  Clustering(const Setting& setting, bool quick)
+  Clustering(const Setting& setting, std::unique_ptr<Parallel> threads, bool quick)
       : setting_(setting),
+        threads_(std::move(threads)),
         row_count_(quick ? 4 * setting.clusters : setting.rows),
         rows_(normal_numbers(row_count_ * setting.dims, 7)),
         centroids_(setting.clusters * setting.dims),
         labels_(row_count_) {}
 
   void run() {
-    Serial threads;
     report_ = kernels::host::kmeans(
         {.rows = rows_.data(), .row_count = row_count_, .dims = setting_.dims},
         {.clusters = setting_.clusters,
@@ -41,7 +45,7 @@ class Clustering {
          .metric = setting_.metric,
          .seed = 8,
          .measures_inertia = false},
-        {.centroids = centroids_.data(), .labels = labels_.data()}, threads);
+        {.centroids = centroids_.data(), .labels = labels_.data()}, *threads_);
   }
 
   /// Every sixteenth label must be the nearest centroid, or as near but for rounding.
@@ -77,6 +81,7 @@ class Clustering {
   }
 
   Setting setting_;
+  std::unique_ptr<Parallel> threads_;
   std::size_t row_count_;
   std::vector<float> rows_;
   std::vector<float> centroids_;
@@ -84,18 +89,25 @@ class Clustering {
   Result<KmeansReport> report_;
 };
 
+Result<Contender> contender(const Setting& setting, std::size_t threads, bool quick) {
+  TERRACE_ASSIGN(std::unique_ptr<Parallel> parallel, offload::make_parallel({.threads = threads}));
+  const auto clustering = std::make_shared<Clustering>(setting, std::move(parallel), quick);
+  return Contender{.name = threads == 1 ? "one thread" : setting.name,
+                   .version = std::string(version()),
+                   .run = [clustering] { clustering->run(); },
+                   .verify = [clustering] { return clustering->verify(); }};
+}
+
 Question question(const Setting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
-    const auto clustering = std::make_shared<Clustering>(setting, quick);
-    return Contest{.ours = {.name = setting.name,
-                            .version = std::string(version()),
-                            .run = [clustering] { clustering->run(); },
-                            .verify = [clustering] { return clustering->verify(); }},
-                   .peer = {}};
+    TERRACE_ASSIGN(Contender ours, contender(setting, setting.threads, quick));
+    if (setting.threads == 1) return Contest{.ours = std::move(ours), .peer = {}};
+    TERRACE_ASSIGN(Contender peer, contender(setting, 1, quick));
+    return Contest{.ours = std::move(ours), .peer = std::move(peer)};
   };
   return {.name = setting.name,
           .unit = "s",
-          .parameters = {{"threads", 1},
+          .parameters = {{"threads", setting.threads},
                          {"rows", setting.rows},
                          {"dims", setting.dims},
                          {"clusters", setting.clusters},
@@ -108,12 +120,15 @@ Question question(const Setting& setting) {
 }  // namespace
 
 std::vector<Question> kmeans_questions() {
-  return {question({.name = "kmeans_l2_n32768_d64_k64_i10"}),
-          question({.name = "kmeans_l2_n32768_d64_k256_i10", .clusters = 256}),
-          question({.name = "kmeans_cosine_n32768_d128_k400_i10",
-                    .dims = 128,
-                    .clusters = 400,
-                    .metric = Metric::cosine})};
+  return {
+      question({.name = "kmeans_l2_n32768_d64_k64_i10"}),
+      question({.name = "kmeans_l2_n32768_d64_k256_i10", .clusters = 256}),
+      question({.name = "kmeans_cosine_n32768_d128_k400_i10",
+                .dims = 128,
+                .clusters = 400,
+                .metric = Metric::cosine}),
+      question(
+          {.name = "kmeans_l2_n32768_d64_k256_i10_two_threads", .clusters = 256, .threads = 2})};
 }
 
 }  // namespace terrace::bench
