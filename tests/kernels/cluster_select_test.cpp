@@ -2,82 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
-#include "kernels/cluster_store.hpp"
+#include "kernels/cluster_scene.hpp"
 #include "kernels/dealt_shares.hpp"
 #include "kernels/finds_fault.hpp"
-#include "kernels/kernel_run.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::ClusterStore;
-using testing::Guarded;
-
-constexpr KvShape shape{
-    .layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 24, .dtype = Dtype::f16};
-constexpr ClusterShape with_values{.chunk_tokens = 40, .slots = 9, .estimates = true};
-constexpr std::size_t first = 5;
-constexpr std::size_t tokens = 5 + 331;
-constexpr std::size_t window_tokens = 60;
-
-/// A selection over a store, with memory for all that it writes.
-class Scene {
- public:
-  explicit Scene(ClusterStore& store, const KvShape& kv = shape,
-                 const ClusterShape& clusters = with_values)
-      : queries(kv.query_heads * kv.head_dim),
-        scratch(kernels::cluster_scratch_floats(kv, clusters, tokens)),
-        ids(kv.query_heads * tokens, 0xffffffffU),
-        counts(kv.query_heads),
-        pseudo_rows(kv.kv_heads * pseudo_max * kv.row_bytes()),
-        pseudo_bias(kv.kv_heads * pseudo_max),
-        pseudo_counts(kv.kv_heads),
-        mass(kv.query_heads) {
-    Rng rng(testing::seed(), {31});
-    for (float& x : queries.span()) x = testing::normal(rng);
-    op = {.common = {.shape = kv,
-                     .query = queries.data(),
-                     .candidates = {first, tokens - window_tokens},
-                     .count = {.mean = 100},
-                     .ids = ids.data(),
-                     .id_count = counts.data(),
-                     .id_stride = tokens,
-                     .scratch = scratch.data()},
-          .clusters = clusters,
-          .index = store.view()};
-  }
-
-  void attend_to(const ClusterStore& store) {
-    op.resident = store.rows.table();
-    op.sinks = {0, first};
-    op.window = {tokens - window_tokens, tokens};
-  }
-  void estimate(std::size_t count) {
-    op.estimated = count;
-    op.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo_max};
-  }
-  [[nodiscard]] std::vector<std::uint32_t> list(std::size_t i) {
-    return {ids.data() + i * tokens, ids.data() + i * tokens + counts[i]};
-  }
-  [[nodiscard]] bool intact() const {
-    return scratch.intact() && ids.intact() && counts.intact() && pseudo_rows.intact() &&
-           pseudo_bias.intact() && pseudo_counts.intact() && mass.intact();
-  }
-
-  static constexpr std::size_t pseudo_max = 40;
-  Guarded<float> queries;
-  Guarded<float> scratch;
-  Guarded<std::uint32_t> ids;
-  Guarded<std::uint32_t> counts;
-  Guarded<std::byte> pseudo_rows;
-  Guarded<float> pseudo_bias;
-  Guarded<std::uint32_t> pseudo_counts;
-  Guarded<MassBounds> mass;
-  ClusterSelect op;
-};
+using testing::cluster_scene::first;
+using testing::cluster_scene::Scene;
+using testing::cluster_scene::shape;
+using testing::cluster_scene::tokens;
+using testing::cluster_scene::window_tokens;
+using testing::cluster_scene::with_values;
 
 /// Exact attention mass of a query head on sinks, window and its list.
 double exact_mass(const ClusterStore& store, Scene& scene, std::size_t query_head,
@@ -203,179 +142,6 @@ TEST(ClusterSelect, FindsWhatIsSelectedByAnotherRule) {
     EXPECT_EQ(testing::finds_fault([&] { expect_like_reference(scene, scene.op, expected); }),
               i > 0)
         << i << ", " << testing::seed_text();
-  }
-}
-
-TEST(ClusterSelect, CutsOnlyTheLastClusterAndTakesNoneBelowOneLeftOut) {
-  ClusterStore store(shape, with_values, first, tokens, 23);
-  Scene scene(store);
-  scene.op.scope = ListScope::query_head;
-  testing::run(scene.op);
-  for (std::size_t q = 0; q < shape.query_heads; ++q) {
-    const auto ids = scene.list(q);
-    ASSERT_EQ(ids.size(), 100U);
-    std::size_t cut = 0;
-    for (std::uint32_t c = 0; c < 9 * with_values.slots; ++c) {
-      std::size_t candidates = 0;
-      std::size_t chosen = 0;
-      for (const std::size_t p : store.members(q / shape.group(), c)) {
-        candidates += p < tokens - window_tokens ? 1U : 0U;
-        chosen += std::ranges::binary_search(ids, p) ? 1U : 0U;
-      }
-      if (chosen > 0 && chosen < candidates) ++cut;
-    }
-    EXPECT_LE(cut, 1U);
-  }
-}
-
-TEST(ClusterSelect, IsExactTopKWhenEveryClusterHasOneToken) {
-  const ClusterShape singles{.chunk_tokens = 40, .slots = 40};
-  ClusterStore store(shape, singles, first, tokens, 23);
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    for (std::uint32_t t = 0; t < tokens - first; ++t) store.label(head, t) = t;
-  }
-  store.write_clusters();
-  Scene scene(store, shape, singles);
-  scene.op.scope = ListScope::query_head;
-  testing::run(scene.op);
-  for (std::size_t q = 0; q < shape.query_heads; ++q) {
-    std::vector<std::pair<double, std::uint32_t>> order;
-    for (std::uint32_t p = first; p < tokens - window_tokens; ++p) {
-      double dot = 0;
-      for (std::size_t i = 0; i < shape.head_dim; ++i) {
-        dot += double{scene.queries[q * shape.head_dim + i]} *
-               double{store.rows.key(q / shape.group(), p, i)};
-      }
-      order.emplace_back(-dot, p);
-    }
-    std::ranges::sort(order);
-    std::vector<std::uint32_t> expected;
-    for (std::size_t i = 0; i < 100; ++i) expected.push_back(order[i].second);
-    std::ranges::sort(expected);
-    EXPECT_EQ(scene.list(q), expected) << testing::seed_text();
-  }
-}
-
-TEST(ClusterSelect, ABigModerateClusterWinsByClusterWeightAlone) {
-  ClusterStore store(shape, with_values, first, tokens, 2);
-  Scene scene(store);
-  // 20 tokens of logit 2 against the rest of logit 1.
-  const auto big = [](std::size_t token) { return token >= 20; };
-  const double scale = std::sqrt(static_cast<double>(shape.head_dim));
-  store.rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
-    return i == 0 ? (p >= first && !big(p - first) ? 2.0F : 1.0F) : 0.0F;
-  });
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    for (std::size_t t = 0; t < tokens - first; ++t) store.label(head, t) = big(t) ? 3U : 0U;
-  }
-  store.write_clusters();
-  std::fill_n(scene.queries.data(), scene.queries.size(), 0.0F);
-  for (std::size_t q = 0; q < shape.query_heads; ++q) {
-    scene.queries[q * shape.head_dim] = static_cast<float>(scale);
-  }
-  scene.op.common.count.mean = 10;
-  testing::run(scene.op);
-  EXPECT_EQ(scene.list(0).front(), first);
-  scene.op.ranking = ClusterRanking::cluster_weight;
-  testing::run(scene.op);
-  EXPECT_EQ(scene.list(0).front(), first + 20);
-}
-
-TEST(ClusterSelect, DoesNotDependOnTheOrderOfQueryHeads) {
-  ClusterStore store(shape, with_values, first, tokens, 23);
-  Scene one(store);
-  one.attend_to(store);
-  one.op.mass = one.mass.data();
-  testing::run(one.op);
-  Scene two(store);
-  two.attend_to(store);
-  two.op.mass = two.mass.data();
-  testing::run(two.op);
-  EXPECT_TRUE(one.ids.same_bits(two.ids));
-  EXPECT_TRUE(one.mass.same_bits(two.mass));
-  for (std::size_t i = 0; i < shape.head_dim; ++i) {
-    std::swap(two.queries[i], two.queries[shape.head_dim + i]);
-  }
-  testing::run(two.op);
-  EXPECT_EQ(one.list(0), two.list(0));
-}
-
-TEST(ClusterSelect, DoesNotDependOnTheRoomThatThereIsForClusters) {
-  ClusterShape roomy = with_values;
-  roomy.slots = 1200;
-  ClusterStore few(shape, with_values, first, tokens, 23);
-  ClusterStore many(shape, roomy, first, tokens, 23);
-  Scene one(few);
-  Scene two(many, shape, roomy);
-  const auto choose = [](Scene& scene, const ClusterStore& store) {
-    scene.attend_to(store);
-    scene.estimate(7);
-    scene.op.mass = scene.mass.data();
-    testing::run(scene.op);
-  };
-  choose(one, few);
-  choose(two, many);
-  EXPECT_TRUE(one.ids.same_bits(two.ids));
-  EXPECT_TRUE(one.pseudo_rows.same_bits(two.pseudo_rows));
-  for (std::size_t q = 0; q < shape.query_heads; ++q) {
-    EXPECT_NEAR(one.mass[q].low, two.mass[q].low, 1e-6);  // sums in another order
-    EXPECT_NEAR(one.mass[q].high, two.mass[q].high, 1e-6);
-  }
-}
-
-TEST(ClusterSelect, LetsAClusterWeighMoreByItsSpread) {
-  ClusterStore store(shape, with_values, first, tokens, 23);
-  const float variances[] = {0.0F, 0.25F, 100.0F};
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    for (std::uint32_t c = 0; c < 81; ++c)
-      store.plane(head, c / 9).variance[c % 9] = variances[c % 3];
-  }
-  Scene scene(store);
-  scene.op.spreads = true;
-  scene.op.common.count.mean = 0;
-  scene.estimate(Scene::pseudo_max);
-  testing::run(scene.op);
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    double square = 0;  // |q|^2 / head_dim, of the group in the mean
-    const std::size_t elements = shape.group() * shape.head_dim;
-    for (std::size_t i = 0; i < elements; ++i) {
-      const double x = double{scene.queries[head * elements + i]};
-      square += x * x / static_cast<double>(elements);
-    }
-    std::size_t entry = 0;
-    for (std::uint32_t c = 0; c < 81; ++c) {
-      const auto members = store.members(head, c);
-      const auto candidates =
-          std::ranges::count_if(members, [](std::size_t p) { return p < tokens - window_tokens; });
-      if (candidates == 0) continue;
-      const double spread = std::min(0.5 * square * double{variances[c % 3]}, 3.0);
-      EXPECT_NEAR(double{scene.pseudo_bias[head * Scene::pseudo_max + entry]},
-                  std::log(static_cast<double>(candidates)) + spread, 1e-5);
-      ++entry;
-    }
-    EXPECT_EQ(scene.pseudo_counts[head], entry);
-  }
-}
-
-TEST(ClusterSelect, NeverChoosesANanScoreBeforeOthersNorAnEmptyCluster) {
-  ClusterStore store(shape, with_values, first, tokens, 23);
-  Scene scene(store);
-  std::size_t spoilt = 0;
-  for (std::uint32_t c = 0; c < 9; c += 3) {
-    store.plane(0, 0).centroids[c * shape.row_bytes() + 1] = std::byte{0x7f};  // f16 NaN
-    spoilt += store.members(0, c).size();
-  }
-  scene.op.common.count.mean = tokens - first - window_tokens;
-  scene.estimate(Scene::pseudo_max);
-  testing::run(scene.op);
-  EXPECT_EQ(scene.list(0).size(), tokens - first - window_tokens);
-  EXPECT_EQ(scene.pseudo_counts[0], 0U);
-  scene.op.common.count.mean -= spoilt;
-  testing::run(scene.op);
-  for (std::uint32_t c = 0; c < 9; c += 3) {
-    for (const std::size_t p : store.members(0, c)) {
-      EXPECT_FALSE(std::ranges::binary_search(scene.list(0), p)) << p;
-    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "policies/cluster_members.hpp"
+#include "policies/recall.hpp"
 
 namespace terrace {
 namespace {
@@ -57,6 +58,27 @@ TEST(ClusterKv, RecoversPlantedDirectionsAndIgnoresTheLengthOfKeys) {
   index.build(404);
   for (const auto& [cluster, positions] : clusters_of(index).members(0)) {
     for (const std::size_t p : positions) EXPECT_EQ(p % 5, positions.front() % 5);
+  }
+}
+
+TEST(ClusterKv, FindsMoreTheMoreClustersThereAre) {
+  BlockStore rows(shape, 16, 1000);
+  rows.fill_normal(74);
+  Rng rng(testing::seed(), {75});
+  std::vector<float> queries(20 * shape.query_heads * shape.head_dim);
+  for (float& x : queries) x = testing::normal(rng);
+  double before = 0;
+  for (const std::size_t tokens : {320U, 80U, 20U, 5U}) {
+    const auto policy =
+        policies::make_retrieval_policy(
+            "clusterkv",
+            {.clusterkv = {.tokens_per_cluster = tokens, .lists = ListScope::query_head}})
+            .value();
+    PolicyIndex index(*policy, rows, sinks);
+    index.build(1000);
+    const double found = testing::recall(index, rows, queries, {sinks, 1000}, 100);
+    EXPECT_GT(found, before + 0.05) << tokens << " tokens a cluster, " << testing::seed_text();
+    before = found;
   }
 }
 

@@ -1,9 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <set>
 
-#include "policies/policy_index.hpp"
+#include "policies/recall.hpp"
 #include "retrieval/query_basis.hpp"
 
 namespace terrace {
@@ -13,6 +12,7 @@ using policies::find_query_basis;
 using policies::QueryBasis;
 using testing::BlockStore;
 using testing::PolicyIndex;
+using testing::recall;
 
 constexpr std::size_t dims = 16;
 
@@ -93,33 +93,6 @@ TEST(QueryBasis, IsDefinedForQueriesOfZeroAndNoNumbers) {
   for (const float x : basis.key_map) EXPECT_TRUE(std::isfinite(x));
 }
 
-/// Share of the exact top `count` of [4, window) that a selection found, over many queries.
-double recall(PolicyIndex& index, const BlockStore& rows, const std::vector<float>& queries,
-              std::size_t window, std::size_t count) {
-  std::size_t found = 0;
-  const std::size_t whole = rows.shape().query_heads * dims;
-  for (std::size_t at = 0; at + whole <= queries.size(); at += whole) {
-    const std::vector<float> query(&queries[at], &queries[at] + whole);
-    const auto lists = index.select(query, window, count);
-    for (std::size_t head = 0; head < lists.size(); ++head) {
-      std::vector<std::pair<double, std::uint32_t>> order;
-      for (std::uint32_t p = 4; p < window; ++p) {
-        double dot = 0;
-        for (std::size_t i = 0; i < dims; ++i) {
-          dot += double{query[head * dims + i]} * double{rows.key(head, p, i)};
-        }
-        order.emplace_back(-dot, p);
-      }
-      std::ranges::sort(order);
-      std::set<std::uint32_t> best;
-      for (std::size_t i = 0; i < count; ++i) best.insert(order[i].second);
-      for (const std::uint32_t id : lists[head]) found += best.contains(id) ? 1U : 0U;
-    }
-  }
-  const std::size_t lists = rows.shape().kv_heads * (queries.size() / whole);
-  return static_cast<double>(found) / static_cast<double>(count * lists);
-}
-
 constexpr KvShape per_head{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = dims};
 
 TEST(Qpq, FindsMoreThanPqcacheWhereQueriesLookInFewDirections) {
@@ -131,7 +104,7 @@ TEST(Qpq, FindsMoreThanPqcacheWhereQueriesLookInFewDirections) {
     PolicyIndex index(*policy, rows, 4);
     index.query_window = draw(512, 94, 8);
     index.build(1500);
-    found[aware ? 1 : 0] = recall(index, rows, draw(40, 95, 8), 1450, 100);
+    found[aware ? 1 : 0] = recall(index, rows, draw(40, 95, 8), {4, 1450}, 100);
   }
   EXPECT_GT(found[1], found[0] + 0.1);
 }
@@ -152,8 +125,8 @@ TEST(Drift, LowersTheRecallOfAFrozenCodebookAndARefreshRestoresIt) {
     fresh.build(2000);
     auto queries = draw(40, 97, 1);
     for (std::size_t at = 0; at < queries.size(); at += dims) queries[at] = 3;
-    const double before = recall(frozen, rows, queries, 1900, 100);
-    const double after = recall(fresh, rows, queries, 1900, 100);
+    const double before = recall(frozen, rows, queries, {4, 1900}, 100);
+    const double after = recall(fresh, rows, queries, {4, 1900}, 100);
     EXPECT_GT(after, before + 0.2) << name;
   }
 }

@@ -149,5 +149,58 @@ TEST(ResidentCacheUpkeep, KeepsNothingOfAnEarlierPromptThatIsOnTheHostOnly) {
   }
 }
 
+/// The blocks of each row of every list, but for those that hold a sink or a row of the window,
+/// too: they lie in device memory anyway.
+std::vector<std::size_t> selected_blocks(const StepSelection& selection, std::size_t block_tokens) {
+  std::vector<std::size_t> blocks;
+  for (std::size_t list = 0; list < selection.counts.size(); ++list) {
+    for (std::size_t i = 0; i < selection.counts[list]; ++i) {
+      const std::size_t block = selection.ids[list * selection.stride + i] / block_tokens;
+      const bool beside_sinks = block * block_tokens < selection.sinks.end;
+      const bool beside_window = (block + 1) * block_tokens > selection.window.begin;
+      if (!beside_sinks && !beside_window) blocks.push_back(block);
+    }
+  }
+  return blocks;
+}
+
+TEST(LastStepsCache, HitsWhatTheLastStepsWantedAndLoadsTheRest) {
+  for (const std::size_t kept : {1U, 2U}) {
+    Scenario scenario = cached_scenario();
+    scenario.runtime.shape.layers = 1;
+    scenario.runtime.cache = {.policy = "last_steps",
+                              .admission = "always",
+                              .tokens = 4096,
+                              .replacement = {.last_steps = kept}};
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(300).has_value());
+    std::vector<std::vector<std::size_t>> wanted;  // blocks, by step
+    std::size_t compared = 0;
+    // Blocks that left the window lie in the cache, too, until as many steps have not wanted them.
+    std::size_t adopted_before = 0;
+    for (std::size_t step = 0; step < 24; ++step) {
+      drive.sequence().reset_counters();
+      ASSERT_TRUE(drive.step().has_value());
+      wanted.push_back(selected_blocks(drive.sequence().selection(LayerId{0}), 8));
+      const SequenceCounters counters = drive.sequence().counters();
+      if (counters.cache.adopted == 0 && step >= adopted_before + kept) {
+        const auto recent = std::span(wanted).last(kept + 1).first(kept);
+        const auto hit = std::ranges::count_if(wanted.back(), [&](std::size_t block) {
+          return std::ranges::any_of(
+              recent, [&](const auto& one) { return std::ranges::find(one, block) != one.end(); });
+        });
+        const std::size_t missed = wanted.back().size() - static_cast<std::size_t>(hit);
+        EXPECT_EQ(counters.cache.rows_hit, static_cast<std::size_t>(hit)) << step << " R " << kept;
+        EXPECT_EQ(counters.bytes.demand, missed * scenario.runtime.shape.row_bytes());
+        ++compared;
+      }
+      if (counters.cache.adopted > 0) adopted_before = step + 1;
+    }
+    EXPECT_GT(compared, 10U);
+  }
+}
+
 }  // namespace
 }  // namespace terrace

@@ -87,6 +87,29 @@ TEST_P(EachClustering, HitsAndPaysForExactlyWhatItMissesAndRefills) {
             other.sequence().counters().cache.rows_missed);
 }
 
+TEST_P(EachClustering, HitsMoreTheMoreStepsItsClustersStay) {
+  const auto expected = without_cache();
+  scenario_.runtime.cache.tokens = 4096;  // room for all: only steps end a cluster's stay
+  scenario_.runtime.cache.policy = "last_steps";
+  std::uint64_t hit_before = 0;
+  for (const std::size_t steps : {1U, 2U}) {
+    scenario_.runtime.cache.replacement.last_steps = steps;
+    const auto runtime = scenario_.open();
+    const Traffic traffic(scenario_.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    drive.sequence().reset_counters();
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    EXPECT_EQ(drive.outputs(), expected) << steps;
+    const SequenceCounters counters = drive.sequence().counters();
+    EXPECT_GT(counters.cache.rows_hit, hit_before) << steps;
+    EXPECT_GT(counters.cache.rows_missed, 0U) << steps;
+    EXPECT_EQ(counters.bytes.demand,
+              counters.cache.rows_missed * scenario_.runtime.shape.row_bytes());
+    hit_before = counters.cache.rows_hit;
+  }
+}
+
 TEST_P(EachClustering, MovesNoMoreThanNoCacheWouldWhereRefillsArePaidFor) {
   scenario_.runtime.cache.admission = "refill";
   const auto moved = [&](const Scenario& scenario) {
