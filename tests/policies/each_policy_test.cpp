@@ -87,6 +87,15 @@ TEST_P(EachIndexedPolicy, TakesKeysOfZero) {
   exercise(rows, 400, 30);
 }
 
+TEST_P(EachIndexedPolicy, TakesOneKeyFarFromAllOthers) {
+  Rng rng(testing::seed(), {66});
+  BlockStore rows(shape_, 16, 500);
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    return testing::normal(rng) + (p == 200 && i < shape_.head_dim ? 3e4F : 0.0F);
+  });
+  exercise(rows, 400, 30);
+}
+
 TEST_P(EachIndexedPolicy, TakesKeysThatAreNoNumbers) {
   Rng rng(testing::seed(), {63});
   BlockStore rows(shape_, 16, 500);

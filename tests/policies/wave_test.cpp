@@ -147,6 +147,70 @@ TEST(Wave, KeepsEachClusterInItsSegmentAndBelowTheSplitLimit) {
   EXPECT_EQ(all, 1600 - sinks);
 }
 
+TEST(Wave, MakesAClusterOfEverySixteenTokensOfASegment) {
+  BlockStore rows(shape, 16, sinks + 1060);
+  rows.fill_normal(140);
+  const auto policy =
+      policies::make_retrieval_policy("wave", {.wave = {.segment_tokens = 512}}).value();
+  // Prompts of n tokens: whole segments of 32 clusters, and what is left by the same rule, at
+  // least one.
+  constexpr std::pair<std::size_t, std::size_t> expected[] = {
+      {1, 1},        {15, 1},         {16, 1},    {17, 1},    {31, 1},   {32, 2},
+      {33, 2},       {511, 31},       {512, 32},  {513, 33},  {527, 33}, {528, 33},
+      {544, 32 + 2}, {1023, 32 + 31}, {1024, 64}, {1025, 65}, {1056, 66}};
+  for (const auto& [count, made] : expected) {
+    PolicyIndex index(*policy, rows, sinks);
+    index.build(sinks + count);
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const auto all = clusters_of(index).members(head);
+      EXPECT_EQ(all.size(), made) << count << ", " << testing::seed_text();
+    }
+  }
+  // Batches that leave the window: the same rule again, below a segment.
+  for (const auto& [count, made] : {std::pair{64UL, 4UL},
+                                    {65UL, 4UL},
+                                    {79UL, 4UL},
+                                    {80UL, 5UL},
+                                    {255UL, 15UL},
+                                    {256UL, 16UL}}) {
+    PolicyIndex index(*policy, rows, sinks);
+    index.build(sinks + 512);
+    index.extend(sinks + 512 + count);
+    EXPECT_EQ(clusters_of(index).members(0).size(), 32 + made) << count;
+  }
+}
+
+TEST(Wave, GivesAKeyFarFromAllOthersAClusterOfItsOwn) {
+  constexpr std::size_t far = 333;
+  BlockStore rows(shape, 16, 700);
+  Rng rng(testing::seed(), {141});
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    return testing::normal(rng) + (p == far && i == 3 ? 3e4F : 0.0F);  // f16 ends at 65,504
+  });
+  const auto policy = policies::make_retrieval_policy("wave").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(640);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    std::size_t alone = 0;
+    for (const auto& [cluster, positions] : clusters_of(index).members(head)) {
+      if (std::ranges::find(positions, far) != positions.end()) alone = positions.size();
+    }
+    EXPECT_EQ(alone, 1U) << testing::seed_text();
+  }
+  // Who looks at it finds it first, who looks away from it last; nothing but numbers either way.
+  std::vector<float> query = query_of(142);
+  for (const float towards : {1.0F, -1.0F}) {
+    for (std::size_t q = 0; q < shape.query_heads; ++q) query[q * shape.head_dim + 3] = towards;
+    for (const auto& list : index.select(query, 640, 50)) {
+      EXPECT_EQ(std::ranges::binary_search(list, far), towards > 0);
+    }
+    for (const MassBounds& mass : index.mass) {
+      EXPECT_TRUE(mass.low >= 0 && mass.low <= mass.high && mass.high <= 1);
+      EXPECT_EQ(mass.low > 0.99F, towards > 0);
+    }
+  }
+}
+
 TEST(Wave, KeepsSizesAndMeansOfKeysAndValues) {
   BlockStore rows(shape, 16, 1600);
   rows.fill_normal(109);
@@ -275,7 +339,8 @@ TEST(Wave, AnEstimateIsTheWeightedFormOfItsCluster) {
       add(positions);
     }
     for (std::size_t i = 0; i < 16; ++i) {
-      EXPECT_NEAR(double{attended.output[q * 16 + i]}, sum[i] / weights, attention_tolerance);
+      // Means of f32 that err by 6e-8 of themselves, and logits of below 8 by as much of theirs.
+      EXPECT_NEAR(double{attended.output[q * 16 + i]}, sum[i] / weights, 1e-6);
     }
   }
 }
@@ -329,6 +394,10 @@ TEST(Wave, MassesOfExactEstimatedAndRestSumToOne) {
     EXPECT_GT(estimated, 0);
     EXPECT_GT(rest, 0);
     EXPECT_NEAR((exact + estimated + rest) / all, 1, 1e-5) << testing::seed_text();
+    // Nothing is left to doubt: what is said of the mass is what an exact attention finds.
+    EXPECT_NEAR(double{wave.index.mass[q].low}, exact / all, 1e-4) << testing::seed_text();
+    EXPECT_NEAR(1 - double{wave.index.mass[q].high}, (estimated + rest) / all, 1e-4)
+        << testing::seed_text();
   }
 }
 
@@ -395,13 +464,12 @@ TEST(Wave, CountsExactlyTheCandidatesWhenItEstimatesByCentroids) {
   }
 }
 
-TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVector) {
+TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVectorAndMovesCentroidsByIt) {
   const auto policy = policies::make_retrieval_policy("wave").value();
   std::map<std::uint32_t, std::vector<std::size_t>> seen[2];
+  std::map<std::uint32_t, std::vector<float>> centroids[2];
   for (const bool moved : {false, true}) {
-    KvShape exact = shape;
-    exact.dtype = Dtype::f32;
-    BlockStore rows(exact, 16, 600);
+    BlockStore rows(exact_shape, 16, 600);
     Rng rng(testing::seed(), {104});
     rows.fill([&](std::size_t, std::size_t, std::size_t i) {
       // Multiples of 1/64, so that moving them rounds nothing.
@@ -410,9 +478,23 @@ TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVector) {
     });
     PolicyIndex index(*policy, rows, sinks);
     index.build(600);
-    seen[moved ? 1 : 0] = ClustersOf(index, exact, clusters).members(0);
+    const ClustersOf made(index, exact_shape, clusters);
+    seen[moved ? 1 : 0] = made.members(0);
+    for (const auto& [cluster, positions] : seen[moved ? 1 : 0]) {
+      const kernels::ClusterPlane plane = made.plane(0, cluster / clusters.slots);
+      for (std::size_t i = 0; i < 16; ++i) {
+        centroids[moved ? 1 : 0][cluster].push_back(
+            load_f32(plane.centroids, Dtype::f32, cluster % clusters.slots * 32 + i));
+      }
+    }
   }
   EXPECT_EQ(seen[0], seen[1]);
+  for (const auto& [cluster, centroid] : centroids[0]) {
+    for (std::size_t i = 0; i < 16; ++i) {
+      // f32 of means of up to 20: half an ulp is 1e-6.
+      EXPECT_NEAR(centroids[1][cluster][i] - centroid[i], static_cast<float>(i), 2e-6F);
+    }
+  }
 }
 
 TEST(Wave, AttendsToMoreTheMoreMassIsWanted) {
@@ -434,8 +516,14 @@ TEST(Wave, AttendsToMoreTheMoreMassIsWanted) {
 
 TEST(Wave, RefusesSettingsThatDoNotFit) {
   using policies::make_retrieval_policy;
-  EXPECT_FALSE(make_retrieval_policy("wave", {.wave = {.tokens_per_cluster = 0}}).has_value());
-  EXPECT_FALSE(make_retrieval_policy("wave", {.wave = {.segment_tokens = 300}}).has_value());
+  for (const std::size_t tokens : {0U, 257U}) {
+    EXPECT_FALSE(
+        make_retrieval_policy("wave", {.wave = {.tokens_per_cluster = tokens}}).has_value());
+  }
+  EXPECT_TRUE(make_retrieval_policy("wave", {.wave = {.tokens_per_cluster = 256}}).has_value());
+  for (const std::size_t tokens : {0U, 255U, 257U, 300U}) {
+    EXPECT_FALSE(make_retrieval_policy("wave", {.wave = {.segment_tokens = tokens}}).has_value());
+  }
   EXPECT_FALSE(make_retrieval_policy("wave", {.wave = {.estimated_share = 2}}).has_value());
 }
 
