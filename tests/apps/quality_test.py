@@ -106,6 +106,24 @@ class Quality(unittest.TestCase):
             entries = figures["attended_tokens_mean"] + figures["pseudo_entries_mean"]
             self.assertLess(abs(entries - share * 512), 0.03 * 512)
 
+    def test_estimates_less_where_estimates_alone_would_fill_the_budget(self):
+        arguments = ("quality", "--policy", "wave", "--budget", "0.05")
+        rows, entries = rows_of(*arguments)["rows"]
+        wanted = rows["figures"]["budget_tokens"]
+        self.assertGreater(rows["figures"]["pseudo_entries_mean"], wanted)
+        self.assertEqual(entries["entries_wanted"], wanted)
+        self.assertTrue(0 < entries["estimated_share"] < 1, entries)
+        figures = entries["figures"]
+        self.assertLess(figures["pseudo_entries_mean"], 0.75 * wanted)
+        self.assertGreater(figures["attended_tokens_mean"], 0.25 * wanted)
+        filled = figures["attended_tokens_mean"] + figures["pseudo_entries_mean"]
+        self.assertLess(abs(filled - wanted), 0.2 * wanted)
+        self.assertEqual(entries["on_target"], abs(filled - wanted) <= 0.01 * wanted)
+        table = terrace("bench", *arguments, "--quick").stdout
+        self.assertIn(f"estimates {entries['estimated_share']:.2f} of the clusters", table)
+        self.assertEqual(f"its entries are {filled:.1f}, not {wanted}" in table,
+                         not entries["on_target"])
+
     def test_page_is_whole_and_needs_nothing_else(self):
         page = Page(self.page.read_text())
         self.assertEqual(page.open, [])
@@ -120,6 +138,21 @@ class Quality(unittest.TestCase):
         self.assertEqual(process.returncode, 0, process.stderr)
         for word in ("streaming", "wave, all entries", "recall", "± s.e."):
             self.assertIn(word, process.stdout)
+
+    def test_table_shows_needles_by_depth(self):
+        arguments = ("quality", "--policy", "streaming", "--needles", 4, "--context", 1024)
+        (row,) = rows_of(*arguments)["rows"]
+        table = terrace("bench", *arguments, "--quick").stdout
+        heading, line = table[table.index("digits right, % from depth"):].splitlines()
+        self.assertEqual(heading.split()[-10:], [f"0.{tenth}" for tenth in range(10)])
+        expected = ["-"] * 10
+        for needle in row["figures"]["needles"]["by_depth"]:
+            band = int(10 * needle["depth"])
+            self.assertEqual(expected[band], "-", "one needle in each band")
+            expected[band] = str(100 * needle["right"] // needle["digits"])
+        self.assertEqual(line.split(), ["0.5", "streaming", *expected])
+        without = terrace("bench", *arguments[:3], "--needles", 0, "--quick").stdout
+        self.assertNotIn("depth", without)
 
     def test_a_policy_that_cannot_says_so_in_its_row(self):
         document = rows_of("quality", "--policy", "oracle,wave", "--budget", "mass:0.9")

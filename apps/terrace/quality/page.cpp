@@ -102,12 +102,7 @@ Chart needles_chart(const TextQuality& text) {
               .series = {}};
   for (const QualityCell& cell : text.cells) {
     if (!cell.figures || cell.budget != budget || cell.counted != Counted::rows) continue;
-    std::vector<NeedleScore> sums(bands);
-    for (const NeedleScore& score : cell.figures->needles) {
-      NeedleScore& sum = sums[std::min(bands - 1, std::size_t(score.depth * bands))];
-      sum.digits += score.digits;
-      sum.right += score.right;
-    }
+    const std::vector<NeedleScore> sums = digits_by_depth(*cell.figures, bands);
     ChartSeries series{.name = cell.policy, .points = {}};
     for (std::size_t band = 0; band < bands; ++band) {
       if (sums[band].digits == 0) continue;
@@ -120,7 +115,8 @@ Chart needles_chart(const TextQuality& text) {
 }
 
 std::string table_row(const TextQuality& text, const QualityCell& cell) {
-  const std::string counted = cell.counted == Counted::entries ? ", all entries" : "";
+  std::string counted = cell.counted == Counted::entries ? ", all entries" : "";
+  if (const std::string said = remark(cell); !said.empty()) counted += " (" + said + ")";
   std::string row =
       fmt::format("<tr><td>{}</td><td>{}{}</td>", cell.budget, escaped(cell.policy), counted);
   if (!cell.figures) return row + fmt::format("<td colspan=9>{}</td></tr>\n", escaped(cell.reason));

@@ -65,8 +65,15 @@ std::string decimals(const std::optional<double>& value, int digits) {
   return value ? fmt::format("{:.{}f}", *value, digits) : "-";
 }
 
+/// Bands of depth in the table.
+constexpr std::size_t depth_bands = 10;
+
+std::string name_of(const QualityCell& cell) {
+  return cell.policy + (cell.counted == Counted::entries ? ", all entries" : "");
+}
+
 std::string line(const TextQuality& text, const QualityCell& cell) {
-  const std::string name = cell.policy + (cell.counted == Counted::entries ? ", all entries" : "");
+  const std::string name = name_of(cell) + (remark(cell).empty() ? "" : " *");
   if (!cell.figures) return fmt::format("{:<7} {:<22} n/a: {}\n", cell.budget, name, cell.reason);
   const PolicyFigures& one = *cell.figures;
   const MeanWithError& delta = *one.bits_delta;
@@ -79,7 +86,61 @@ std::string line(const TextQuality& text, const QualityCell& cell) {
       static_cast<double>(one.index_bytes) / 1e3);
 }
 
+std::string remarks(const TextQuality& text) {
+  std::string lines;
+  for (const QualityCell& cell : text.cells) {
+    const std::string said = remark(cell);
+    if (said.empty()) continue;
+    lines += fmt::format("* {}, budget {}: {}\n", cell.policy, cell.budget, said);
+  }
+  return lines;
+}
+
+/// Right digits in percent by depth; nothing where no needles were asked for.
+std::string depth_table(const TextQuality& text) {
+  std::string lines;
+  for (const QualityCell& cell : text.cells) {
+    if (!cell.figures || cell.figures->needles.empty()) continue;
+    lines += fmt::format("{:<7} {:<22}", cell.budget, name_of(cell));
+    for (const NeedleScore& band : digits_by_depth(*cell.figures, depth_bands)) {
+      lines += fmt::format(
+          " {:>4}", band.digits == 0 ? "-" : fmt::format("{}", 100 * band.right / band.digits));
+    }
+    lines += "\n";
+  }
+  if (lines.empty()) return {};
+  std::string head = fmt::format("\n{:<30}", "digits right, % from depth");
+  for (std::size_t band = 0; band < depth_bands; ++band) {
+    head += fmt::format(" {:>4.1f}", static_cast<double>(band) / depth_bands);
+  }
+  return head + "\n" + lines;
+}
+
 }  // namespace
+
+std::string remark(const QualityCell& cell) {
+  std::string said;
+  if (cell.estimated_share) {
+    said = fmt::format("estimates {:.2f} of the clusters, to leave room for rows",
+                       *cell.estimated_share);
+  }
+  if (cell.figures && !cell.on_target) {
+    said += fmt::format("{}its entries are {:.1f}, not {}", said.empty() ? "" : "; ",
+                        entries_mean(*cell.figures), cell.entries_wanted);
+  }
+  return said;
+}
+
+std::vector<NeedleScore> digits_by_depth(const PolicyFigures& figures, std::size_t bands) {
+  std::vector<NeedleScore> sums(bands);
+  for (const NeedleScore& score : figures.needles) {
+    const double band = score.depth * static_cast<double>(bands);
+    NeedleScore& sum = sums[std::min(bands - 1, static_cast<std::size_t>(band))];
+    sum.digits += score.digits;
+    sum.right += score.right;
+  }
+  return sums;
+}
 
 std::optional<double> digits_right(const PolicyFigures& figures) {
   if (figures.needles.empty()) return std::nullopt;
@@ -97,6 +158,12 @@ Json quality_rows(const QualityStudy& study) {
   for (const TextQuality& text : study.texts) {
     for (const QualityCell& cell : text.cells) {
       rows.push_back(bench::to_json(row_of(study, text, cell)));
+      if (cell.counted == Counted::entries) {
+        rows.back()["entries_wanted"] = cell.entries_wanted;
+        rows.back()["estimated_share"] =
+            cell.estimated_share ? Json(*cell.estimated_share) : Json(nullptr);
+        rows.back()["on_target"] = cell.on_target;
+      }
       rows.back()["figures"] = cell.figures ? quality_figures(*cell.figures) : Json(nullptr);
     }
   }
@@ -113,6 +180,7 @@ std::string quality_table(const QualityStudy& study) {
                        "budget", "policy", "bits", "over", "± s.e.", "over %", "recall", "mass",
                        "digits", "rows", "others", "index kB");
     for (const QualityCell& cell : text.cells) all += line(text, cell);
+    all += remarks(text) + depth_table(text);
   }
   return all;
 }

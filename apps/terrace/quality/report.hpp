@@ -18,6 +18,13 @@ std::string quality_table(const QualityStudy& study);
 /// Returns a page of HTML with drawings and the table's figures.
 std::string quality_page(const QualityStudy& study, const Machine& machine);
 
+/// Returns how a cell's entries came to fill its budget, where that was not by rows alone, and
+/// where they do not; else nothing.
+std::string remark(const QualityCell& cell);
+
+/// Returns the digits of needles in bands of the context's depth, the shallowest first.
+std::vector<NeedleScore> digits_by_depth(const PolicyFigures& figures, std::size_t bands);
+
 /// Returns the share of right digits; no value where no needles were asked for.
 std::optional<double> digits_right(const PolicyFigures& figures);
 

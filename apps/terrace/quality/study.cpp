@@ -15,6 +15,10 @@ namespace {
 // Of the budget: as near as entries of whole clusters come to it.
 constexpr double entries_tolerance = 0.01;
 constexpr int entries_tries = 3;
+// Of the budget. Where estimates leave fewer rows, half of it is all that they get: with hardly a
+// row attended exactly, a policy is none that anybody would run.
+constexpr double rows_least = 0.25;
+constexpr double estimates_then = 0.5;
 
 Result<std::vector<std::string>> read_budgets(const std::string& list) {
   std::vector<std::string> budgets;
@@ -94,26 +98,55 @@ class TextStudy {
     }
   }
 
-  /// Takes rows away from `cell`'s until all entries together are its budget.
+  /// Takes rows away from `cell`'s until all entries together are its budget, and estimates where
+  /// those alone would be too many.
   QualityCell at_equal_entries(const QualityCell& cell) {
-    QualityCell equal{.policy = cell.policy, .budget = cell.budget, .counted = Counted::entries};
-    const auto wanted = static_cast<double>(cell.figures->budget_tokens);
+    const Config config = job_.config;
+    QualityCell equal = filled_with_entries(cell);
+    job_.config = config;
+    return equal;
+  }
+
+  QualityCell filled_with_entries(const QualityCell& cell) {
+    QualityCell equal = cell;
+    equal.counted = Counted::entries;
+    equal.entries_wanted = cell.figures->budget_tokens;
+    const auto wanted = static_cast<double>(equal.entries_wanted);
     double rows = wanted;
     double excess = entries_mean(*cell.figures) - wanted;
-    for (int tried = 0; tried < entries_tries && std::abs(excess) > entries_tolerance * wanted;
-         ++tried) {
+    if (wanted - excess < rows_least * wanted) {
+      const double estimates = cell.figures->pseudo_entries_mean;
+      equal.estimated_share = estimate_less(cell.policy, estimates_then * wanted / estimates);
+      if (equal.estimated_share) excess += estimates_then * wanted - estimates;
+      equal.figures.reset();
+    }
+    const auto on_target = [&] {
+      return equal.figures && std::abs(excess) <= entries_tolerance * wanted;
+    };
+    for (int tried = 0; tried < entries_tries && !on_target(); ++tried) {
       rows -= excess;
+      equal.figures.reset();
       if (rows < 2) {
-        return {.policy = cell.policy,
-                .budget = cell.budget,
-                .counted = Counted::entries,
-                .reason = fmt::format("its estimates alone are more than {:.0f} entries", wanted)};
+        equal.reason = fmt::format("its estimates alone are more than {:.0f} entries", wanted);
+        return equal;
       }
       measure(equal, fmt::format("{:.0f}", std::floor(rows)));
-      if (!equal.figures) break;
+      if (!equal.figures) return equal;
       excess = entries_mean(*equal.figures) - wanted;
     }
+    equal.on_target = on_target();
     return equal;
+  }
+
+  /// Lets `policy` estimate that part of what it did; returns the setting's new value, none for a
+  /// policy that has no such setting.
+  std::optional<double> estimate_less(const std::string& policy, double part) {
+    const std::string key = policy + ".estimated_share";
+    if (find_config_key(key) == nullptr) return std::nullopt;
+    const double share = job_.config.number(key) * part;
+    const Status accepted =
+        job_.config.set(key, fmt::format("{:.4f}", share), {ConfigOrigin::flag, "equal entries"});
+    return accepted.has_value() ? std::optional(share) : std::nullopt;
   }
 
   RunJob& job_;

@@ -32,6 +32,10 @@ struct QualityCell {
   Counted counted = Counted::rows;
   std::optional<PolicyFigures> figures = {};  ///< none = `reason` says why
   std::string reason = {};
+  /// Of clusters; where estimates had to be taken away to leave room for rows.
+  std::optional<double> estimated_share = {};
+  std::size_t entries_wanted = 0;  ///< Counted::entries: the budget that they are to fill
+  bool on_target = true;           ///< they do, to a hundredth
 };
 
 struct TextQuality {
@@ -54,8 +58,9 @@ struct QualityStudy {
 };
 
 /// Runs every policy within every budget on every text. A policy that gives pseudo-entries is run
-/// once more per budget with so many fewer rows that all its entries together fill the budget.
-/// Errors: those of prepare_job; of a policy alone they are its cell's reason.
+/// once more per budget with so many fewer rows that all its entries together fill the budget;
+/// where hardly a row would be left, with fewer estimates, too. Errors: those of prepare_job; of a
+/// policy alone they are its cell's reason.
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
 
 /// Returns rows attended and entries that stand for clusters, mean per head and step.
