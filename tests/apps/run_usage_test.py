@@ -75,6 +75,14 @@ class WrongUsage(StatusTest):
         self.wrong("sim|host", "run", "--backend", "sim")
         self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
 
+    def test_heads_that_are_not_cut_into_equal_parts(self):
+        for policy in ("pqcache", "qpq", "full,qpq"):
+            for command in (("run",), ("config", "validate")):
+                self.wrong("pq.subspaces 3 does not divide head_dim 64", *command, "--set",
+                           f"retrieval.policy={policy}", "--set", "pq.subspaces=3")
+        self.wrong("pq.subspaces 3 does not divide head_dim 64", "run", "--policy", "qpq", "--set",
+                   "pq.subspaces=3")
+
     def test_configs_that_cannot_be_run_are_not_valid(self):
         validate = ("config", "validate", "--set")
         self.wrong("cluster", *validate, "cache.granularity=cluster")

@@ -29,13 +29,18 @@ TEST(MakeRetrievalPolicy, NamesTheKnownOnes) {
               HasSubstr("full, streaming, oracle, pqcache, qpq"));
 }
 
-TEST(PqCache, RefusesSettingsThatDoNotFit) {
-  EXPECT_FALSE(make_retrieval_policy("pqcache", {.pq = {.subspaces = 0}}).has_value());
-  EXPECT_FALSE(make_retrieval_policy("pqcache", {.pq = {.bits = 9}}).has_value());
-  const auto policy = make_retrieval_policy("pqcache", {.pq = {.subspaces = 3}}).value();
-  const auto layout = policy->index_layout(shape);
-  ASSERT_FALSE(layout.has_value());
-  EXPECT_THAT(std::string(layout.error().message()), HasSubstr("pq.subspaces 3"));
+TEST(ProductQuantization, RefusesSettingsThatDoNotFit) {
+  for (const std::string_view name : {"pqcache", "qpq"}) {
+    EXPECT_FALSE(make_retrieval_policy(name, {.pq = {.subspaces = 0}}).has_value()) << name;
+    EXPECT_FALSE(make_retrieval_policy(name, {.pq = {.bits = 9}}).has_value()) << name;
+    const auto policy = make_retrieval_policy(name, {.pq = {.subspaces = 3}}).value();
+    const auto layout = policy->index_layout(shape);
+    ASSERT_FALSE(layout.has_value()) << name;
+    EXPECT_EQ(layout.error().code, Errc::invalid_argument) << name;
+    EXPECT_THAT(std::string(layout.error().message()),
+                HasSubstr("pq.subspaces 3 does not divide head_dim"))
+        << name;
+  }
 }
 
 TEST(PqCache, TakesAByteForEachTokenHeadAndSubspace) {
