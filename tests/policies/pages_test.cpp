@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "policies/policy_index.hpp"
@@ -50,6 +51,82 @@ TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
       }
     }
   }
+}
+
+/// The vector that stands for a block of 128 tokens.
+std::vector<float> block_vector(const PolicyIndex& index, std::size_t head, std::size_t block) {
+  std::vector<float> vector(shape.head_dim);
+  for (std::size_t i = 0; i < shape.head_dim; ++i) {
+    vector[i] = load_f32(index.chunks()[block / 2].data(), shape.dtype,
+                         (head * 2 + block % 2) * shape.head_dim + i);
+  }
+  return vector;
+}
+
+/// Checks that the mean of the keys at `positions` stands for a block.
+void expect_representatives(const PolicyIndex& index, const BlockStore& rows, std::size_t block,
+                            const std::vector<std::size_t>& positions) {
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    const std::vector<float> vector = block_vector(index, head, block);
+    for (std::size_t i = 0; i < shape.head_dim; ++i) {
+      double mean = 0;
+      for (const std::size_t p : positions) mean += double{rows.key(head, p, i)};
+      mean /= static_cast<double>(positions.size());
+      // f16: half an ulp below 16 is 4e-3.
+      EXPECT_NEAR(double{vector[i]}, mean, 4e-3) << "block " << block << ", head " << head;
+    }
+  }
+}
+
+TEST(InfLlm, LetsTheKeysStandForABlockThatThePromptsEndLookedAtMost) {
+  constexpr std::size_t tokens = sinks + 2 * 128 + 3;
+  // In each block these, the strongest last, and a key that points the other way.
+  constexpr std::size_t significant[] = {17, 40, 41, 90, 127};
+  BlockStore rows(shape, 16, tokens);
+  Rng rng(testing::seed(), {143});
+  rows.fill([&](std::size_t p, std::size_t, std::size_t i) {
+    float key = testing::normal(rng) / 8;
+    if (p < sinks || i != 5) return key;
+    const std::size_t at = (p - sinks) % 128;
+    for (std::size_t rank = 0; rank < std::size(significant); ++rank) {
+      if (at == significant[rank]) key += 4 + static_cast<float>(rank);
+    }
+    return at == 60 ? -9.0F : key;
+  });
+  const auto policy = policies::make_retrieval_policy("infllm").value();
+  PolicyIndex index(*policy, rows, sinks);
+  // Queries that look along one element in the mean, though each looks elsewhere, too.
+  index.query_window.resize(10 * shape.query_heads * shape.head_dim);
+  for (std::size_t i = 0; i < index.query_window.size(); ++i) {
+    index.query_window[i] = testing::normal(rng) / 8 + (i % shape.head_dim == 5 ? 1.0F : 0.0F);
+  }
+  index.build(tokens);
+  for (const std::size_t block : {0UL, 1UL}) {
+    std::vector<std::size_t> best;
+    for (std::size_t rank = 1; rank < std::size(significant); ++rank) {
+      best.push_back(sinks + block * 128 + significant[rank]);
+    }
+    expect_representatives(index, rows, block, best);
+  }
+  // Of a block of three tokens all.
+  expect_representatives(index, rows, 2, {tokens - 3, tokens - 2, tokens - 1});
+}
+
+TEST(InfLlm, TakesTheLowestPositionsWhereNothingIsKnownOfQueriesAndNoKeyThatIsNoNumber) {
+  BlockStore rows(shape, 16, sinks + 128);
+  rows.fill_normal(144);
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    store_f32(rows.row(head, sinks + 1), shape.dtype, 7, std::nanf(""));
+  }
+  const auto policy = policies::make_retrieval_policy("infllm").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(sinks + 128);
+  expect_representatives(index, rows, 0, {sinks, sinks + 2, sinks + 3, sinks + 4});
+  const auto one =
+      policies::make_retrieval_policy("infllm", {.infllm = {.representatives = 1}}).value();
+  PolicyIndex of_one(*one, rows, sinks);
+  of_one.build(sinks + 128);
+  expect_representatives(of_one, rows, 0, {sinks});
 }
 
 TEST(Pages, RefuseSizesThatDoNotFillAChunk) {
