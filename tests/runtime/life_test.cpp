@@ -122,7 +122,7 @@ TEST(SecondPrompt, ExtendsTheOraclesIndexAsIfBuiltAtOnce) {
 TEST(ShortPrompts, AreServedWhateverTheirLength) {
   std::size_t variant = 0;
   for (const auto& entry : policies::retrieval_policies()) {
-    for (const std::size_t length : {0U, 1U, 4U, 5U, 9U, 47U, 48U, 49U}) {
+    for (const std::size_t length : {0U, 1U, 4U, 5U, 9U, 20U, 47U, 48U, 49U}) {
       if (!testing::takes_variant(variant++)) continue;
       SCOPED_TRACE(::testing::Message() << entry.name << " " << length);
       Scenario scenario;
