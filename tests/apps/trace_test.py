@@ -51,6 +51,13 @@ class Traces(Traced):
         self.assertEqual(replayed["cache"], live["cache"])
         self.assertEqual(replayed["bytes"], live["bytes"])
 
+    def test_replay_knows_the_future_where_a_policy_needs_it(self):
+        small = ("--cache-tokens", 128, "--set", "cache.admission=always")
+        lru = self.document("trace", "replay", self.trace, "--cache", "lru", *small)["cache"]
+        best = self.document("trace", "replay", self.trace, "--cache", "belady", *small)["cache"]
+        self.assertEqual(best["policy"], "belady")
+        self.assertGreater(best["hit_rate_units"], lru["hit_rate_units"])
+
     def test_a_size_alone_leaves_the_policy(self):
         with tempfile.TemporaryDirectory() as name:
             trace = pathlib.Path(name) / "trace"

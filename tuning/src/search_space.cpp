@@ -13,12 +13,6 @@ std::vector<std::size_t> block_sizes(const TraceHead& head) {
   return sizes;
 }
 
-bool knows_future(const CacheOptions& cache) {
-  const auto table = policies::replacement_policies();
-  const auto found = std::ranges::find(table, cache.policy, &policies::ReplacementEntry::name);
-  return found != table.end() && found->needs_foresight;
-}
-
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies) {
   std::vector<CacheOptions> choices;
   std::vector<CacheOptions> offline;
@@ -27,7 +21,7 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
     for (const auto& entry : policies::replacement_policies()) names.emplace_back(entry.name);
   }
   for (const std::string& name : names) {
-    if (knows_future({.policy = name})) {
+    if (policies::needs_foresight(name)) {
       offline.push_back({.policy = name, .admission = "always"});
       continue;
     }

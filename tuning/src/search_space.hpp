@@ -17,8 +17,6 @@ std::vector<std::size_t> block_sizes(const TraceHead& head);
 /// Errors: invalid_argument: an unknown policy, with the nearest name; nothing left to try.
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies);
 
-bool knows_future(const CacheOptions& cache);
-
 /// Device memory of one block size: what is fixed, and what a slot of all layers takes.
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;

@@ -126,8 +126,10 @@ void sort_rows(std::vector<TunedRow>& rows) {
 
 TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t block_tokens,
                   std::size_t slots) {
-  TunedRow row{
-      .cache = cache, .block_tokens = block_tokens, .slots = slots, .offline = knows_future(cache)};
+  TunedRow row{.cache = cache,
+               .block_tokens = block_tokens,
+               .slots = slots,
+               .offline = policies::needs_foresight(cache.policy)};
   row.cache.tokens = slots * head.slot_tokens(block_tokens);
   return row;
 }
@@ -142,7 +144,8 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, const TuneR
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
-      if (knows_future(choice) && result.end.selections > future_selections_max) continue;
+      const bool too_long = result.end.selections > future_selections_max;
+      if (too_long && policies::needs_foresight(choice.policy)) continue;
       rows.push_back(make_row(result.head, choice, size, slots));
     }
   }

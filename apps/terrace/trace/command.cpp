@@ -110,22 +110,50 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   return setup;
 }
 
-Result<tuning::CacheReplay> replay_file(const std::string& file, const tuning::ReplaySetup& setup,
-                                        Progress& progress, tuning::TraceEnd& end) {
+/// Reads a file to its end and calls act(record, traffic) for every record.
+template <typename Act>
+Result<tuning::TraceEnd> each_record(const std::string& file, std::size_t block_tokens,
+                                     Progress& progress, const char* what, Act&& act) {
   TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
-  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), setup.block_tokens));
-  TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(reader.head(), setup));
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), block_tokens));
   const tuning::LayerTraffic nothing;
   for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
     const bool selects = record.kind == tuning::TraceRecord::Kind::selection;
-    replay.apply(record, selects ? cutter.cut(record) : nothing);
-    progress.show(file, "replay", reader.progress());
+    act(record, selects ? cutter.cut(record) : nothing);
+    progress.show(file, what, reader.progress());
   }
   progress.clear();
-  end = reader.end();
-  return replay;
+  return reader.end();
+}
+
+/// A cache that has seen the whole of a file.
+struct Replayed {
+  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null where it needs none
+  tuning::CacheReplay replay;
+  tuning::TraceEnd end;
+};
+
+Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
+                             tuning::ReplaySetup setup, Progress& progress) {
+  std::unique_ptr<tuning::RecordedFuture> future;
+  if (policies::needs_foresight(setup.cache.policy)) {
+    future = std::make_unique<tuning::RecordedFuture>();
+    TERRACE_TRY(each_record(file, setup.block_tokens, progress, "read",
+                            [&](const tuning::TraceRecord& record, const auto& traffic) {
+                              if (record.kind == tuning::TraceRecord::Kind::selection) {
+                                future->add(record, traffic);
+                              }
+                            }));
+    setup.future = future.get();
+  }
+  TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(head, setup));
+  TERRACE_ASSIGN(auto end, each_record(file, setup.block_tokens, progress, "replay",
+                                       [&](const auto& record, const auto& traffic) {
+                                         replay.apply(record, traffic);
+                                       }));
+  return Replayed{std::move(future), std::move(replay), std::move(end)};
 }
 
 Result<int> replay(const TraceOptions& options) {
@@ -135,14 +163,13 @@ Result<int> replay(const TraceOptions& options) {
   TERRACE_TRY(check_model(head, options.model));
   TERRACE_ASSIGN(const tuning::ReplaySetup setup, replay_setup(options, config, head));
   Progress progress(options.shared.quiet);
-  tuning::TraceEnd end;
-  TERRACE_ASSIGN(const auto replayed, replay_file(options.file, setup, progress, end));
-  tuning::ReplayOutcome outcome = replayed.outcome();
-  if (end.run) {
+  TERRACE_ASSIGN(const Replayed replayed, replay_file(options.file, head, setup, progress));
+  tuning::ReplayOutcome outcome = replayed.replay.outcome();
+  if (replayed.end.run) {
     // What the prompt moved is no step's.
-    outcome.bytes.offload = end.run->bytes.offload;
+    outcome.bytes.offload = replayed.end.run->bytes.offload;
   }
-  const std::size_t capacity = replayed.slots() * replayed.slot_tokens();
+  const std::size_t capacity = replayed.replay.slots() * replayed.replay.slot_tokens();
   std::optional<CacheFigures> cache;
   if (capacity > 0) {
     cache = cache_figures(setup.cache.policy,

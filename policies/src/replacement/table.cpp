@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "../name_lookup.hpp"
@@ -23,6 +24,12 @@ constexpr std::array table{
 
 std::span<const ReplacementEntry> replacement_policies() noexcept { return table; }
 
+bool needs_foresight(std::string_view name) noexcept {
+  return std::ranges::any_of(table, [&](const ReplacementEntry& entry) {
+    return entry.name == name && entry.needs_foresight;
+  });
+}
+
 Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
     std::string_view name, const ReplacementOptions& options) {
   TERRACE_ASSIGN(const ReplacementEntry* entry,
@@ -33,7 +40,7 @@ Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
   if (entry->needs_foresight && options.foresight == nullptr) {
     return fail(Errc::invalid_argument,
                 "cache.policy: {} knows the future, so it serves recorded traces only "
-                "(terrace tune, terrace bench cache)",
+                "(terrace trace replay, terrace tune, terrace bench cache)",
                 name);
   }
   return entry->make(options);

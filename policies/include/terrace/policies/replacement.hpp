@@ -34,6 +34,9 @@ struct ReplacementEntry {
 /// Returns all replacement policies, in the order of the table.
 std::span<const ReplacementEntry> replacement_policies() noexcept;
 
+/// True where the policy of that name is one that knows the future.
+bool needs_foresight(std::string_view name) noexcept;
+
 /// Makes the policy of that name.
 ///
 /// Errors   invalid_argument: unknown, with the nearest known name; no step to keep; a policy that
