@@ -49,6 +49,8 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
 
 Result<int> bench_kernels(const KernelsOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
+  TERRACE_TRY(check_targets({{"--write-profile", options.profile_file}},
+                            {{"--config", options.shared.config_file}}));
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();

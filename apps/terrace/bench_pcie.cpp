@@ -106,6 +106,9 @@ void print_rows(std::span<const bench::Row> rows) {
 
 Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
+  TERRACE_TRY(
+      check_targets({{"--write-profile", options.profile_file}, {"--report", options.report_file}},
+                    {{"--config", options.shared.config_file}}));
   std::vector<bench::Question> questions = questions_of(config);
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());

@@ -47,6 +47,24 @@ Result<Config> resolve_config(const SharedOptions& options) {
   return config;
 }
 
+std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config) {
+  std::vector<NamedFile> sources{{"--config", options.config_file}};
+  for (const EnvironmentVariable& variable : process_environment()) {
+    if (variable.name == "TERRACE_CONFIG_FILE") {
+      sources.push_back({variable.name, std::string(variable.value)});
+    }
+  }
+  if (!names_preset(config)) sources.push_back({"--profile", config.text("profile")});
+  return sources;
+}
+
+std::vector<NamedFile> model_sources(const std::string& folder) {
+  if (folder.empty()) return {};
+  const std::filesystem::path path = folder;
+  return {{"the model's config.json", path / "config.json"},
+          {"the model's model.safetensors", path / "model.safetensors"}};
+}
+
 bool names_preset(const Config& config) {
   const std::string& name = config.text("profile");
   std::error_code ignored;

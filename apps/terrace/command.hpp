@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "terrace/core/config.hpp"
+#include "terrace/core/replace_file.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
@@ -60,6 +61,12 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 /// the kernels use the instruction set that the config names.
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Config> resolve_config(const SharedOptions& options);
+
+/// Returns the files that any command reads: its config, and the profile that this names.
+std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config);
+
+/// Returns the files of a model that are read.
+std::vector<NamedFile> model_sources(const std::string& folder);
 
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};

@@ -2,15 +2,35 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 namespace terrace {
+namespace {
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code unknown;
+  if (std::filesystem::equivalent(a, b, unknown)) return true;
+  // Files that are yet to be written: by where they would lie.
+  const auto place = [&](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, unknown), unknown);
+  };
+  return !place(a).empty() && place(a) == place(b);
+}
+
+}  // namespace
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<unsigned> writers{0};
+  return fmt::format("{}.{}.{}.tmp", path, ::getpid(), writers.fetch_add(1));
+}
 
 Status replace_file(const std::string& path, std::string_view content) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const std::string temporary = temporary_name(path);
   errno = 0;
   std::ofstream stream(temporary, std::ios::binary);
   stream << content;
@@ -36,6 +56,23 @@ Status check_replaceable(const std::string& path) {
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
   failed = std::error_code(errno, std::generic_category());
   return fail(Errc::io_error, "{}: cannot be written: {}", path, failed.message());
+}
+
+Status check_targets(const std::vector<NamedFile>& targets, const std::vector<NamedFile>& sources) {
+  std::vector<NamedFile> taken = sources;
+  for (const NamedFile& target : targets) {
+    if (target.path.empty()) continue;
+    const auto other = std::ranges::find_if(taken, [&](const NamedFile& each) {
+      return !each.path.empty() && same_file(target.path, each.path);
+    });
+    if (other != taken.end()) {
+      return fail(Errc::invalid_argument, "{} {}: is the same file as {}; name another to write",
+                  target.name, target.path, other->name);
+    }
+    TERRACE_TRY(check_replaceable(target.path));
+    taken.push_back(target);
+  }
+  return {};
 }
 
 }  // namespace terrace

@@ -108,7 +108,7 @@ class Traces(Traced):
         shutil.rmtree(other)
 
     def test_nothing_is_half_written(self):
-        self.fails(2, "the trace itself", "trace", "convert", self.trace, self.trace)
+        self.fails(2, "same file", "trace", "convert", self.trace, self.trace)
         self.fails(2, "--block-tokens", "trace", "replay", self.trace, "--block-tokens", -1)
         self.fails(1, "/nowhere/r.html", "tune", "--trace", self.trace, "--device-memory", "4MiB",
                    "--write-config", self.folder / "c", "--report", "/nowhere/r.html")
@@ -128,6 +128,24 @@ class Traces(Traced):
 
 class Clusters(unittest.TestCase):
     """A cache of clusters: recorded, replayed, tuned and run again."""
+
+    def test_nothing_is_written_over_what_is_read(self):
+        whole = self.trace.read_bytes()
+        fresh = self.folder / "new"
+        tune = ("tune", "--trace", self.trace, "--device-memory", "4MiB")
+        for target in (self.trace, self.folder / "." / self.trace.name):
+            self.fails(2, "same file as --trace", *tune, "--write-config", target)
+            self.fails(2, "same file as --trace", *tune, "--report", target)
+        self.fails(2, "same file as --write-config", *tune, "--write-config", fresh,
+                   "--report", fresh)
+        run = ("run", *SMALL, "--policy", "oracle")
+        self.fails(2, "same file as --trace", *run, "--trace", fresh, "--timeline", fresh)
+        self.fails(2, "same file as --text", *run, "--text", self.trace, "--timeline", self.trace)
+        settings = self.folder / "settings.yaml"
+        settings.write_text("seed: 1\n")
+        self.fails(2, "same file as --config", *run, "--config", settings, "--trace", settings)
+        settings.unlink()
+        self.assertEqual(self.trace.read_bytes(), whole)
 
     OPTIONS = (*SMALL, "--policy", "wave", "--cache-granularity", "cluster")
 

@@ -54,5 +54,34 @@ TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   EXPECT_EQ(files(), 1);
 }
 
+TEST_F(ReplaceFile, GivesEveryWriterANameOfItsOwn) {
+  const std::string path = folder_ / "a";
+  EXPECT_NE(temporary_name(path), temporary_name(path));
+  EXPECT_EQ(fs::path(temporary_name(path)).parent_path(), folder_) << "so that it can be renamed";
+}
+
+TEST_F(ReplaceFile, KnowsATargetThatWouldBeWrittenOverAnotherFile) {
+  const std::string old = folder_ / "old";
+  ASSERT_TRUE(replace_file(old, "x").has_value());
+  fs::create_symlink(old, folder_ / "link");
+  const std::string link = folder_ / "link";
+  const std::string fresh = folder_ / "new";
+  const std::string around = folder_ / "." / "none" / ".." / "new";
+
+  EXPECT_TRUE(check_targets({{"--a", fresh}, {"--b", ""}, {"--c", ""}}, {{"--in", old}}));
+  for (const std::string& target : {old, link}) {
+    const Status over = check_targets({{"--a", fresh}, {"--b", target}}, {{"--in", old}});
+    ASSERT_FALSE(over.has_value()) << target;
+    EXPECT_EQ(over.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(over.error().message()),
+                HasSubstr("--b " + target + ": is the same file as --in"));
+  }
+  const Status twice = check_targets({{"--a", fresh}, {"--b", around}}, {});
+  ASSERT_FALSE(twice.has_value());
+  EXPECT_THAT(std::string(twice.error().message()), HasSubstr("the same file as --a"));
+  EXPECT_EQ(check_targets({{"--a", folder_}}, {}).error().code, Errc::io_error);
+  EXPECT_EQ(content(old), "x");
+}
+
 }  // namespace
 }  // namespace terrace

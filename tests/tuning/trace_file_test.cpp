@@ -128,6 +128,18 @@ TEST(TraceFile, IsNotThereUntilItIsFinished) {
             Errc::io_error);
 }
 
+TEST(TraceFile, OfTwoWritersEachWritesAllOfIt) {
+  const Folder folder;
+  auto one = TraceWriter::create(folder / "t", token_head()).value();
+  auto other = TraceWriter::create(folder / "t", token_head()).value();
+  one.append({.kind = TraceRecord::Kind::step_end});
+  ASSERT_TRUE(one.finish(std::nullopt).has_value());
+  EXPECT_EQ(check_trace(folder / "t").value().steps, 1U);
+  for (int i = 0; i < 3; ++i) other.append({.kind = TraceRecord::Kind::step_end});
+  ASSERT_TRUE(other.finish(std::nullopt).has_value());
+  EXPECT_EQ(check_trace(folder / "t").value().steps, 3U) << "the last to finish";
+}
+
 TEST(TraceFile, FindsEveryFlippedBit) {
   const Folder folder;
   write_made_up(folder / "t", {.steps = 3});

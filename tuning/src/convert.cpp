@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/core/replace_file.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -82,7 +83,7 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
                       std::size_t block_tokens) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
-  const std::filesystem::path temporary = target.string() + ".partial";
+  const std::filesystem::path temporary = temporary_name(target.string());
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
   std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> steps;

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "terrace/core/replace_file.hpp"
 #include "trace_codec.hpp"
 
 namespace terrace::tuning {
@@ -38,22 +39,23 @@ std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
   return XXH64(payload.data(), payload.size(), seed);
 }
 
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  return path.string() + ".partial";
-}
-
 }  // namespace
 
 Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
-  File file(std::fopen(temporary_name(path).c_str(), "wb"));
+  std::string temporary = temporary_name(path.string());
+  File file(std::fopen(temporary.c_str(), "wb"));
   if (file == nullptr) {
     return fail(Errc::io_error, "{}: {}", path.string(), std::strerror(errno));
   }
-  return TraceWriter(path, head, std::move(file));
+  return TraceWriter(path, std::move(temporary), head, std::move(file));
 }
 
-TraceWriter::TraceWriter(std::filesystem::path path, const TraceHead& head, File file)
-    : path_(std::move(path)), head_(head), file_(std::move(file)) {
+TraceWriter::TraceWriter(std::filesystem::path path, std::string temporary, const TraceHead& head,
+                         File file)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      head_(head),
+      file_(std::move(file)) {
   failed_ = std::fwrite(magic.data(), 1, magic.size(), file_.get()) != magic.size();
   write_chunk(head_chunk, encode_head(head), 0);
 }
@@ -62,7 +64,7 @@ TraceWriter::~TraceWriter() {
   if (file_ == nullptr) return;
   file_.reset();
   std::error_code ignored;
-  std::filesystem::remove(temporary_name(path_), ignored);
+  std::filesystem::remove(temporary_, ignored);
 }
 
 void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
@@ -115,10 +117,10 @@ Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
   std::FILE* const file = file_.release();
   const bool closed = std::fclose(file) == 0 && !failed_;
   std::error_code error;
-  if (closed) std::filesystem::rename(temporary_name(path_), path_, error);
+  if (closed) std::filesystem::rename(temporary_, path_, error);
   if (closed && !error) return {};
   std::error_code ignored;
-  std::filesystem::remove(temporary_name(path_), ignored);
+  std::filesystem::remove(temporary_, ignored);
   return fail(Errc::io_error, "{}: cannot write the trace: {}", path_.string(),
               error ? error.message() : std::strerror(errno));
 }

@@ -70,7 +70,18 @@ void print_study(const Study& study, const Machine& machine, bool json, const Vi
   print_document(document);
 }
 
+Status check_report(const QualityOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.run.shared));
+  std::vector<NamedFile> sources = config_sources(options.run.shared, config);
+  for (const NamedFile& file : model_sources(options.run.model)) sources.push_back(file);
+  for (const std::string& file : options.text_files) sources.push_back({"--text", file});
+  for (const std::string& file : options.token_files) sources.push_back({"--tokens", file});
+  sources.push_back({"--needles-file", options.run.needles_file});
+  return check_targets({{"--report", options.report_file}}, sources);
+}
+
 Result<int> bench_quality(const QualityOptions& options) {
+  TERRACE_TRY(check_report(options));
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
   const Machine machine = read_machine(study.gpu);

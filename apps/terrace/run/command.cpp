@@ -14,7 +14,6 @@
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
-#include "terrace/core/replace_file.hpp"
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -103,9 +102,6 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
 }
 
 Result<int> run(const RunOptions& options) {
-  for (const std::string& target : {options.timeline_file, options.trace_file}) {
-    if (!target.empty()) TERRACE_TRY(check_replaceable(target));
-  }
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "document.hpp"
@@ -188,12 +187,10 @@ Result<int> replay(const TraceOptions& options) {
   return 0;
 }
 
-Status write_converted(const TraceOptions& options) {
-  std::error_code unknown;
-  if (std::filesystem::equivalent(options.file, options.target, unknown)) {
-    return fail(Errc::invalid_argument, "{}: is the trace itself; name another file to write",
-                options.target);
-  }
+Status write_converted(const TraceOptions& options, const Config& config) {
+  std::vector<NamedFile> sources = config_sources(options.shared, config);
+  sources.push_back({"FILE", options.file});
+  TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
   if (options.from == "mooncake") return tuning::import_mooncake(options.file, options.target);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   const std::size_t size =
@@ -204,7 +201,7 @@ Status write_converted(const TraceOptions& options) {
 
 Result<int> convert(const TraceOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
-  TERRACE_TRY(write_converted(options));
+  TERRACE_TRY(write_converted(options, config));
   if (options.shared.json()) {
     Json document = document_head("trace convert", config, read_machine());
     document["written"] = options.target;

@@ -71,6 +71,15 @@ Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceRe
   TERRACE_ASSIGN(const offload::LinkOptions link, read_link(config));
   TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
   return tuning::recorded_costs(reader.head(), end, link);
+/// Nothing that is written may take the place of what is read.
+Status check_files(const TuneOptions& options, const Config& config) {
+  std::vector<NamedFile> sources = config_sources(options.shared, config);
+  for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
+  sources.push_back({"--trace", options.trace});
+  return check_targets(
+      {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
+}
+
 }
 
 std::string describe_costs(const Config& config) {
@@ -84,9 +93,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
                 "--device-memory: say how much there is for sinks, window, index, staging and "
                 "cache, as 2GiB");
   }
-  for (const std::string& target : {options.config_target, options.report_target}) {
-    if (!target.empty()) TERRACE_TRY(check_replaceable(target));
-  }
+  TERRACE_TRY(check_files(options, config));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
   tuning::TuneRequest request{.trace = options.trace,

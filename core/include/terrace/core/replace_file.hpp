@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "terrace/core/result.hpp"
 
@@ -19,5 +20,22 @@ namespace terrace {
 ///
 /// Errors   io_error naming the file: a folder, or in one that is not there or may not be written
 [[nodiscard]] Status check_replaceable(const std::string& path);
+
+/// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
+struct NamedFile {
+  std::string_view name;
+  std::string path;
+};
+
+/// Says beforehand whether a target would be written over a source or over another target, by
+/// whatever path each is named, and whether replace_file() is sure to fail for one of them.
+///
+/// Errors   invalid_argument naming both files; those of check_replaceable()
+[[nodiscard]] Status check_targets(const std::vector<NamedFile>& targets,
+                                   const std::vector<NamedFile>& sources);
+
+/// Returns the name under which a file is written until it is whole: beside `path`, and no other
+/// writer's, in this process or another.
+[[nodiscard]] std::string temporary_name(const std::string& path);
 
 }  // namespace terrace

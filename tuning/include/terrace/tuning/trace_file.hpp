@@ -49,11 +49,12 @@ class TraceWriter {
   [[nodiscard]] const TraceEnd& totals() const noexcept { return end_; }
 
  private:
-  TraceWriter(std::filesystem::path path, const TraceHead& head, File file);
+  TraceWriter(std::filesystem::path path, std::string temporary, const TraceHead& head, File file);
   void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
   void count(const TraceRecord& record);
 
   std::filesystem::path path_;
+  std::string temporary_;  ///< its name until it is whole
   TraceHead head_;
   File file_;
   bool failed_ = false;
