@@ -1,6 +1,9 @@
 #include "command.hpp"
 
+#include <fmt/core.h>
+
 #include <CLI/Validators.hpp>
+#include <cstdio>
 #include <filesystem>
 
 #include "terrace/kernels/isa.hpp"
@@ -63,6 +66,11 @@ std::vector<NamedFile> model_sources(const std::string& folder) {
   const std::filesystem::path path = folder;
   return {{"the model's config.json", path / "config.json"},
           {"the model's model.safetensors", path / "model.safetensors"}};
+}
+
+void warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {
+  const auto reason = why_no_slot(cache, sharing);
+  if (reason && !quiet) fmt::print(stderr, "terrace: warning: {}\n", *reason);
 }
 
 bool names_preset(const Config& config) {

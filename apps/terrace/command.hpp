@@ -16,6 +16,7 @@
 #include "terrace/core/config.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/runtime/cache_options.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
@@ -67,6 +68,9 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
 
 /// Returns the files of a model that are read.
 std::vector<NamedFile> model_sources(const std::string& folder);
+
+/// Says on standard error that a cache that is wanted has no slot, and what to give.
+void warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet);
 
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};

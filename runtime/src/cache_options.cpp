@@ -7,6 +7,10 @@
 
 namespace terrace {
 
+std::string_view to_string(CacheGranularity granularity) noexcept {
+  return granularity == CacheGranularity::cluster ? "cluster" : "block";
+}
+
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept {
   constexpr std::size_t about = 16;
   return std::min(divide_up(about, shape.kv_heads), block_tokens) * shape.kv_heads;
@@ -17,6 +21,24 @@ std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing
       options.tokens != 0 ? options.tokens / sharing.sharers : 2 * sharing.selected_tokens;
   const std::size_t quota = options.sequence_tokens != 0 ? options.sequence_tokens : tokens;
   return std::min(tokens, quota) / sharing.slot_tokens;
+}
+
+std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheSharing& sharing) {
+  const bool wanted = options.tokens != 0 || sharing.selected_tokens != 0;
+  if (options.none() || !wanted || cache_slots(options, sharing) != 0) return std::nullopt;
+  const std::size_t least = sharing.slot_tokens * sharing.sharers;
+  std::string what = fmt::format("cache.tokens {}", options.tokens);
+  if (options.tokens == 0) {
+    what = fmt::format("cache.tokens auto, twice the {} selected,", sharing.selected_tokens);
+  }
+  const bool limited = options.sequence_tokens != 0 &&
+                       options.sequence_tokens < sharing.slot_tokens &&
+                       cache_slots({.tokens = options.tokens}, sharing) != 0;
+  if (limited) what = fmt::format("cache.sequence_tokens {}", options.sequence_tokens);
+  return fmt::format(
+      "{} holds no {} of {} tokens: no cache; give at least {}", what,
+      options.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
+      sharing.slot_tokens, limited ? sharing.slot_tokens : least);
 }
 
 Result<offload::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,

@@ -68,6 +68,20 @@ class Traces(Traced):
             replayed = self.document("trace", "replay", trace, "--cache-tokens", 0)
             self.assertIsNone(replayed["cache"])
 
+    def test_a_cache_too_small_for_one_block_is_said_to_be_none(self):
+        told = ("terrace: warning: cache.tokens 1 holds no block of 32 tokens: no cache; "
+                "give at least 32\n")
+        for command in (("trace", "replay", self.trace),
+                        ("run", *SMALL, "--policy", "streaming,pqcache,oracle")):
+            process = terrace(*command, "--cache-tokens", 1)
+            self.assertEqual((process.returncode, process.stderr), (0, told))
+            self.assertEqual(terrace(*command, "--cache-tokens", 1, "-q").stderr, "")
+            self.assertEqual(terrace(*command, "--cache-tokens", 0).stderr, "")
+            self.assertEqual(terrace(*command, "--cache-tokens", 32).stderr, "")
+        process = terrace("run", "--context", 256, "--decode", 1, "--policy", "pqcache")
+        self.assertIn("cache.tokens auto, twice the", process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1)
+
     def test_info_says_what_is_in_it(self):
         document = self.document("trace", "info", self.trace, "--model",
                                  run_json(*SMALL, "--policy", "streaming")["model"])

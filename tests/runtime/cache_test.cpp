@@ -31,6 +31,27 @@ TEST(CacheSlots, AreDealtOutEquallyUpToTheQuota) {
   EXPECT_EQ(cache_slots(automatic, {.slot_tokens = 10, .selected_tokens = 60, .sharers = 4}), 12U);
 }
 
+TEST(CacheSlots, SayWhatToGiveWhereThereIsNone) {
+  const CacheSharing one{.slot_tokens = 32, .selected_tokens = 12};
+  const CacheSharing three{.slot_tokens = 32, .selected_tokens = 12, .sharers = 3};
+  EXPECT_EQ(why_no_slot({.tokens = 31}, one),
+            "cache.tokens 31 holds no block of 32 tokens: no cache; give at least 32");
+  EXPECT_EQ(why_no_slot({.tokens = 95}, three),
+            "cache.tokens 95 holds no block of 32 tokens: no cache; give at least 96");
+  EXPECT_EQ(why_no_slot({}, one),
+            "cache.tokens auto, twice the 12 selected, holds no block of 32 tokens: no cache; "
+            "give at least 32");
+  EXPECT_EQ(why_no_slot({.tokens = 96, .sequence_tokens = 20}, three),
+            "cache.sequence_tokens 20 holds no block of 32 tokens: no cache; give at least 32");
+  EXPECT_EQ(
+      why_no_slot({.granularity = CacheGranularity::cluster, .tokens = 3}, {.slot_tokens = 8}),
+      "cache.tokens 3 holds no slot of clusters of 8 tokens: no cache; give at least 8");
+  for (const CacheOptions& fine : {CacheOptions{.tokens = 32}, CacheOptions{.policy = "none"}}) {
+    EXPECT_EQ(why_no_slot(fine, one), std::nullopt);
+  }
+  EXPECT_EQ(why_no_slot({}, {.slot_tokens = 32}), std::nullopt) << "nothing is selected";
+}
+
 TEST(SharedCache, IsDealtAnewWhenASequenceComesOrGoes) {
   const Scenario scenario = cached_scenario();
   const auto runtime = scenario.open();

@@ -101,9 +101,21 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
       job.context + job.decode, trained);
 }
 
+/// Once, for the first policy whose cache holds nothing: for others it is mostly the same.
+Status warn_of_no_caches(const RunJob& job, bool quiet) {
+  for (const std::string& policy : job.policies) {
+    TERRACE_ASSIGN(const JobPolicy its, policy_of_job(job, policy));
+    if (!its.traits.selects || !why_no_slot(its.options.cache, its.cache_sharing())) continue;
+    warn_of_no_cache(its.options.cache, its.cache_sharing(), quiet);
+    break;
+  }
+  return {};
+}
+
 Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
+  TERRACE_TRY(warn_of_no_caches(job, options.shared.quiet));
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));
   Progress progress(options.shared.quiet);
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),

@@ -6,6 +6,7 @@
 #include "config_check.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -81,7 +82,6 @@ Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> n
   return text;
 }
 
-}  // namespace
 /// Nothing that is written may take the place of what is read.
 Status check_files(const RunOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
@@ -93,12 +93,13 @@ Status check_files(const RunOptions& options, const Config& config) {
                        sources);
 }
 
+}  // namespace
 
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_ASSIGN(Config config, resolve(options));
-  TERRACE_ASSIGN(auto profile, read_profile(config));
   TERRACE_TRY(check_files(options, config));
+  TERRACE_ASSIGN(auto profile, read_profile(config));
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
@@ -128,6 +129,23 @@ Result<RunJob> prepare_job(const RunOptions& options) {
 
 Config config_of_policy(const RunJob& job, const std::string& policy) {
   return with(job.config, {{"retrieval.policy", policy}});
+}
+
+CacheSharing JobPolicy::cache_sharing() const noexcept {
+  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
+  return {.slot_tokens = clusters ? cluster_slot_rows(options.shape, options.block_tokens) /
+                                        options.shape.kv_heads
+                                  : options.block_tokens,
+          .selected_tokens = split.selected};
+}
+
+Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
+  TERRACE_ASSIGN(
+      RuntimeOptions options,
+      RuntimeOptions::from(config_of_policy(job, policy), job.model.config().kv_shape(Dtype::f16)));
+  TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
+  const auto split = policies::split_budget(options.budget_terms(job.context), made->traits());
+  return JobPolicy{std::move(options), made->traits(), split};
 }
 
 Config config_of_reference(const RunJob& job) {

@@ -13,7 +13,9 @@
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/engine/llama_model.hpp"
+#include "terrace/policies/budget.hpp"
 #include "terrace/runtime/machine_profile.hpp"
+#include "terrace/runtime/options.hpp"
 
 namespace terrace::apps {
 
@@ -39,6 +41,18 @@ Result<RunJob> prepare_job(const RunOptions& options);
 
 /// Returns the config of one policy of the job.
 Config config_of_policy(const RunJob& job, const std::string& policy);
+
+/// What a policy of the job is told, and what that comes to.
+struct JobPolicy {
+  RuntimeOptions options;
+  RetrievalTraits traits;
+  policies::BudgetSplit split;
+
+  [[nodiscard]] CacheSharing cache_sharing() const noexcept;
+};
+
+/// Errors: those of RuntimeOptions::from and of making the policy.
+Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy);
 
 /// Returns the config of full attention with all KV in device memory, however much that is.
 Config config_of_reference(const RunJob& job);

@@ -4,33 +4,22 @@
 #include <array>
 
 #include "machine.hpp"
-#include "terrace/policies/budget.hpp"
 
 namespace terrace::apps {
 namespace {
 
-struct RecordedPolicy {
-  RuntimeOptions options;
-  policies::BudgetSplit split;
-};
-
 /// The policy of the job that selects; there must be one.
-Result<RecordedPolicy> find_policy(const RunJob& job) {
-  std::optional<RecordedPolicy> found;
+Result<JobPolicy> find_policy(const RunJob& job) {
+  std::optional<JobPolicy> found;
   for (const std::string& policy : job.policies) {
-    TERRACE_ASSIGN(RuntimeOptions options,
-                   RuntimeOptions::from(config_of_policy(job, policy),
-                                        job.model.config().kv_shape(kv_dtype(job))));
-    TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
-    if (!made->traits().selects) continue;
+    TERRACE_ASSIGN(JobPolicy its, policy_of_job(job, policy));
+    if (!its.traits.selects) continue;
     if (found) {
       return fail(Errc::invalid_argument,
                   "--trace records one policy, and {} and {} both select; name one with --policy",
                   found->options.policy, policy);
     }
-    const policies::BudgetSplit split =
-        policies::split_budget(options.budget_terms(job.context), made->traits());
-    found = RecordedPolicy{std::move(options), split};
+    found = std::move(its);
   }
   if (found) return *found;
   return fail(Errc::invalid_argument,
@@ -41,7 +30,7 @@ Result<RecordedPolicy> find_policy(const RunJob& job) {
 constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "threads",
                                      "isa",   "link",    "deadline", "profile"};
 
-tuning::TraceHead make_head(const RunJob& job, const RecordedPolicy& recorded) {
+tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   return {.unit = clusters ? tuning::TraceUnit::cluster : tuning::TraceUnit::token,
@@ -79,7 +68,7 @@ std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config
 Result<std::unique_ptr<TraceRecording>> TraceRecording::open(const RunJob& job,
                                                              const std::string& file) {
   if (file.empty()) return nullptr;
-  TERRACE_ASSIGN(const RecordedPolicy recorded, find_policy(job));
+  TERRACE_ASSIGN(const JobPolicy recorded, find_policy(job));
   tuning::TraceHead head = make_head(job, recorded);
   TERRACE_ASSIGN(head.model_fingerprint, tuning::model_fingerprint(job.model_folder));
   TERRACE_ASSIGN(tuning::TraceWriter writer, tuning::TraceWriter::create(file, head));

@@ -90,6 +90,7 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
     return config.source(key).origin != ConfigOrigin::default_value;
   };
   CacheOptions& cache = setup.cache;
+  cache.granularity = head.granularity();
   const CacheOptions before = cache;
   // A cache without tokens has no policy, and one that gets some has to have one.
   const bool sized = set("cache.tokens");
@@ -168,12 +169,15 @@ Result<int> replay(const TraceOptions& options) {
     // What the prompt moved is no step's.
     outcome.bytes.offload = replayed.end.run->bytes.offload;
   }
+  warn_of_no_cache(
+      setup.cache,
+      {.slot_tokens = replayed.replay.slot_tokens(), .selected_tokens = head.selected_tokens},
+      options.shared.quiet);
   const std::size_t capacity = replayed.replay.slots() * replayed.replay.slot_tokens();
   std::optional<CacheFigures> cache;
   if (capacity > 0) {
-    cache = cache_figures(setup.cache.policy,
-                          head.unit == tuning::TraceUnit::cluster ? "cluster" : "block", capacity,
-                          outcome.cache);
+    cache = cache_figures(setup.cache.policy, std::string(to_string(setup.cache.granularity)),
+                          capacity, outcome.cache);
   }
   if (options.shared.json()) {
     Json document = document_head("trace replay", config, read_machine());

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/shape.hpp"
@@ -16,6 +18,8 @@ namespace terrace {
 
 /// What is cached as one: a block of tokens, or a cluster of one KV head.
 enum class CacheGranularity : std::uint8_t { block, cluster };
+
+std::string_view to_string(CacheGranularity granularity) noexcept;
 
 struct CacheOptions {
   std::string policy = "lru";  ///< "none" for no cache
@@ -46,6 +50,10 @@ struct CacheSharing {
 /// Returns the slots that each sharer has in each layer: equal shares, up to the quota. See
 /// docs/decisions/0012.
 std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept;
+
+/// Says why a cache that is wanted has no slot at all, and what to give instead; nothing where it
+/// has one, or none is wanted.
+std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheSharing& sharing);
 
 /// Makes the cache of one layer of one sequence, for unit keys below `key_count`.
 /// Errors: invalid_argument naming the setting; those of the policies.

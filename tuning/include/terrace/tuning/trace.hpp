@@ -58,6 +58,13 @@ struct TraceHead {
   std::vector<std::pair<std::string, std::string>> settings;
   std::uint64_t seed = 0;
 
+  /// What a run with these selections caches as one. Units that stand for no clusters of a policy,
+  /// as imported prefixes, are blocks to whoever configures a run.
+  [[nodiscard]] CacheGranularity granularity() const noexcept {
+    return unit == TraceUnit::cluster && !policy.empty() ? CacheGranularity::cluster
+                                                         : CacheGranularity::block;
+  }
+
   /// Tokens, of all KV heads, that a slot of a cache with blocks of `tokens_per_block` holds.
   [[nodiscard]] std::size_t slot_tokens(std::size_t tokens_per_block) const noexcept {
     return unit == TraceUnit::cluster ? std::max<std::size_t>(1, slot_rows / shape.kv_heads)
