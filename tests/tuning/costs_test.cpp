@@ -56,6 +56,28 @@ TEST(CostPresets, ReadTheWeightsOnceAToken) {
               testing::HasSubstr("did you mean pcie5-h100?"));
 }
 
+TEST(ProfileCosts, AreThoseOfAPresetWhereTheTraceHoldsNoTimes) {
+  const TraceHead head = made_up_head({});
+  const CostPreset preset = find_cost_preset("pcie5-h100").value();
+  MachineProfile profile = preset_profile(preset);
+  const auto why_not = [&] {
+    return std::string(profile_costs(profile, head, {}).error().message());
+  };
+  EXPECT_THAT(why_not(), testing::HasSubstr("bench kernels --write-profile"));
+  profile.host["memory_read"] = preset.device_bytes_per_second;
+  const StepCosts its = profile_costs(profile, head, {}).value();
+  const StepCosts expected = preset_costs("pcie5-h100", head).value();
+  EXPECT_EQ(its.link.bandwidth_bytes_per_second, expected.link.bandwidth_bytes_per_second);
+  EXPECT_EQ(its.link.latency, expected.link.latency);
+  EXPECT_EQ(its.select_seconds, expected.select_seconds);
+  EXPECT_EQ(its.attend_seconds, expected.attend_seconds);
+
+  const TraceEnd timed{.run = RecordedRun{.decode_seconds = 0.5}};
+  EXPECT_EQ(profile_costs(profile, head, timed).value().attend_seconds, 0.25) << "two layers";
+  profile.link.reset();
+  EXPECT_THAT(why_not(), testing::HasSubstr("bench pcie --write-profile"));
+}
+
 TEST(CostPresets, AreKnownByNameOnly) {
   for (const CostPreset& preset : cost_presets()) {
     EXPECT_EQ(find_cost_preset(preset.name).value().meaning, preset.meaning);

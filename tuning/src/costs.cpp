@@ -34,6 +34,20 @@ constexpr double launch_seconds = 1e-6;
 constexpr double select_launches = 3;
 constexpr double layer_launches = 8;
 
+bool has_times(const TraceEnd& end) { return end.run && end.run->decode_seconds > 0; }
+
+/// Weights and the rows attended to are read once a step.
+StepCosts costs_of_reading(const TraceHead& head, const offload::LinkOptions& link,
+                           double bytes_per_second) {
+  const auto layers = static_cast<double>(head.shape.layers);
+  const auto attended = static_cast<double>(
+      (head.sink_tokens + head.window_tokens + head.selected_tokens) * head.shape.token_bytes());
+  const double read = static_cast<double>(head.weight_bytes) / layers + attended;
+  return {.link = link,
+          .select_seconds = select_launches * launch_seconds,
+          .attend_seconds = layer_launches * launch_seconds + read / bytes_per_second};
+}
+
 }  // namespace
 
 std::span<const CostPreset> cost_presets() noexcept { return presets; }
@@ -58,27 +72,43 @@ MachineProfile preset_profile(const CostPreset& preset) {
 
 Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
   TERRACE_ASSIGN(const CostPreset preset, find_cost_preset(name));
-  const auto layers = static_cast<double>(head.shape.layers);
-  const auto attended = static_cast<double>(
-      (head.sink_tokens + head.window_tokens + head.selected_tokens) * head.shape.token_bytes());
-  const double read = static_cast<double>(head.weight_bytes) / layers + attended;
-  return StepCosts{
-      .link = {.bandwidth_bytes_per_second = preset.link_bytes_per_second, .latency = copy_latency},
-      .select_seconds = select_launches * launch_seconds,
-      .attend_seconds = layer_launches * launch_seconds + read / preset.device_bytes_per_second};
+  return costs_of_reading(
+      head, {.bandwidth_bytes_per_second = preset.link_bytes_per_second, .latency = copy_latency},
+      preset.device_bytes_per_second);
 }
 
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link) {
-  if (!end.run || end.run->decode_seconds <= 0) {
+  if (!has_times(end)) {
     return fail(Errc::invalid_argument,
-                "the trace holds no times of a run: name a machine with --profile");
+                "the trace holds no times of a run: name a preset or a measured machine with "
+                "--profile");
   }
   const auto layers = static_cast<double>(head.shape.layers);
   const double compute = end.run->decode_seconds - end.run->link_seconds;
   return StepCosts{.link = link,
                    .select_seconds = end.run->select_seconds / layers,
                    .attend_seconds = (compute - end.run->select_seconds) / layers};
+}
+
+Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,
+                                const TraceEnd& end) {
+  if (!profile.link) {
+    return fail(Errc::invalid_argument,
+                "no link was measured: terrace bench pcie --write-profile adds it; or name a "
+                "preset");
+  }
+  const offload::LinkOptions link{.bandwidth_bytes_per_second = profile.link->bandwidth,
+                                  .latency = std::chrono::duration_cast<Duration>(
+                                      std::chrono::duration<double>(profile.link->latency))};
+  if (has_times(end)) return recorded_costs(head, end, link);
+  const auto memory = profile.host.find("memory_read");
+  if (memory != profile.host.end() && memory->second > 0) {
+    return costs_of_reading(head, link, memory->second);
+  }
+  return fail(Errc::invalid_argument,
+              "the trace holds no times of a run, and the profile no memory_read to tell them by: "
+              "terrace bench kernels --write-profile adds it; or name a preset");
 }
 
 StepClock::StepClock(const StepCosts& costs, std::size_t layers)

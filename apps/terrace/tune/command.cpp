@@ -47,30 +47,30 @@ std::vector<std::string> split_names(const std::string& list) {
   return names;
 }
 
-/// The link of a measured machine; without a profile, of the config.
-Result<offload::LinkOptions> read_link(const Config& config) {
-  const std::string& file = config.text("profile");
-  if (file.empty()) {
-    const double bandwidth = config.bytes_per_second("link.bandwidth");
-    return offload::LinkOptions{.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
-                                .latency = config.duration("link.latency")};
-  }
-  TERRACE_ASSIGN(const MachineProfile profile, MachineProfile::read(file));
-  if (profile.link) {
-    return offload::LinkOptions{.bandwidth_bytes_per_second = profile.link->bandwidth,
-                                .latency = std::chrono::duration_cast<Duration>(
-                                    std::chrono::duration<double>(profile.link->latency))};
-  }
-  return fail(Errc::invalid_argument,
-              "--profile {}: no link was measured; name a preset or give --link-bandwidth", file);
+/// Without a profile: the link of the config.
+offload::LinkOptions configured_link(const Config& config) {
+  const double bandwidth = config.bytes_per_second("link.bandwidth");
+  return {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
+          .latency = config.duration("link.latency")};
 }
 
 Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceReader& reader,
                                      const std::string& trace) {
-  if (names_preset(config)) return tuning::preset_costs(config.text("profile"), reader.head());
-  TERRACE_ASSIGN(const offload::LinkOptions link, read_link(config));
+  const std::string& profile = config.text("profile");
+  if (names_preset(config)) return tuning::preset_costs(profile, reader.head());
   TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
-  return tuning::recorded_costs(reader.head(), end, link);
+  if (profile.empty()) return tuning::recorded_costs(reader.head(), end, configured_link(config));
+  TERRACE_ASSIGN(const MachineProfile measured, MachineProfile::read(profile));
+  return tuning::profile_costs(measured, reader.head(), end).map_error([&](const Error& error) {
+    return error.while_doing("--profile " + profile);
+  });
+}
+
+std::string describe_costs(const Config& config) {
+  if (!config.text("profile").empty()) return config.text("profile");
+  return "the machine that recorded the trace, link " + describe_link(config);
+}
+
 /// Nothing that is written may take the place of what is read.
 Status check_files(const TuneOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);

@@ -46,6 +46,12 @@ Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link);
 
+/// Returns the costs of a trace over a measured machine's link: with the times of the run that was
+/// recorded, or, of a trace without any, as those of a preset, with the machine's memory_read.
+/// Errors: invalid_argument: the profile lacks what is needed, with what measures it.
+Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,
+                                const TraceEnd& end);
+
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
 /// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
 /// step; codes nothing but the link. What leaves for the host has the other way for itself.
