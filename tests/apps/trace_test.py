@@ -129,20 +129,6 @@ class Traces(Traced):
         self.fails(1, "folder", "run", *SMALL, "--policy", "oracle", "--trace", self.folder,
                    "--timeline", self.folder / "t")
 
-    def test_runs_that_cannot_be_recorded(self):
-        self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
-        self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",
-                   self.folder / "t")
-        self.fails(1, "/no/such", "run", *SMALL, "--policy", "oracle", "--trace",
-                   "/no/such/folder/t")
-        self.fails(2, "recorded traces", "run", *SMALL, "--policy", "oracle", "--cache", "belady")
-        self.fails(2, "did you mean s3fifo?", "run", *SMALL, "--policy", "oracle", "--cache",
-                   "s3fif0")
-
-
-class Clusters(unittest.TestCase):
-    """A cache of clusters: recorded, replayed, tuned and run again."""
-
     def test_nothing_is_written_over_what_is_read(self):
         whole = self.trace.read_bytes()
         fresh = self.folder / "new"
@@ -161,6 +147,20 @@ class Clusters(unittest.TestCase):
         settings.unlink()
         self.assertEqual(self.trace.read_bytes(), whole)
 
+    def test_runs_that_cannot_be_recorded(self):
+        self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
+        self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",
+                   self.folder / "t")
+        self.fails(1, "/no/such", "run", *SMALL, "--policy", "oracle", "--trace",
+                   "/no/such/folder/t")
+        self.fails(2, "recorded traces", "run", *SMALL, "--policy", "oracle", "--cache", "belady")
+        self.fails(2, "did you mean s3fifo?", "run", *SMALL, "--policy", "oracle", "--cache",
+                   "s3fif0")
+
+
+class Clusters(unittest.TestCase):
+    """A cache of clusters: recorded, replayed, tuned and run again."""
+
     OPTIONS = (*SMALL, "--policy", "wave", "--cache-granularity", "cluster")
 
     def test_the_config_does_what_was_predicted(self):
@@ -177,6 +177,11 @@ class Clusters(unittest.TestCase):
                             "pcie5-h100", "--write-config", config, "--format", "json")
             self.assertEqual(tuned.returncode, 0, tuned.stderr)
             best = json.loads(tuned.stdout)["recommended"]
+            self.assertEqual(best["granularity"], "cluster")
+            table = terrace("tune", "--trace", trace, "--device-memory", "1400KiB", "--profile",
+                            "pcie5-h100").stdout
+            self.assertIn(", clusters, ", table.splitlines()[-1])
+            self.assertNotIn("blocks of", table)
             run = run_json(*SMALL, "--config", config)["runs"][0]
             self.assertEqual(run["cache"]["granularity"], "cluster")
             self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
@@ -190,11 +195,14 @@ class Tune(Traced):
 
     def test_rows_and_their_bound(self):
         document = self.tune("--device-memory", "1MiB")
-        fields = {"policy", "parameters", "hit_rate_tokens", "hit_rate_units", "demand_bytes",
+        self.assertIs(document["offline_left_out"], False)
+        fields = {"policy", "granularity", "parameters", "hit_rate_tokens", "hit_rate_units",
+                  "demand_bytes",
                   "refill_bytes", "predicted_seconds_per_token", "optimum_ratio"}
         for row in document["rows"]:
             self.assertEqual(set(row), fields)
             self.assertLessEqual(row["optimum_ratio"], 1 + 1e-9)
+            self.assertEqual(row["granularity"], "block")
         self.assertIn("belady", {row["policy"] for row in document["rows"]})
         best = document["recommended"]
         self.assertLessEqual(best["demand_bytes"] + best["refill_bytes"],
@@ -235,14 +243,6 @@ class Tune(Traced):
                    "--profile", profile)
         profile.unlink()
 
-    def test_wrong_usage(self):
-        tune = ("tune", "--trace", self.trace)
-        self.fails(2, "--device-memory", *tune)
-        self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
-        self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
-        self.fails(2, "nothing to search", *tune, "--device-memory", "4MiB", "--policies", "belady")
-        self.fails(2, "did you mean pcie5-h100?", *tune, "--device-memory", "4MiB", "--profile",
-                   "pcie5-h10")
     def test_a_measured_machine_and_a_trace_without_times(self):
         lines = [{"timestamp": i, "input_length": 512 * 4, "output_length": 10,
                   "hash_ids": [0, 1, 2, 100 + i % 7]} for i in range(20)]
@@ -264,6 +264,14 @@ class Tune(Traced):
         for made in (requests, trace, profile):
             made.unlink()
 
+    def test_wrong_usage(self):
+        tune = ("tune", "--trace", self.trace)
+        self.fails(2, "--device-memory", *tune)
+        self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
+        self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
+        self.fails(2, "nothing to search", *tune, "--device-memory", "4MiB", "--policies", "belady")
+        self.fails(2, "did you mean pcie5-h100?", *tune, "--device-memory", "4MiB", "--profile",
+                   "pcie5-h10")
         self.fails(1, "cannot be written", *tune, "--device-memory", "4MiB", "--report",
                    "/no/such/folder/r.html")
 
@@ -294,6 +302,23 @@ class Import(unittest.TestCase):
             self.assertEqual(best["refill_bytes"], 0)
             checked = terrace("config", "validate", "--config", config)
             self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_no_cache_is_recommended_where_none_does_better(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            # No request wants a block that another wanted before.
+            lines = [{"timestamp": i, "input_length": 512 * 3, "output_length": 10,
+                      "hash_ids": [3 * i, 3 * i + 1, 3 * i + 2]} for i in range(30)]
+            (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            trace, config = folder / "m.trace", folder / "tuned.yaml"
+            terrace("trace", "convert", folder / "m.jsonl", trace, "--from", "mooncake")
+            process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
+                              "pcie5-h100", "--write-config", config)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertIn("recommended: no cache: ", process.stdout)
+            self.assertIn('cache:\n  policy: "none"\n', config.read_text())
+            run = run_json(*SMALL, "--policy", "pqcache", "--config", config)["runs"][0]
+            self.assertIsNone(run["cache"])
 
 
 if __name__ == "__main__":

@@ -86,26 +86,25 @@ Best search_everything(const std::filesystem::path& file, const TuneResult& tune
                        const StepCosts& costs) {
   // The tuner fills the memory with every choice and block size.
   std::map<std::size_t, std::size_t> slots_that_fit;
-  std::map<std::size_t, std::size_t> slot_tokens;
   for (const TunedRow& row : tuned.rows) {
     auto& slots = slots_that_fit[row.block_tokens];
     slots = std::max(slots, row.slots);
-    slot_tokens[row.block_tokens] = row.cache.tokens / row.slots;
   }
+  slots_that_fit.try_emplace(tuned.without_cache.block_tokens, 0);
   Best best;
   for (const auto& [block_tokens, slots_max] : slots_that_fit) {
     const Cut trace = cut(file, block_tokens);
+    const auto attempt = [&, of = block_tokens](const CacheOptions& cache) {
+      const double seconds = seconds_per_token(trace, cache, costs);
+      ++best.tried;
+      if (seconds >= best.seconds) return;
+      best = {.seconds = seconds, .cache = cache, .block_tokens = of, .tried = best.tried};
+    };
+    attempt({.policy = "none"});
     for (CacheOptions cache : all_choices()) {
       for (std::size_t slots = 1; slots <= slots_max; ++slots) {
-        cache.tokens = slots * slot_tokens[block_tokens];
-        const double seconds = seconds_per_token(trace, cache, costs);
-        ++best.tried;
-        if (seconds < best.seconds) {
-          best = {.seconds = seconds,
-                  .cache = cache,
-                  .block_tokens = block_tokens,
-                  .tried = best.tried};
-        }
+        cache.tokens = slots * tuned.head.slot_tokens(block_tokens);
+        attempt(cache);
       }
     }
   }
@@ -173,6 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"tokens_fast_link", TraceUnit::token, 60'000, fast_link, 0.8},
                     Setting{"tokens_late_copies", TraceUnit::token, 40'000, late_copies, 0.5},
                     Setting{"tokens_restless", TraceUnit::token, 60'000, slow_link, 0.1},
+                    Setting{"blocks_nothing_stays", TraceUnit::block, 12'000, slow_link, 0},
                     Setting{"blocks_slow_link", TraceUnit::block, 40'000, slow_link, 0.8},
                     Setting{"blocks_restless", TraceUnit::block, 40'000, slow_link, 0.1},
                     Setting{"clusters_fast_link", TraceUnit::cluster, 40'000, fast_link, 0.9},

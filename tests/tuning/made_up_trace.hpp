@@ -36,6 +36,7 @@ class Folder {
 
 struct MadeUp {
   TraceUnit unit = TraceUnit::block;
+  const char* policy = "";
   std::size_t layers = 2;
   std::size_t units = 200;
   std::size_t wanted = 12;  ///< units a layer and step
@@ -47,6 +48,7 @@ struct MadeUp {
 inline TraceHead made_up_head(const MadeUp& made) {
   return {.unit = made.unit,
           .source = "generator",
+          .policy = made.policy,
           .shape = {.layers = made.layers, .query_heads = 2, .kv_heads = 2, .head_dim = 16},
           .block_tokens = 8,
           .slot_rows = 16,

@@ -44,6 +44,50 @@ TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
   EXPECT_EQ(result.without_cache.outcome.cache.rows_hit, 0U);
 }
 
+TEST_F(TunerTest, RecommendsNoCacheWhereNoneDoesBetter) {
+  // No unit is wanted twice: a cache moves as much, or more, and takes memory.
+  write_made_up(folder_ / "t", {.units = 100'000, .steps = 50, .stays = 0});
+  const TuneResult result = tune_with({.device_memory = 40'000}).value();
+  EXPECT_TRUE(result.recommended().cache.none());
+  EXPECT_EQ(describe(result.recommended()), "no cache");
+  const Config tuned = tuned_config(result, result.recommended(), 40'000);
+  EXPECT_EQ(tuned.text("cache.policy"), "none");
+  const RuntimeOptions options = RuntimeOptions::from(tuned, result.head.shape).value();
+  EXPECT_TRUE(options.cache.none());
+  EXPECT_THAT(report_page(result, {.trace = "t", .device_memory = 40'000}, "here"),
+              HasSubstr("Recommended: <b>no cache</b>"));
+}
+
+TEST_F(TunerTest, SaysThatItLeftOutWhatKnowsTheFuture) {
+  write_made_up(folder_ / "t", {.steps = 20});
+  const auto page = [&](const TuneResult& result) {
+    return report_page(result, {.trace = "t", .device_memory = 60'000}, "here");
+  };
+  const auto belady = [](const TunedRow& row) { return row.offline; };
+  const TuneResult all = tune_with({.device_memory = 60'000}).value();
+  EXPECT_FALSE(all.offline_left_out);
+  EXPECT_TRUE(std::ranges::any_of(all.rows, belady));
+  EXPECT_THAT(page(all), testing::Not(HasSubstr("left out")));
+  const TuneResult fewer =
+      tune_with({.device_memory = 60'000, .future_selections_max = 20 * 2 * 12 - 1}).value();
+  EXPECT_TRUE(fewer.offline_left_out);
+  EXPECT_TRUE(std::ranges::none_of(fewer.rows, belady));
+  EXPECT_THAT(page(fewer), HasSubstr("hold all 480 selections"));
+}
+
+TEST_F(TunerTest, NamesWhatIsCached) {
+  write_made_up(folder_ / "t", {.steps = 20});
+  const TuneRequest request{.device_memory = 60'000, .policies = {"lru"}};
+  TuneResult result = tune_with(request).value();
+  EXPECT_THAT(describe(result.rows.front()), HasSubstr("blocks of 8 tokens, "));
+  write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .policy = "wave", .steps = 20});
+  result = tune_with(request).value();
+  EXPECT_THAT(describe(result.rows.front()), HasSubstr("clusters, "));
+  const std::string page = report_page(result, request, "here");
+  EXPECT_THAT(page, testing::Not(HasSubstr("blocks of")));
+  EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+}
+
 TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
   write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .steps = 200});
   const TuneResult one = tune_with({.device_memory = 60'000}, 1).value();

@@ -77,6 +77,7 @@ Chart time_chart(const TuneResult& result) {
 }
 
 std::string admission_words(const CacheOptions& cache) {
+  if (cache.none()) return "-";
   if (cache.admission != "refill") return cache.admission;
   return fmt::format("refill, horizon {}", cache.refill.horizon_steps);
 }
@@ -96,8 +97,9 @@ std::string table_row(const TunedRow& row, bool recommended) {
       "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
       recommended ? " class=\"best\"" : "", escaped(policy_words(row.cache)),
       row.offline ? " (knows the future)" : "", escaped(admission_words(row.cache)),
-      row.block_tokens, row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
-      row.optimum_ratio(),
+      row.cache.granularity == CacheGranularity::cluster ? "cluster"
+                                                         : std::to_string(row.block_tokens),
+      row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(), row.optimum_ratio(),
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
       static_cast<double>(row.outcome.bytes.refill) /
@@ -105,24 +107,56 @@ std::string table_row(const TunedRow& row, bool recommended) {
       1e3 * row.seconds_per_token());
 }
 
+std::string unit_words(const TunedRow& row) {
+  if (row.cache.granularity == CacheGranularity::cluster) return "clusters";
+  return fmt::format("blocks of {} tokens", row.block_tokens);
+}
+
+std::string reason_for_none(const TuneResult& result, std::size_t device_memory) {
+  const TunedRow& first = result.rows.front();
+  const TunedRow& none = result.without_cache;
+  return fmt::format(
+      "<p>Recommended: <b>no cache</b>. None of the {} choices whose cache fits beside the {} that "
+      "sinks, window, index and staging take of {} has less predicted time per token than {:.4f} "
+      "ms. The best of them, {}, has {:.4f} ms and moves {:.1f} kB a token where no cache moves "
+      "{:.1f}.</p>\n",
+      result.rows.size(), format_size(result.fixed_bytes), format_size(device_memory),
+      1e3 * none.seconds_per_token(), escaped(describe(first)), 1e3 * first.seconds_per_token(),
+      bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
+}
+
 std::string reason(const TuneResult& result, std::size_t device_memory) {
   const TunedRow& best = result.recommended();
   const TunedRow& none = result.without_cache;
+  if (best.cache.none()) return reason_for_none(result, device_memory);
   const double faster = none.seconds_per_token() / std::max(1e-12, best.seconds_per_token());
   return fmt::format(
-      "<p>Recommended: <b>{}</b>, admission {}, blocks of {} tokens, {} tokens a layer. Of the {} "
+      "<p>Recommended: <b>{}</b>. Of the {} "
       "choices whose cache fits beside the {} that sinks, window, index and staging take of {}, it "
       "has the least predicted time per token, {:.4f} ms; without a cache it is {:.4f} ms ({:.2f} "
       "times as much). It moves {:.1f} kB a token where no cache moves {:.1f}, and hits {:.1f} % "
       "of "
       "the rows that the best cache of its size could hit.</p>\n",
-      escaped(policy_words(best.cache)), escaped(admission_words(best.cache)), best.block_tokens,
-      best.cache.tokens, result.rows.size(), format_size(result.fixed_bytes),
+      escaped(describe(best)), result.rows.size(), format_size(result.fixed_bytes),
       format_size(device_memory), 1e3 * best.seconds_per_token(), 1e3 * none.seconds_per_token(),
       faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3, 100 * best.optimum_ratio());
 }
 
 }  // namespace
+
+std::string describe(const TunedRow& row) {
+  if (row.cache.none()) return "no cache";
+  return fmt::format("{}, admission {}, {}, {} tokens a layer", policy_words(row.cache),
+                     admission_words(row.cache), unit_words(row), row.cache.tokens);
+}
+
+std::string describe_left_out(const TuneResult& result) {
+  if (!result.offline_left_out) return {};
+  return fmt::format(
+      "Policies that know the future are left out: they would have to hold all {} selections of "
+      "the trace.",
+      result.end.selections);
+}
 
 std::string report_page(const TuneResult& result, const TuneRequest& request,
                         std::string_view machine) {
@@ -139,7 +173,7 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   }
   page +=
       "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>admission</th>"
-      "<th>block</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
+      "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
       "<th>fetched kB</th><th>refilled kB</th><th>ms a token</th></tr>\n";
   std::size_t listed = 0;
   for (const TunedRow& row : result.rows) {
@@ -147,10 +181,12 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
     page += table_row(row, &row == &result.recommended());
     ++listed;
   }
+  page += table_row(result.without_cache, &result.without_cache == &result.recommended());
   page += "</table>\n";
   page +=
       "<p>kB are per token. The optimum is a bound: what a cache of as many slots could hit that "
       "knows the future and may deal its slots out over time and layers at will.</p>\n";
+  page += "<p>" + describe_left_out(result) + "</p>\n";
   return html_page("Cache of " + request.trace.filename().string(), page);
 }
 

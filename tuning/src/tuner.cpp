@@ -24,9 +24,6 @@ struct Job {
 /// Bounds what one pass holds in memory, and makes enough jobs for all threads.
 constexpr std::size_t rows_per_job = 12;
 
-/// Beyond this many selections the offline optimum, which must hold them all, is left out.
-constexpr std::uint64_t future_selections_max = 50'000'000;
-
 std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
   std::vector<Job> jobs;
   for (TunedRow& row : rows) {
@@ -115,14 +112,15 @@ class Search {
   Parallel& threads_;
 };
 
-/// Best first: time, then bytes; of equals the one tried first stays first.
-void sort_rows(std::vector<TunedRow>& rows) {
-  std::ranges::stable_sort(rows, [](const TunedRow& a, const TunedRow& b) {
-    if (a.offline != b.offline) return b.offline;
-    if (a.outcome.seconds != b.outcome.seconds) return a.outcome.seconds < b.outcome.seconds;
-    return a.moved_bytes() < b.moved_bytes();
-  });
+/// Time, then bytes.
+bool better(const TunedRow& a, const TunedRow& b) {
+  if (a.offline != b.offline) return b.offline;
+  if (a.outcome.seconds != b.outcome.seconds) return a.outcome.seconds < b.outcome.seconds;
+  return a.moved_bytes() < b.moved_bytes();
 }
+
+/// Best first; of equals the one tried first stays first.
+void sort_rows(std::vector<TunedRow>& rows) { std::ranges::stable_sort(rows, better); }
 
 TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t block_tokens,
                   std::size_t slots) {
@@ -131,10 +129,11 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t 
                .slots = slots,
                .offline = policies::needs_foresight(cache.policy)};
   row.cache.tokens = slots * head.slot_tokens(block_tokens);
+  row.cache.granularity = head.granularity();
   return row;
 }
 
-Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, const TuneResult& result) {
+Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult& result) {
   TERRACE_ASSIGN(const auto choices, cache_choices(request.policies));
   std::vector<TunedRow> rows;
   std::size_t least = SIZE_MAX;
@@ -144,8 +143,11 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, const TuneR
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
-      const bool too_long = result.end.selections > future_selections_max;
-      if (too_long && policies::needs_foresight(choice.policy)) continue;
+      if (policies::needs_foresight(choice.policy) &&
+          result.end.selections > request.future_selections_max) {
+        result.offline_left_out = true;
+        continue;
+      }
       rows.push_back(make_row(result.head, choice, size, slots));
     }
   }
@@ -179,6 +181,16 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
   return curve;
 }
 
+/// No cache, with every block size whose fixed part fits: bytes differ where blocks are cut.
+std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t device_memory) {
+  std::vector<TunedRow> rows;
+  for (const std::size_t size : block_sizes(result.head)) {
+    if (plan_memory(result.head, result.end, size).fixed_bytes > device_memory) continue;
+    rows.push_back(make_row(result.head, {.policy = "none"}, size, 0));
+  }
+  return rows;
+}
+
 }  // namespace
 
 double TunedRow::hit_rate_tokens() const noexcept {
@@ -199,7 +211,10 @@ double TunedRow::seconds_per_token() const noexcept {
   return ratio(outcome.seconds, static_cast<double>(outcome.steps));
 }
 
-const TunedRow& TuneResult::recommended() const { return rows.front(); }
+const TunedRow& TuneResult::recommended() const {
+  // Of equals no cache: it takes no memory.
+  return better(rows.front(), without_cache) ? rows.front() : without_cache;
+}
 
 Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   TuneResult result;
@@ -218,12 +233,10 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   sort_rows(result.rows);
 
   result.curve = curve_rows(result, request.device_memory);
-  std::vector<TunedRow> more = result.curve;
-  more.push_back(make_row(result.head, {.policy = "none"}, result.rows.front().block_tokens, 0));
-  TERRACE_TRY(search.run(more, 0.7, 0.3));
-  result.without_cache = std::move(more.back());
-  more.pop_back();
-  result.curve = std::move(more);
+  TERRACE_TRY(search.run(result.curve, 0.7, 0.25));
+  std::vector<TunedRow> none = rows_without_cache(result, request.device_memory);
+  TERRACE_TRY(search.run(none, 0.95, 0.05));
+  result.without_cache = *std::ranges::min_element(none, better);
   // A smaller cache may be the better one: what fits was searched too.
   for (const TunedRow& row : result.curve) {
     const MemoryPlan plan = plan_memory(result.head, result.end, row.block_tokens);
@@ -254,8 +267,7 @@ Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t d
   set("device.memory", std::to_string(device_memory));
   set("cache.policy", row.cache.policy);
   set("cache.admission", row.cache.admission);
-  const bool of_clusters = result.head.unit == TraceUnit::cluster && !result.head.policy.empty();
-  set("cache.granularity", of_clusters ? "cluster" : "block");
+  set("cache.granularity", std::string(to_string(row.cache.granularity)));
   set("cache.tokens", std::to_string(row.cache.tokens));
   set("cache.horizon", fmt::format("{}", row.cache.refill.horizon_steps));
   set("cache.lfu_half_life", std::to_string(row.cache.replacement.lfu_half_life));

@@ -80,13 +80,6 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
-}
-
-std::string describe_costs(const Config& config) {
-  if (!config.text("profile").empty()) return config.text("profile");
-  return "the machine that recorded the trace, link " + describe_link(config);
-}
-
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Config& config) {
   if (config.is("device.memory", "unlimited")) {
     return fail(Errc::invalid_argument,
@@ -122,14 +115,16 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory) {
   fmt::print(
       "trace    {} steps of {} layers, {} units wanted; policy {}, budget {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
-      "recommended: {}, blocks of {} tokens, {} tokens a layer: {:.4f} ms a token, {:.2f} "
-      "times as fast as no cache\n",
+      "recommended: {}: {:.4f} ms a token, {}\n",
       result.end.steps, result.head.shape.layers, result.end.selections,
       result.head.policy.empty() ? "-" : result.head.policy,
       result.head.budget.empty() ? "-" : result.head.budget, format_size(device_memory),
-      format_size(result.fixed_bytes), tuned_table(result), best.cache.policy, best.block_tokens,
-      best.cache.tokens, 1e3 * best.seconds_per_token(),
-      result.without_cache.seconds_per_token() / best.seconds_per_token());
+      format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
+      1e3 * best.seconds_per_token(),
+      best.cache.none()
+          ? std::string("and no cache that was tried takes less")
+          : fmt::format("{:.2f} times as fast as no cache",
+                        result.without_cache.seconds_per_token() / best.seconds_per_token()));
 }
 
 Result<int> tune(const TuneOptions& options) {
@@ -155,6 +150,7 @@ Result<int> tune(const TuneOptions& options) {
     document["recommended"] = tuned_object(result->recommended());
     document["without_cache"] = tuned_object(result->without_cache);
     document["costs"] = describe_costs(config);
+    document["offline_left_out"] = result->offline_left_out;
     document["optimum"] = "bound: slots may be dealt out over time and layers";
     print_document(document);
   } else {

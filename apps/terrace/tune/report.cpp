@@ -21,12 +21,18 @@ std::string parameters(const tuning::TunedRow& row) {
   return words;
 }
 
+/// Tokens of a block, or what is cached as one instead.
+std::string unit(const tuning::TunedRow& row) {
+  if (row.cache.granularity == CacheGranularity::cluster) return "cluster";
+  return std::to_string(row.block_tokens);
+}
+
 std::string line(const tuning::TunedRow& row, std::string_view name) {
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
-      "{:<12} {:<22} {:>5} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
+      "{:<12} {:<22} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
       "{:>7.3f}\n",
-      name, parameters(row), row.block_tokens, row.cache.tokens, row.hit_rate_tokens(),
+      name, parameters(row), unit(row), row.cache.tokens, row.hit_rate_tokens(),
       row.hit_rate_units(), static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
       row.optimum_ratio());
@@ -36,6 +42,7 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
 
 Json tuned_object(const tuning::TunedRow& row) {
   return {{"policy", row.cache.policy},
+          {"granularity", to_string(row.cache.granularity)},
           {"parameters",
            {{"admission", row.cache.admission},
             {"horizon", row.cache.refill.horizon_steps},
@@ -53,16 +60,17 @@ Json tuned_object(const tuning::TunedRow& row) {
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {
-  std::string text = fmt::format("{:<12} {:<22} {:>5} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
-                                 "policy", "admission", "block", "tokens", "rows", "units",
-                                 "kB/tok", "kB/tok", "ms/token", "of opti-");
-  text += fmt::format("{:<12} {:<22} {:>5} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
+  std::string text = fmt::format("{:<12} {:<22} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
+                                 "policy", "admission", "unit", "tokens", "rows", "units", "kB/tok",
+                                 "kB/tok", "ms/token", "of opti-");
+  text += fmt::format("{:<12} {:<22} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
                       "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
   std::size_t listed = 0;
   for (const tuning::TunedRow& row : result.rows) {
     if (row.offline || listed++ < listed_rows) text += line(row, row.cache.policy);
   }
   text += line(result.without_cache, "(no cache)");
+  if (result.offline_left_out) text += tuning::describe_left_out(result) + '\n';
   return text;
 }
 

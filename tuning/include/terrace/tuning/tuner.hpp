@@ -23,6 +23,8 @@ struct TuneRequest {
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
   std::vector<std::string> policies;  ///< empty = all
   StepCosts costs;
+  /// Of longer traces the offline optimum, which must hold all selections, is left out.
+  std::uint64_t future_selections_max = 50'000'000;
   /// Called with the share of the work that is done, from any thread.
   std::function<void(double)> progress;
 };
@@ -31,13 +33,12 @@ struct TuneRequest {
 struct TunedRow {
   CacheOptions cache;
   std::size_t block_tokens = 0;
-  std::size_t slots = 0;  ///< per layer
+  std::size_t slots = 0;  ///< per layer; 0 = no cache
   ReplayOutcome outcome;
   double optimum_rows = 0;  ///< no cache of as many slots hits more
   bool offline = false;     ///< knows the future: for comparison only
   bool fits = true;         ///< false: a point of the curve beyond the memory given
 
-  [[nodiscard]] std::size_t capacity_tokens() const noexcept { return slots * block_tokens; }
   [[nodiscard]] std::uint64_t rows() const noexcept {
     return outcome.cache.rows_hit + outcome.cache.rows_missed;
   }
@@ -53,10 +54,13 @@ struct TunedRow {
 struct TuneResult {
   TraceHead head;
   TraceEnd end;
-  std::vector<TunedRow> rows;   ///< what was searched, best first
-  std::vector<TunedRow> curve;  ///< the best of each policy over capacities, ascending
-  TunedRow without_cache;
-  std::size_t fixed_bytes = 0;  ///< of device memory, at the recommended block size
+  std::vector<TunedRow> rows;     ///< what was searched, best first
+  std::vector<TunedRow> curve;    ///< the best of each policy over capacities, ascending
+  TunedRow without_cache;         ///< at the block size that serves it best
+  bool offline_left_out = false;  ///< the trace is too long for policies that know the future
+  std::size_t fixed_bytes = 0;    ///< of device memory, at the recommended block size
+
+  /// The best of all rows, or no cache where none of them does better.
   [[nodiscard]] const TunedRow& recommended() const;
 };
 
@@ -69,6 +73,12 @@ struct TuneResult {
 /// Returns the config that makes `terrace run` do what a row says.
 [[nodiscard]] Config tuned_config(const TuneResult& result, const TunedRow& row,
                                   std::size_t device_memory);
+
+/// Returns a choice in words: "lru, admission always, blocks of 32 tokens, 512 tokens a layer".
+[[nodiscard]] std::string describe(const TunedRow& row);
+
+/// Returns why policies that know the future are missing from a result; empty where they are not.
+[[nodiscard]] std::string describe_left_out(const TuneResult& result);
 
 /// Returns a page that needs no network: the table and drawings of the result.
 [[nodiscard]] std::string report_page(const TuneResult& result, const TuneRequest& request,
