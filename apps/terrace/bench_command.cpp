@@ -62,6 +62,8 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = bench::touch_questions();
+  const auto states = bench::state_questions();
+  questions.insert(questions.end(), states.begin(), states.end());
   TERRACE_ASSIGN(const auto trace, bench::load_trace(options.trace, options.quick));
   TERRACE_ASSIGN(const auto replays, bench::replay_questions(trace));
   questions.insert(questions.end(), replays.begin(), replays.end());

@@ -80,6 +80,7 @@ Question question(const std::shared_ptr<const Trace>& trace, std::string_view po
           .better = Better::higher,
           .parameters = {{"trace", trace->name},
                          {"units", trace->units},
+                         {"truncated", trace->truncated},
                          {"cache_tokens", trace->capacity_tokens(times)},
                          {"steps_of_units", times},
                          {"admission", "always"}},

@@ -20,6 +20,9 @@ inline double hit_share(std::uint64_t hits, std::uint64_t misses) noexcept {
 /// Touches per second of every policy on dense keys, and the bytes of its state.
 std::vector<Question> touch_questions();
 
+/// Bytes that a cache of every policy keeps for each unit: the cache's own, and its policies'.
+std::vector<Question> state_questions();
+
 /// Units per second of every policy on a trace, with what it hits. Errors: those of replaying it.
 Result<std::vector<Question>> replay_questions(const std::shared_ptr<const Trace>& trace);
 

@@ -54,6 +54,7 @@ Result<Question> question(const std::shared_ptr<const Trace>& trace, std::string
       .parameters = {{"threads", 1},
                      {"trace", trace->name},
                      {"units", trace->units},
+                     {"truncated", trace->truncated},
                      {"cache_tokens", cache.tokens},
                      {"admission", cache.admission},
                      {"hit_rate_tokens", hit_share(counted.rows_hit, counted.rows_missed)},

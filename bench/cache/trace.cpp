@@ -8,8 +8,6 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::uint64_t selections_max = 2'000'000;
-
 /// Selections of 100 of 1,024 blocks that drift: a quarter of them is drawn anew at each step.
 Trace made_up_trace(bool quick) {
   constexpr std::size_t blocks = 1024;
@@ -45,14 +43,18 @@ Trace made_up_trace(bool quick) {
   return trace;
 }
 
-Result<Trace> read_trace(const std::string& file) {
+Result<Trace> read_trace(const std::string& file, std::uint64_t most) {
   TERRACE_ASSIGN(tuning::TraceReader reader, tuning::TraceReader::open(file));
   TERRACE_ASSIGN(tuning::TrafficCutter cutter,
                  tuning::TrafficCutter::create(reader.head(), reader.head().block_tokens));
   Trace trace{.name = file, .head = reader.head()};
-  for (tuning::TraceRecord record; trace.units < selections_max;) {
+  for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
+    // Steps are read whole.
+    trace.truncated =
+        trace.units >= most && trace.records.back().kind == tuning::TraceRecord::Kind::step_end;
+    if (trace.truncated) break;
     if (record.kind == tuning::TraceRecord::Kind::selection) {
       for (const offload::WantedUnit& wanted : cutter.cut(record).wanted) {
         ++trace.units;
@@ -73,10 +75,12 @@ std::size_t Trace::capacity_tokens(std::size_t times) const {
   return std::max<std::size_t>(1, wanted) * head.slot_tokens(head.block_tokens);
 }
 
-Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick) {
+Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick,
+                                                std::uint64_t most) {
   if (file.empty()) return std::make_shared<const Trace>(made_up_trace(quick));
-  return read_trace(file).map(
-      [](Trace&& trace) { return std::make_shared<const Trace>(std::move(trace)); });
+  return read_trace(file, most).map([](Trace&& trace) {
+    return std::make_shared<const Trace>(std::move(trace));
+  });
 }
 
 }  // namespace terrace::bench

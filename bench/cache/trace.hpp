@@ -17,6 +17,7 @@ struct Trace {
   std::vector<tuning::TraceRecord> records;
   std::uint64_t units = 0;  ///< wanted, over all layers and steps
   std::uint64_t slots = 0;  ///< that those take
+  bool truncated = false;   ///< the file holds more than was read
 
   /// Returns the capacity, in tokens per layer, of `times` the slots that a layer wants in a step.
   [[nodiscard]] std::size_t capacity_tokens(std::size_t times) const;
@@ -34,7 +35,12 @@ struct Trace {
   }
 };
 
-/// Reads a trace; without a name makes up selections that drift. Errors: those of the file.
-Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick);
+/// What is read of a trace, for it lies in memory.
+inline constexpr std::uint64_t units_max = 2'000'000;
+
+/// Reads a trace up to the step in which it has wanted `most` units; without a name makes up
+/// selections that drift. Errors: those of the file.
+Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick,
+                                                std::uint64_t most = units_max);
 
 }  // namespace terrace::bench

@@ -163,6 +163,12 @@ bool ResidentCache::adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey
   return true;
 }
 
+std::size_t ResidentCache::state_bytes() const noexcept {
+  return replacement_->state_bytes() + (admission_ ? admission_->state_bytes() : 0) +
+         units_.capacity() * sizeof(Unit) + candidates_.capacity() * sizeof(Candidate) +
+         (hits_.capacity() + misses_.capacity()) * sizeof(UnitKey);
+}
+
 void ResidentCache::clear_slots(UnitKey unit) noexcept {
   TERRACE_ASSERT(units_[unit].slots != 0);
   used_ -= units_[unit].slots;

@@ -105,7 +105,12 @@ class Cache(unittest.TestCase):
             touch = rows[f"cache_touch_{policy}"]
             self.assertGreater(touch["value"], 0)
             self.assertGreater(touch["parameters"]["state_bytes_per_key"], 0)
+            # The cache keeps 16 bytes of its own for a unit, admission by refill as many.
+            memory = rows[f"cache_memory_{policy}"]
+            self.assertGreater(memory["value"],
+                               touch["parameters"]["state_bytes_per_key"] + 32)
             replayed = rows[f"cache_replay_{policy}"]
+            self.assertIs(replayed["parameters"]["truncated"], False)
             self.assertGreater(replayed["value"], 0)
             self.assertGreater(replayed["parameters"]["hit_rate_units"], 0.3)
         self.assertIsNotNone(rows["cache_touch_lru"]["ratio"])

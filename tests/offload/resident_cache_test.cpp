@@ -68,6 +68,7 @@ class SetWorth final : public AdmissionPolicy {
   void give_back(std::uint32_t rows) override { purse_ += rows; }
   void end_step() override {}
   void forget(UnitKey key) override { worth_->erase(key); }
+  [[nodiscard]] std::size_t state_bytes() const noexcept override { return 1'000'000; }
 
  private:
   std::map<UnitKey, double>* worth_;
@@ -112,6 +113,13 @@ TEST_F(ResidentCacheTest, WhatIsAdmittedHitsFromTheNextStepOn) {
   EXPECT_EQ(cache.counters().hit_rows, 20U);
   EXPECT_EQ(cache.counters().missed_rows, 20U);
   EXPECT_EQ(cache.counters().refill_rows, 256U);
+}
+
+TEST_F(ResidentCacheTest, CountsItsOwnMemoryAndItsPolicies) {
+  std::map<UnitKey, double> worth;
+  const std::size_t own = make(2).state_bytes();
+  EXPECT_GE(own, 1000 * (sizeof(std::uint64_t) + sizeof(std::uint32_t)));
+  EXPECT_EQ(make(2, std::make_unique<SetWorth>(worth)).state_bytes(), own + 1'000'000);
 }
 
 TEST_F(ResidentCacheTest, NeverEvictsWhatTheStepWants) {

@@ -27,6 +27,7 @@ class Always final : public AdmissionPolicy {
   void give_back(std::uint32_t /*refill_rows*/) override {}
   void end_step() override {}
   void forget(UnitKey /*key*/) override {}
+  [[nodiscard]] std::size_t state_bytes() const noexcept override { return 0; }
 };
 
 class Refill final : public AdmissionPolicy {
@@ -67,6 +68,10 @@ class Refill final : public AdmissionPolicy {
   void end_step() override { ++step_; }
 
   void forget(UnitKey key) override { demand_[key] = {}; }
+
+  [[nodiscard]] std::size_t state_bytes() const noexcept override {
+    return kept_.capacity() * sizeof(double) + demand_.capacity() * sizeof(Demand);
+  }
 
  private:
   struct Demand {

@@ -113,6 +113,9 @@ class AdmissionPolicy {
 
   /// Drops all memory of a unit.
   virtual void forget(UnitKey key) = 0;
+
+  /// Memory of the policy's arrays, in bytes.
+  [[nodiscard]] virtual std::size_t state_bytes() const noexcept = 0;
 };
 
 }  // namespace terrace

@@ -89,6 +89,9 @@ class ResidentCache {
   [[nodiscard]] std::size_t resident_units() const noexcept { return replacement_->size(); }
   [[nodiscard]] const UnitCounters& counters() const noexcept { return counters_; }
 
+  /// Memory of all that is kept about units, with the policies', in bytes; not of the units.
+  [[nodiscard]] std::size_t state_bytes() const noexcept;
+
  private:
   struct Unit {
     std::uint32_t slots = 0;        ///< 0 = not resident
