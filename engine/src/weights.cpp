@@ -83,15 +83,17 @@ LayerWeights take_layer(Cursor& cursor, const ModelConfig& config) {
 
 }  // namespace
 
+std::size_t parameter_count(const ModelConfig& config) {
+  std::size_t total = 0;
+  for (const Piece& piece : pieces_of(config)) total += piece.size();
+  return total;
+}
+
 Result<LlamaWeights> LlamaWeights::load(const Safetensors& tensors, const ModelConfig& config) {
   const std::vector<Piece> pieces = pieces_of(config);
-  std::size_t total = 0;
-  for (const Piece& piece : pieces) {
-    TERRACE_TRY(check_piece(piece, tensors));
-    total += piece.size();
-  }
+  for (const Piece& piece : pieces) TERRACE_TRY(check_piece(piece, tensors));
   LlamaWeights weights;
-  TERRACE_ASSIGN(weights.values_, FloatArray::create(total));
+  TERRACE_ASSIGN(weights.values_, FloatArray::create(parameter_count(config)));
   float* target = weights.values_.data();
   for (const Piece& piece : pieces) {
     TERRACE_ASSIGN(const Tensor tensor, tensors.find(piece.name));

@@ -303,6 +303,32 @@ class Import(unittest.TestCase):
             checked = terrace("config", "validate", "--config", config)
             self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_the_model_whose_prefixes_they_are(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            model = run_json("--context", 64, "--decode", 1, "--policy", "full")["model"]
+            requests, trace = folder / "m.jsonl", folder / "m.trace"
+            requests.write_text(json.dumps({"input_length": 1024, "hash_ids": [1, 2]}))
+            convert = ("trace", "convert", requests, trace, "--from", "mooncake")
+            process = terrace(*convert)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertIn("give --model DIR", process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1)
+            self.assertEqual(terrace(*convert, "-q").stderr, "")
+            process = terrace(*convert, "--model", model)
+            self.assertEqual((process.returncode, process.stderr), (0, ""))
+            process = terrace("trace", "info", trace, "--model", model, "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            shape = json.loads((pathlib.Path(model) / "config.json").read_text())
+            document = json.loads(process.stdout)
+            self.assertEqual(document["trace"]["layers"], shape["num_hidden_layers"])
+            self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
+            self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
+            requests.write_text('{"input_length": 1024, "hash_ids": []}')
+            process = terrace(*convert)
+            self.assertEqual(process.returncode, 1)
+            self.assertIn("m.jsonl:1: hash_ids", process.stderr)
+
     def test_no_cache_is_recommended_where_none_does_better(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -1,13 +1,14 @@
 #include "terrace/tuning/convert.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
-#include "terrace/tuning/layer_traffic.hpp"
 #include "terrace/core/replace_file.hpp"
+#include "terrace/tuning/layer_traffic.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -33,22 +34,70 @@ class BlockNumbers {
   std::unordered_map<std::uint64_t, UnitKey> numbers_;
 };
 
-/// Reads a request's blocks, ascending and each once. nlohmann-json throws; nothing leaves here.
-bool read_request(const std::string& line, BlockNumbers& numbers, TraceRecord& record) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("hash_ids") || !json["hash_ids"].is_array()) return false;
-  std::map<UnitKey, std::uint32_t> rows;
-  for (const auto& hash : json["hash_ids"]) {
-    if (!hash.is_number_integer()) return false;
-    rows[numbers.of(hash.get<std::uint64_t>())] = mooncake_block_tokens;
+/// What is wrong with a line, and what to do; empty where nothing is.
+std::string check_request(const nlohmann::json& request) {
+  if (!request.is_object()) return "no JSON object; give one request a line";
+  for (const char* const field : {"input_length", "hash_ids"}) {
+    if (!request.contains(field)) return fmt::format("no field {}; give one", field);
+  }
+  const auto& length = request["input_length"];
+  if (!length.is_number_unsigned() || length == 0) return "input_length is no number above zero";
+  const auto& ids = request["hash_ids"];
+  if (!ids.is_array() || ids.empty()) return "hash_ids is no list of at least one id";
+  const bool numbers =
+      std::ranges::all_of(ids, [](const auto& id) { return id.is_number_unsigned(); });
+  return numbers ? "" : "an id in hash_ids is no number of zero or more";
+}
+
+/// Returns the tokens of a request's block: the last one may be begun only.
+std::uint32_t tokens_of_block(std::size_t index, std::size_t blocks, std::uint64_t input_length) {
+  const std::uint64_t before = (blocks - 1) * mooncake_block_tokens;
+  const bool begun =
+      index + 1 == blocks && input_length > before && input_length < before + mooncake_block_tokens;
+  return static_cast<std::uint32_t>(begun ? input_length - before : mooncake_block_tokens);
+}
+
+/// Reads a request's blocks, ascending and each once.
+void read_request(const nlohmann::json& request, std::size_t kv_heads, BlockNumbers& numbers,
+                  TraceRecord& record) {
+  const auto length = request["input_length"].get<std::uint64_t>();
+  const auto& ids = request["hash_ids"];
+  std::map<UnitKey, std::uint32_t> tokens;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    auto& its = tokens[numbers.of(ids[i].get<std::uint64_t>())];
+    its = std::max(its, tokens_of_block(i, ids.size(), length));
   }
   record.units.clear();
-  for (const auto& [unit, count] : rows) {
-    record.units.push_back({.unit = unit, .rows = count, .size_rows = count});
+  for (const auto& [unit, count] : tokens) {
+    const auto rows = static_cast<std::uint32_t>(count * kv_heads);
+    record.units.push_back({.unit = unit, .rows = rows, .size_rows = rows});
   }
   // As if all blocks that ever came lay in one sequence.
   record.position = numbers.size() * mooncake_block_tokens;
-  return true;
+}
+
+/// A request computes or fetches the whole of a block that is not there, so keeping it moves
+/// nothing more.
+TraceHead mooncake_head(const std::optional<ImportedModel>& model) {
+  TraceHead head{.unit = TraceUnit::cluster,
+                 .source = "mooncake",
+                 .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},
+                 .block_tokens = mooncake_block_tokens};
+  if (model) {
+    head.model = model->name;
+    head.model_fingerprint = model->fingerprint;
+    head.weight_bytes = model->weight_bytes;
+    head.shape = model->shape;
+  }
+  head.slot_rows = mooncake_block_tokens * head.shape.kv_heads;
+  return head;
+}
+
+void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record) {
+  record.kind = TraceRecord::Kind::selection;
+  for (record.layer = 0; record.layer < layers; ++record.layer) writer.append(record);
+  record.kind = TraceRecord::Kind::step_end;
+  writer.append(record);
 }
 
 }  // namespace
@@ -111,16 +160,11 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
   return give_up(make_error(Errc::io_error, "{}: cannot be written", target.string()));
 }
 
-Status import_mooncake(const std::filesystem::path& source, const std::filesystem::path& target) {
+Status import_mooncake(const std::filesystem::path& source, const std::filesystem::path& target,
+                       const std::optional<ImportedModel>& model) {
   std::ifstream stream(source);
   if (!stream) return fail(Errc::io_error, "{}: cannot be read", source.string());
-  // A prefix cache has no layers or heads: a row stands for a token. A request computes or fetches
-  // the whole of a block that is not there, so keeping it moves nothing more.
-  const TraceHead head{.unit = TraceUnit::cluster,
-                       .source = "mooncake",
-                       .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},
-                       .block_tokens = mooncake_block_tokens,
-                       .slot_rows = mooncake_block_tokens};
+  const TraceHead head = mooncake_head(model);
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(target, head));
   BlockNumbers numbers;
   TraceRecord record;
@@ -128,13 +172,12 @@ Status import_mooncake(const std::filesystem::path& source, const std::filesyste
   for (std::string line; std::getline(stream, line);) {
     ++number;
     if (line.empty()) continue;
-    if (!read_request(line, numbers, record)) {
-      return fail(Errc::corrupt, "{}:{}: not a request with hash_ids", source.string(), number);
+    const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (const std::string wrong = check_request(request); !wrong.empty()) {
+      return fail(Errc::corrupt, "{}:{}: {}", source.string(), number, wrong);
     }
-    record.kind = TraceRecord::Kind::selection;
-    writer.append(record);
-    record.kind = TraceRecord::Kind::step_end;
-    writer.append(record);
+    read_request(request, head.shape.kv_heads, numbers, record);
+    append_request(writer, head.shape.layers, record);
   }
   if (writer.totals().layer_steps == 0) {
     return fail(Errc::corrupt, "{}: holds no request", source.string());

@@ -3,11 +3,15 @@
 
 #include <fmt/core.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "document.hpp"
 #include "progress.hpp"
 #include "run/report.hpp"
+#include "terrace/engine/model_config.hpp"
+#include "terrace/engine/weights.hpp"
 #include "terrace/tuning/convert.hpp"
 #include "terrace/tuning/replay.hpp"
 #include "terrace/tuning/trace_file.hpp"
@@ -191,12 +195,35 @@ Result<int> replay(const TraceOptions& options) {
   return 0;
 }
 
+/// Requests say which prefixes they share, a model says what these weigh.
+Status import_requests(const TraceOptions& options) {
+  if (options.model.empty()) {
+    TERRACE_TRY(tuning::import_mooncake(options.file, options.target));
+    if (!options.shared.quiet) {
+      fmt::print(stderr,
+                 "terrace: warning: bytes and times of this trace are those of no model, for none "
+                 "is named: give --model DIR\n");
+    }
+    return {};
+  }
+  TERRACE_ASSIGN(const auto config, engine::read_model_config(options.model));
+  TERRACE_ASSIGN(std::string fingerprint, tuning::model_fingerprint(options.model));
+  const tuning::ImportedModel model{
+      .name = std::filesystem::path(options.model).filename().string(),
+      .fingerprint = std::move(fingerprint),
+      .shape = config.kv_shape(Dtype::f16),
+      .weight_bytes = 2 * engine::parameter_count(config)};
+  return tuning::import_mooncake(options.file, options.target, model);
+}
+
 Status write_converted(const TraceOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   sources.push_back({"FILE", options.file});
+  for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
-  if (options.from == "mooncake") return tuning::import_mooncake(options.file, options.target);
+  if (options.from == "mooncake") return import_requests(options);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  TERRACE_TRY(check_model(reader.head(), options.model));
   const std::size_t size =
       options.block_tokens == 0 ? reader.head().block_tokens : options.block_tokens;
   return options.to == "csv" ? tuning::convert_to_csv(options.file, options.target, size)
@@ -226,9 +253,9 @@ CLI::App* add_action(CLI::App& trace, const char* name, const char* meaning,
   return command;
 }
 
-void add_model_option(CLI::App& command, TraceOptions& options) {
-  command.add_option("--model", options.model, "refuse a trace that is not of this model")
-      ->option_text("DIR");
+void add_model_option(CLI::App& command, TraceOptions& options,
+                      const char* meaning = "refuse a trace that is not of this model") {
+  command.add_option("--model", options.model, meaning)->option_text("DIR");
 }
 
 void add_block_option(CLI::App& command, TraceOptions& options) {
@@ -261,6 +288,8 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
       ->check(CLI::IsMember({"terrace", "mooncake"}));
   converts->add_option("--to", for_convert->to, "form of OUT: blocks or csv")
       ->check(CLI::IsMember({"blocks", "csv"}));
+  add_model_option(*converts, *for_convert,
+                   "of mooncake: the model whose prefixes they are; else as for the others");
   add_block_option(*converts, *for_convert);
 }
 

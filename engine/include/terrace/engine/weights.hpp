@@ -25,6 +25,9 @@ struct LayerWeights {
   const float* down = nullptr;            ///< [hidden, intermediate]
 };
 
+/// Returns the parameters of a model of this config.
+std::size_t parameter_count(const ModelConfig& config);
+
 class LlamaWeights {
  public:
   /// Converts the tensors that `config` asks for. Nothing is allocated before every name and

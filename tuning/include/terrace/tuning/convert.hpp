@@ -1,7 +1,10 @@
 // Other forms of traces, and traces made to order.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "terrace/core/result.hpp"
 #include "terrace/tuning/trace_file.hpp"
@@ -18,11 +21,22 @@ namespace terrace::tuning {
 [[nodiscard]] Status convert_to_csv(const std::filesystem::path& source,
                                     const std::filesystem::path& target, std::size_t block_tokens);
 
+/// The model whose prefixes are imported: what a token weighs.
+struct ImportedModel {
+  std::string name;
+  std::string fingerprint;  ///< of model_fingerprint()
+  KvShape shape;
+  std::uint64_t weight_bytes = 0;
+};
+
 /// Reads Mooncake's JSONL ({"timestamp", "input_length", "output_length", "hash_ids"} a line) as
-/// prefix traffic: each request is a step that wants the blocks of its prompt, 512 tokens each, and
-/// has what it missed in memory when it is done. A block is a cluster of the trace.
+/// prefix traffic: each request is a step that wants the blocks of its prompt in every layer, 512
+/// tokens each, the last one as many as input_length leaves, and has what it missed in memory when
+/// it is done. A block is a cluster of the trace. Without a model there is one layer of one head of
+/// 64 dimensions: hits are right, bytes and times those of no model.
 /// Errors: io_error; corrupt naming the line.
 [[nodiscard]] Status import_mooncake(const std::filesystem::path& source,
-                                     const std::filesystem::path& target);
+                                     const std::filesystem::path& target,
+                                     const std::optional<ImportedModel>& model = {});
 
 }  // namespace terrace::tuning
