@@ -20,9 +20,29 @@ std::optional<UnitKey> take_first(Keys& keys, const ReplacementModel::Allowed& a
   return key;
 }
 
+/// Knows how many slots units take.
+class SizedModel : public ReplacementModel {
+ public:
+  void track(UnitKey key, std::uint32_t slots) final {
+    slots_[key] = slots;
+    take_in(key);
+  }
+
+ protected:
+  virtual void take_in(UnitKey key) = 0;
+  [[nodiscard]] std::size_t slots_of(const Keys& keys) const {
+    std::size_t sum = 0;
+    for (const UnitKey key : keys) sum += slots_.at(key);
+    return sum;
+  }
+
+ private:
+  std::map<UnitKey, std::uint32_t> slots_;
+};
+
 class Lru final : public ReplacementModel {
  public:
-  void track(UnitKey key) override { keys_.push_back(key); }
+  void track(UnitKey key, std::uint32_t /*slots*/) override { keys_.push_back(key); }
   void touch(std::span<const UnitKey> hits) override {
     for (const UnitKey key : hits) {
       take(keys_, key);
@@ -41,7 +61,7 @@ class Lru final : public ReplacementModel {
 class LastSteps final : public ReplacementModel {
  public:
   explicit LastSteps(std::size_t kept) : kept_(kept) {}
-  void track(UnitKey key) override {
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
     keys_.push_back(key);
     wanted_[key] = step_;
   }
@@ -49,7 +69,7 @@ class LastSteps final : public ReplacementModel {
     ++step_;
     for (const UnitKey key : hits) {
       take(keys_, key);
-      track(key);
+      track(key, 0);
     }
   }
   void forget(UnitKey key) override { take(keys_, key); }
@@ -70,7 +90,7 @@ class LastSteps final : public ReplacementModel {
 class Lfu final : public ReplacementModel {
  public:
   explicit Lfu(std::size_t half_life) : half_life_(half_life) {}
-  void track(UnitKey key) override {
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
     keys_.push_back(key);
     uses_[key] = 1;
   }
@@ -106,7 +126,7 @@ class Lfu final : public ReplacementModel {
 
 class Sieve final : public ReplacementModel {
  public:
-  void track(UnitKey key) override {
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
     keys_.push_back(key);
     visited_[key] = false;
   }
@@ -136,12 +156,15 @@ class Sieve final : public ReplacementModel {
   std::size_t hand_ = 0;
 };
 
-class S3Fifo final : public ReplacementModel {
+class S3Fifo final : public SizedModel {
  public:
-  explicit S3Fifo(std::size_t slots) : small_max_(slots / 10), main_max_(slots - slots / 10) {}
-  void track(UnitKey key) override {
+  void resize(std::size_t slots) override {
+    small_max_ = slots / 10;
+    main_max_ = slots - small_max_;
+  }
+  void take_in(UnitKey key) override {
     uses_[key] = 0;
-    const bool to_main = take(recalled_, key) || (!evicted_ && small_.size() >= small_max_);
+    const bool to_main = take(recalled_, key) || (!evicted_ && slots_of(small_) >= small_max_);
     (to_main ? main_ : small_).push_back(key);
   }
   void touch(std::span<const UnitKey> hits) override {
@@ -159,7 +182,7 @@ class S3Fifo final : public ReplacementModel {
   }
   std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
     evicted_ = true;
-    const bool main_first = main_.size() > main_max_ || small_.empty();
+    const bool main_first = slots_of(main_) > main_max_ || small_.empty();
     auto victim = main_first ? from_main(allowed) : from_small(allowed);
     if (!victim) victim = from_main(allowed);
     if (!victim) victim = from_small(allowed);
@@ -181,23 +204,27 @@ class S3Fifo final : public ReplacementModel {
       uses_[*key] = 0;
       (stays ? main_ : ghost_).push_back(*key);
       if (stays) continue;
-      while (ghost_.size() > main_max_) ghost_.erase(ghost_.begin());
+      while (slots_of(ghost_) > main_max_) ghost_.erase(ghost_.begin());
       return key;
     }
     return std::nullopt;
   }
 
-  std::size_t small_max_;
-  std::size_t main_max_;
+  std::size_t small_max_ = 0;
+  std::size_t main_max_ = 0;
   bool evicted_ = false;
   Keys small_, main_, ghost_, recalled_;
   std::map<UnitKey, int> uses_;
 };
 
-class Arc final : public ReplacementModel {
+class Arc final : public SizedModel {
  public:
-  explicit Arc(std::size_t slots) : c_(slots) {}
-  void track(UnitKey key) override {
+  void resize(std::size_t slots) override {
+    c_ = slots;
+    p_ = std::min(p_, static_cast<double>(c_));
+    trim();
+  }
+  void take_in(UnitKey key) override {
     const bool remembered = take(b1_, key) || take(b2_, key);
     (remembered ? t2_ : t1_).push_back(key);
     trim();
@@ -210,8 +237,8 @@ class Arc final : public ReplacementModel {
     }
   }
   void miss(std::span<const UnitKey> misses) override {
-    const auto b1 = static_cast<double>(b1_.size());
-    const auto b2 = static_cast<double>(b2_.size());
+    const auto b1 = static_cast<double>(slots_of(b1_));
+    const auto b2 = static_cast<double>(slots_of(b2_));
     for (const UnitKey key : misses) {
       if (has(b1_, key)) p_ = std::min(static_cast<double>(c_), p_ + std::max(1.0, b2 / b1));
       if (has(b2_, key)) p_ = std::max(0.0, p_ - std::max(1.0, b1 / b2));
@@ -222,10 +249,10 @@ class Arc final : public ReplacementModel {
   }
   std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
     const bool known = has(b1_, incoming) || has(b2_, incoming);
-    if (!known && t1_.size() >= c_ && b1_.empty()) {
+    if (!known && slots_of(t1_) >= c_ && b1_.empty()) {
       if (const auto key = take_first(t1_, allowed)) return key;
     }
-    const auto t1 = static_cast<double>(t1_.size());
+    const auto t1 = static_cast<double>(slots_of(t1_));
     const bool from_t1 = t1 > 0 && (t1 > p_ || (has(b2_, incoming) && t1 == p_));
     auto victim = from_t1 ? remember(t1_, b1_, allowed) : remember(t2_, b2_, allowed);
     if (!victim) victim = remember(t1_, b1_, allowed);
@@ -240,37 +267,35 @@ class Arc final : public ReplacementModel {
     return key;
   }
   void trim() {
-    while (t1_.size() + b1_.size() > c_ && !b1_.empty()) b1_.erase(b1_.begin());
-    const auto all = [&] { return t1_.size() + t2_.size() + b1_.size() + b2_.size(); };
+    while (slots_of(t1_) + slots_of(b1_) > c_ && !b1_.empty()) b1_.erase(b1_.begin());
+    const auto all = [&] { return slots_of(t1_) + slots_of(t2_) + slots_of(b1_) + slots_of(b2_); };
     while (all() > 2 * c_ && !b2_.empty()) b2_.erase(b2_.begin());
   }
 
-  std::size_t c_;
+  std::size_t c_ = 0;
   double p_ = 0;
   Keys t1_, t2_, b1_, b2_;
 };
 
-class WTinyLfu final : public ReplacementModel {
+class WTinyLfu final : public SizedModel {
  public:
-  explicit WTinyLfu(std::size_t slots)
-      : window_max_(std::max<std::size_t>(1, slots / 100)),
-        protected_max_((slots - window_max_) * 4 / 5),
-        sample_(10 * slots) {}
-  void track(UnitKey key) override {
+  void resize(std::size_t slots) override {
+    window_max_ = std::max<std::size_t>(1, slots / 100);
+    protected_max_ = (slots - window_max_) * 4 / 5;
+    sample_ = 10 * slots;
+  }
+  void take_in(UnitKey key) override {
     window_.push_back(key);
-    while (window_.size() > window_max_) shift(window_, trial_);
+    while (slots_of(window_) > window_max_) shift(window_, trial_);
   }
   void touch(std::span<const UnitKey> hits) override {
     for (const UnitKey key : hits) {
       count(key);
-      if (take(window_, key)) {
-        window_.push_back(key);
-        continue;
-      }
+      const bool new_still = take(window_, key);
       take(trial_, key);
       take(protected_, key);
-      protected_.push_back(key);
-      while (protected_.size() > protected_max_) shift(protected_, trial_);
+      (new_still ? window_ : protected_).push_back(key);
+      while (slots_of(protected_) > protected_max_) shift(protected_, trial_);
     }
   }
   void miss(std::span<const UnitKey> misses) override {
@@ -281,7 +306,7 @@ class WTinyLfu final : public ReplacementModel {
     wants_.erase(key);
   }
   std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
-    const bool full = window_.size() >= window_max_;
+    const bool full = slots_of(window_) >= window_max_;
     Keys window = window_;
     const auto newcomer = full ? take_first(window, allowed) : std::nullopt;
     Keys others = trial_;
@@ -315,9 +340,9 @@ class WTinyLfu final : public ReplacementModel {
     wants_[key] = std::min(15, wants_[key] + 1);
   }
 
-  std::size_t window_max_;
-  std::size_t protected_max_;
-  std::size_t sample_;
+  std::size_t window_max_ = 0;
+  std::size_t protected_max_ = 0;
+  std::size_t sample_ = 0;
   std::size_t counted_ = 0;
   Keys window_, trial_, protected_;
   std::map<UnitKey, int> wants_;
@@ -326,9 +351,11 @@ class WTinyLfu final : public ReplacementModel {
 class Belady final : public ReplacementModel {
  public:
   explicit Belady(const Foresight& foresight) : foresight_(foresight) {}
-  void track(UnitKey key) override { next_[key] = foresight_.next_step(key); }
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
+    next_[key] = foresight_.next_step(key);
+  }
   void touch(std::span<const UnitKey> hits) override {
-    for (const UnitKey key : hits) track(key);
+    for (const UnitKey key : hits) track(key, 0);
   }
   void forget(UnitKey key) override { next_.erase(key); }
   std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
@@ -347,19 +374,26 @@ class Belady final : public ReplacementModel {
   std::map<UnitKey, std::uint64_t> next_;
 };
 
+std::unique_ptr<ReplacementModel> make_model(const std::string& name,
+                                             const ReplacementOptions& options) {
+  if (name == "lru") return std::make_unique<Lru>();
+  if (name == "lfu") return std::make_unique<Lfu>(options.lfu_half_life);
+  if (name == "sieve") return std::make_unique<Sieve>();
+  if (name == "s3fifo") return std::make_unique<S3Fifo>();
+  if (name == "wtinylfu") return std::make_unique<WTinyLfu>();
+  if (name == "arc") return std::make_unique<Arc>();
+  if (name == "last_steps") return std::make_unique<LastSteps>(options.last_steps);
+  if (name == "belady") return std::make_unique<Belady>(*options.foresight);
+  return nullptr;
+}
+
 }  // namespace
 
 std::unique_ptr<ReplacementModel> make_replacement_model(const std::string& name, std::size_t slots,
                                                          const ReplacementOptions& options) {
-  if (name == "lru") return std::make_unique<Lru>();
-  if (name == "lfu") return std::make_unique<Lfu>(options.lfu_half_life);
-  if (name == "sieve") return std::make_unique<Sieve>();
-  if (name == "s3fifo") return std::make_unique<S3Fifo>(slots);
-  if (name == "wtinylfu") return std::make_unique<WTinyLfu>(slots);
-  if (name == "arc") return std::make_unique<Arc>(slots);
-  if (name == "last_steps") return std::make_unique<LastSteps>(options.last_steps);
-  if (name == "belady") return std::make_unique<Belady>(*options.foresight);
-  return nullptr;
+  auto model = make_model(name, options);
+  if (model != nullptr) model->resize(slots);
+  return model;
 }
 
 }  // namespace terrace::policies

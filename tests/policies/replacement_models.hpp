@@ -20,7 +20,8 @@ class ReplacementModel {
   ReplacementModel& operator=(const ReplacementModel&) = delete;
   virtual ~ReplacementModel() = default;
 
-  virtual void track(UnitKey key) = 0;  ///< of one slot
+  virtual void resize(std::size_t /*slots*/) {}
+  virtual void track(UnitKey key, std::uint32_t slots) = 0;
   virtual void touch(std::span<const UnitKey> hits) = 0;
   virtual void miss(std::span<const UnitKey> /*misses*/) {}
   virtual void forget(UnitKey key) = 0;

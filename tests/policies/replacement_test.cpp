@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/fuzz.hpp"
@@ -64,13 +65,25 @@ class EachReplacementPolicy : public testing::TestWithParam<PolicyCase> {
   }();
 };
 
-/// A policy and its model, which must answer alike.
+using Answer = std::optional<UnitKey>;
+
+std::string to_string(const Answer& answer) {
+  return answer ? std::to_string(*answer) : std::string("nothing");
+}
+
+/// A policy and a model, asked the same until they answer differently.
 class Pair {
  public:
-  Pair(std::unique_ptr<ReplacementPolicy> policy, std::unique_ptr<ReplacementModel> model)
-      : policy_(std::move(policy)), model_(std::move(model)) {}
+  Pair(std::unique_ptr<ReplacementPolicy> policy, std::unique_ptr<ReplacementModel> model,
+       const CacheExtent& extent)
+      : extent_(extent), policy_(std::move(policy)), model_(std::move(model)) {}
 
-  void step(const std::vector<UnitKey>& wanted, std::size_t slots) {
+  /// The first answer in which they differ; empty while they agree.
+  [[nodiscard]] const std::string& difference() const noexcept { return difference_; }
+
+  /// A step of the resident cache; a key takes `slots(key)` slots.
+  template <typename Slots>
+  void step(const std::vector<UnitKey>& wanted, const Slots& slots) {
     std::vector<UnitKey> hits;
     std::vector<UnitKey> misses;
     for (const UnitKey key : wanted) (tracked_.contains(key) ? hits : misses).push_back(key);
@@ -78,19 +91,17 @@ class Pair {
     model_->touch(hits);
     policy_->miss(misses);
     model_->miss(misses);
+    const auto allowed = [&](UnitKey key) { return std::ranges::count(wanted, key) == 0; };
     for (const UnitKey key : misses) {
-      if (tracked_.size() == slots && !make_room(key, wanted)) continue;
-      policy_->track(key, 1);
-      model_->track(key);
-      tracked_.insert(key);
+      if (!make_room(key, slots(key), allowed)) continue;
+      policy_->track(key, slots(key));
+      model_->track(key, slots(key));
+      tracked_[key] = slots(key);
     }
-    for (;;) {
-      const auto old = policy_->expire();
-      ASSERT_EQ(old, model_->expire());
-      if (!old) break;
-      ASSERT_EQ(tracked_.erase(*old), 1U);
+    while (const Answer old = agreed("expires", policy_->expire(), model_->expire())) {
+      tracked_.erase(*old);
     }
-    ASSERT_EQ(policy_->size(), tracked_.size());
+    compare_sizes();
   }
 
   /// Any key, tracked or not.
@@ -98,53 +109,115 @@ class Pair {
     policy_->forget(key);
     model_->forget(key);
     tracked_.erase(key);
-    ASSERT_EQ(policy_->size(), tracked_.size());
+    compare_sizes();
   }
 
   void shrink_by_one() {
-    const auto victim = policy_->evict(no_unit, anything);
-    ASSERT_EQ(victim, model_->evict(no_unit, anything));
-    ASSERT_EQ(victim.has_value(), !tracked_.empty());
+    const Answer victim =
+        agreed("shrinks by", policy_->evict(no_unit, anything), model_->evict(no_unit, anything));
+    if (victim.has_value() == tracked_.empty()) differ("shrinks by " + to_string(victim));
     if (victim) tracked_.erase(*victim);
   }
 
- private:
-  bool make_room(UnitKey incoming, const std::vector<UnitKey>& wanted) {
-    const auto allowed = [&](UnitKey key) { return std::ranges::count(wanted, key) == 0; };
-    const auto victim = policy_->evict(incoming, allowed);
-    EXPECT_EQ(victim, model_->evict(incoming, allowed));
-    if (!victim) return false;
-    EXPECT_TRUE(allowed(*victim));
-    EXPECT_EQ(tracked_.erase(*victim), 1U);
-    return true;
+  void resize(std::size_t slots) {
+    extent_.slots = slots;
+    policy_->resize(extent_);
+    model_->resize(slots);
+    if (!make_room(no_unit, 0, anything)) differ("does not shrink");
   }
 
+ private:
+  template <typename Allowed>
+  bool make_room(UnitKey incoming, std::size_t slots, const Allowed& allowed) {
+    for (;;) {
+      std::size_t used = slots;
+      for (const auto& [key, its] : tracked_) used += its;
+      if (used <= extent_.slots) return true;
+      const Answer victim =
+          agreed("evicts", policy_->evict(incoming, allowed), model_->evict(incoming, allowed));
+      if (!victim) return false;
+      if (!allowed(*victim) || tracked_.erase(*victim) != 1) differ("evicts what may not go");
+    }
+  }
+
+  /// What both say, or nothing when they do not.
+  Answer agreed(const char* what, const Answer& policy, const Answer& model) {
+    if (policy == model) return policy;
+    differ(std::string(what) + " " + to_string(policy) + ", the model " + to_string(model));
+    return std::nullopt;
+  }
+
+  void differ(const std::string& how) {
+    if (difference_.empty()) difference_ = how;
+  }
+
+  void compare_sizes() {
+    if (policy_->size() != tracked_.size()) {
+      differ("tracks " + std::to_string(policy_->size()) + " of " +
+             std::to_string(tracked_.size()));
+    }
+  }
+
+  CacheExtent extent_;
   std::unique_ptr<ReplacementPolicy> policy_;
   std::unique_ptr<ReplacementModel> model_;
-  std::set<UnitKey> tracked_;
+  std::map<UnitKey, std::uint32_t> tracked_;
+  std::string difference_;
 };
 
-TEST_P(EachReplacementPolicy, AgreesWithAPlainModel) {
+/// Mostly near a place that drifts, now and then anywhere: hits, ghosts and newcomers alike.
+std::vector<UnitKey> wanted_in(std::uint64_t step, Rng& rng) {
+  std::vector<UnitKey> wanted;
+  const std::uint64_t place = step / 50;
+  for (std::uint64_t i = rng.below(12); i > 0; --i) {
+    const std::uint64_t at = rng.below(4) == 0 ? rng.below(64) : place + rng.below(20);
+    const auto key = static_cast<UnitKey>(at % 64);
+    if (std::ranges::count(wanted, key) == 0) wanted.push_back(key);
+  }
+  return wanted;
+}
+
+enum class Units : std::uint8_t { of_one_slot, of_many_sizes };
+
+/// Asks a pair for so many steps, and returns how they came to differ, if they did.
+std::string run(Pair& pair, MadeUpFuture& future, Units units, std::uint64_t steps) {
   const std::uint64_t seed = fuzz_seed(1);
   Rng rng(seed);
-  const std::string name(GetParam().entry.name);
-  auto model = make_replacement_model(name, extent.slots, options_);
-  ASSERT_NE(model, nullptr) << name << " has no model in replacement_models.cpp";
-  Pair pair(make(), std::move(model));
-  for (std::uint64_t step = 0; step < fuzz_steps(); ++step) {
-    future_.step = step;
-    // Mostly near a place that drifts, now and then anywhere: hits, ghosts and newcomers alike.
-    std::vector<UnitKey> wanted;
-    const std::uint64_t place = step / 50;
-    for (std::uint64_t i = rng.below(12); i > 0; --i) {
-      const std::uint64_t at = rng.below(4) == 0 ? rng.below(64) : place + rng.below(20);
-      const auto key = static_cast<UnitKey>(at % 64);
-      if (std::ranges::count(wanted, key) == 0) wanted.push_back(key);
-    }
-    pair.step(wanted, extent.slots);
+  const bool sized = units == Units::of_many_sizes;
+  const auto slots = [&](UnitKey key) { return sized ? 1 + key % 3 : 1; };
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    future.step = step;
+    pair.step(wanted_in(step, rng), slots);
     if (rng.below(20) == 0) pair.forget(static_cast<UnitKey>(rng.below(64)));
     if (rng.below(50) == 0) pair.shrink_by_one();
-    if (HasFailure()) FAIL() << replay(seed, step);
+    if (sized && rng.below(50) == 0) pair.resize(8 + rng.below(32));
+    if (!pair.difference().empty()) return pair.difference() + "; " + replay(seed, step);
+  }
+  return {};
+}
+
+TEST_P(EachReplacementPolicy, AgreesWithAPlainModel) {
+  const std::string name(GetParam().entry.name);
+  for (const Units units : {Units::of_one_slot, Units::of_many_sizes}) {
+    auto model = make_replacement_model(name, extent.slots, options_);
+    ASSERT_NE(model, nullptr) << name << " has no model in replacement_models.cpp";
+    Pair pair(make(), std::move(model), extent);
+    ASSERT_EQ(run(pair, future_, units, fuzz_steps()), "") << name;
+  }
+}
+
+TEST_P(EachReplacementPolicy, DiffersFromTheModelOfEveryOtherPolicy) {
+  // Were it not so, the fuzzer could not tell a wrong policy from a right one.
+  for (const PolicyCase& other : policy_cases()) {
+    if (other.name == GetParam().name) continue;
+    ReplacementOptions options = other.options;
+    options.foresight = &future_;
+    for (const Units units : {Units::of_one_slot, Units::of_many_sizes}) {
+      Pair pair(make(),
+                make_replacement_model(std::string(other.entry.name), extent.slots, options),
+                extent);
+      EXPECT_NE(run(pair, future_, units, 5'000), "") << "the model of " << other.name;
+    }
   }
 }
 
