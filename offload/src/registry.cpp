@@ -44,11 +44,15 @@ Result<ChosenBackend> make_device(const BackendOptions& options, std::string rea
 }
 
 /// A device that can be used is used; a fault of it is reported, and not covered up by another
-/// backend.
+/// backend. The host is taken only where there is nothing to be used.
 Result<ChosenBackend> make_best(const BackendOptions& options) {
   const Result<std::string> device = find_cuda(options.cuda.device);
-  if (!device) return make_host(options, fmt::format("auto: {}", device.error().message()));
-  return make_device(options, "auto: the best there is");
+  if (!device && device.error().code == Errc::unsupported) {
+    return make_host(options, fmt::format("auto: {}", device.error().message()));
+  }
+  return make_device(options, "auto: the best there is").map_error([](const Error& error) {
+    return error.while_doing("backend auto");
+  });
 }
 
 }  // namespace

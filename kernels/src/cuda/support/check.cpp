@@ -1,5 +1,7 @@
 #include "support/check.hpp"
 
+#include <optional>
+
 namespace terrace::cuda {
 namespace {
 
@@ -19,7 +21,6 @@ bool is_fatal(cudaError_t answer) {
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContained:
     case cudaErrorContextIsDestroyed:
-    case cudaErrorDevicesUnavailable:
     case cudaErrorUnknown:
       return true;
     default:
@@ -27,17 +28,9 @@ bool is_fatal(cudaError_t answer) {
   }
 }
 
-Error describe(cudaError_t answer, std::string_view doing) {
-  const char* const name = cudaGetErrorName(answer);
-  if (is_fatal(answer)) {
-    return make_error(Errc::device_lost,
-                      "{}: the device is lost ({}) with all that was on it; start the program "
-                      "again, and see dmesg for Xid lines if that does not help",
-                      doing, name);
-  }
+/// Where nothing of CUDA can be used: what to install, or to choose.
+std::optional<Error> not_there(cudaError_t answer, std::string_view doing) {
   switch (answer) {
-    case cudaErrorMemoryAllocation:
-      return make_error(Errc::out_of_memory, "{}: out of memory", doing);
     case cudaErrorInsufficientDriver:
     case cudaErrorCallRequiresNewerDriver:
     case cudaErrorSystemDriverMismatch:
@@ -57,8 +50,42 @@ Error describe(cudaError_t answer, std::string_view doing) {
                         "capability 8.0; use backend host",
                         doing);
     default:
-      return make_error(Errc::device_error, "{}: {} ({})", doing, cudaGetErrorString(answer), name);
+      return std::nullopt;
   }
+}
+
+/// What is the matter with a device that is there; null where its own words have to do.
+const char* advice(cudaError_t answer) {
+  switch (answer) {
+    case cudaErrorDevicesUnavailable:
+      return "the device is taken: another program may have it alone (nvidia-smi -q -d COMPUTE "
+             "says Exclusive_Process or Prohibited); end it, or have nvidia-smi -c DEFAULT run";
+    case cudaErrorInitializationError:
+      return "CUDA does not start: see whether nvidia-smi works and /dev/nvidia* may be opened "
+             "here, and whether this process was forked from one that uses CUDA";
+    case cudaErrorSystemNotReady:
+      return "the system is not ready for CUDA: have nvidia-persistenced and, where GPUs are "
+             "joined by NVSwitch, nvidia-fabricmanager started";
+    default:
+      return nullptr;
+  }
+}
+
+Error describe(cudaError_t answer, std::string_view doing) {
+  const char* const name = cudaGetErrorName(answer);
+  if (is_fatal(answer)) {
+    return make_error(Errc::device_lost,
+                      "{}: the device is lost ({}) with all that was on it; start the program "
+                      "again, and see dmesg for Xid lines if that does not help",
+                      doing, name);
+  }
+  if (answer == cudaErrorMemoryAllocation) {
+    return make_error(Errc::out_of_memory, "{}: out of memory", doing);
+  }
+  if (const auto absence = not_there(answer, doing)) return *absence;
+  const char* const hint = advice(answer);
+  return make_error(Errc::device_error, "{}: {} ({})", doing,
+                    hint != nullptr ? hint : cudaGetErrorString(answer), name);
 }
 
 }  // namespace

@@ -40,7 +40,9 @@ struct BackendInfo {
   std::string reason;  ///< what it is, or why it is not available
 };
 
-/// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one.
+/// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one: auto takes the
+/// host only where CUDA cannot be used at all (unsupported); a device that is there and fails is an
+/// error.
 ///
 /// Errors   invalid_argument: no such name; unsupported: not compiled in, or no device; else what
 ///          making it reports

@@ -58,7 +58,7 @@ class CudaBackend final : public Backend {
   /// Looks whether a device can be used, and makes nothing.
   ///
   /// Errors   unsupported: no driver, one that is too old, no such device, or one that is too old;
-  ///          device_lost. Each says what to do
+  ///          device_error, device_lost: there is one, and it fails. Each says what to do
   [[nodiscard]] static Result<CudaDeviceReport> probe(int device);
 
   /// Errors   those of probe; invalid_argument naming the option; out_of_memory
