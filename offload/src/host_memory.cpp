@@ -20,6 +20,7 @@ class HostMemory::State final : public RegionSource {
 
   HostMemoryReport report() const {
     HostMemoryReport report{.free_bytes = pool_.free_bytes()};
+    if (options_.parallel != nullptr) report.touch_threads = options_.parallel->concurrency();
     const std::scoped_lock lock(mutex_);
     for (const auto& [base, region] : regions_) {
       const std::size_t bytes = region.range().size();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cuda_on_host/control.hpp"
+#include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -241,6 +242,21 @@ TEST_F(CudaBackendTest, ALaunchThatIsRefusedFailsItsQueueOnly) {
   EXPECT_THAT(std::string(status.error().message()), HasSubstr("store_rows"));
   ASSERT_TRUE(store(*other, rows));
   EXPECT_TRUE(other->drain(patience));
+}
+
+TEST_F(CudaBackendTest, TouchesHostMemoryByAllCpusOfItsNodeUnlessToldOtherwise) {
+  const auto threads = [this](const CudaBackendOptions& options) {
+    make(options);
+    static_cast<void>(allocate(mib));
+    return static_cast<const CudaBackend&>(*backend_).host_memory_report().touch_threads;
+  };
+  const Topology topology = Topology::discover().value();
+  std::size_t all = 0;
+  for (const NumaNode& node : topology.nodes()) all += node.cpus.size();
+  EXPECT_EQ(threads({}), all);  // the stand-in names no node
+  EXPECT_EQ(threads({.host_threads = 5, .numa_node = topology.nodes()[0].index}),
+            topology.nodes()[0].cpus.size());
+  EXPECT_EQ(threads({.host_threads = 5, .touch_threads = 3}), 3U);
 }
 
 TEST_F(CudaBackendTest, LocksMemoryAheadInTheBackground) {

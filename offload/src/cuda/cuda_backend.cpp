@@ -17,6 +17,7 @@
 #include "support/check.hpp"
 #include "terrace/offload/memory_ledger.hpp"
 #include "terrace/offload/parallel.hpp"
+#include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -35,6 +36,19 @@ Status validate(const CudaBackendOptions& options) {
                 options.registration_bytes);
   }
   return {};
+}
+
+/// All CPUs of the node that pages go to fault them in, so that the set-up of much memory does not
+/// hang on one thread.
+Result<std::size_t> touch_threads(const CudaBackendOptions& options,
+                                  std::optional<std::uint32_t> node) {
+  if (options.touch_threads != 0) return options.touch_threads;
+  TERRACE_ASSIGN(const Topology topology, Topology::discover());
+  std::size_t cpus = 0;
+  for (const NumaNode& each : topology.nodes()) {
+    if (!node || each.index == *node) cpus += each.cpus.size();
+  }
+  return std::max<std::size_t>(cpus, 1);
 }
 
 #ifndef NDEBUG
@@ -87,6 +101,7 @@ struct CudaBackend::Parts {
   RegionPool device_pool;
   std::optional<std::uint32_t> node;
   std::unique_ptr<Parallel> threads;
+  std::unique_ptr<Parallel> touching;
   Serial own_thread;  ///< of host queues
   std::unique_ptr<HostMemory> host_memory;
   std::atomic<bool> ending{false};
@@ -101,12 +116,15 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& o
   backend->parts_ = std::make_unique<Parts>(options, device);
   Parts& parts = *backend->parts_;
   TERRACE_ASSIGN(parts.threads, make_parallel({.threads = options.host_threads, .name = "device"}));
+  TERRACE_ASSIGN(const std::size_t touching, touch_threads(options, parts.node));
+  TERRACE_ASSIGN(parts.touching,
+                 make_parallel({.threads = touching, .numa_node = parts.node, .name = "touch"}));
   TERRACE_ASSIGN(
       parts.host_memory,
       HostMemory::create({.huge_pages = options.huge_pages,
                           .numa_node = parts.node,
                           .region_bytes = std::min(host_region_bytes, options.registration_bytes),
-                          .parallel = parts.threads.get(),
+                          .parallel = parts.touching.get(),
                           .pinner = &parts.registered}));
   if (options.host_reserve_bytes > 0) {
     parts.reserve(options.host_reserve_bytes, options.registration_bytes);

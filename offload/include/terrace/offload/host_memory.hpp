@@ -53,8 +53,9 @@ struct HostMemoryReport {
   std::size_t mapped_bytes = 0;
   std::size_t huge_page_bytes = 0;  ///< where madvise accepted huge pages
   std::size_t locked_bytes = 0;
-  std::size_t placed_bytes = 0;  ///< on the node asked for
-  std::size_t free_bytes = 0;    ///< mapped and not allocated
+  std::size_t placed_bytes = 0;   ///< on the node asked for
+  std::size_t free_bytes = 0;     ///< mapped and not allocated
+  std::size_t touch_threads = 1;  ///< that fault pages in
 };
 
 /// Threads  safe from any thread

@@ -29,7 +29,8 @@ struct CudaBackendOptions {
   int device = 0;                              ///< as CUDA numbers them
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
   std::size_t host_memory_limit = SIZE_MAX;    ///< bytes
-  std::size_t host_threads = 1;  ///< touch memory, and are device_threads() for host functions
+  std::size_t host_threads = 1;                ///< device_threads(), for host functions
+  std::size_t touch_threads = 0;  ///< first touch host memory; 0 = as many as its node has CPUs
   std::size_t host_reserve_bytes = 0;  ///< locked in the background from the start on
   std::size_t registration_bytes = std::size_t{1} << 30;  ///< locked at once; a power of two
   HugePages huge_pages = HugePages::automatic;
