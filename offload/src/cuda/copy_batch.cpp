@@ -6,6 +6,28 @@
 #include "support/check.hpp"
 
 namespace terrace::offload {
+namespace {
+
+/// The driver's call for many copies that go after all work of the stream before them.
+cudaError_t copy_at_once(std::span<void* const> targets, std::span<const void* const> sources,
+                         std::span<const std::size_t> sizes, cudaStream_t stream) {
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;  // the attributes are those of all copies
+#if CUDART_VERSION < 13000
+  // Of 12.8 and 12.9: nothing is const, though nothing is written but which copy failed.
+  std::size_t failed = 0;
+  return cudaMemcpyBatchAsync(const_cast<void**>(targets.data()),
+                              const_cast<void**>(sources.data()),
+                              const_cast<std::size_t*>(sizes.data()), sizes.size(), &attributes,
+                              &first, 1, &failed, stream);
+#else
+  return cudaMemcpyBatchAsync(targets.data(), sources.data(), sizes.data(), sizes.size(),
+                              &attributes, &first, 1, stream);
+#endif
+}
+
+}  // namespace
 
 void CopyBatch::cut(const CopyExtent& extent) {
   for (std::size_t at = 0; at < extent.bytes;) {
@@ -25,19 +47,9 @@ Status CopyBatch::enqueue(std::span<const CopyExtent> extents, cudaStream_t stre
   sizes_.clear();
   for (const CopyExtent& extent : extents) cut(extent);
   if (sizes_.size() < 2 || !batches_) return enqueue_one_by_one(stream);
-#if CUDART_VERSION < 13000
-  // The call has other parameters there.
-  return enqueue_one_by_one(stream);
-#else
-  cudaMemcpyAttributes attributes{};
-  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  std::size_t first = 0;  // the attributes are those of all copies
-  TERRACE_ASSIGN(batches_, cuda::check_supported(
-                               cudaMemcpyBatchAsync(targets_.data(), sources_.data(), sizes_.data(),
-                                                    sizes_.size(), &attributes, &first, 1, stream),
-                               "copying a batch"));
+  TERRACE_ASSIGN(batches_, cuda::check_supported(copy_at_once(targets_, sources_, sizes_, stream),
+                                                 "copying a batch"));
   return batches_ ? Status{} : enqueue_one_by_one(stream);
-#endif
 }
 
 Status CopyBatch::enqueue_one_by_one(cudaStream_t stream) {

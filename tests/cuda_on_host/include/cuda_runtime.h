@@ -14,7 +14,12 @@
 #include "cuda_on_host/device_language.h"
 #include "cuda_on_host/vector_types.h"
 
+// A test may ask for the calls as an older toolkit declares them.
+#ifdef CUDA_ON_HOST_VERSION
+#define CUDART_VERSION CUDA_ON_HOST_VERSION
+#else
 #define CUDART_VERSION 13000
+#endif
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -120,10 +125,17 @@ cudaError_t cudaMemset(void* data, int value, std::size_t bytes);
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream);
+#if CUDART_VERSION < 13000
+cudaError_t cudaMemcpyBatchAsync(void** targets, void** sources, std::size_t* sizes,
+                                 std::size_t count, cudaMemcpyAttributes* attributes,
+                                 std::size_t* attribute_indices, std::size_t attribute_count,
+                                 std::size_t* failed, cudaStream_t stream);
+#else
 cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* sources,
                                  const std::size_t* sizes, std::size_t count,
                                  cudaMemcpyAttributes* attributes, std::size_t* attribute_indices,
                                  std::size_t attribute_count, cudaStream_t stream);
+#endif
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);

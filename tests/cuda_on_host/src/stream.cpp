@@ -241,6 +241,17 @@ cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* source
   return cudaSuccess;
 }
 
+/// As 12.8 and 12.9 have it; see CUDA_ON_HOST_VERSION.
+cudaError_t cudaMemcpyBatchAsync(void** targets, void** sources, std::size_t* sizes,
+                                 std::size_t count, cudaMemcpyAttributes* attributes,
+                                 std::size_t* attribute_indices, std::size_t attribute_count,
+                                 std::size_t* failed, cudaStream_t stream) {
+  *failed = SIZE_MAX;  // none in particular
+  return cudaMemcpyBatchAsync(static_cast<void* const*>(targets),
+                              static_cast<const void* const*>(sources), sizes, count, attributes,
+                              attribute_indices, attribute_count, stream);
+}
+
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaMemsetAsync");
   stream->push([=] {
