@@ -15,6 +15,7 @@ TEST(LaunchCounts, ALayerHasItsRowsAfterTwoLaunches) {
       scenario.select(step);
       const std::uint64_t before = device.counts().launches;
       scenario.resolve();
+      EXPECT_EQ(device.counts().launches - before, 1U);
       scenario.fetch();
       EXPECT_EQ(device.counts().launches - before, 2U);
       EXPECT_GT(scenario.misses(), 0U);

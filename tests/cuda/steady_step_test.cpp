@@ -2,6 +2,8 @@
 // stand-in.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "cuda_on_host/control.hpp"
 #include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
@@ -27,6 +29,46 @@ TEST(SteadyStep, WaitsForNothingAndAllocatesNothing) {
     EXPECT_EQ(after.synchronizations - before.synchronizations, 0U);
     EXPECT_EQ(after.allocations - before.allocations, 0U);
   }
+}
+
+/// Counts the pieces of a phase, each an op, which launches once (LaunchCounts).
+class PieceCount final : public WorkObserver {
+ public:
+  explicit PieceCount(Phase phase) : phase_(phase) {}
+  void on_work(const WorkRecord& record) override {
+    if (record.phase == phase_) count_.fetch_add(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t count() const { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  Phase phase_;
+  std::atomic<std::size_t> count_{0};
+};
+
+/// Launches that a layer's rows cost in a step, on all queues.
+double fetch_launches(EarlyFetch early) {
+  constexpr std::size_t steps = 4;
+  PieceCount fetches(Phase::fetch);
+  testing::Scenario scenario;
+  scenario.backend.observer = &fetches;
+  scenario.runtime.early_fetch = early;
+  const auto runtime = scenario.open();
+  const testing::Traffic traffic(scenario.runtime.shape, 1);
+  {
+    testing::Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(200).has_value());
+    EXPECT_TRUE(drive.steps(steps).has_value());
+  }  // all queues come to rest
+  return static_cast<double>(fetches.count()) /
+         static_cast<double>(steps * scenario.runtime.shape.layers);
+}
+
+TEST(SteadyStep, HasTheRowsOfALayerAfterTwoLaunches) {
+  EXPECT_EQ(fetch_launches(EarlyFetch::off), 2);
+}
+
+TEST(SteadyStep, FetchesEarlyForTwoLaunchesMore) {
+  EXPECT_EQ(fetch_launches(EarlyFetch::exact), 4);
 }
 
 }  // namespace
