@@ -7,19 +7,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 
 #include "backend_choice.hpp"
 #include "command.hpp"
 #include "config_check.hpp"
+#include "doctor_cuda.hpp"
 #include "machine.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/machine_profile.hpp"
@@ -29,11 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using enum CheckStatus;
-
-bool exists(const char* path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 std::string first_line(const char* path) {
   std::ifstream file(path);
@@ -109,35 +106,6 @@ CheckResult check_direct_io() {
           "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"};
 }
 
-CheckResult check_cuda_driver() {
-  const std::string version = first_line("/proc/driver/nvidia/version");
-  if (version.empty()) return {"cuda_driver", skip, "no NVIDIA driver is loaded", ""};
-  return {"cuda_driver", ok, version, ""};
-}
-
-/// CUDA_VERSION of a toolkit's headers: 12080 for 12.8; 0 where they do not say.
-int toolkit_version(const fs::path& folder) {
-  std::ifstream header(folder / "include" / "cuda.h");
-  constexpr std::string_view define = "#define CUDA_VERSION ";
-  for (std::string line; std::getline(header, line);) {
-    if (!line.starts_with(define)) continue;
-    int version = 0;
-    std::from_chars(line.data() + define.size(), line.data() + line.size(), version);
-    return version;
-  }
-  return 0;
-}
-
-CheckResult check_cuda_device() {
-  if (!exists("/dev/nvidia0")) return {"cuda_device", skip, "no /dev/nvidia0", ""};
-  for (const offload::BackendInfo& backend : offload::list_backends()) {
-    if (backend.name != "cuda") continue;
-    if (backend.available) return {"cuda_device", ok, backend.reason, ""};
-    return {"cuda_device", warn, "a device is there, and is not used", backend.reason};
-  }
-  return {"cuda_device", skip, "no such backend", ""};
-}
-
 /// Of a date as profiles write it, "2026-03-01".
 std::optional<std::chrono::days> days_since(const std::string& date) {
   std::tm parts{};
@@ -151,7 +119,11 @@ std::optional<std::chrono::days> days_since(const std::string& date) {
 
 CheckResult check_profile(const Config& config) {
   const std::string& path = config.text("profile");
-  if (path.empty()) return {"profile", skip, "none named; nothing is predicted from one", ""};
+  if (path.empty()) {
+    return {"profile", skip, "none named; nothing is predicted from one",
+            "measure this machine: `terrace bench kernels --write-profile FILE`, then name the "
+            "file by --profile"};
+  }
   const auto profile = read_profile(config);
   if (!profile) {
     return {"profile", CheckStatus::fail, std::string(profile.error().message()),
@@ -172,15 +144,19 @@ CheckResult check_profile(const Config& config) {
             "measure the machine again"};
   }
   constexpr auto fresh = std::chrono::days{90};
-  if (*age <= fresh) return {"profile", ok, fmt::format("{} days old", age->count()), ""};
-  return {"profile", warn, fmt::format("{} days old", age->count()), "measure the machine again"};
+  const std::string old = fmt::format("{} days old", age->count());
+  if (*age > fresh) return {"profile", warn, old, "measure the machine again"};
+  if (found.link) return {"profile", ok, old, ""};
+  return {"profile", ok, fmt::format("{}, and says nothing of the link", old),
+          fmt::format("add the link: `terrace bench pcie --write-profile {}`", path)};
 }
 
 CheckResult check_backend(const Config& config) {
   const auto backend = find_backend(config);
   if (backend) return {"backend", ok, describe(*backend), ""};
   return {"backend", CheckStatus::fail, std::string(backend.error().message()),
-          "set backend to auto, which takes the best there is"};
+          config.is("backend", "auto") ? "mend that, or set backend to host"
+                                       : "set backend to auto, which takes the best there is"};
 }
 
 /// Whether policies of the config in force exist, and its values fit together.
@@ -204,31 +180,14 @@ std::string_view to_string(CheckStatus status) noexcept {
   return words[static_cast<std::size_t>(status)];
 }
 
-CheckResult check_cuda_toolkit(const fs::path& folder) {
-  constexpr int oldest = 12'080;  // the build refuses older ones
-  std::error_code error;
-  if (!fs::exists(folder / "bin" / "nvcc", error)) {
-    return {"cuda_toolkit", skip, fmt::format("no {}", folder.string()), ""};
-  }
-  const int version = toolkit_version(folder);
-  const std::string advice = fmt::format("install CUDA {}.{} or newer to build the CUDA backend",
-                                         oldest / 1000, oldest % 1000 / 10);
-  if (version == 0) {
-    return {"cuda_toolkit", warn, fmt::format("{}, of unknown version", folder.string()), advice};
-  }
-  const std::string found =
-      fmt::format("{}, CUDA {}.{}", folder.string(), version / 1000, version % 1000 / 10);
-  if (version < oldest) return {"cuda_toolkit", warn, found, advice};
-  return {"cuda_toolkit", ok, found, ""};
-}
-
 std::vector<CheckResult> run_checks(const Config& config) {
-  return {check_cpu(),           check_numa(),
-          check_huge_pages(),    check_pinned_memory(),
-          check_io_uring(),      check_direct_io(),
-          check_cuda_driver(),   check_cuda_toolkit("/usr/local/cuda"),
-          check_cuda_device(),   check_backend(config),
-          check_profile(config), check_config_in_force(config)};
+  std::vector<CheckResult> results{check_cpu(),           check_numa(),     check_huge_pages(),
+                                   check_pinned_memory(), check_io_uring(), check_direct_io()};
+  std::ranges::move(check_cuda(), std::back_inserter(results));
+  std::ranges::move(
+      std::to_array({check_backend(config), check_profile(config), check_config_in_force(config)}),
+      std::back_inserter(results));
+  return results;
 }
 
 }  // namespace terrace::apps

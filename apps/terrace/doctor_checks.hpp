@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +20,6 @@ struct CheckResult {
   std::string found;
   std::string advice;  ///< empty when there is nothing to do
 };
-
-/// Looks for the CUDA toolkit in a folder, and whether it is new enough to build with.
-CheckResult check_cuda_toolkit(const std::filesystem::path& folder);
 
 /// Runs all checks. Nothing is changed; no file with a name is written.
 std::vector<CheckResult> run_checks(const Config& config);

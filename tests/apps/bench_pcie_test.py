@@ -19,6 +19,7 @@ class Pcie(unittest.TestCase):
     def bench(self, *arguments):
         process = terrace("bench", "pcie", "--quick", "--format", "json", *arguments)
         self.assertEqual(process.returncode, 0, process.stderr)
+        self.said = process.stderr
         document = json.loads(process.stdout)
         self.assertEqual(document["command"], "bench pcie")
         return {row["name"]: row for row in document["rows"]}
@@ -41,6 +42,24 @@ class Pcie(unittest.TestCase):
             if row["value"] is not None:
                 self.assertGreater(rows[f"kv_scatter_{direction}_ce_4096"]["value"], 0)
 
+    def test_ways_are_compared_like_with_like(self):
+        rows = self.bench("--only", "device")
+        for direction in DIRECTIONS:
+            for by in ("ce", "sm"):
+                self.assertIn(f"{direction}_bidirectional_memcpy_{by}", rows)
+                for lie in ("scatter", "contiguous"):
+                    self.assertIn(f"kv_{lie}_{direction}_{by}_4096", rows)
+        self.assertNotIn("host_to_device_latency", rows)  # not what nvbandwidth calls so
+
+    def test_quick_rows_say_what_was_moved(self):
+        rows = self.bench("--only", "host_to_device")
+        self.assertEqual(rows["host_copy_host_to_device_65536"]["parameters"]["bytes"], 65536)
+        self.assertEqual(rows["host_copy_host_to_device_268435456"]["parameters"]["bytes"], 1 << 22)
+        parameters = rows["kv_scatter_host_to_device_host_4096"]["parameters"]
+        self.assertEqual((parameters["row_bytes"], parameters["moved_bytes"]), (4096, 1 << 18))
+        parameters = rows["kv_scatter_host_to_device_host_1048576"]["parameters"]
+        self.assertEqual(parameters["moved_bytes"], 1 << 20)
+
     def test_an_imitated_link_takes_its_time(self):
         row = self.bench("--only", "host_copy_host_to_device_1048576", "--set",
                          "link.bandwidth=1GB/s")["host_copy_host_to_device_1048576"]
@@ -52,6 +71,7 @@ class Pcie(unittest.TestCase):
         profile.write_text("version: 1\nhost: {memory_read: 2.5e+10}\n")
         report = self.folder / "report.html"
         self.bench("--write-profile", str(profile), "--report", str(report))
+        self.assertIn("--quick", self.said)  # that its figures are no measurement
         text = profile.read_text()
         for word in ("memory_read", "bandwidth", "latency"):
             self.assertIn(word, text)

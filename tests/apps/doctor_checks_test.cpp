@@ -65,23 +65,26 @@ TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
   std::filesystem::remove(path);
 }
 
-TEST(DoctorChecks, AToolkitThatIsTooOldToBuildWithIsToldApart) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / "terrace_doctor_toolkit";
-  fs::remove_all(folder);
-  EXPECT_EQ(check_cuda_toolkit(folder).status, CheckStatus::skip);
-  for (const char* const part : {"bin", "include"}) fs::create_directories(folder / part);
-  std::ofstream(folder / "bin" / "nvcc") << "x";
-  EXPECT_EQ(check_cuda_toolkit(folder).status, CheckStatus::warn) << "no header";
-  const auto with_version = [&](int version) {
-    std::ofstream(folder / "include" / "cuda.h") << "// CUDA\n#define CUDA_VERSION " << version;
-    return check_cuda_toolkit(folder);
-  };
-  EXPECT_EQ(with_version(12'060).status, CheckStatus::warn);
-  EXPECT_NE(with_version(12'060).advice.find("12.8"), std::string::npos);
-  EXPECT_EQ(with_version(12'080).status, CheckStatus::ok);
-  EXPECT_NE(with_version(13'000).found.find("CUDA 13.0"), std::string::npos);
-  fs::remove_all(folder);
+TEST(DoctorChecks, AProfileSaysWhatItLacks) {
+  const CheckResult none = find_check(run_checks(Config{}), "profile");
+  EXPECT_EQ(none.status, CheckStatus::skip);
+  EXPECT_NE(none.advice.find("--write-profile"), std::string::npos) << none.advice;
+  const auto path = std::filesystem::temp_directory_path() / "terrace_doctor_link.yaml";
+  const Machine machine = read_machine();
+  MachineProfile profile{.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now()),
+                         .cpu = machine.cpu,
+                         .isa = machine.isa};
+  Config config;
+  ASSERT_TRUE(config.set("profile", path.string(), {ConfigOrigin::flag, "--set"}));
+  for (const bool measured : {false, true}) {
+    if (measured) profile.link = {.bandwidth = 1e9, .latency = 1e-5};
+    std::ofstream(path) << profile.to_yaml();
+    const CheckResult result = find_check(run_checks(config), "profile");
+    EXPECT_EQ(result.status, CheckStatus::ok);
+    EXPECT_EQ(result.found.find("link") == std::string::npos, measured) << result.found;
+    EXPECT_EQ(result.advice.find("bench pcie") == std::string::npos, measured) << result.advice;
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(DoctorChecks, APolicyThatIsNotThereFails) {
