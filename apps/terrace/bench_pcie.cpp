@@ -38,7 +38,7 @@ Result<std::unique_ptr<Backend>> make_far_device(const Config& config) {
   return std::move(chosen.backend);
 }
 
-std::vector<bench::Question> questions_of(const Config& config) {
+std::vector<bench::Question> questions_of(const Config& config, bool quick) {
   const auto make = [config](const char* name) {
     return [config, name]() -> Result<std::unique_ptr<Backend>> {
       TERRACE_ASSIGN(auto chosen, offload::make_backend(name, backend_options(config)));
@@ -50,7 +50,8 @@ std::vector<bench::Question> questions_of(const Config& config) {
   return bench::pcie_questions({.host = make("host"),
                                 .device = make("cuda"),
                                 .far_device = [config] { return make_far_device(config); },
-                                .host_link = imitated ? "imitated" : "memcpy"});
+                                .host_link = imitated ? "imitated" : "memcpy",
+                                .quick = quick});
 }
 
 /// Name of the device whose link is measured; empty = none.
@@ -69,7 +70,7 @@ std::optional<double> value_of(std::span<const bench::Row> rows, std::string_vie
 /// The device's link, or the host's where there is no device.
 Result<LinkCosts> link_costs(std::span<const bench::Row> rows) {
   auto bandwidth = value_of(rows, "host_to_device_memcpy_ce");
-  auto latency = value_of(rows, "host_to_device_latency");
+  auto latency = value_of(rows, bench::latency_row);
   if (!bandwidth || !latency) {
     bandwidth = value_of(rows, "host_copy_host_to_device_268435456");
     latency = value_of(rows, "host_copy_host_to_device_64");
@@ -84,6 +85,12 @@ Status write_profile(const PcieOptions& options, const Machine& machine,
                      std::span<const bench::Row> rows) {
   TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
   TERRACE_ASSIGN(profile.link, link_costs(rows));
+  if (options.quick && !options.shared.quiet) {
+    fmt::print(stderr,
+               "terrace: warning: the link's figures in {} are of --quick, and say only that it "
+               "works; measure without it before anything is planned by them\n",
+               options.profile_file);
+  }
   return replace_file(options.profile_file, profile.to_yaml());
 }
 
@@ -109,7 +116,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_TRY(
       check_targets({{"--write-profile", options.profile_file}, {"--report", options.report_file}},
                     {{"--config", options.shared.config_file}}));
-  std::vector<bench::Question> questions = questions_of(config);
+  std::vector<bench::Question> questions = questions_of(config, options.quick);
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());
   const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);

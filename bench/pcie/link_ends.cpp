@@ -4,8 +4,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
+#include "pcie/row_places.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/core/version.hpp"
 
@@ -14,7 +14,6 @@ namespace {
 
 constexpr Duration patience = std::chrono::seconds(60);
 constexpr std::byte spoilt{0x5a};
-constexpr std::size_t share_of_rows = 16;  // of what there is one run moves so much less
 
 Phase phase_of(Direction direction, Method method) {
   if (direction == Direction::device_to_host) return Phase::offload;
@@ -27,15 +26,12 @@ double seconds_of(const std::function<void()>& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-std::vector<std::uint32_t> places(std::size_t count, bool scattered) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0U);
-  Rng rng(7);
-  for (std::size_t i = count; scattered && i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
-  return order;
-}
-
 }  // namespace
+
+std::size_t moved_bytes(std::size_t bytes, std::size_t row_bytes) noexcept {
+  constexpr std::size_t share = 16;  // of what there is one run moves so much less
+  return std::max<std::size_t>(bytes / row_bytes / share, 1) * row_bytes;
+}
 
 std::string_view to_string(Direction direction) noexcept {
   return direction == Direction::host_to_device ? "host_to_device" : "device_to_host";
@@ -285,9 +281,9 @@ Result<Work> LinkEnds::piece(Direction direction, std::size_t bytes, HostEnd hos
 Result<Work> LinkEnds::rows(Direction direction, Method method, std::size_t row_bytes,
                             bool scattered) {
   const std::size_t there = bytes_ / row_bytes;
-  const std::size_t count = std::max<std::size_t>(there / share_of_rows, 1);
+  const std::size_t count = moved_bytes(bytes_, row_bytes) / row_bytes;
   if (there == 0) return fail(Errc::invalid_argument, "rows larger than what there is");
-  const std::vector<std::uint32_t> order = places(there, scattered);
+  const std::vector<std::uint32_t> order = row_places(there, count, scattered);
   std::vector<CopyExtent> extents;
   for (std::size_t i = 0; i < count; ++i) {
     std::byte* const near = device_target_.data() + i * row_bytes;

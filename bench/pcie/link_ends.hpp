@@ -36,6 +36,9 @@ enum class HostEnd : std::uint8_t {
   driver,    ///< what the device's driver gives, see driver_memory.hpp
 };
 
+/// Returns how much of `bytes` a run moves in rows of `row_bytes`: a sixteenth, a row at least.
+std::size_t moved_bytes(std::size_t bytes, std::size_t row_bytes) noexcept;
+
 /// Work of a backend's queues: it is started, goes on by itself, and is waited for.
 struct Work {
   double bytes = 0;  ///< that it moves
@@ -66,8 +69,8 @@ class LinkEnds : public std::enable_shared_from_this<LinkEnds> {
   /// `bytes` in one piece. Errors: unsupported where there is no such memory.
   Result<Work> piece(Direction direction, std::size_t bytes, HostEnd host = HostEnd::locked);
 
-  /// A sixteenth of what there is, in rows that lie side by side on the device and anywhere on the
-  /// host, or side by side there, too.
+  /// moved_bytes() of what there is, in rows that lie side by side on the device and as a selection
+  /// has them on the host (row_places.hpp), or side by side there, too.
   Result<Work> rows(Direction direction, Method method, std::size_t row_bytes,
                     bool scattered = true);
 

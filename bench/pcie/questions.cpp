@@ -12,6 +12,8 @@ namespace {
 
 constexpr Direction directions[] = {Direction::host_to_device, Direction::device_to_host};
 constexpr std::size_t bulk_bytes = std::size_t{1} << 28;
+constexpr std::size_t quick_bytes = std::size_t{1} << 22;
+constexpr std::size_t set_up_bytes = std::size_t{1} << 30;
 constexpr std::size_t piece_bytes[] = {64, std::size_t{1} << 16, std::size_t{1} << 20,
                                        std::size_t{1} << 24, bulk_bytes};
 
@@ -32,7 +34,7 @@ class LazyEnds {
  private:
   [[nodiscard]] Result<std::shared_ptr<LinkEnds>> create(bool quick) const {
     TERRACE_ASSIGN(auto backend, make_());
-    return LinkEnds::create(std::move(backend), quick ? std::size_t{1} << 22 : bulk_bytes);
+    return LinkEnds::create(std::move(backend), quick ? quick_bytes : bulk_bytes);
   }
 
   std::function<Result<std::unique_ptr<Backend>>()> make_;
@@ -45,8 +47,23 @@ using Prepare = std::function<Result<Contest>(LinkEnds&)>;
 /// Collects the questions about one link.
 class Questions {
  public:
-  explicit Questions(std::function<Result<std::unique_ptr<Backend>>()> make)
-      : ends_(std::make_shared<LazyEnds>(std::move(make))) {}
+  Questions(std::function<Result<std::unique_ptr<Backend>>()> make, bool quick)
+      : ends_(std::make_shared<LazyEnds>(std::move(make))),
+        bytes_(quick ? quick_bytes : bulk_bytes) {}
+
+  /// Parameters of a piece, and of rows, as large as there is room for.
+  [[nodiscard]] Json of_piece(std::size_t bytes) const {
+    return {{"bytes", std::min(bytes, bytes_)}};
+  }
+  [[nodiscard]] Json of_bulk(const char* memory) const {
+    Json parameters = of_piece(bulk_bytes);
+    parameters["memory"] = memory;
+    return parameters;
+  }
+  [[nodiscard]] Json of_rows(std::size_t row_bytes) const {
+    const std::size_t row = std::min(row_bytes, bytes_);
+    return {{"row_bytes", row}, {"moved_bytes", moved_bytes(bytes_, row)}};
+  }
 
   void rate(std::string name, Json parameters, Prepare prepare) {
     add(std::move(name), "B/s", Better::higher, std::move(parameters), std::move(prepare));
@@ -70,6 +87,7 @@ class Questions {
   }
 
   std::shared_ptr<LazyEnds> ends_;
+  std::size_t bytes_;  ///< at both ends
   std::vector<Question> all_;
 };
 
@@ -88,11 +106,15 @@ Prepare piece(Direction direction, std::size_t bytes, HostEnd host = HostEnd::lo
   };
 }
 
+Direction opposite(Direction direction) {
+  const bool down = direction == Direction::host_to_device;
+  return down ? Direction::device_to_host : Direction::host_to_device;
+}
+
 Prepare piece_both_ways(Direction direction) {
   return [=](LinkEnds& ends) -> Result<Contest> {
     TERRACE_ASSIGN(const Work work, ends.piece(direction, ends.bytes()));
-    const bool down = direction == Direction::host_to_device;
-    TERRACE_ASSIGN(const Work other, ends.piece(directions[down ? 1 : 0], ends.bytes()));
+    TERRACE_ASSIGN(const Work other, ends.piece(opposite(direction), ends.bytes()));
     TERRACE_ASSIGN(Contender ours, contender_beside(work, other));
     TERRACE_ASSIGN(Contender alone, bulk(ends, direction));
     return Contest{.ours = std::move(ours), .peer = std::move(alone)};
@@ -105,6 +127,18 @@ Prepare rows(Direction direction, Method method, std::size_t row_bytes, bool sca
                    ends.rows(direction, method, std::min(row_bytes, ends.bytes()), scattered));
     TERRACE_ASSIGN(Contender peer, bulk(ends, direction));
     return Contest{.ours = contender(work), .peer = std::move(peer)};
+  };
+}
+
+/// Rows that kernels move both ways at once, against one way alone.
+Prepare rows_both_ways(Direction direction, std::size_t row_bytes) {
+  return [=](LinkEnds& ends) -> Result<Contest> {
+    const std::size_t row = std::min(row_bytes, ends.bytes());
+    TERRACE_ASSIGN(const Work work, ends.rows(direction, Method::kernel, row, false));
+    TERRACE_ASSIGN(const Work other, ends.rows(opposite(direction), Method::kernel, row, false));
+    TERRACE_ASSIGN(Contender ours, contender_beside(work, other));
+    Contender alone = contender(work);
+    return Contest{.ours = std::move(ours), .peer = std::move(alone)};
   };
 }
 
@@ -129,19 +163,17 @@ Prepare attention_beside_rows(Method method, std::size_t row_bytes) {
   };
 }
 
-Json of_rows(std::size_t row_bytes) {
-  return {{"row_bytes", row_bytes}, {"moved_bytes", bulk_bytes / 16}};
-}
-
 std::vector<Question> host_questions(const PcieBackends& backends) {
-  Questions questions(backends.host);
+  Questions questions(backends.host, backends.quick);
   for (const Direction direction : directions) {
     for (const std::size_t bytes : piece_bytes) {
+      Json parameters = questions.of_piece(bytes);
+      parameters["link"] = backends.host_link;
       questions.rate(fmt::format("host_copy_{}_{}", to_string(direction), bytes),
-                     {{"link", backends.host_link}, {"bytes", bytes}}, piece(direction, bytes));
+                     std::move(parameters), piece(direction, bytes));
     }
     for (const std::size_t row_bytes : scattered_row_bytes) {
-      Json parameters = of_rows(row_bytes);
+      Json parameters = questions.of_rows(row_bytes);
       parameters["link"] = backends.host_link;
       const bool gathers = direction == Direction::host_to_device;
       questions.rate(fmt::format("kv_scatter_{}_host_{}", to_string(direction), row_bytes),
@@ -154,7 +186,7 @@ std::vector<Question> host_questions(const PcieBackends& backends) {
 
 /// Locked memory of the host, had and given back: the backend's against the driver's.
 Result<Contest> set_up(const PcieBackends& backends, bool quick) {
-  const std::size_t bytes = quick ? std::size_t{1} << 22 : std::size_t{1} << 30;
+  const std::size_t bytes = quick ? quick_bytes : set_up_bytes;
   const auto outcome = std::make_shared<Status>();
   const auto set_up_by_backend = [make = backends.device, bytes]() -> Status {
     TERRACE_ASSIGN(const auto backend, make());
@@ -175,19 +207,17 @@ Result<Contest> set_up(const PcieBackends& backends, bool quick) {
                  .peer = contest("cudaHostAlloc", set_up_by_driver)};
 }
 
-Json of_piece(const char* memory) { return {{"bytes", bulk_bytes}, {"memory", memory}}; }
-
 void ask_of_pieces(Questions& questions) {
-  questions.time("host_to_device_latency", {{"bytes", 64}}, piece(Direction::host_to_device, 64));
+  questions.time(latency_row, {{"bytes", 64}}, piece(Direction::host_to_device, 64));
   for (const Direction direction : directions) {
     const std::string_view way = to_string(direction);
-    questions.rate(fmt::format("{}_memcpy_ce", way), of_piece("registered"),
+    questions.rate(fmt::format("{}_memcpy_ce", way), questions.of_bulk("registered"),
                    piece(direction, bulk_bytes));
-    questions.rate(fmt::format("{}_bidirectional_memcpy_ce", way), of_piece("registered"),
+    questions.rate(fmt::format("{}_bidirectional_memcpy_ce", way), questions.of_bulk("registered"),
                    piece_both_ways(direction));
-    questions.rate(fmt::format("{}_memcpy_ce_pinned", way), of_piece("cudaHostAlloc"),
+    questions.rate(fmt::format("{}_memcpy_ce_pinned", way), questions.of_bulk("cudaHostAlloc"),
                    piece(direction, bulk_bytes, HostEnd::driver));
-    questions.rate(fmt::format("{}_memcpy_ce_pageable", way), of_piece("pageable"),
+    questions.rate(fmt::format("{}_memcpy_ce_pageable", way), questions.of_bulk("pageable"),
                    piece(direction, bulk_bytes, HostEnd::pageable));
   }
 }
@@ -195,15 +225,18 @@ void ask_of_pieces(Questions& questions) {
 void ask_of_rows(Questions& questions) {
   for (const Direction direction : directions) {
     const std::string_view way = to_string(direction);
-    questions.rate(fmt::format("{}_memcpy_sm", way), of_rows(1 << 20),
+    questions.rate(fmt::format("{}_memcpy_sm", way), questions.of_rows(1 << 20),
                    rows(direction, Method::kernel, 1 << 20, false));
+    questions.rate(fmt::format("{}_bidirectional_memcpy_sm", way), questions.of_rows(1 << 20),
+                   rows_both_ways(direction, 1 << 20));
     for (const std::size_t row_bytes : scattered_row_bytes) {
-      questions.rate(fmt::format("kv_scatter_{}_ce_{}", way, row_bytes), of_rows(row_bytes),
-                     rows(direction, Method::copies, row_bytes));
-      questions.rate(fmt::format("kv_scatter_{}_sm_{}", way, row_bytes), of_rows(row_bytes),
-                     rows(direction, Method::kernel, row_bytes));
-      questions.rate(fmt::format("kv_contiguous_{}_sm_{}", way, row_bytes), of_rows(row_bytes),
-                     rows(direction, Method::kernel, row_bytes, false));
+      for (const auto& [method, by] : {std::pair{Method::copies, "ce"}, {Method::kernel, "sm"}}) {
+        for (const auto& [scattered, lie] : {std::pair{true, "scatter"}, {false, "contiguous"}}) {
+          questions.rate(fmt::format("kv_{}_{}_{}_{}", lie, way, by, row_bytes),
+                         questions.of_rows(row_bytes),
+                         rows(direction, method, row_bytes, scattered));
+        }
+      }
     }
   }
 }
@@ -211,14 +244,14 @@ void ask_of_rows(Questions& questions) {
 void ask_beside_attention(Questions& questions) {
   for (const auto& [method, name] : {std::pair{Method::copies, "ce"}, {Method::kernel, "sm"}}) {
     questions.rate(fmt::format("kv_scatter_host_to_device_{}_4096_beside_attention", name),
-                   of_rows(4096), rows_beside_attention(method, 4096));
+                   questions.of_rows(4096), rows_beside_attention(method, 4096));
     questions.time(fmt::format("attention_beside_kv_scatter_host_to_device_{}_4096", name),
-                   of_rows(4096), attention_beside_rows(method, 4096));
+                   questions.of_rows(4096), attention_beside_rows(method, 4096));
   }
 }
 
 std::vector<Question> device_questions(const PcieBackends& backends) {
-  Questions questions(backends.device);
+  Questions questions(backends.device, backends.quick);
   ask_of_pieces(questions);
   ask_of_rows(questions);
   ask_beside_attention(questions);
@@ -226,19 +259,19 @@ std::vector<Question> device_questions(const PcieBackends& backends) {
   all.push_back({.name = "pinned_set_up",
                  .unit = "s",
                  .better = Better::lower,
-                 .parameters = {{"bytes", std::size_t{1} << 30}},
+                 .parameters = {{"bytes", backends.quick ? quick_bytes : set_up_bytes}},
                  .prepare = [backends](bool quick) { return set_up(backends, quick); }});
   return all;
 }
 
 /// The same from memory that is not the nearest to the device.
 std::vector<Question> far_questions(const PcieBackends& backends) {
-  Questions questions(backends.far_device);
+  Questions questions(backends.far_device, backends.quick);
   for (const Direction direction : directions) {
     const std::string_view way = to_string(direction);
-    questions.rate(fmt::format("{}_memcpy_ce_far", way), of_piece("registered"),
+    questions.rate(fmt::format("{}_memcpy_ce_far", way), questions.of_bulk("registered"),
                    piece(direction, bulk_bytes));
-    questions.rate(fmt::format("kv_scatter_{}_sm_4096_far", way), of_rows(4096),
+    questions.rate(fmt::format("kv_scatter_{}_sm_4096_far", way), questions.of_rows(4096),
                    rows(direction, Method::kernel, 4096));
   }
   return questions.take();

@@ -21,7 +21,12 @@ struct PcieBackends {
   /// The device with host memory on a NUMA node that is not the nearest to it.
   std::function<Result<std::unique_ptr<Backend>>()> far_device;
   std::string host_link = "memcpy";  ///< or "imitated"
+  bool quick = false;  ///< small sizes: names keep the usual ones, parameters have the true ones
 };
+
+/// The row that times one small copy by the copy engine, from its being asked for to its end being
+/// known: what a copy takes before bandwidth counts.
+inline constexpr const char* latency_row = "copy_time_host_to_device_ce_64";
 
 /// Row sizes of scattered rows.
 inline constexpr std::size_t scattered_row_bytes[] = {128,  256,       512,        1024,
