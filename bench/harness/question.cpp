@@ -56,8 +56,25 @@ class Collector : public benchmark::BenchmarkReporter {
   std::vector<Samples> all_;
 };
 
+double seconds_of_checked_run(const Contender& contender) {
+  const auto begin = std::chrono::steady_clock::now();
+  contender.run();
+  // What is wrong is told by the runs that count.
+  if (contender.verify) static_cast<void>(contender.verify());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// As many samples as fit, 15 at most and 5 at least, of as many runs as then fit.
+void limit_runs(benchmark::internal::Benchmark& registered, const Contender& contender,
+                double seconds) {
+  const double runs = std::max(5.0, seconds / seconds_of_checked_run(contender));
+  const double samples = std::min(15.0, std::floor(runs));
+  registered.Repetitions(static_cast<int>(samples));
+  registered.Iterations(static_cast<benchmark::IterationCount>(std::min(runs / samples, 1000.0)));
+}
+
 void register_contender(const std::string& name, const Contender& contender,
-                        const AskOptions& options) {
+                        const Question& question, const AskOptions& options) {
   const auto body = [&contender](benchmark::State& state) {
     for (auto _ : state) {
       const auto begin = std::chrono::steady_clock::now();
@@ -75,6 +92,8 @@ void register_contender(const std::string& name, const Contender& contender,
   registered->UseManualTime()->Repetitions(options.quick ? 2 : 15);
   if (options.quick) {
     registered->Iterations(1);
+  } else if (question.seconds_each > 0) {
+    limit_runs(*registered, contender, question.seconds_each);
   } else {
     registered->MinTime(0.05);
   }
@@ -113,8 +132,8 @@ Row ask(const Question& question, const AskOptions& options) {
   set_up_library();
   Collector collector;
   benchmark::ClearRegisteredBenchmarks();
-  register_contender("ours", contest->ours, options);
-  if (contest->peer) register_contender("peer", *contest->peer, options);
+  register_contender("ours", contest->ours, question, options);
+  if (contest->peer) register_contender("peer", *contest->peer, question, options);
   benchmark::RunSpecifiedBenchmarks(&collector, ".*");
   benchmark::ClearRegisteredBenchmarks();
 

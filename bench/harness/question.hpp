@@ -40,6 +40,9 @@ struct Question {
   std::function<Result<Contest>(bool quick)> prepare;
   /// Instead of prepare: fills in what is counted and not timed.
   std::function<Status(Row& row)> count = {};
+  /// About how long each way may run, checks included: for checks that outlast what they check.
+  /// 0: 15 samples of 50 ms, whatever checks take.
+  double seconds_each = 0;
 };
 
 struct AskOptions {

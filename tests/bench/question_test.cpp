@@ -49,6 +49,25 @@ TEST(Ask, RatesAreBytesOverSeconds) {
   EXPECT_FALSE(row.peer.has_value());
 }
 
+TEST(Ask, ChecksThatOutlastTheirRunsAreFew) {
+  int checks = 0;
+  Question limited = question([&](bool) -> Result<Contest> {
+    Contender checked = spinning("a", 10);
+    checked.verify = [&checks]() -> Status {
+      spin(std::chrono::milliseconds{10});
+      ++checks;
+      return {};
+    };
+    return Contest{.ours = checked, .peer = {}};
+  });
+  limited.seconds_each = 0.1;
+  const Row row = ask(limited, {});
+  ASSERT_TRUE(row.value.has_value()) << row.reason;
+  EXPECT_LT(*row.value, 5e-3) << "checks are not timed";
+  EXPECT_GE(row.samples, 5U);
+  EXPECT_LE(checks, 1 + 15);
+}
+
 TEST(Ask, AWrongResultIsNoFigure) {
   const Row row = ask(question([](bool) -> Result<Contest> {
                         Contender wrong = spinning("a", 10);
