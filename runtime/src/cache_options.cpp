@@ -24,21 +24,15 @@ std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing
 }
 
 std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheSharing& sharing) {
-  const bool wanted = options.tokens != 0 || sharing.selected_tokens != 0;
-  if (options.none() || !wanted || cache_slots(options, sharing) != 0) return std::nullopt;
-  const std::size_t least = sharing.slot_tokens * sharing.sharers;
-  std::string what = fmt::format("cache.tokens {}", options.tokens);
-  if (options.tokens == 0) {
-    what = fmt::format("cache.tokens auto, twice the {} selected,", sharing.selected_tokens);
-  }
-  const bool limited = options.sequence_tokens != 0 &&
-                       options.sequence_tokens < sharing.slot_tokens &&
-                       cache_slots({.tokens = options.tokens}, sharing) != 0;
-  if (limited) what = fmt::format("cache.sequence_tokens {}", options.sequence_tokens);
+  if (options.none() || cache_slots(options, sharing) != 0) return std::nullopt;
+  const bool limited = cache_slots({.tokens = options.tokens}, sharing) != 0;
+  // The size that is taken where none is given may be none: short sequences have little to keep.
+  if (!limited && options.tokens == 0) return std::nullopt;
   return fmt::format(
-      "{} holds no {} of {} tokens: no cache; give at least {}", what,
+      "cache.{} {} holds no {} of {} tokens: no cache; give at least {}",
+      limited ? "sequence_tokens" : "tokens", limited ? options.sequence_tokens : options.tokens,
       options.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
-      sharing.slot_tokens, limited ? sharing.slot_tokens : least);
+      sharing.slot_tokens, limited ? sharing.slot_tokens : sharing.slot_tokens * sharing.sharers);
 }
 
 Result<offload::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,

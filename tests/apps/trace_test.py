@@ -79,8 +79,7 @@ class Traces(Traced):
             self.assertEqual(terrace(*command, "--cache-tokens", 0).stderr, "")
             self.assertEqual(terrace(*command, "--cache-tokens", 32).stderr, "")
         process = terrace("run", "--context", 256, "--decode", 1, "--policy", "pqcache")
-        self.assertIn("cache.tokens auto, twice the", process.stderr)
-        self.assertEqual(process.stderr.count("\n"), 1)
+        self.assertEqual(process.stderr, "")
 
     def test_info_says_what_is_in_it(self):
         document = self.document("trace", "info", self.trace, "--model",

@@ -51,8 +51,8 @@ struct CacheSharing {
 /// docs/decisions/0012.
 std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept;
 
-/// Says why a cache that is wanted has no slot at all, and what to give instead; nothing where it
-/// has one, or none is wanted.
+/// Says why a cache of a given size has no slot at all, and what to give instead; nothing where it
+/// has one, or no size is given.
 std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheSharing& sharing);
 
 /// Makes the cache of one layer of one sequence, for unit keys below `key_count`.
