@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"tokens_fast_link", TraceUnit::token, 60'000, fast_link, 0.8},
                     Setting{"tokens_late_copies", TraceUnit::token, 40'000, late_copies, 0.5},
                     Setting{"tokens_restless", TraceUnit::token, 60'000, slow_link, 0.1},
-                    Setting{"blocks_nothing_stays", TraceUnit::block, 12'000, slow_link, 0},
+                    Setting{"blocks_nothing_stays", TraceUnit::block, 60'000, slow_link, 0},
                     Setting{"blocks_slow_link", TraceUnit::block, 40'000, slow_link, 0.8},
                     Setting{"blocks_restless", TraceUnit::block, 40'000, slow_link, 0.1},
                     Setting{"clusters_fast_link", TraceUnit::cluster, 40'000, fast_link, 0.9},

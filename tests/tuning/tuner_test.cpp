@@ -47,14 +47,15 @@ TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
 TEST_F(TunerTest, RecommendsNoCacheWhereNoneDoesBetter) {
   // No unit is wanted twice: a cache moves as much, or more, and takes memory.
   write_made_up(folder_ / "t", {.units = 100'000, .steps = 50, .stays = 0});
-  const TuneResult result = tune_with({.device_memory = 40'000}).value();
+  constexpr std::size_t memory = 4'000'000;
+  const TuneResult result = tune_with({.device_memory = memory}).value();
   EXPECT_TRUE(result.recommended().cache.none());
   EXPECT_EQ(describe(result.recommended()), "no cache");
-  const Config tuned = tuned_config(result, result.recommended(), 40'000);
+  const Config tuned = tuned_config(result, result.recommended(), memory);
   EXPECT_EQ(tuned.text("cache.policy"), "none");
   const RuntimeOptions options = RuntimeOptions::from(tuned, result.head.shape).value();
   EXPECT_TRUE(options.cache.none());
-  EXPECT_THAT(report_page(result, {.trace = "t", .device_memory = 40'000}, "here"),
+  EXPECT_THAT(report_page(result, {.trace = "t", .device_memory = memory}, "here"),
               HasSubstr("Recommended: <b>no cache</b>"));
 }
 

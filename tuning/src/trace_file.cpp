@@ -171,6 +171,8 @@ Result<std::uint32_t> TraceReader::read_chunk() {
   if (header.payload_bytes > chunk_bytes_max || header.payload_bytes > file_bytes_ - read_bytes_) {
     return tl::unexpected(corrupt("altered or cut: a chunk is larger than the file"));
   }
+  // A chunk ends with the record that fills it: with room for that no later chunk needs more.
+  payload_.reserve(chunk_bytes + chunk_bytes / 4);
   payload_.resize(header.payload_bytes);
   if (std::fread(payload_.data(), 1, payload_.size(), file_.get()) != payload_.size()) {
     return tl::unexpected(corrupt("the trace was cut: its end is missing"));
