@@ -51,6 +51,13 @@ class Traces(Traced):
         self.assertEqual(replayed["cache"], live["cache"])
         self.assertEqual(replayed["bytes"], live["bytes"])
 
+    def test_a_trace_has_the_rows_of_the_run(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "trace"
+            live = run_json(*SMALL, "--policy", "pqcache", "--kv-dtype", "f32", "--trace", trace)
+            replayed = self.document("trace", "replay", trace)
+            self.assertEqual(replayed["bytes"], live["runs"][0]["bytes"])
+
     def test_replay_knows_the_future_where_a_policy_needs_it(self):
         small = ("--cache-tokens", 128, "--set", "cache.admission=always")
         lru = self.document("trace", "replay", self.trace, "--cache", "lru", *small)["cache"]
