@@ -36,6 +36,11 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
   }
 }
 
+CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
+                       const char* meaning) {
+  return command.add_option(flag, count, meaning)->check(CLI::NonNegativeNumber)->option_text("N");
+}
+
 Result<Config> resolve_config(const SharedOptions& options) {
   const auto environment = process_environment();
   TERRACE_ASSIGN(Config config, load_config({.file = options.config_file,
@@ -68,9 +73,10 @@ std::vector<NamedFile> model_sources(const std::string& folder) {
           {"the model's model.safetensors", path / "model.safetensors"}};
 }
 
-void warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {
+bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {
   const auto reason = why_no_slot(cache, sharing);
   if (reason && !quiet) fmt::print(stderr, "terrace: warning: {}\n", *reason);
+  return reason.has_value();
 }
 
 bool names_preset(const Config& config) {

@@ -69,8 +69,13 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
 /// Returns the files of a model that are read.
 std::vector<NamedFile> model_sources(const std::string& folder);
 
-/// Says on standard error that a cache that is wanted has no slot, and what to give.
-void warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet);
+/// Says on standard error that a cache of a given size has no slot, and what to give. Returns
+/// whether that is so.
+bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet);
+
+/// Adds a flag that takes how many there are of something.
+CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
+                       const char* meaning);
 
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};

@@ -32,13 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 using enum CheckStatus;
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 CheckResult check_cpu() {
   const Machine machine = read_machine();
   const char* level = "x86-64";
@@ -178,6 +171,13 @@ CheckResult check_config_in_force(const Config& config) {
 std::string_view to_string(CheckStatus status) noexcept {
   constexpr std::array<std::string_view, 4> words{"ok", "warn", "fail", "skip"};
   return words[static_cast<std::size_t>(status)];
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 std::vector<CheckResult> run_checks(const Config& config) {

@@ -21,6 +21,9 @@ struct CheckResult {
   std::string advice;  ///< empty when there is nothing to do
 };
 
+/// Returns the first line of a file of the system; empty where it cannot be read.
+std::string first_line(const char* path);
+
 /// Runs all checks. Nothing is changed; no file with a name is written.
 std::vector<CheckResult> run_checks(const Config& config);
 

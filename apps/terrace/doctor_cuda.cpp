@@ -62,13 +62,6 @@ bool sees_device() {
   return !error && std::any_of(begin(files), end(files), is_device);
 }
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::string_view variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;

@@ -4,21 +4,18 @@
 #include <vector>
 
 namespace terrace {
-namespace {
 
-Result<BuildReport> finish(IndexPart& part) {
+Result<BuildReport> IndexPart::finish() {
   for (bool done = false; !done;) {
-    TERRACE_ASSIGN(done, part.do_piece());
+    TERRACE_ASSIGN(done, do_piece());
   }
-  return part.report();
+  return report();
 }
-
-}  // namespace
 
 Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel& threads) const {
   std::vector<Result<BuildReport>> reports(build_parts(request));
   threads.for_each(reports.size(),
-                   [&](std::size_t part) { reports[part] = finish(*begin_part(request, part)); });
+                   [&](std::size_t part) { reports[part] = begin_part(request, part)->finish(); });
   BuildReport whole;
   for (const Result<BuildReport>& part : reports) {
     if (!part) return part;

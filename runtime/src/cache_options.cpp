@@ -16,6 +16,12 @@ std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) no
   return std::min(divide_up(about, shape.kv_heads), block_tokens) * shape.kv_heads;
 }
 
+std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
+                              std::size_t block_tokens) noexcept {
+  if (granularity == CacheGranularity::block) return block_tokens;
+  return cluster_slot_rows(shape, block_tokens) / shape.kv_heads;
+}
+
 std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept {
   const std::size_t tokens =
       options.tokens != 0 ? options.tokens / sharing.sharers : 2 * sharing.selected_tokens;

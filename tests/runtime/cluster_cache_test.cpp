@@ -35,6 +35,21 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
                                .tokens = 96};
   }
 
+  struct Decoded {
+    SequenceCounters counters;
+    std::vector<StepOutput> outputs;
+  };
+  /// Decodes behind the prompt, which is not counted.
+  static Decoded decode(const Scenario& scenario, std::size_t steps = step_count) {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(prompt).has_value());
+    drive.sequence().reset_counters();
+    EXPECT_TRUE(drive.steps(steps).has_value());
+    return {drive.sequence().counters(), drive.outputs()};
+  }
+
   [[nodiscard]] std::vector<StepOutput> without_cache(std::size_t steps = step_count) const {
     Scenario plain = scenario_;
     plain.runtime.cache = {.policy = "none"};
@@ -64,13 +79,7 @@ TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
 }
 
 TEST_P(EachClustering, HitsAndPaysForExactlyWhatItMissesAndRefills) {
-  const auto runtime = scenario_.open();
-  const Traffic traffic(scenario_.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  drive.sequence().reset_counters();
-  ASSERT_TRUE(drive.steps(step_count).has_value());
-  const SequenceCounters counters = drive.sequence().counters();
+  const SequenceCounters counters = decode(scenario_).counters;
   EXPECT_GT(counters.cache.rows_hit, 0U);
   EXPECT_GT(counters.cache.evicted, 0U);
   EXPECT_GT(counters.cache.admitted, counters.cache.evicted);
@@ -78,13 +87,8 @@ TEST_P(EachClustering, HitsAndPaysForExactlyWhatItMissesAndRefills) {
             counters.cache.rows_missed * scenario_.runtime.shape.row_bytes());
   Scenario plain = scenario_;
   plain.runtime.cache = {.policy = "none"};
-  const auto none = plain.open();
-  Drive other(*none, traffic);
-  ASSERT_TRUE(other.prefill(prompt).has_value());
-  other.sequence().reset_counters();
-  ASSERT_TRUE(other.steps(step_count).has_value());
   EXPECT_EQ(counters.cache.rows_hit + counters.cache.rows_missed,
-            other.sequence().counters().cache.rows_missed);
+            decode(plain).counters.cache.rows_missed);
 }
 
 TEST_P(EachClustering, HitsMoreTheMoreStepsItsClustersStay) {
@@ -94,14 +98,8 @@ TEST_P(EachClustering, HitsMoreTheMoreStepsItsClustersStay) {
   std::uint64_t hit_before = 0;
   for (const std::size_t steps : {1U, 2U}) {
     scenario_.runtime.cache.replacement.last_steps = steps;
-    const auto runtime = scenario_.open();
-    const Traffic traffic(scenario_.runtime.shape, 1);
-    Drive drive(*runtime, traffic);
-    ASSERT_TRUE(drive.prefill(prompt).has_value());
-    drive.sequence().reset_counters();
-    ASSERT_TRUE(drive.steps(step_count).has_value());
-    EXPECT_EQ(drive.outputs(), expected) << steps;
-    const SequenceCounters counters = drive.sequence().counters();
+    const auto [counters, outputs] = decode(scenario_);
+    EXPECT_EQ(outputs, expected) << steps;
     EXPECT_GT(counters.cache.rows_hit, hit_before) << steps;
     EXPECT_GT(counters.cache.rows_missed, 0U) << steps;
     EXPECT_EQ(counters.bytes.demand,
@@ -113,13 +111,7 @@ TEST_P(EachClustering, HitsMoreTheMoreStepsItsClustersStay) {
 TEST_P(EachClustering, MovesNoMoreThanNoCacheWouldWhereRefillsArePaidFor) {
   scenario_.runtime.cache.admission = "refill";
   const auto moved = [&](const Scenario& scenario) {
-    const auto runtime = scenario.open();
-    const Traffic traffic(scenario.runtime.shape, 1);
-    Drive drive(*runtime, traffic);
-    EXPECT_TRUE(drive.prefill(prompt).has_value());
-    drive.sequence().reset_counters();
-    EXPECT_TRUE(drive.steps(100 / testing::scenario_slowness).has_value());
-    const LinkBytes bytes = drive.sequence().counters().bytes;
+    const LinkBytes bytes = decode(scenario, 100 / testing::scenario_slowness).counters.bytes;
     return bytes.demand + bytes.refill;
   };
   Scenario plain = scenario_;

@@ -96,9 +96,7 @@ std::string table_row(const TunedRow& row, bool recommended) {
       "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
       "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
       recommended ? " class=\"best\"" : "", escaped(policy_words(row.cache)),
-      row.offline ? " (knows the future)" : "", escaped(admission_words(row.cache)),
-      row.cache.granularity == CacheGranularity::cluster ? "cluster"
-                                                         : std::to_string(row.block_tokens),
+      row.offline ? " (knows the future)" : "", escaped(admission_words(row.cache)), unit_of(row),
       row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(), row.optimum_ratio(),
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
@@ -143,6 +141,11 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
 }
 
 }  // namespace
+
+std::string unit_of(const TunedRow& row) {
+  if (row.cache.granularity == CacheGranularity::cluster) return "cluster";
+  return std::to_string(row.block_tokens);
+}
 
 std::string describe(const TunedRow& row) {
   if (row.cache.none()) return "no cache";

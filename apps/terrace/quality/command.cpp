@@ -72,11 +72,9 @@ void print_study(const Study& study, const Machine& machine, bool json, const Vi
 
 Status check_report(const QualityOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.run.shared));
-  std::vector<NamedFile> sources = config_sources(options.run.shared, config);
-  for (const NamedFile& file : model_sources(options.run.model)) sources.push_back(file);
+  std::vector<NamedFile> sources = job_sources(options.run, config);
   for (const std::string& file : options.text_files) sources.push_back({"--text", file});
   for (const std::string& file : options.token_files) sources.push_back({"--tokens", file});
-  sources.push_back({"--needles-file", options.run.needles_file});
   return check_targets({{"--report", options.report_file}}, sources);
 }
 
@@ -119,15 +117,10 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
       ->option_text("FILE");
   command->add_option("--budget", options->budgets, "budgets, separated by commas [0.05,0.1,0.2]")
       ->option_text("LIST");
-  command->add_option("--context", run.context, "tokens of prompt [4096]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
-  command->add_option("--decode", run.decode, "steps scored behind it [512]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
+  add_count(*command, "--context", run.context, "tokens of prompt [4096]");
+  add_count(*command, "--decode", run.decode, "steps scored behind it [512]");
   CLI::Option* const needles =
-      command->add_option("--needles", run.needles, "facts to plant and ask for [20]");
-  needles->check(CLI::NonNegativeNumber)->option_text("N");
+      add_count(*command, "--needles", run.needles, "facts to plant and ask for [20]");
   command->add_option("--needles-file", run.needles_file, "facts that tools/tokenize.py planted")
       ->excludes(needles)
       ->option_text("FILE");
@@ -156,18 +149,10 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   command->add_option("--tokens", run.tokens_file, "little-endian 32-bit ids")->option_text("FILE");
   command->add_option("--turn", options->turn_file, "text, or ids, that the output turns to")
       ->option_text("FILE");
-  command->add_option("--turn-after", options->turn_after, "decoded tokens [500]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
-  command->add_option("--refresh", options->refresh_tokens, "tokens between two indexes [256]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
-  command->add_option("--context", run.context, "tokens of prompt [4096]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
-  command->add_option("--decode", run.decode, "tokens of output [2000]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
+  add_count(*command, "--turn-after", options->turn_after, "decoded tokens [500]");
+  add_count(*command, "--refresh", options->refresh_tokens, "tokens between two indexes [256]");
+  add_count(*command, "--context", run.context, "tokens of prompt [4096]");
+  add_count(*command, "--decode", run.decode, "tokens of output [2000]");
   add_policy_flags(*command, run, run.default_policies);
   add_shared_options(*command, run.shared);
   command->callback([command, quick, options, &invocation] {

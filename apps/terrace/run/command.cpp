@@ -61,15 +61,10 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       ->excludes(text)
       ->option_text("FILE");
   text->option_text("FILE");
-  command.add_option("--context", options.context, "tokens of prompt [4096]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
-  command.add_option("--decode", options.decode, "steps decoded behind it [128]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
+  add_count(command, "--context", options.context, "tokens of prompt [4096]");
+  add_count(command, "--decode", options.decode, "steps decoded behind it [128]");
   CLI::Option* const needles =
-      command.add_option("--needles", options.needles, "facts to plant in the context and ask for");
-  needles->check(CLI::NonNegativeNumber)->option_text("N");
+      add_count(command, "--needles", options.needles, "facts to plant in the context and ask for");
   command
       .add_option("--needles-file", options.needles_file, "facts that tools/tokenize.py planted")
       ->excludes(needles)
@@ -105,9 +100,8 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
 Status warn_of_no_caches(const RunJob& job, bool quiet) {
   for (const std::string& policy : job.policies) {
     TERRACE_ASSIGN(const JobPolicy its, policy_of_job(job, policy));
-    if (!its.traits.selects || !why_no_slot(its.options.cache, its.cache_sharing())) continue;
-    warn_of_no_cache(its.options.cache, its.cache_sharing(), quiet);
-    break;
+    if (its.traits.selects && warn_of_no_cache(its.options.cache, its.cache_sharing(), quiet))
+      break;
   }
   return {};
 }

@@ -82,23 +82,23 @@ Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> n
   return text;
 }
 
-/// Nothing that is written may take the place of what is read.
-Status check_files(const RunOptions& options, const Config& config) {
+}  // namespace
+
+std::vector<NamedFile> job_sources(const RunOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   sources.push_back({"--text", options.text_file});
   sources.push_back({"--tokens", options.tokens_file});
   sources.push_back({"--needles-file", options.needles_file});
-  return check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
-                       sources);
+  return sources;
 }
-
-}  // namespace
 
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_ASSIGN(Config config, resolve(options));
-  TERRACE_TRY(check_files(options, config));
+  TERRACE_TRY(
+      check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
+                    job_sources(options, config)));
   TERRACE_ASSIGN(auto profile, read_profile(config));
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
@@ -132,10 +132,8 @@ Config config_of_policy(const RunJob& job, const std::string& policy) {
 }
 
 CacheSharing JobPolicy::cache_sharing() const noexcept {
-  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
-  return {.slot_tokens = clusters ? cluster_slot_rows(options.shape, options.block_tokens) /
-                                        options.shape.kv_heads
-                                  : options.block_tokens,
+  return {.slot_tokens =
+              cache_slot_tokens(options.cache.granularity, options.shape, options.block_tokens),
           .selected_tokens = split.selected};
 }
 

@@ -39,6 +39,9 @@ struct RunJob {
 /// Errors: invalid_argument for what was typed wrong; others for what could not be read.
 Result<RunJob> prepare_job(const RunOptions& options);
 
+/// Returns the files that a run reads: nothing that it writes may take their place.
+std::vector<NamedFile> job_sources(const RunOptions& options, const Config& config);
+
 /// Returns the config of one policy of the job.
 Config config_of_policy(const RunJob& job, const std::string& policy);
 

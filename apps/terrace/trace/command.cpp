@@ -259,9 +259,7 @@ void add_model_option(CLI::App& command, TraceOptions& options,
 }
 
 void add_block_option(CLI::App& command, TraceOptions& options) {
-  command.add_option("--block-tokens", options.block_tokens, "cut tokens into blocks of this size")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("N");
+  add_count(command, "--block-tokens", options.block_tokens, "cut tokens into blocks of this size");
 }
 
 }  // namespace

@@ -21,18 +21,12 @@ std::string parameters(const tuning::TunedRow& row) {
   return words;
 }
 
-/// Tokens of a block, or what is cached as one instead.
-std::string unit(const tuning::TunedRow& row) {
-  if (row.cache.granularity == CacheGranularity::cluster) return "cluster";
-  return std::to_string(row.block_tokens);
-}
-
 std::string line(const tuning::TunedRow& row, std::string_view name) {
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
       "{:<12} {:<22} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
       "{:>7.3f}\n",
-      name, parameters(row), unit(row), row.cache.tokens, row.hit_rate_tokens(),
+      name, parameters(row), tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(),
       row.hit_rate_units(), static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
       row.optimum_ratio());

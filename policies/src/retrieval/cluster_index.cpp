@@ -301,9 +301,7 @@ Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
     for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
       Clusters clusters(request, options_,
                         {.tokens = request.tokens, .head = head, .fresh = false});
-      for (bool done = false; !done;) {
-        TERRACE_ASSIGN(done, clusters.do_piece());
-      }
+      TERRACE_TRY(clusters.finish());
     }
     return 0;
   });

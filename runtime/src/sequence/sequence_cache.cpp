@@ -70,9 +70,7 @@ std::size_t SequenceState::cache_units(const LayerState& layer) const noexcept {
 }
 
 std::size_t SequenceState::slot_tokens() const noexcept {
-  return caches_clusters()
-             ? cluster_slot_rows(runtime_.shape(), block_tokens()) / runtime_.shape().kv_heads
-             : block_tokens();
+  return cache_slot_tokens(runtime_.options.cache.granularity, runtime_.shape(), block_tokens());
 }
 
 void SequenceState::place_cache_seeds() {

@@ -105,6 +105,9 @@ class IndexPart {
 
   /// Of a part that is done.
   [[nodiscard]] virtual BuildReport report() const noexcept { return {}; }
+
+  /// Does all that is left.
+  [[nodiscard]] Result<BuildReport> finish();
 };
 
 /// How far an index has come that is built in slices of time.
@@ -140,9 +143,8 @@ struct Selection {
   MassBounds* mass = nullptr;         ///< [query_heads]; null unless bounds_mass
 };
 
-/// Threads  pieces of a build and extend's work on host queues, the others on the caller's; a
-/// policy
-///          has no mutable state
+/// Threads  pieces of a build and extend's work on host queues, the others on the caller's;
+///          a policy has no mutable state
 class RetrievalPolicy {
  public:
   RetrievalPolicy() = default;

@@ -40,6 +40,10 @@ struct CacheOptions {
 /// so that a small cluster wastes little and a large one has few slots.
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept;
 
+/// Returns the tokens, of all KV heads, that a slot holds: of a block, or of some rows of clusters.
+std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
+                              std::size_t block_tokens) noexcept;
+
 /// Who shares a cache, as far as capacity depends on it.
 struct CacheSharing {
   std::size_t slot_tokens = 1;

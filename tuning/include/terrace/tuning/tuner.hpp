@@ -77,6 +77,9 @@ struct TuneResult {
 /// Returns a choice in words: "lru, admission always, blocks of 32 tokens, 512 tokens a layer".
 [[nodiscard]] std::string describe(const TunedRow& row);
 
+/// Returns what is cached as one, for a column of a table: tokens of a block, or "cluster".
+[[nodiscard]] std::string unit_of(const TunedRow& row);
+
 /// Returns why policies that know the future are missing from a result; empty where they are not.
 [[nodiscard]] std::string describe_left_out(const TuneResult& result);
 
