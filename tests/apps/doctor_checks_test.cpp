@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/temporary_folder.hpp"
 #include "machine.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
@@ -49,7 +50,8 @@ TEST(DoctorChecks, AProfileThatIsNotThereFails) {
 }
 
 TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
-  const auto path = std::filesystem::temp_directory_path() / "terrace_doctor_profile.yaml";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "profile.yaml";
   const Machine machine = read_machine();
   const auto status_on = [&](const std::string& date) {
     std::ofstream(path)
@@ -62,14 +64,14 @@ TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
             CheckStatus::ok);
   EXPECT_EQ(status_on("2020-03-01"), CheckStatus::warn);
   EXPECT_EQ(status_on("once"), CheckStatus::warn);
-  std::filesystem::remove(path);
 }
 
 TEST(DoctorChecks, AProfileSaysWhatItLacks) {
   const CheckResult none = find_check(run_checks(Config{}), "profile");
   EXPECT_EQ(none.status, CheckStatus::skip);
   EXPECT_NE(none.advice.find("--write-profile"), std::string::npos) << none.advice;
-  const auto path = std::filesystem::temp_directory_path() / "terrace_doctor_link.yaml";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "profile.yaml";
   const Machine machine = read_machine();
   MachineProfile profile{.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now()),
                          .cpu = machine.cpu,
@@ -84,7 +86,6 @@ TEST(DoctorChecks, AProfileSaysWhatItLacks) {
     EXPECT_EQ(result.found.find("link") == std::string::npos, measured) << result.found;
     EXPECT_EQ(result.advice.find("bench pcie") == std::string::npos, measured) << result.advice;
   }
-  std::filesystem::remove(path);
 }
 
 TEST(DoctorChecks, APolicyThatIsNotThereFails) {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/temporary_folder.hpp"
+
 namespace terrace::apps {
 namespace {
 
@@ -49,11 +51,6 @@ TEST(DoctorCuda, TheBackendIsAskedForADeviceBeforeTheSystem) {
 
 class DoctorToolkit : public testing::Test {
  protected:
-  DoctorToolkit() : folder_(fs::temp_directory_path() / "terrace_doctor_toolkit") {
-    fs::remove_all(folder_);
-  }
-  ~DoctorToolkit() override { fs::remove_all(folder_); }
-
   void make(const char* name, int version) const {
     for (const char* const part : {"bin", "include"}) fs::create_directories(folder_ / name / part);
     std::ofstream(folder_ / name / "bin" / "nvcc") << "x";
@@ -64,7 +61,7 @@ class DoctorToolkit : public testing::Test {
     return check_cuda_toolkit(std::array{folder_ / "nowhere", folder_ / name});
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(DoctorToolkit, OneThatIsTooOldToBuildWithIsToldApart) {

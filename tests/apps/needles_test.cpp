@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "temporary_file.hpp"
+#include "core/temporary_folder.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -87,8 +87,9 @@ constexpr const char* side_file = R"({"version": 1, "context_tokens": 64, "needl
    "answer_is_digit": [false, true]}]})";
 
 TEST(NeedlesFile, GivesWhatTheToolWrote) {
-  const TemporaryFile file(side_file);
-  const auto needles = read_needles_file(file.path(), 64, 8).value();
+  const TemporaryFolder folder;
+  const std::string file = folder.write("needles.json", side_file);
+  const auto needles = read_needles_file(file, 64, 8).value();
   ASSERT_EQ(needles.size(), 1U);
   EXPECT_EQ(needles[0].depth, 0.25);
   EXPECT_EQ(needles[0].question, (std::vector{TokenId{4}, TokenId{5}}));
@@ -96,16 +97,18 @@ TEST(NeedlesFile, GivesWhatTheToolWrote) {
 }
 
 TEST(NeedlesFile, OfAnotherContextOrVocabularyIsRefused) {
-  const TemporaryFile file(side_file);
-  EXPECT_EQ(read_needles_file(file.path(), 65, 8).error().code, Errc::invalid_argument);
-  EXPECT_EQ(read_needles_file(file.path(), 64, 7).error().code, Errc::invalid_argument);
+  const TemporaryFolder folder;
+  const std::string file = folder.write("needles.json", side_file);
+  EXPECT_EQ(read_needles_file(file, 65, 8).error().code, Errc::invalid_argument);
+  EXPECT_EQ(read_needles_file(file, 64, 7).error().code, Errc::invalid_argument);
 }
 
 TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
+  const TemporaryFolder folder;
   for (const char* const content : {"", "[]", "{\"version\": 1}", "not json",
                                     R"({"version": 1, "context_tokens": 64, "needles": [{}]})"}) {
-    const TemporaryFile file(content);
-    EXPECT_EQ(read_needles_file(file.path(), 64, 8).error().code, Errc::corrupt) << content;
+    const std::string file = folder.write("needles.json", content);
+    EXPECT_EQ(read_needles_file(file, 64, 8).error().code, Errc::corrupt) << content;
   }
   EXPECT_EQ(read_needles_file("/nowhere", 64, 8).error().code, Errc::io_error);
 }

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "temporary_file.hpp"
+#include "core/temporary_folder.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -11,56 +11,62 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(TokenText, TakesTheFirstBytesOfATextAsTokens) {
-  const TemporaryFile file(
-      "ab\xff"
-      "d");
-  const auto text = read_tokens({.text_file = file.path()}, 256, 3).value();
+class TokenText : public testing::Test {
+ protected:
+  TemporaryFolder folder_;
+};
+
+TEST_F(TokenText, TakesTheFirstBytesOfATextAsTokens) {
+  const std::string file = folder_.write("text",
+                                         "ab\xff"
+                                         "d");
+  const auto text = read_tokens({.text_file = file}, 256, 3).value();
   EXPECT_THAT(text.tokens, ElementsAre(TokenId{'a'}, TokenId{'b'}, TokenId{255}));
-  EXPECT_EQ(text.path, file.path());
+  EXPECT_EQ(text.path, file);
 }
 
-TEST(TokenText, ThatIsTooShortSaysHowManyThereAreAndHowManyAreNeeded) {
-  const TemporaryFile file("abcd");
-  const auto text = read_tokens({.text_file = file.path()}, 256, 9);
+TEST_F(TokenText, ThatIsTooShortSaysHowManyThereAreAndHowManyAreNeeded) {
+  const std::string file = folder_.write("text", "abcd");
+  const auto text = read_tokens({.text_file = file}, 256, 9);
   ASSERT_FALSE(text.has_value());
   EXPECT_EQ(text.error().code, Errc::invalid_argument);
   EXPECT_THAT(std::string(text.error().message()), AllOf(HasSubstr("4"), HasSubstr("9")));
 }
 
-TEST(TokenText, ReadsIdsInLittleEndianOrder) {
-  const TemporaryFile file(std::string_view("\x01\x02\x00\x00\x05\x00\x00\x00", 8));
-  const auto text = read_tokens({.tokens_file = file.path()}, 1000, 2).value();
+TEST_F(TokenText, ReadsIdsInLittleEndianOrder) {
+  const std::string file =
+      folder_.write("text", std::string_view("\x01\x02\x00\x00\x05\x00\x00\x00", 8));
+  const auto text = read_tokens({.tokens_file = file}, 1000, 2).value();
   EXPECT_THAT(text.tokens, ElementsAre(TokenId{0x201}, TokenId{5}));
 }
 
-TEST(TokenText, NamesAnIdOutsideTheVocabularyAndItsPosition) {
-  const TemporaryFile file(std::string_view("\x01\x00\x00\x00\x2a\x00\x00\x00", 8));
-  const auto text = read_tokens({.tokens_file = file.path()}, 42, 2);
+TEST_F(TokenText, NamesAnIdOutsideTheVocabularyAndItsPosition) {
+  const std::string file =
+      folder_.write("text", std::string_view("\x01\x00\x00\x00\x2a\x00\x00\x00", 8));
+  const auto text = read_tokens({.tokens_file = file}, 42, 2);
   ASSERT_FALSE(text.has_value());
   EXPECT_EQ(text.error().code, Errc::invalid_argument);
   EXPECT_THAT(std::string(text.error().message()),
               AllOf(HasSubstr("id 42"), HasSubstr("position 1")));
 }
 
-TEST(TokenText, WithHalfAnIdIsRefused) {
-  const TemporaryFile file("12345");
-  EXPECT_EQ(read_tokens({.tokens_file = file.path()}, 1U << 31, 2).error().code,
-            Errc::invalid_argument);
+TEST_F(TokenText, WithHalfAnIdIsRefused) {
+  const std::string file = folder_.write("text", "12345");
+  EXPECT_EQ(read_tokens({.tokens_file = file}, 1U << 31, 2).error().code, Errc::invalid_argument);
 }
 
-TEST(TokenText, OfBytesForAnotherVocabularyNamesTheTool) {
+TEST_F(TokenText, OfBytesForAnotherVocabularyNamesTheTool) {
   const auto text = read_tokens({}, 128'256, 10);
   ASSERT_FALSE(text.has_value());
   EXPECT_THAT(std::string(text.error().message()), HasSubstr("tools/tokenize.py"));
 }
 
-TEST(TokenText, ThatCannotBeReadIsAnInputOutputError) {
+TEST_F(TokenText, ThatCannotBeReadIsAnInputOutputError) {
   EXPECT_EQ(read_tokens({.text_file = "/nowhere"}, 256, 1).error().code, Errc::io_error);
   EXPECT_EQ(read_tokens({.text_file = "/tmp"}, 256, 1).error().code, Errc::io_error);
 }
 
-TEST(TokenText, IsAlwaysThere) {
+TEST_F(TokenText, IsAlwaysThere) {
   const auto text = read_tokens({}, 256, 1000).value();
   EXPECT_EQ(text.tokens.size(), 1000U);
   EXPECT_FALSE(text.path.empty());

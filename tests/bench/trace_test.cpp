@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "core/temporary_folder.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace terrace::bench {
 namespace {
 
 TEST(BenchTrace, SaysThatItWasCut) {
-  const tuning::Folder folder;
+  const TemporaryFolder folder;
   const tuning::MadeUp made{.layers = 2, .wanted = 12, .steps = 10};
   tuning::write_made_up(folder / "t", made);
   constexpr std::size_t whole = 2 * 12 * 10;

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/temporary_folder.hpp"
+
 namespace terrace {
 namespace {
 
@@ -16,23 +18,15 @@ namespace fs = std::filesystem;
 
 class ReplaceFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              (std::string("replace_file_") +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directory(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static std::string content(const fs::path& path) {
     std::ifstream stream(path);
     return {std::istreambuf_iterator<char>(stream), {}};
   }
   [[nodiscard]] auto files() const {
-    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
+    return std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(ReplaceFile, WritesAndReplaces) {
@@ -57,7 +51,8 @@ TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
 TEST_F(ReplaceFile, GivesEveryWriterANameOfItsOwn) {
   const std::string path = folder_ / "a";
   EXPECT_NE(temporary_name(path), temporary_name(path));
-  EXPECT_EQ(fs::path(temporary_name(path)).parent_path(), folder_) << "so that it can be renamed";
+  EXPECT_EQ(fs::path(temporary_name(path)).parent_path(), folder_.path())
+      << "so that it can be renamed";
 }
 
 TEST_F(ReplaceFile, KnowsATargetThatWouldBeWrittenOverAnotherFile) {
@@ -79,7 +74,7 @@ TEST_F(ReplaceFile, KnowsATargetThatWouldBeWrittenOverAnotherFile) {
   const Status twice = check_targets({{"--a", fresh}, {"--b", around}}, {});
   ASSERT_FALSE(twice.has_value());
   EXPECT_THAT(std::string(twice.error().message()), HasSubstr("the same file as --a"));
-  EXPECT_EQ(check_targets({{"--a", folder_}}, {}).error().code, Errc::io_error);
+  EXPECT_EQ(check_targets({{"--a", folder_.path()}}, {}).error().code, Errc::io_error);
   EXPECT_EQ(content(old), "x");
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "temporary_folder.hpp"
+#include "core/temporary_folder.hpp"
 #include "terrace/core/dtype.hpp"
 #include "terrace/core/ids.hpp"
 #include "terrace/engine/mapped_file.hpp"

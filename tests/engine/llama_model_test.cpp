@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "temporary_folder.hpp"
+#include "core/temporary_folder.hpp"
 #include "terrace/engine/reference_decoder.hpp"
 #include "thread_parallel.hpp"
 

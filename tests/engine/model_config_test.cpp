@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "temporary_folder.hpp"
+#include "core/temporary_folder.hpp"
 
 namespace terrace::engine {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "core/temporary_folder.hpp"
 #include "safetensors_writer.hpp"
-#include "temporary_folder.hpp"
 
 namespace terrace::engine {
 namespace {

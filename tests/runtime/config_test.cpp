@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <set>
+
+#include "core/temporary_folder.hpp"
 
 namespace terrace {
 namespace {
@@ -19,20 +19,6 @@ std::string refusal(std::string_view yaml) {
   const Status status = apply_config_text(config, yaml, "a.yaml");
   return status ? "accepted" : std::string(status.error().message());
 }
-
-class ConfigFile {
- public:
-  explicit ConfigFile(std::string_view text) { std::ofstream(path_, std::ios::binary) << text; }
-  ConfigFile(const ConfigFile&) = delete;
-  ConfigFile& operator=(const ConfigFile&) = delete;
-  ~ConfigFile() { std::filesystem::remove(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  // Tests run as processes of their own, in parallel: the name is the test's.
-  std::string path_ = testing::TempDir() + "terrace_config_" +
-                      testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
-};
 
 TEST(ConfigText, ReadsNestedAndDottedKeys) {
   Config config;
@@ -164,9 +150,10 @@ TEST(ConfigEnvironment, ReadsTheProcess) {
 }
 
 TEST(LoadConfig, PrefersFlagsToEnvironmentToFileToDefault) {
-  const ConfigFile file("cache.policy: from-file\npq.bits: 3\nseed: 1\n");
+  const TemporaryFolder folder;
+  const std::string file = folder.write("c.yaml", "cache.policy: from-file\npq.bits: 3\nseed: 1\n");
   const EnvironmentVariable environment[] = {
-      {"TERRACE_CONFIG_FILE", file.path()}, {"TERRACE_PQ_BITS", "4"}, {"TERRACE_SEED", "2"}};
+      {"TERRACE_CONFIG_FILE", file}, {"TERRACE_PQ_BITS", "4"}, {"TERRACE_SEED", "2"}};
   const auto config = load_config({.environment = environment, .flags = {"seed=3", "seed=4"}});
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(config->text("cache.policy"), "from-file");
@@ -177,9 +164,10 @@ TEST(LoadConfig, PrefersFlagsToEnvironmentToFileToDefault) {
 }
 
 TEST(LoadConfig, PrefersTheNamedFileToTheVariables) {
-  const ConfigFile file("seed: 5\n");
+  const TemporaryFolder folder;
+  const std::string file = folder.write("c.yaml", "seed: 5\n");
   const EnvironmentVariable environment[] = {{"TERRACE_CONFIG_FILE", "/nowhere/terrace.yaml"}};
-  const auto config = load_config({.file = file.path(), .environment = environment});
+  const auto config = load_config({.file = file, .environment = environment});
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(config->integer("seed"), 5U);
 }

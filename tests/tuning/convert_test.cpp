@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/temporary_folder.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
 #include "tuning/made_up_trace.hpp"
 
@@ -39,7 +40,7 @@ void write_tokens(const std::filesystem::path& path) {
 }
 
 TEST(Convert, WritesBlocksAndTheirRows) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_tokens(folder / "t");
   ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 4).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
@@ -57,7 +58,7 @@ TEST(Convert, WritesBlocksAndTheirRows) {
 }
 
 TEST(Convert, ReadsMooncakesRequests) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder / "m.jsonl",
              "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": "
              "[900, 17]}\n\n"
@@ -72,7 +73,7 @@ TEST(Convert, ReadsMooncakesRequests) {
 }
 
 TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_text(folder / "m.jsonl", "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n");
   const ImportedModel model{.name = "a",
                             .fingerprint = "f",
@@ -92,7 +93,7 @@ TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
 }
 
 TEST(Convert, NamesTheLineThatIsNoRequest) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::pair<const char*, const char*> lines[] = {
       {"nonsense", "no JSON object"},
       {"[1]", "no JSON object"},

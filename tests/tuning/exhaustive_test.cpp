@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "core/temporary_folder.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/tuning/tuner.hpp"
 #include "tuning/made_up_trace.hpp"
@@ -146,7 +147,7 @@ class Exhaustive : public testing::TestWithParam<Setting> {
   }
 
  private:
-  Folder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_P(Exhaustive, TheTunersPickCostsAtMostThreePercentMoreThanTheBestThereIs) {

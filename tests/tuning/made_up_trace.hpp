@@ -1,4 +1,4 @@
-// Traces made to order, and a folder that is gone when its test is over.
+// Traces made to order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,26 +13,6 @@
 #include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::tuning {
-
-class Folder {
- public:
-  Folder() : path_(std::filesystem::temp_directory_path() / unique_name()) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  [[nodiscard]] std::filesystem::path operator/(const char* name) const { return path_ / name; }
-  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(path_); }
-
- private:
-  static std::string unique_name() {
-    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-    return std::string("terrace_tuning_") + test->test_suite_name() + "_" + test->name();
-  }
-  std::filesystem::path path_;
-};
 
 struct MadeUp {
   TraceUnit unit = TraceUnit::block;

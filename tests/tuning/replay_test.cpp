@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/temporary_folder.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/tuning/recorder.hpp"
 #include "tuning/made_up_trace.hpp"
@@ -121,7 +122,7 @@ void expect_equal(const ReplayOutcome& replayed, const SequenceCounters& live) {
 }
 
 TEST(Replay, GivesTheCountersOfTheLiveRunUnderEveryPolicy) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const auto& entry : policies::replacement_policies()) {
     if (entry.needs_foresight) continue;
     for (const char* const admission : {"always", "refill"}) {
@@ -135,7 +136,7 @@ TEST(Replay, GivesTheCountersOfTheLiveRunUnderEveryPolicy) {
 }
 
 TEST(Replay, PredictsARunWithAnotherCacheAndBlockSize) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(recorded_scenario({.tokens = 96}), folder / "t");
   for (const std::size_t block_tokens : {4U, 8U, 16U, 32U}) {
     for (const std::size_t tokens : {0U, 32U, 64U, 200U}) {
@@ -154,7 +155,7 @@ TEST(Replay, PredictsARunWithAnotherCacheAndBlockSize) {
 }
 
 TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru", .tokens = 160, .sequence_tokens = 72};
   const Recording live = record(recorded_scenario(cache), folder / "t", 3);
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
@@ -169,7 +170,7 @@ Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
 }
 
 TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const char* const retrieval : {"clusterkv", "wave"}) {
     for (const auto& entry : policies::replacement_policies()) {
       if (entry.needs_foresight) continue;
@@ -187,7 +188,7 @@ TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
 }
 
 TEST(Replay, PredictsARunThatCachesClustersInAnotherCache) {
-  const Folder folder;
+  const TemporaryFolder folder;
   record(clustered_scenario("clusterkv", {.tokens = 96}), folder / "t");
   for (const std::size_t tokens : {0U, 48U, 400U}) {
     for (const char* const policy : {"lfu", "arc", "none"}) {
@@ -200,14 +201,14 @@ TEST(Replay, PredictsARunThatCachesClustersInAnotherCache) {
 }
 
 TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 160};
   const Recording live = record(clustered_scenario("clusterkv", cache), folder / "t", 3);
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
 }
 
 TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 128};
   Scenario roomy = recorded_scenario(cache);
   const auto runtime = roomy.open();
@@ -227,7 +228,7 @@ TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
 }
 
 TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const double stays : {0.2, 0.8, 0.99}) {
     write_made_up(folder / "t", {.unit = TraceUnit::cluster, .steps = 300, .stays = stays});
     const auto none = replay_of(folder / "t", {.cache = {.policy = "none"}});

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "contract/fuzz.hpp"
+#include "core/temporary_folder.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace terrace::tuning {
@@ -88,7 +89,7 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
 }
 
 TEST(TraceFile, GivesBackWhatWasWritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::uint64_t seed = fuzz_seed(3);
   Rng rng(seed);
   std::vector<TraceRecord> records;
@@ -117,19 +118,19 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
 }
 
 TEST(TraceFile, IsNotThereUntilItIsFinished) {
-  const Folder folder;
+  const TemporaryFolder folder;
   {
     auto writer = TraceWriter::create(folder / "t", token_head()).value();
     writer.append({.kind = TraceRecord::Kind::step_end});
     EXPECT_FALSE(std::filesystem::exists(folder / "t"));
   }
-  EXPECT_TRUE(folder.empty()) << "nothing half-written stays behind";
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "nothing half-written stays behind";
   EXPECT_EQ(TraceWriter::create(folder / "no/such/folder", token_head()).error().code,
             Errc::io_error);
 }
 
 TEST(TraceFile, OfTwoWritersEachWritesAllOfIt) {
-  const Folder folder;
+  const TemporaryFolder folder;
   auto one = TraceWriter::create(folder / "t", token_head()).value();
   auto other = TraceWriter::create(folder / "t", token_head()).value();
   one.append({.kind = TraceRecord::Kind::step_end});
@@ -141,7 +142,7 @@ TEST(TraceFile, OfTwoWritersEachWritesAllOfIt) {
 }
 
 TEST(TraceFile, FindsEveryFlippedBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_made_up(folder / "t", {.steps = 3});
   const std::string whole = read_bytes(folder / "t");
   ASSERT_TRUE(check_trace(folder / "t").has_value());
@@ -156,7 +157,7 @@ TEST(TraceFile, FindsEveryFlippedBit) {
 }
 
 TEST(TraceFile, FindsThatItWasCutOrGrew) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write_made_up(folder / "t", {.steps = 3});
   const std::string whole = read_bytes(folder / "t");
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -170,7 +171,7 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
 }
 
 TEST(TraceFile, SaysWhatIsNoTrace) {
-  const Folder folder;
+  const TemporaryFolder folder;
   EXPECT_EQ(TraceReader::open(folder / "none").error().code, Errc::io_error);
   write_bytes(folder / "text", "some text that is no trace at all");
   EXPECT_THAT(std::string(TraceReader::open(folder / "text").error().message()),
@@ -184,7 +185,7 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
 }
 
 TEST(TraceFile, KnowsItsModel) {
-  const Folder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model");
   write_bytes(folder / "model/config.json", "{}");
   TraceHead head = token_head();

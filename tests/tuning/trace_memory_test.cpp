@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include "core/temporary_folder.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace {
@@ -68,7 +69,7 @@ std::size_t read(const std::filesystem::path& path, std::vector<TraceRecord>* ke
 }
 
 TEST(TraceMemory, DoesNotGrowWithTheTrace) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::size_t to_write_few = peak_of([&] { write(folder / "few", few_steps); });
   const std::size_t to_write_many = peak_of([&] { write(folder / "many", 10 * few_steps); });
   EXPECT_GT(std::filesystem::file_size(folder / "few"), std::size_t{1} << 19) << "several chunks";
@@ -83,7 +84,7 @@ TEST(TraceMemory, DoesNotGrowWithTheTrace) {
 }
 
 TEST(TraceMemory, IsSeenToGrowWhereItDoes) {
-  const Folder folder;
+  const TemporaryFolder folder;
   write(folder / "few", few_steps);
   std::vector<TraceRecord> kept;
   const std::size_t streamed = peak_of([&] { read(folder / "few"); });

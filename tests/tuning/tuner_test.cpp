@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/temporary_folder.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/runtime/config.hpp"
 #include "tuning/made_up_trace.hpp"
@@ -22,7 +23,7 @@ class TunerTest : public testing::Test {
     return tune(request, *offload::make_parallel({.threads = threads}).value());
   }
 
-  Folder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
