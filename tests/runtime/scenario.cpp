@@ -70,43 +70,47 @@ Drive::~Drive() {
 Status Drive::prefill(std::size_t length, std::size_t piece) {
   const std::size_t first = sequence_->length();
   TERRACE_TRY(sequence_->begin_prefill(length - first));
-  std::vector<std::vector<std::byte>> pieces;  // alive until all copies are done
-  std::vector<std::vector<float>> queries;
   for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
     for (std::size_t begin = first; begin < length; begin += piece) {
       const TokenRange tokens{begin, std::min(begin + piece, length)};
-      pieces.push_back(traffic_.rows(layer, tokens));
-      queries.emplace_back();
+      rows_.push_back(traffic_.rows(layer, tokens));
+      queries_.emplace_back();
       for (std::size_t position = begin; position < tokens.end; ++position) {
         const std::vector<float> one = traffic_.query(layer, position);
-        queries.back().insert(queries.back().end(), one.begin(), one.end());
+        queries_.back().insert(queries_.back().end(), one.begin(), one.end());
       }
       const auto stored = sequence_->append(static_cast<LayerId>(layer),
                                             {.tokens = tokens,
-                                             .kv = traffic_.tensors(pieces.back(), tokens.size()),
-                                             .hints = {.query_window = queries.back()}},
+                                             .kv = traffic_.tensors(rows_.back(), tokens.size()),
+                                             .hints = {.query_window = queries_.back()}},
                                             *compute_);
       TERRACE_TRY(stored);
     }
     TERRACE_TRY(sequence_->finish(static_cast<LayerId>(layer), *compute_));
   }
-  return sequence_->end_prefill();
+  TERRACE_TRY(sequence_->end_prefill());
+  forget_what_was_read();
+  return {};
+}
+
+void Drive::forget_what_was_read() {
+  rows_.clear();
+  queries_.clear();
+  unfinished_.clear();
 }
 
 Status Drive::step() {
   const KvShape& shape = traffic_.shape();
   const std::size_t position = sequence_->length();
-  StepOutput output(shape.layers * shape.query_heads * shape.head_dim);
-  std::vector<std::vector<std::byte>> rows;
-  std::vector<std::vector<float>> queries;
+  StepOutput& output = unfinished_.emplace_back(shape.layers * shape.query_heads * shape.head_dim);
   TERRACE_TRY(sequence_->begin_step());
   const auto enqueue = [&]() -> Status {
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-      rows.push_back(traffic_.rows(layer, {position, position + 1}));
-      queries.push_back(traffic_.query(layer, position));
+      rows_.push_back(traffic_.rows(layer, {position, position + 1}));
+      queries_.push_back(traffic_.query(layer, position));
       TERRACE_TRY(sequence_->attend(
           static_cast<LayerId>(layer),
-          {.query = queries.back().data(), .kv = traffic_.tensors(rows.back(), 1)},
+          {.query = queries_.back().data(), .kv = traffic_.tensors(rows_.back(), 1)},
           output.data() + layer * shape.query_heads * shape.head_dim, *compute_));
     }
     TERRACE_TRY(sequence_->end_step());
@@ -117,7 +121,10 @@ Status Drive::step() {
     const Status abandoned = sequence_->abandon_step();
     if (!abandoned) return abandoned;
   }
-  if (done) outputs_.push_back(std::move(output));
+  if (done) {
+    outputs_.push_back(std::move(output));
+    forget_what_was_read();
+  }
   return done;
 }
 

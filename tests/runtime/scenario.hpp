@@ -63,7 +63,13 @@ class Drive {
   [[nodiscard]] const std::vector<StepOutput>& outputs() const noexcept { return outputs_; }
 
  private:
+  void forget_what_was_read();
+
   const Traffic& traffic_;
+  // What compute reads. Behind a failure the device may go on with it until the queue is gone.
+  std::vector<std::vector<std::byte>> rows_;
+  std::vector<std::vector<float>> queries_;
+  std::vector<StepOutput> unfinished_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Sequence> sequence_;
   std::vector<StepOutput> outputs_;
