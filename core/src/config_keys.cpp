@@ -290,7 +290,7 @@ constexpr std::array keys{
     ConfigKey{.name = "isa",
               .kind = choice,
               .default_text = "auto",
-              .words = "auto|scalar|avx2|avx512|avx512_vbmi|avx512_bf16|neon",
+              .words = "auto|scalar|avx2|avx512|avx512_vbmi|avx512_bf16|amx|neon",
               .meaning = "best instruction set that the host's kernels may use"},
 
     ConfigKey{.name = "link.bandwidth",

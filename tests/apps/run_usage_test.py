@@ -62,7 +62,7 @@ class WrongUsage(StatusTest):
         self.wrong("retrieval.budget", "run", "--set", "budget=0.1")
         self.wrong("KEY=VALUE", "run", "--set", "cache.policy")
         self.wrong("--device-memory", "run", "--device-memory", "lots")
-        self.wrong("isa: 'avx512_vnni' is not accepted|avx512_bf16 or neon", "run", "--set",
+        self.wrong("isa: 'avx512_vnni' is not accepted|amx or neon", "run", "--set",
                    "isa=avx512_vnni")
         self.wrong("TERRACE_KV_DTYPE", "run", environment={"TERRACE_KV_DTYPE": "f8"})
         self.wrong("bad.yaml:1", "run", "--config", self.write("bad.yaml", "cache: {polcy: lru}\n"))

@@ -71,10 +71,11 @@ Outcome cluster(const Problem& problem, const std::vector<float>& rows, std::str
   return outcome;
 }
 
-class RoundedSearches : public ::testing::Test {
+/// By level.
+class RoundedSearches : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (!kernels::host::use_isa("avx512_bf16")) GTEST_SKIP() << "isa avx512_bf16: not here";
+    if (!kernels::host::use_isa(GetParam())) GTEST_SKIP() << "isa " << GetParam() << ": not here";
   }
   void TearDown() override { ASSERT_TRUE(kernels::host::use_isa("auto").has_value()); }
 };
@@ -104,16 +105,16 @@ void expect_nearest(const Problem& problem, const std::vector<float>& rows,
   }
 }
 
-TEST_F(RoundedSearches, ClusterAsWellAndLabelExactly) {
+TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
   for (const kernels::Metric metric : {kernels::Metric::l2, kernels::Metric::cosine}) {
     for (const auto& [dims, clusters] :
-         {std::pair{33U, 5U}, {64U, 70U}, {96U, 128U}, {128U, 200U}}) {
+         {std::pair{32U, 5U}, {64U, 70U}, {96U, 128U}, {128U, 200U}}) {
       SCOPED_TRACE(std::to_string(dims) + " dims, " + std::to_string(clusters) + " clusters, " +
                    testing::seed_text());
       const Problem problem{.dims = dims, .clusters = clusters, .metric = metric};
       const std::vector<float> rows = problem.draw();
       const Outcome exact = cluster(problem, rows, "avx512");
-      const Outcome rounded = cluster(problem, rows, "avx512_bf16");
+      const Outcome rounded = cluster(problem, rows, GetParam());
       EXPECT_NEAR(rounded.inertia, exact.inertia, 0.005 * exact.inertia);
       EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
       expect_nearest(problem, rows, rounded);
@@ -121,27 +122,38 @@ TEST_F(RoundedSearches, ClusterAsWellAndLabelExactly) {
   }
 }
 
-TEST_F(RoundedSearches, DoNotDependOnThreads) {
-  const Problem problem{.dims = 20, .clusters = 37};
+TEST_P(RoundedSearches, DoNotDependOnThreads) {
+  const Problem problem{.dims = 32, .clusters = 37};
   const std::vector<float> rows = problem.draw();
-  const Outcome expected = cluster(problem, rows, "avx512_bf16");
-  const Outcome parallel = cluster(problem, rows, "avx512_bf16", 3);
+  const Outcome expected = cluster(problem, rows, GetParam());
+  const Outcome parallel = cluster(problem, rows, GetParam(), 3);
   EXPECT_EQ(parallel.centroids, expected.centroids);
   EXPECT_EQ(parallel.labels, expected.labels);
 }
 
-TEST_F(RoundedSearches, TakeRowsThatBf16CannotHold) {
-  const Problem problem{.dims = 8, .clusters = 16};
+TEST_P(RoundedSearches, TakeRowsThatBf16CannotHold) {
+  const Problem problem{.dims = 32, .clusters = 16};
   std::vector<float> rows = problem.draw();
   rows[0] = std::nanf("");
-  rows[8] = std::numeric_limits<float>::infinity();
-  rows[16] = std::numeric_limits<float>::denorm_min();
-  for (std::size_t i = 24; i < 32; ++i) rows[i] = 1e18F;  // its square is large, and finite
-  const Outcome outcome = cluster(problem, rows, "avx512_bf16");
+  rows[32] = std::numeric_limits<float>::infinity();
+  rows[64] = std::numeric_limits<float>::denorm_min();
+  for (std::size_t i = 96; i < 128; ++i) rows[i] = 1e18F;  // its square is large, and finite
+  const Outcome outcome = cluster(problem, rows, GetParam());
   EXPECT_EQ(outcome.labels[0], 0U);
   EXPECT_EQ(outcome.labels[1], 0U);
   for (const float x : outcome.centroids) EXPECT_TRUE(std::isfinite(x));
 }
+
+TEST_P(RoundedSearches, TakeAnyDimensions) {
+  for (const std::size_t dims : {1U, 5U, 33U, 80U}) {
+    SCOPED_TRACE(dims);
+    const Problem problem{.dims = dims, .clusters = 20};
+    const std::vector<float> rows = problem.draw();
+    expect_nearest(problem, rows, cluster(problem, rows, GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, RoundedSearches, ::testing::Values("avx512_bf16", "amx"));
 
 }  // namespace
 }  // namespace terrace

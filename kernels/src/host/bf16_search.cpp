@@ -2,9 +2,7 @@
 #include "host/bf16_search.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <chrono>
 #include <cstring>
 
 #ifdef __x86_64__
@@ -29,18 +27,17 @@ void round_elements(const float* source, std::size_t count, std::uint16_t* targe
 
 /// Searches the first `vectors` of a tile for `row_count` rows at once.
 template <std::size_t row_count, std::size_t vectors>
-[[gnu::always_inline]] inline void search_rows(NearestSearch& search, const std::uint16_t* rows,
-                                               std::size_t begin, const std::byte* tile,
-                                               std::uint32_t first) {
+[[gnu::always_inline]] inline void search_rows(NearestSearch& search, std::size_t begin,
+                                               const Bf16Tile& tile) {
   const std::size_t pairs = bf16_row_elements(search.dims) / 2;
-  const std::byte* const row = reinterpret_cast<const std::byte*>(rows + begin * pairs * 2);
+  const std::byte* const row = reinterpret_cast<const std::byte*>(tile.rows + begin * pairs * 2);
   __m512 sums[row_count][vectors];
 #pragma GCC unroll 24
   for (std::size_t r = 0; r < row_count; ++r) {
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v < vectors; ++v) sums[r][v] = _mm512_load_ps(tile + v * 64);
+    for (std::size_t v = 0; v < vectors; ++v) sums[r][v] = _mm512_load_ps(tile.data + v * 64);
   }
-  const std::byte* coefficients = tile + tile_vectors * 64;
+  const std::byte* coefficients = tile.data + tile_vectors * 64;
   for (std::size_t pair = 0; pair < pairs; ++pair, coefficients += tile_vectors * 64) {
     __m512bh of_pair[vectors];
 #pragma GCC unroll 4
@@ -68,7 +65,7 @@ template <std::size_t row_count, std::size_t vectors>
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < vectors; ++v) {
       const __mmask16 nearer = _mm512_cmp_ps_mask(sums[r][v], least, _CMP_LT_OQ);
-      const auto base = static_cast<int>(first + v * vector_lanes);
+      const auto base = static_cast<int>(tile.first + v * vector_lanes);
       least = _mm512_mask_mov_ps(least, nearer, sums[r][v]);
       nearest = _mm512_mask_add_epi32(nearest, nearer, lane, _mm512_set1_epi32(base));
     }
@@ -78,14 +75,13 @@ template <std::size_t row_count, std::size_t vectors>
 }
 
 template <std::size_t vectors>
-void search_all(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
-                std::uint32_t first) {
+void search_all(NearestSearch& search, const Bf16Tile& tile) {
   constexpr std::size_t rows_at_once = sums_at_once / vectors;
   std::size_t row = 0;
   for (; row + rows_at_once <= search.row_count; row += rows_at_once) {
-    search_rows<rows_at_once, vectors>(search, rows, row, tile, first);
+    search_rows<rows_at_once, vectors>(search, row, tile);
   }
-  for (; row < search.row_count; ++row) search_rows<1, vectors>(search, rows, row, tile, first);
+  for (; row < search.row_count; ++row) search_rows<1, vectors>(search, row, tile);
 }
 
 #pragma GCC pop_options
@@ -94,18 +90,6 @@ void search_all(NearestSearch& search, const std::uint16_t* rows, const std::byt
 std::uint16_t rounded_to_bf16(float number) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(number);
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
-template <typename Search>
-double fastest_of_some(Search search) {
-  using Clock = std::chrono::steady_clock;
-  Clock::duration best = Clock::duration::max();
-  for (int i = 0; i < 8; ++i) {
-    const auto begin = Clock::now();
-    search();
-    best = std::min(best, Clock::now() - begin);
-  }
-  return std::chrono::duration<double>(best).count();
 }
 
 }  // namespace
@@ -143,41 +127,11 @@ void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims,
   }
 }
 
-void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
-                      std::size_t count, std::uint32_t first) noexcept {
-  if (count > 3 * vector_lanes) return search_all<4>(search, rows, tile, first);
-  if (count > 2 * vector_lanes) return search_all<3>(search, rows, tile, first);
-  if (count > vector_lanes) return search_all<2>(search, rows, tile, first);
-  search_all<1>(search, rows, tile, first);
-}
-
-bool measure_bf16_search() noexcept {
-  constexpr std::size_t dims = 64;
-  constexpr std::size_t row_count = 48;  // little on the stack: the caller may be any thread
-  static_assert(row_count <= bf16_tile_centroids, "the rows are the first of the centroids");
-  alignas(64) std::array<float, bf16_tile_centroids * dims> centroids;
-  alignas(64) std::array<std::uint16_t, row_count * dims> rounded;
-  alignas(64) std::array<float, bf16_tile_centroids / tile_centroids * tile_floats(dims)> tiles;
-  alignas(64) std::array<std::byte, bf16_tile_bytes(dims)> bf16_tile;
-  centroids.fill(1);
-  for (std::size_t i = 0; i < bf16_tile_centroids; i += tile_centroids) {
-    pack_tile(&centroids[i * dims], tile_centroids, dims, Metric::l2,
-              &tiles[i / tile_centroids * tile_floats(dims)]);
-  }
-  rows_to_bf16(centroids.data(), row_count, dims, rounded.data());
-  pack_bf16_tile(centroids.data(), bf16_tile_centroids, dims, Metric::l2, bf16_tile.data());
-  NearestSearch search;
-  search.rows = centroids.data();
-  search.row_count = row_count;
-  search.dims = dims;
-  begin_search(search);
-  const double in_bf16 = fastest_of_some(
-      [&] { search_bf16_tile(search, rounded.data(), bf16_tile.data(), bf16_tile_centroids, 0); });
-  const double in_f32 = fastest_of_some(
-      [&] { search_tiles(search, tiles.data(), bf16_tile_centroids / tile_centroids, 0); });
-  // CPUs do one to four times as many products a cycle; between them a measurement may not waver.
-  constexpr double clearly = 1.3;
-  return in_bf16 * clearly < in_f32;
+void search_bf16_tile(NearestSearch& search, const Bf16Tile& tile) noexcept {
+  if (tile.count > 3 * vector_lanes) return search_all<4>(search, tile);
+  if (tile.count > 2 * vector_lanes) return search_all<3>(search, tile);
+  if (tile.count > vector_lanes) return search_all<2>(search, tile);
+  search_all<1>(search, tile);
 }
 
 }  // namespace terrace::kernels::host
@@ -187,14 +141,11 @@ bool measure_bf16_search() noexcept {
 namespace terrace::kernels::host {
 
 bool has_bf16_search() noexcept { return false; }
-bool measure_bf16_search() noexcept { return false; }
 void rows_to_bf16(const float* /*rows*/, std::size_t /*row_count*/, std::size_t /*dims*/,
                   std::uint16_t* /*rounded*/) noexcept {}
 void pack_bf16_tile(const float* /*centroids*/, std::size_t /*count*/, std::size_t /*dims*/,
                     Metric /*metric*/, std::byte* /*tile*/) noexcept {}
-void search_bf16_tile(NearestSearch& /*search*/, const std::uint16_t* /*rows*/,
-                      const std::byte* /*tile*/, std::size_t /*count*/,
-                      std::uint32_t /*first*/) noexcept {}
+void search_bf16_tile(NearestSearch& /*search*/, const Bf16Tile& /*tile*/) noexcept {}
 
 }  // namespace terrace::kernels::host
 

@@ -23,10 +23,6 @@ constexpr std::size_t bf16_tile_bytes(std::size_t dims) noexcept {
 /// Whether this CPU has the instructions. The functions below need them.
 bool has_bf16_search() noexcept;
 
-/// Whether they are clearly faster than f32 is, which is not so on every CPU that has them. A short
-/// measurement, about 100 µs.
-bool measure_bf16_search() noexcept;
-
 /// Rounds rows to bf16: [row_count, bf16_row_elements(dims)].
 void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
                   std::uint16_t* rounded) noexcept;
@@ -35,9 +31,15 @@ void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
 void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
                     std::byte* tile) noexcept;
 
-/// As search_tiles() with one tile of `count` centroids, of rows that are rounded: search.rows is
-/// not read.
-void search_bf16_tile(NearestSearch& search, const std::uint16_t* rows, const std::byte* tile,
-                      std::size_t count, std::uint32_t first) noexcept;
+/// Rounded rows, and a packed tile of centroids to hold them against.
+struct Bf16Tile {
+  const std::uint16_t* rows = nullptr;  ///< [row_count, bf16_row_elements(dims)]
+  const std::byte* data = nullptr;      ///< by pack_bf16_tile()
+  std::size_t count = 0;                ///< of centroids
+  std::uint32_t first = 0;              ///< label of the first
+};
+
+/// As search_tiles() with one tile; search.rows is not read.
+void search_bf16_tile(NearestSearch& search, const Bf16Tile& tile) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <string>
 
+#include "host/amx_search.hpp"
 #include "host/bf16_search.hpp"
 #include "host/isa_choice.hpp"
+#include "host/search_speed.hpp"
 #include "host/word_bits.hpp"
 
 namespace terrace::kernels::host {
@@ -23,7 +25,8 @@ constexpr std::array levels{
     IsaLevel{"avx2", HWY_AVX2},
     IsaLevel{"avx512", avx512_targets},
     IsaLevel{"avx512_vbmi", avx512_targets, IsaExtras::vbmi},
-    IsaLevel{"avx512_bf16", avx512_targets, IsaExtras::vbmi_and_bf16},
+    IsaLevel{"avx512_bf16", avx512_targets, IsaExtras::bf16},
+    IsaLevel{"amx", avx512_targets, IsaExtras::amx},
     IsaLevel{"neon", HWY_NEON},
 };
 
@@ -37,8 +40,10 @@ bool has(IsaExtras extras) {
       return true;
     case IsaExtras::vbmi:
       return has_word_bits_lookup();
-    case IsaExtras::vbmi_and_bf16:
+    case IsaExtras::bf16:
       return has_word_bits_lookup() && has_bf16_search();
+    case IsaExtras::amx:
+      return has_word_bits_lookup() && has_amx_search();
   }
   return false;
 }
@@ -69,8 +74,15 @@ bool is_usable(const IsaLevel& level, std::int64_t targets) {
 IsaExtras find_extras() {
   // All of them go with the layouts that vectors of 16 lanes make.
   if ((best_target() & avx512_targets) == 0 || !has(IsaExtras::vbmi)) return IsaExtras::none;
-  const bool rounds = has(IsaExtras::vbmi_and_bf16) && measure_bf16_search();
-  return rounds ? IsaExtras::vbmi_and_bf16 : IsaExtras::vbmi;
+  switch (measure_searches()) {
+    case Search::f32:
+      return IsaExtras::vbmi;
+    case Search::bf16:
+      return IsaExtras::bf16;
+    case Search::amx:
+      return IsaExtras::amx;
+  }
+  return IsaExtras::vbmi;
 }
 
 IsaExtras extras() noexcept {
@@ -115,7 +127,20 @@ Status use_isa(std::string_view name) {
 }
 
 bool looks_up_word_bits() noexcept { return extras() != IsaExtras::none; }
-bool searches_in_bf16() noexcept { return extras() == IsaExtras::vbmi_and_bf16; }
+
+Search search_of(std::size_t dims) noexcept {
+  switch (extras()) {
+    case IsaExtras::none:
+    case IsaExtras::vbmi:
+      return Search::f32;
+    case IsaExtras::bf16:
+      return Search::bf16;
+    case IsaExtras::amx:
+      // Where tiles are the fastest, sums in vectors may be slower than f32.
+      return dims % amx_dims == 0 ? Search::amx : Search::f32;
+  }
+  return Search::f32;
+}
 
 std::string_view isa_in_use() noexcept {
   const std::int64_t best = best_target();

@@ -1,13 +1,20 @@
 // What kernels ask of the instruction set in use beside what Highway dispatches on.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 namespace terrace::kernels::host {
 
 /// Whether bits of code words are looked up 64 at once (word_bits.hpp).
 bool looks_up_word_bits() noexcept;
 
-/// Whether searches between iterations of clustering are of bf16 (bf16_search.hpp): forced by
-/// use_isa(), else where that is faster, which the first call measures.
-bool searches_in_bf16() noexcept;
+/// How nearest centroids are searched between iterations of clustering: in f32, or by products of
+/// bf16 in vectors (bf16_search.hpp) or tiles (amx_search.hpp).
+enum class Search : std::uint8_t { f32, bf16, amx };
+
+/// Returns the one for rows of `dims`: forced by use_isa(), else the fastest, which the first call
+/// measures.
+Search search_of(std::size_t dims) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -8,9 +8,11 @@
 #include <bit>
 #include <span>
 
+#include "host/amx_search.hpp"
 #include "host/bf16_search.hpp"
 #include "host/isa_choice.hpp"
 #include "host/kmeans_seeds.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace::kernels::host {
 namespace {
@@ -120,13 +122,19 @@ bool Lloyd::place_centroids() {
 }
 
 bool Lloyd::may_round() {
-  if (input_.row_count < rounding_rows_min || !searches_in_bf16()) return false;
-  const std::size_t tiles = (options_.clusters + bf16_tile_centroids - 1) / bf16_tile_centroids;
-  bf16_rows_ =
-      hwy::AllocateAligned<std::uint16_t>(input_.row_count * bf16_row_elements(input_.dims));
+  if (input_.row_count < rounding_rows_min) return false;
+  const Search search = search_of(input_.dims);
+  if (search == Search::f32) return false;
+  const std::size_t row_elements = bf16_row_elements(input_.dims);
+  const std::size_t whole_rows = align_up(input_.row_count, amx_rows);
+  const std::size_t tiles = divide_up(options_.clusters, bf16_tile_centroids);
+  bf16_rows_ = hwy::AllocateAligned<std::uint16_t>(whole_rows * row_elements);
   bf16_tiles_ = hwy::AllocateAligned<std::byte>(tiles * bf16_tile_bytes(input_.dims));
-  rounds_ = bf16_rows_ && bf16_tiles_;  // f32 needs neither
-  return rounds_;
+  if (!bf16_rows_ || !bf16_tiles_) return false;  // f32 needs neither
+  std::fill(&bf16_rows_[input_.row_count * row_elements], &bf16_rows_[whole_rows * row_elements],
+            std::uint16_t{0});
+  search_ = search;
+  return true;
 }
 
 void Lloyd::round_part(std::size_t part) {
@@ -138,10 +146,11 @@ void Lloyd::round_part(std::size_t part) {
 void Lloyd::pack_tiles() noexcept {
   const std::size_t clusters = options_.clusters;
   const std::size_t dims = input_.dims;
-  const std::size_t size = rounds_ ? bf16_tile_centroids : tile_centroids;
+  const bool rounds = search_ != Search::f32;
+  const std::size_t size = rounds ? bf16_tile_centroids : tile_centroids;
   for (std::size_t c = 0; c < clusters; c += size) {
     const std::size_t count = std::min(size, clusters - c);
-    if (rounds_) {
+    if (rounds) {
       pack_bf16_tile(centroid(c), count, dims, options_.metric,
                      &bf16_tiles_[c / size * bf16_tile_bytes(dims)]);
     } else {
@@ -185,15 +194,10 @@ bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
   search.row_count = end - begin;
   search.dims = dims;
   begin_search(search);
-  if (rounds_) {
-    const std::uint16_t* const rows = &bf16_rows_[begin * bf16_row_elements(dims)];
-    for (std::size_t c = 0; c < options_.clusters; c += bf16_tile_centroids) {
-      search_bf16_tile(search, rows, &bf16_tiles_[c / bf16_tile_centroids * bf16_tile_bytes(dims)],
-                       std::min(bf16_tile_centroids, options_.clusters - c),
-                       static_cast<std::uint32_t>(c));
-    }
-  } else {
+  if (search_ == Search::f32) {
     search_tiles(search, tiles_.get(), tile_count(options_.clusters), 0);
+  } else {
+    search_rounded(search, &bf16_rows_[begin * bf16_row_elements(dims)]);
   }
   std::array<std::uint32_t, search_rows_max> labels;
   end_search(search, labels.data());
@@ -204,6 +208,17 @@ bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
     output_.labels[i] = label;
   }
   return changed;
+}
+
+void Lloyd::search_rounded(NearestSearch& search, const std::uint16_t* rows) const noexcept {
+  const auto search_tile = search_ == Search::amx ? search_amx_tile : search_bf16_tile;
+  for (std::size_t c = 0; c < options_.clusters; c += bf16_tile_centroids) {
+    search_tile(search,
+                {.rows = rows,
+                 .data = &bf16_tiles_[c / bf16_tile_centroids * bf16_tile_bytes(search.dims)],
+                 .count = std::min(bf16_tile_centroids, options_.clusters - c),
+                 .first = static_cast<std::uint32_t>(c)});
+  }
 }
 
 void Lloyd::begin_update() {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "host/centroid_tiles.hpp"
+#include "host/isa_choice.hpp"
 #include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::kernels::host {
@@ -68,7 +69,7 @@ class Lloyd {
   bool may_round();
 
   /// Makes searches exact in f32. Returns whether they were not.
-  bool stop_rounding() noexcept { return std::exchange(rounds_, false); }
+  bool stop_rounding() noexcept { return std::exchange(search_, Search::f32) != Search::f32; }
 
   [[nodiscard]] bool may_go_on() const noexcept {
     if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_acquire)) {
@@ -93,6 +94,7 @@ class Lloyd {
   void fill_empty_clusters() noexcept;
   void pack_tiles() noexcept;
   bool assign_rows(std::size_t begin, std::size_t end) noexcept;
+  void search_rounded(NearestSearch& search, const std::uint16_t* rows) const noexcept;
   void write_mean(std::size_t c) noexcept;
 
   KmeansRows input_;
@@ -114,7 +116,7 @@ class Lloyd {
   Buffer<std::uint32_t> slots_;    // for finding distinct rows
   Buffer<float> sums_;             // [summed_parts, clusters, dims]
   Buffer<float> tiles_;
-  bool rounds_ = false;  // searches are of what follows
+  Search search_ = Search::f32;  // else of what follows
   Buffer<std::uint16_t> bf16_rows_;
   Buffer<std::byte> bf16_tiles_;
   Buffer<double> part_result_;  // [parts]

@@ -14,9 +14,9 @@
 
 namespace terrace::kernels::host {
 
-/// What a level has beside Highway's targets: tables of 64 bytes in a register (AVX-512 VBMI), sums
-/// of bf16 products.
-enum class IsaExtras : std::uint8_t { none, vbmi, vbmi_and_bf16 };
+/// What a level has beside Highway's targets, each what is before it, too: tables of 64 bytes in a
+/// register (AVX-512 VBMI), sums of bf16 products, those in tiles (AMX).
+enum class IsaExtras : std::uint8_t { none, vbmi, bf16, amx };
 
 struct IsaLevel {
   std::string_view name;
