@@ -15,7 +15,7 @@ offload::HugePages huge_pages(const Config& config) {
 
 }  // namespace
 
-offload::BackendOptions backend_options(const Config& config, WorkObserver* observer) {
+offload::BackendOptions backend_options(const Config& config, const BackendContext& context) {
   const double bandwidth = config.bytes_per_second("link.bandwidth");
   offload::BackendOptions options;
   options.host = {.device_memory_limit = config.size_bytes("device.memory"),
@@ -24,13 +24,16 @@ offload::BackendOptions backend_options(const Config& config, WorkObserver* obse
                   .link = {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
                            .latency = config.duration("link.latency")},
                   .huge_pages = huge_pages(config),
-                  .observer = observer};
+                  .observer = context.observer};
   options.cuda = {.device_memory_limit = options.host.device_memory_limit,
                   .host_memory_limit = options.host.host_memory_limit,
                   .host_threads = options.host.device_threads,
                   .huge_pages = options.host.huge_pages,
                   .near_device = config.is("host.numa", "auto"),
-                  .observer = observer};
+                  .observer = context.observer};
+  if (context.profile != nullptr && context.profile->link) {
+    options.cuda.switch_over_bytes = static_cast<std::size_t>(context.profile->link->switch_over);
+  }
   return options;
 }
 
@@ -39,9 +42,9 @@ Status check_decodes(const Config& config) {
   return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
 }
 
-Result<offload::ChosenBackend> choose_backend(const Config& config, WorkObserver* observer) {
+Result<offload::ChosenBackend> choose_backend(const Config& config, const BackendContext& context) {
   TERRACE_TRY(check_decodes(config));
-  return offload::make_backend(config.text("backend"), backend_options(config, observer));
+  return offload::make_backend(config.text("backend"), backend_options(config, context));
 }
 
 std::string describe(const offload::BackendChoice& backend) {

@@ -3,19 +3,25 @@
 
 #include "terrace/core/config.hpp"
 #include "terrace/offload/registry.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 
+/// What a backend gets beside the config. Both may be null.
+struct BackendContext {
+  WorkObserver* observer = nullptr;         ///< of what its queues do; outlives it
+  const MachineProfile* profile = nullptr;  ///< of its link
+};
+
 /// What a config says of every backend.
-offload::BackendOptions backend_options(const Config& config, WorkObserver* observer = nullptr);
+offload::BackendOptions backend_options(const Config& config, const BackendContext& context = {});
 
 /// Errors: invalid_argument for the simulator, which computes nothing.
 Status check_decodes(const Config& config);
 
 /// Errors   those of check_decodes; unsupported: a backend that is not built in or has no device
-/// `observer`, if any, sees what the backend's queues do, and must outlive it.
 Result<offload::ChosenBackend> choose_backend(const Config& config,
-                                              WorkObserver* observer = nullptr);
+                                              const BackendContext& context = {});
 
 /// Returns "host (auto: ...)", "cuda on NVIDIA H100 (asked for)".
 std::string describe(const offload::BackendChoice& backend);

@@ -9,6 +9,7 @@
 
 #include "backend_choice.hpp"
 #include "bench_rows.hpp"
+#include "pcie/link_costs.hpp"
 #include "pcie/questions.hpp"
 #include "pcie/report.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -62,29 +63,14 @@ std::string device_name() {
   return {};
 }
 
-std::optional<double> value_of(std::span<const bench::Row> rows, std::string_view name) {
-  const auto row = std::ranges::find(rows, name, &bench::Row::name);
-  return row == rows.end() ? std::nullopt : row->value;
-}
-
-/// The device's link, or the host's where there is no device.
-Result<LinkCosts> link_costs(std::span<const bench::Row> rows) {
-  auto bandwidth = value_of(rows, "host_to_device_memcpy_ce");
-  auto latency = value_of(rows, bench::latency_row);
-  if (!bandwidth || !latency) {
-    bandwidth = value_of(rows, "host_copy_host_to_device_268435456");
-    latency = value_of(rows, "host_copy_host_to_device_64");
-    if (latency) latency = 64 / *latency;
-  }
-  if (bandwidth && latency) return LinkCosts{*bandwidth, *latency};
-  return fail(Errc::invalid_argument,
-              "--write-profile needs the rows of copies to the device: leave out --only");
-}
-
 Status write_profile(const PcieOptions& options, const Machine& machine,
                      std::span<const bench::Row> rows) {
   TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
-  TERRACE_ASSIGN(profile.link, link_costs(rows));
+  profile.link = bench::link_costs(rows);
+  if (!profile.link) {
+    return fail(Errc::invalid_argument,
+                "--write-profile needs the rows of copies to the device: leave out --only");
+  }
   if (options.quick && !options.shared.quiet) {
     fmt::print(stderr,
                "terrace: warning: the link's figures in {} are of --quick, and say only that it "
@@ -142,7 +128,7 @@ void add_bench_pcie(CLI::App& bench, Invocation& invocation) {
   const auto options = std::make_shared<PcieOptions>();
   add_bench_options(*pcie, *options);
   pcie->add_option("--write-profile", options->profile_file,
-                   "put the link's bandwidth and latency into a machine profile")
+                   "put the link's bandwidth, latency and switch-over into a machine profile")
       ->option_text("FILE");
   pcie->add_option("--report", options->report_file, "a page with the rates drawn over sizes")
       ->option_text("FILE.html");

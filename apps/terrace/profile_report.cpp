@@ -40,6 +40,10 @@ std::string profile_text(const MachineProfile& profile, const Config& config) {
   if (profile.link) {
     text += fmt::format("link of {:.1f} GB/s, copies start after {:.1f} us\n",
                         profile.link->bandwidth / 1e9, profile.link->latency * 1e6);
+    if (profile.link->switch_over > 0) {
+      text +=
+          fmt::format("copies of less than {:.0f} B go by a kernel\n", profile.link->switch_over);
+    }
   }
   for (const auto& [setting, costs] : profile.compute) {
     text += fmt::format("{}\n{}", setting, costs_text(costs));
@@ -73,7 +77,9 @@ Json profile_object(const MachineProfile& profile, const Config& config) {
   }
   Json link;
   if (profile.link) {
-    link = {{"bandwidth", profile.link->bandwidth}, {"latency", profile.link->latency}};
+    link = {{"bandwidth", profile.link->bandwidth},
+            {"latency", profile.link->latency},
+            {"switch_over", profile.link->switch_over}};
   }
   return {{"cpu", profile.cpu},
           {"isa", profile.isa},

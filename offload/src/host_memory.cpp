@@ -18,6 +18,7 @@ class HostMemory::State final : public RegionSource {
 
   RegionPool& pool() noexcept { return pool_; }
 
+  bool holds(std::span<const std::byte> range) const { return pool_.holds(range); }
   HostMemoryReport report() const {
     HostMemoryReport report{.free_bytes = pool_.free_bytes()};
     if (options_.parallel != nullptr) report.touch_threads = options_.parallel->concurrency();
@@ -84,5 +85,7 @@ void HostMemory::release(std::byte* data, std::size_t bytes) noexcept {
 Status HostMemory::reserve(std::size_t bytes) { return state_->pool().grow(bytes); }
 std::size_t HostMemory::trim() noexcept { return state_->pool().trim(); }
 HostMemoryReport HostMemory::report() const { return state_->report(); }
+
+bool HostMemory::holds(std::span<const std::byte> range) const { return state_->holds(range); }
 
 }  // namespace terrace::offload

@@ -62,4 +62,12 @@ std::size_t RegionPool::free_bytes() const {
   return free_.bytes();
 }
 
+bool RegionPool::holds(std::span<const std::byte> range) const {
+  const std::scoped_lock lock(mutex_);
+  const auto behind = regions_.upper_bound(range.data());
+  if (behind == regions_.begin()) return false;
+  const std::span<std::byte> region = std::prev(behind)->second;
+  return range.data() + range.size() <= region.data() + region.size();
+}
+
 }  // namespace terrace::offload

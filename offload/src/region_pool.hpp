@@ -52,11 +52,14 @@ class RegionPool {
 
   [[nodiscard]] std::size_t free_bytes() const;
 
+  /// Returns whether `range` lies in one of the regions.
+  [[nodiscard]] bool holds(std::span<const std::byte> range) const;
+
  private:
   RegionSource& source_;
   std::size_t region_alignment_;
   mutable std::mutex mutex_;
-  std::map<std::byte*, std::span<std::byte>> regions_;
+  std::map<const std::byte*, std::span<std::byte>> regions_;
   FreeRanges free_;
 };
 

@@ -138,6 +138,9 @@ class Reader {
     }
     TERRACE_ASSIGN(link.bandwidth, figure(map["bandwidth"]));
     TERRACE_ASSIGN(link.latency, figure(map["latency"]));
+    if (map["switch_over"]) {
+      TERRACE_ASSIGN(link.switch_over, figure(map["switch_over"]));
+    }
     if (link.bandwidth == 0) return refuse(map, "a link of no bandwidth", "measure it again");
     return link;
   }
@@ -196,8 +199,11 @@ std::string MachineProfile::to_yaml() const {
   }
   if (link) {
     out << YAML::Key << "link" << YAML::Value << YAML::BeginMap << YAML::Key << "bandwidth"
-        << YAML::Value << link->bandwidth << YAML::Key << "latency" << YAML::Value << link->latency
-        << YAML::EndMap;
+        << YAML::Value << link->bandwidth << YAML::Key << "latency" << YAML::Value << link->latency;
+    if (link->switch_over > 0) {
+      out << YAML::Key << "switch_over" << YAML::Value << link->switch_over;
+    }
+    out << YAML::EndMap;
   }
   out << YAML::EndMap;
   return std::string(out.c_str()) + '\n';

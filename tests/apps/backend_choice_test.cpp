@@ -14,6 +14,13 @@ TEST(BackendOptions, PlaceHostMemoryNearTheDeviceUnlessToldNotTo) {
   EXPECT_FALSE(backend_options(config).cuda.near_device);
 }
 
+TEST(BackendOptions, TakeTheSizeWhereCopiesSwitchOverFromTheProfile) {
+  MachineProfile profile;
+  EXPECT_EQ(backend_options({}, {.profile = &profile}).cuda.switch_over_bytes, 0U);
+  profile.link = {.bandwidth = 1e9, .latency = 1e-5, .switch_over = 65536};
+  EXPECT_EQ(backend_options({}, {.profile = &profile}).cuda.switch_over_bytes, 65536U);
+}
+
 TEST(BackendChoice, IsTheOneThatTheConfigNames) {
   Config config;
   ASSERT_TRUE(config.set("backend", "host", flag));

@@ -68,7 +68,8 @@ class GpuCheck(unittest.TestCase):
         process = self.check()
         self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
         steps = self.summary()
-        self.assertEqual(set(steps), ESSENTIAL | SANITIZED | {"nvbandwidth", "bench_kernels"})
+        self.assertEqual(set(steps), ESSENTIAL | SANITIZED | {"nvbandwidth", "bench_run_profile",
+                                                          "bench_kernels"})
         self.assertEqual(set(steps.values()), {"passed"})
         document = json.loads((self.results / "summary.json").read_text())
         self.assertGreater(document["unpacked_bytes"], 0)

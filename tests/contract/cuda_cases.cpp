@@ -28,6 +28,12 @@ MadeBackend make_small_ring(const CaseLimits& limits) {
   return make(options);
 }
 
+MadeBackend make_copying_by_kernel(const CaseLimits& limits) {
+  CudaBackendOptions options = cuda_options(limits);
+  options.switch_over_bytes = std::size_t{1} << 30;
+  return make(options);
+}
+
 MadeBackend make_with_faults(const CaseLimits& limits) {
   MadeBackend made = make_cuda(limits);
   if (made.backend) made.backend = offload::FaultBackend::wrap(std::move(made.backend));
@@ -38,6 +44,7 @@ MadeBackend make_with_faults(const CaseLimits& limits) {
 
 std::vector<BackendCase> backend_cases() {
   return {{"Cuda", true, make_cuda},
+          {"CudaCopiesByKernel", true, make_copying_by_kernel},
           {"CudaSmallRing", true, make_small_ring},
           {"FaultOverCuda", true, make_with_faults}};
 }

@@ -168,6 +168,43 @@ TEST_F(CudaBackendTest, GivesABatchToTheDriverAtOnceWhereItTakesOne) {
   }
 }
 
+TEST_F(CudaBackendTest, CopiesByAKernelWhatIsTooShortForTheEngine) {
+  make({.switch_over_bytes = 300});
+  const Buffer source = allocate(200'000);
+  const Buffer target = allocate(200'000, Tier::device);
+  std::vector<std::byte> of_the_user(500, std::byte{9});
+  for (std::size_t i = 0; i < source.bytes(); ++i) {
+    source.data()[i] = static_cast<std::byte>(i * 31 >> 3);
+  }
+  std::fill_n(target.data(), target.bytes(), std::byte{0});
+  std::vector<std::byte> expected(target.bytes());
+  std::vector<CopyExtent> extents;
+  const auto add = [&](std::size_t at, const std::byte* from, std::size_t bytes) {
+    extents.push_back({target.data() + at, from, bytes});
+    std::copy_n(from, bytes, expected.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  // Whole and odd lengths, both ends at every place within a unit.
+  for (std::size_t i = 0; i < 299; ++i) add(512 * i + i % 17, source.data() + 300 * i + i % 13, i);
+  const auto copy = queue("copy");
+  const auto run = [&] {
+    ASSERT_TRUE(copy->copy(Phase::refill, extents));
+    const Status done = copy->drain(patience);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), target.data()));
+  };
+  run();
+  EXPECT_EQ(device_.counts().launches, 3U) << "128 extents each";
+  EXPECT_EQ(device_.counts().batch_calls + device_.counts().copy_calls, 0U);
+  add(170'000, source.data(), 300);
+  run();
+  EXPECT_EQ(device_.counts().copy_calls, 1U) << "the one that is long enough";
+  extents.clear();
+  add(180'000, of_the_user.data(), 100);
+  run();
+  EXPECT_EQ(device_.counts().launches, 6U) << "no kernel reads memory that is not the backend's";
+  EXPECT_EQ(device_.counts().copy_calls, 2U);
+}
+
 TEST_F(CudaBackendTest, TellsTheDeviceOfWorkBehindWorkThatIsNotDone) {
   make();
   const auto first = queue("first");

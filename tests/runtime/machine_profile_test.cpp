@@ -17,7 +17,7 @@ MachineProfile sample() {
   costs.residuals = {.compute = 0.03, .offload = 0.5, .kmeans = 0.125};
   profile.compute["pqcache, 2 subspaces; 1 thread"] = costs;
   profile.host["memory_read"] = 2.1e10;
-  profile.link = LinkCosts{.bandwidth = 2.5e10, .latency = 1e-5};
+  profile.link = LinkCosts{.bandwidth = 2.5e10, .latency = 1e-5, .switch_over = 65536};
   return profile;
 }
 
@@ -32,7 +32,15 @@ TEST(MachineProfile, ReadsBackWhatItWrote) {
   EXPECT_EQ(costs.residuals.offload, 0.5);
   EXPECT_EQ(read->host.at("memory_read"), 2.1e10);
   EXPECT_EQ(read->link->latency, 1e-5);
+  EXPECT_EQ(read->link->switch_over, 65536);
   EXPECT_EQ(read->to_yaml(), sample().to_yaml());
+}
+
+TEST(MachineProfile, OfALinkWithoutAKernelSaysNotWhereCopiesSwitchOver) {
+  MachineProfile profile = sample();
+  profile.link->switch_over = 0;
+  EXPECT_THAT(profile.to_yaml(), ::testing::Not(HasSubstr("switch_over")));
+  EXPECT_EQ(MachineProfile::parse(profile.to_yaml(), "p.yaml")->link->switch_over, 0);
 }
 
 TEST(MachineProfile, SectionsMayBeMissing) {

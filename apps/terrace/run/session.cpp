@@ -6,12 +6,17 @@
 namespace terrace::apps {
 namespace {
 
+const MachineProfile* profile_of(const RunJob& job) noexcept {
+  return job.profile ? &*job.profile : nullptr;
+}
+
 /// What the profile says of this setting; else the machine is measured, on a backend of its own:
 /// the run's memory and times stay clean.
 Result<policies::CostModel> find_costs(const RunJob& job, const Config& config,
                                        const RuntimeOptions& options,
                                        const RetrievalTraits& policy) {
-  TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
+  TERRACE_ASSIGN(const offload::ChosenBackend chosen,
+                 choose_backend(config, {.profile = profile_of(job)}));
   if (job.profile) {
     const auto& known = job.profile->compute;
     const auto entry =
@@ -40,7 +45,8 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
   TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
   TERRACE_TRY(plan_iterations(job, config, options));
   options.observer = observers.selections;
-  TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config, observers.work));
+  TERRACE_ASSIGN(offload::ChosenBackend chosen,
+                 choose_backend(config, {.observer = observers.work, .profile = profile_of(job)}));
   Session session;
   TERRACE_ASSIGN(session.runtime, Runtime::open(options, std::move(chosen.backend)));
   const auto show = [&progress, policy = options.policy](double share) {

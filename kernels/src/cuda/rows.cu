@@ -18,10 +18,16 @@ constexpr unsigned store_blocks_max = 1024;
 constexpr unsigned link_blocks = 12;
 constexpr unsigned units_at_once = 4;  // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
 constexpr unsigned blocks_per_launch = 64;
+constexpr unsigned extents_per_launch = 128;
 
 /// Blocks of a table, by value: the table itself is the host's.
 struct BlockRun {
   std::byte* blocks[blocks_per_launch];
+};
+
+/// Extents, by value: the list itself is the host's.
+struct ExtentRun {
+  CopyExtent extents[extents_per_launch];
 };
 
 /// Copies token, head and half a row as units; rows.tokens lie in the blocks of `run`.
@@ -102,6 +108,17 @@ __global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
   });
 }
 
+/// Copies `count` extents, each as `units_each` units of which the shorter ones leave some empty.
+__global__ void copy_units(ExtentRun run, unsigned count, unsigned units_each) {
+  copy_in_flight(std::size_t{count} * units_each, [&](std::size_t i, Unit& copy) {
+    const CopyExtent& extent = run.extents[i / units_each];
+    const auto unit = static_cast<unsigned>(i % units_each);
+    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
+    if (offset >= extent.bytes) return;
+    copy.read(extent.target + offset, extent.source + offset, unit_size(extent.bytes, unit));
+  });
+}
+
 /// Copies arriving rows as units; the first thread of a row notes where it is, or that it is gone.
 __global__ void cache_units(CacheRows op) {
   const std::size_t row_bytes = op.shape.row_bytes();
@@ -165,6 +182,23 @@ Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch) {
   TERRACE_TRY(launch_kernel(launch, {link_blocks, threads}, "cache_rows", cache_units, op));
   const auto moved = std::count_if(op.changes, op.changes + op.count, crosses_link);
   return static_cast<std::size_t>(moved) * op.shape.row_bytes();
+}
+
+Status copy_extents(std::span<const CopyExtent> extents, const Launch& launch) {
+  for (std::size_t first = 0; first < extents.size(); first += extents_per_launch) {
+    const auto part =
+        extents.subspan(first, std::min<std::size_t>(extents_per_launch, extents.size() - first));
+    ExtentRun run{};
+    std::ranges::copy(part, run.extents);
+    const std::size_t longest = std::ranges::max(part, {}, &CopyExtent::bytes).bytes;
+    const auto count = static_cast<unsigned>(part.size());
+    const unsigned blocks =
+        blocks_for(std::size_t{count} * units_of(longest), threads, link_blocks);
+    if (blocks == 0) continue;
+    TERRACE_TRY(launch_kernel(launch, {blocks, threads}, "copy_extents", copy_units, run, count,
+                              units_of(longest)));
+  }
+  return {};
 }
 
 }  // namespace terrace::kernels::cuda

@@ -104,6 +104,7 @@ struct CudaBackend::Parts {
   std::unique_ptr<Parallel> touching;
   Serial own_thread;  ///< of host queues
   std::unique_ptr<HostMemory> host_memory;
+  std::optional<ReachableMemory> reachable;
   std::atomic<bool> ending{false};
   std::thread reserver;
 };
@@ -126,6 +127,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& o
                           .region_bytes = std::min(host_region_bytes, options.registration_bytes),
                           .parallel = parts.touching.get(),
                           .pinner = &parts.registered}));
+  parts.reachable.emplace(parts.device_pool, *parts.host_memory);
   if (options.host_reserve_bytes > 0) {
     parts.reserve(options.host_reserve_bytes, options.registration_bytes);
   }
@@ -160,6 +162,8 @@ Result<std::unique_ptr<Queue>> CudaBackend::make_queue(const QueueOptions& optio
                            {.device = options_.device,
                             .high_priority = options.high_priority,
                             .piece_bytes = options_.registration_bytes,
+                            .by_kernel_below = options_.switch_over_bytes,
+                            .reachable = &*parts_->reachable,
                             .health = &parts_->health},
                            std::move(lent));
 }

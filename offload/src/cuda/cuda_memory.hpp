@@ -43,6 +43,21 @@ class RegisteredMemory final : public MemoryPinner {
   std::size_t piece_bytes_;
 };
 
+/// The backend's own memory: kernels reach all of it. Of other memory nothing is known.
+class ReachableMemory {
+ public:
+  ReachableMemory(const RegionPool& device, const HostMemory& host) noexcept
+      : device_(device), host_(host) {}
+
+  [[nodiscard]] bool holds(std::span<const std::byte> range) const {
+    return device_.holds(range) || host_.holds(range);
+  }
+
+ private:
+  const RegionPool& device_;
+  const HostMemory& host_;
+};
+
 /// What a queue lends to its kernels. It is no user's, and not counted.
 class LentMemory {
  public:

@@ -6,6 +6,7 @@
 
 #include "../spin.hpp"
 #include "support/check.hpp"
+#include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/offload/cuda/enqueue.hpp"
 
 namespace terrace::offload {
@@ -126,15 +127,32 @@ Status CudaQueue::wait_for(const Piece& piece, ToldPiece& told) {
 
 Result<std::size_t> CudaQueue::enqueue(Piece& piece) {
   moved_by(piece.number) = 0;
+  const kernels::cuda::Launch launch{stream_, lent_.scratch(), &moved_by(piece.number)};
   if (piece.kind == Piece::Kind::copy) {
-    TERRACE_TRY(copies_.enqueue(piece.extents, stream_));
+    TERRACE_TRY(enqueue_copies(piece.extents, launch));
     return piece.copy_bytes();
   }
-  const kernels::cuda::Launch launch{stream_, lent_.scratch(), &moved_by(piece.number)};
   launch_under_way = &launch;
   Result<std::size_t> bytes = piece.run_task();
   launch_under_way = nullptr;
   return bytes;
+}
+
+Status CudaQueue::enqueue_copies(std::span<const CopyExtent> extents,
+                                 const kernels::cuda::Launch& launch) {
+  by_kernel_.clear();
+  by_engine_.clear();
+  for (const CopyExtent& extent : extents) {
+    (goes_by_kernel(extent) ? by_kernel_ : by_engine_).push_back(extent);
+  }
+  if (!by_kernel_.empty()) TERRACE_TRY(kernels::cuda::copy_extents(by_kernel_, launch));
+  return by_engine_.empty() ? Status{} : copies_.enqueue(by_engine_, stream_);
+}
+
+bool CudaQueue::goes_by_kernel(const CopyExtent& extent) const {
+  return extent.bytes < cuda_.by_kernel_below &&
+         cuda_.reachable->holds({extent.source, extent.bytes}) &&
+         cuda_.reachable->holds({extent.target, extent.bytes});
 }
 
 void CudaQueue::note_failure(std::uint64_t number, const Error& error) {

@@ -25,7 +25,9 @@ namespace terrace::offload {
 struct CudaQueueSetup {
   int device = 0;
   bool high_priority = false;
-  std::size_t piece_bytes = 0;  ///< of locked memory: CopyBatch
+  std::size_t piece_bytes = 0;                 ///< of locked memory: CopyBatch
+  std::size_t by_kernel_below = 0;             ///< CudaBackendOptions::switch_over_bytes
+  const ReachableMemory* reachable = nullptr;  ///< by kernels
   DeviceHealth* health = nullptr;
 };
 
@@ -57,6 +59,8 @@ class CudaQueue final : public WorkerQueue {
   Status run_host_function(Piece& piece);
   Status wait_for(const Piece& piece, ToldPiece& told);
   Result<std::size_t> enqueue(Piece& piece);
+  Status enqueue_copies(std::span<const CopyExtent> extents, const kernels::cuda::Launch& launch);
+  [[nodiscard]] bool goes_by_kernel(const CopyExtent& extent) const;
   void note_failure(std::uint64_t number, const Error& error);
   [[nodiscard]] ToldPiece& told_of(std::uint64_t number) noexcept {
     return told_[number % told_.size()];
@@ -75,6 +79,8 @@ class CudaQueue final : public WorkerQueue {
   std::shared_ptr<StreamProgress> stream_progress_;
   cudaStream_t stream_ = nullptr;
   CopyBatch copies_;
+  std::vector<CopyExtent> by_kernel_;
+  std::vector<CopyExtent> by_engine_;
   std::vector<ToldPiece> told_;
   std::atomic<bool> worker_ended_{false};
   bool abandoned_ = false;  ///< the device does not come to an end

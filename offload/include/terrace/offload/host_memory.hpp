@@ -84,6 +84,9 @@ class HostMemory {
 
   [[nodiscard]] HostMemoryReport report() const;
 
+  /// Returns whether `range` lies in a region that is mapped.
+  [[nodiscard]] bool holds(std::span<const std::byte> range) const;
+
  private:
   class State;
   explicit HostMemory(std::unique_ptr<State> state) noexcept;

@@ -10,7 +10,7 @@
 //       compute: [1e-4, 2e-6, 3e-11]
 //       ...
 //   host: {memory_read: 2.1e+10}
-//   link: {bandwidth: 2.5e+10, latency: 1e-05}
+//   link: {bandwidth: 2.5e+10, latency: 1e-05, switch_over: 65536}
 #pragma once
 
 #include <map>
@@ -27,6 +27,9 @@ namespace terrace {
 struct LinkCosts {
   double bandwidth = 0;  ///< B/s, host to device, large copies
   double latency = 0;    ///< seconds until a copy starts
+  /// Bytes from which on scattered pieces are as fast by a copy engine as by a kernel; 0 = not
+  /// measured.
+  double switch_over = 0;
 };
 
 struct MachineProfile {

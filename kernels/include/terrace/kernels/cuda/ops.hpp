@@ -13,7 +13,10 @@
 // Tests    tests/cuda/
 #pragma once
 
+#include <span>
+
 #include "terrace/core/ops.hpp"
+#include "terrace/core/queue.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
 
 namespace terrace::kernels::cuda {
@@ -69,6 +72,12 @@ namespace terrace::kernels::cuda {
 /// link. `changes` are locked host memory, too.
 /// Cost: one launch of few blocks.
 [[nodiscard]] Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch);
+
+/// Copies extents, for copies too short for a copy engine. No op of a step: queues use it.
+///
+/// Memory   both ends: device, or locked host memory; no two extents overlap
+/// Cost     a launch of few blocks for each 128 extents
+[[nodiscard]] Status copy_extents(std::span<const CopyExtent> extents, const Launch& launch);
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
 /// `attention_split` entries that are merged in order. NaN and infinities as on the host.

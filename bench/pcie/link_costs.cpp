@@ -1,0 +1,43 @@
+#include "pcie/link_costs.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "pcie/questions.hpp"
+
+namespace terrace::bench {
+namespace {
+
+std::optional<double> value_of(std::span<const Row> rows, std::string_view name) {
+  const auto row = std::ranges::find(rows, name, &Row::name);
+  return row == rows.end() ? std::nullopt : row->value;
+}
+
+/// Looked for from the largest size down: one figure that is off below does not count.
+double switch_over(std::span<const Row> rows) {
+  double found = 2 * static_cast<double>(std::ranges::max(scattered_row_bytes));
+  for (const std::size_t bytes : std::views::reverse(scattered_row_bytes)) {
+    const auto engine = value_of(rows, fmt::format("kv_scatter_host_to_device_ce_{}", bytes));
+    const auto kernel = value_of(rows, fmt::format("kv_scatter_host_to_device_sm_{}", bytes));
+    if (!engine || !kernel) return 0;
+    if (*engine < *kernel) break;
+    found = static_cast<double>(bytes);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<LinkCosts> link_costs(std::span<const Row> rows) {
+  const auto bandwidth = value_of(rows, "host_to_device_memcpy_ce");
+  const auto latency = value_of(rows, latency_row);
+  if (bandwidth && latency) return LinkCosts{*bandwidth, *latency, switch_over(rows)};
+  const auto host_bandwidth = value_of(rows, "host_copy_host_to_device_268435456");
+  const auto small_rate = value_of(rows, "host_copy_host_to_device_64");
+  if (host_bandwidth && small_rate) return LinkCosts{*host_bandwidth, 64 / *small_rate};
+  return std::nullopt;
+}
+
+}  // namespace terrace::bench
