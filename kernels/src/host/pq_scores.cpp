@@ -1,6 +1,7 @@
 // Logits from product-quantisation codes: a look-up table per query head, then a scan of the codes.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "host/scores.hpp"
 
@@ -21,7 +22,9 @@ constexpr std::size_t sub_dims_max = 1024;
 
 /// Logits that the centroids of a few sub-spaces give to a query head.
 struct LookupTables {
-  alignas(64) std::array<float, tables_at_once * centroids_max> entries;  // [tables, centroids_max]
+  std::size_t count = 0;                                                  // of tables
+  std::size_t centroids = 0;                                              // of each
+  alignas(64) std::array<float, tables_at_once * centroids_max> entries;  // [count, centroids_max]
 };
 
 /// Codes of consecutive candidates: one plane of bytes per sub-space, `plane_stride` apart.
@@ -50,22 +53,56 @@ void fill_table(const float* query, const float* centroids, std::size_t count, s
   dot_rows<F32Elements, 1>(packed, rows, count, dims, table, 0, [](std::size_t) HWY_ATTR {});
 }
 
+using CodeTag = hn::RebindToSigned<FloatTag>;
+using Codes = hn::Vec<CodeTag>;
+
+/// A table's entries, read where they lie.
+struct ReadEntries {
+  explicit ReadEntries(const float* table) : entries(table) {}
+  HWY_INLINE Floats at(Codes codes) const { return hn::GatherIndex(FloatTag(), entries, codes); }
+
+  const float* entries;
+};
+
+/// At most 64 entries, held in four vectors of 16: no code is an address, which would take most of
+/// the time.
+struct HeldEntries {
+  static constexpr std::size_t count_max = 64;
+  static constexpr bool fits = lanes == 16;
+
+  explicit HeldEntries(const float* table) {
+    for (std::size_t i = 0; i < 4; ++i) quarters[i] = hn::LoadU(FloatTag(), table + i * lanes);
+  }
+  HWY_INLINE Floats at(Codes codes) const {
+    const FloatTag tag;
+    const CodeTag code_tag;
+    const auto lane = hn::IndicesFromVec(tag, hn::And(codes, hn::Set(code_tag, 15)));
+    const auto odd = hn::RebindMask(tag, hn::TestBit(codes, hn::Set(code_tag, 16)));
+    const auto upper = hn::RebindMask(tag, hn::TestBit(codes, hn::Set(code_tag, 32)));
+    const auto of = [&](std::size_t i) HWY_ATTR { return hn::TableLookupLanes(quarters[i], lane); };
+    return hn::IfThenElse(upper, hn::IfThenElse(odd, of(3), of(2)),
+                          hn::IfThenElse(odd, of(1), of(0)));
+  }
+
+  Floats quarters[4];
+};
+
 /// Sets (or, with `add`, raises) logits by the entries of `tables` tables, added in order.
-template <std::size_t tables, bool add>
-HWY_INLINE void scan_codes(const LookupTables& lookup, const CodeRun& run) {
+template <typename Entries, std::size_t tables, bool add, std::size_t... table>
+HWY_INLINE void scan_codes(const LookupTables& lookup, const CodeRun& run,
+                           std::index_sequence<table...> /*each*/) {
   const FloatTag tag;
-  const hn::RebindToSigned<FloatTag> index_tag;
   const hn::Rebind<std::uint8_t, FloatTag> code_tag;
   const auto* codes = reinterpret_cast<const std::uint8_t*>(run.codes);
   const float* entries = lookup.entries.data();
+  const Entries of[] = {Entries(entries + table * centroids_max)...};
   std::size_t i = 0;
   for (; i + lanes <= run.count; i += lanes) {
     Floats sum = add ? hn::LoadU(tag, run.logits + i) : hn::Zero(tag);
 #pragma GCC unroll 4
     for (std::size_t j = 0; j < tables; ++j) {
-      const auto code =
-          hn::PromoteTo(index_tag, hn::LoadU(code_tag, codes + j * run.plane_stride + i));
-      sum = hn::Add(sum, hn::GatherIndex(tag, entries + j * centroids_max, code));
+      const auto code = hn::LoadU(code_tag, codes + j * run.plane_stride + i);
+      sum = hn::Add(sum, of[j].at(hn::PromoteTo(CodeTag(), code)));
     }
     hn::StoreU(sum, tag, run.logits + i);
   }
@@ -78,14 +115,24 @@ HWY_INLINE void scan_codes(const LookupTables& lookup, const CodeRun& run) {
   }
 }
 
-void scan_run(const LookupTables& lookup, std::size_t tables, bool add, const CodeRun& run) {
-  if (tables == 4)
-    return add ? scan_codes<4, true>(lookup, run) : scan_codes<4, false>(lookup, run);
-  if (tables == 3)
-    return add ? scan_codes<3, true>(lookup, run) : scan_codes<3, false>(lookup, run);
-  if (tables == 2)
-    return add ? scan_codes<2, true>(lookup, run) : scan_codes<2, false>(lookup, run);
-  return add ? scan_codes<1, true>(lookup, run) : scan_codes<1, false>(lookup, run);
+template <std::size_t tables>
+void scan_tables(const LookupTables& lookup, bool add, const CodeRun& run) {
+  constexpr auto each = std::make_index_sequence<tables>();
+  if constexpr (HeldEntries::fits) {
+    if (lookup.centroids <= HeldEntries::count_max) {
+      return add ? scan_codes<HeldEntries, tables, true>(lookup, run, each)
+                 : scan_codes<HeldEntries, tables, false>(lookup, run, each);
+    }
+  }
+  return add ? scan_codes<ReadEntries, tables, true>(lookup, run, each)
+             : scan_codes<ReadEntries, tables, false>(lookup, run, each);
+}
+
+void scan_run(const LookupTables& lookup, bool add, const CodeRun& run) {
+  if (lookup.count == 4) return scan_tables<4>(lookup, add, run);
+  if (lookup.count == 3) return scan_tables<3>(lookup, add, run);
+  if (lookup.count == 2) return scan_tables<2>(lookup, add, run);
+  return scan_tables<1>(lookup, add, run);
 }
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
@@ -101,7 +148,7 @@ HWY_EXPORT(scan_run);
 /// Adds the logits of sub-spaces [first, first + tables) for one query head.
 void add_subspaces(const PqSelect& op, std::size_t query_head, std::size_t first,
                    std::size_t tables, float* logits) noexcept {
-  LookupTables lookup;
+  LookupTables lookup{.count = tables, .centroids = op.pq.centroids()};
   for (std::size_t j = 0; j < tables; ++j) {
     write_pq_table(op, query_head, first + j, &lookup.entries[j * centroids_max]);
   }
@@ -114,7 +161,7 @@ void add_subspaces(const PqSelect& op, std::size_t query_head, std::size_t first
                           .plane_stride = op.index.chunk_tokens,
                           .count = count,
                           .logits = logits + begin};
-        HWY_DYNAMIC_DISPATCH(scan_run)(lookup, tables, first > 0, run);
+        HWY_DYNAMIC_DISPATCH(scan_run)(lookup, first > 0, run);
       });
 }
 
