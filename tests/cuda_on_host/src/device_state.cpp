@@ -1,6 +1,7 @@
 #include "device_state.hpp"
 
 #include "memory.hpp"
+#include "stream.hpp"
 
 namespace cuda_on_host {
 namespace {
@@ -33,9 +34,7 @@ cudaError_t DeviceState::enter(const char* function) {
     add(allocations);
   }
   if (!traits.driver) return cudaErrorInsufficientDriver;
-  if (const int error = broken.load(std::memory_order_relaxed); error != cudaSuccess) {
-    return static_cast<cudaError_t>(error);
-  }
+  if (const cudaError_t error = check_broken(); error != cudaSuccess) return error;
   if (!faults_armed.load(std::memory_order_relaxed)) return cudaSuccess;
   const std::scoped_lock lock(mutex);
   const std::uint64_t call = ++calls[std::string(name)];
@@ -44,6 +43,12 @@ cudaError_t DeviceState::enter(const char* function) {
     if (fault->second.nth == call) return fault->second.error;
   }
   return cudaSuccess;
+}
+
+cudaError_t DeviceState::check_broken() const {
+  const auto error = static_cast<cudaError_t>(broken.load());
+  if (error != cudaSuccess) await_rest();
+  return error;
 }
 
 Device::Device() { set({}); }

@@ -1,7 +1,7 @@
 // The stand-in's one device: traits, faults, counts, and whether it is broken.
 //
-// What streams look at while they work is atomic and relaxed: a lock would order their work for the
-// thread sanitizer and hide that nothing else does.
+// What streams look at while they work is atomic, and relaxed but for what broke the device, once:
+// a lock would order their work for the thread sanitizer and hide that nothing else does.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,10 @@ struct DeviceState {
   /// Returns what a call of `function` has to fail with, or success.
   cudaError_t enter(const char* function);
 
-  [[nodiscard]] bool is_broken() const { return broken.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] bool is_broken() const { return broken.load() != 0; }
+
+  /// Returns what broke the device, when it has come to rest; or success.
+  cudaError_t check_broken() const;
 };
 
 DeviceState& device_state();

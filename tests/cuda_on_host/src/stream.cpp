@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "device_state.hpp"
@@ -42,6 +43,16 @@ std::shared_ptr<Mark> last_mark(cudaEvent_t event) {
   return event->last;
 }
 
+struct Streams {
+  std::mutex mutex;
+  std::set<CUstream_st*> all;
+};
+
+Streams& streams() {
+  static Streams* const streams = new Streams;  // outlives every thread
+  return *streams;
+}
+
 /// Counts a launch down to the one that breaks the device.
 bool breaks_device() {
   DeviceState& state = device_state();
@@ -55,9 +66,9 @@ void run_grid(FiberBlock& block, const cudaLaunchConfig_t& config,
               const std::function<void()>& thread) {
   DeviceState& state = device_state();
   if (breaks_device()) {
-    state.broken.store(state.breaking_error, std::memory_order_relaxed);
+    state.broken.store(state.breaking_error);
+    return;
   }
-  if (state.is_broken()) return;
   const FiberBlock::Shape shape{config.gridDim, config.blockDim, config.dynamicSmemBytes};
   const dim3 grid = config.gridDim;
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
@@ -72,6 +83,13 @@ void run_grid(FiberBlock& block, const cudaLaunchConfig_t& config,
 
 }  // namespace
 
+void await_rest() {
+  const std::scoped_lock lock(streams().mutex);
+  for (const CUstream_st* const stream : streams().all) {
+    while (stream->accesses_memory()) std::this_thread::yield();
+  }
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   CUDA_ON_HOST_ENTER("cudaLaunchKernelEx");
   const dim3 grid = config.gridDim;
@@ -82,7 +100,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
     return report(cudaErrorInvalidConfiguration);
   }
   device_state().launches.fetch_add(1, std::memory_order_relaxed);
-  config.stream->push([stream = config.stream, config, thread = std::move(thread)] {
+  config.stream->push_access([stream = config.stream, config, thread = std::move(thread)] {
     run_grid(stream->block(), config, thread);
   });
   return cudaSuccess;
@@ -92,15 +110,30 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
 
 using namespace cuda_on_host;
 
-CUstream_st::CUstream_st() : thread_([this] { serve(); }) {}
+CUstream_st::CUstream_st() : thread_([this] { serve(); }) {
+  const std::scoped_lock lock(streams().mutex);
+  streams().all.insert(this);
+}
 
 CUstream_st::~CUstream_st() {
+  {
+    const std::scoped_lock lock(streams().mutex);
+    streams().all.erase(this);
+  }
   work_.stop();
   thread_.join();
 }
 
 void CUstream_st::push(std::function<void()> work) {
   work_.push(new std::function<void()>(std::move(work)));
+}
+
+void CUstream_st::push_access(std::function<void()> access) {
+  push([this, access = std::move(access)] {
+    accesses_memory_.store(true);
+    if (!device_state().is_broken()) access();
+    accesses_memory_.store(false);
+  });
 }
 
 void CUstream_st::synchronize() { work_.wait_until_finished(); }
@@ -134,7 +167,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaStreamSynchronize");
   stream->synchronize();
-  return report(static_cast<cudaError_t>(device_state().broken.load()));
+  return report(device_state().check_broken());
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -183,7 +216,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   CUDA_ON_HOST_ENTER("cudaEventSynchronize");
   if (const std::shared_ptr<Mark> mark = last_mark(event)) mark->wait();
-  return report(static_cast<cudaError_t>(device_state().broken.load(std::memory_order_relaxed)));
+  return report(device_state().check_broken());
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -204,9 +237,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
   if (crosses_registrations(target, bytes) || crosses_registrations(source, bytes)) {
     return report(cudaErrorInvalidValue);
   }
-  stream->push([=] {
-    if (!device_state().is_broken()) std::memcpy(target, source, bytes);
-  });
+  stream->push_access([=] { std::memcpy(target, source, bytes); });
   return cudaSuccess;
 }
 
@@ -234,8 +265,7 @@ cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* source
     }
     copies.push_back({targets[i], sources[i], sizes[i]});
   }
-  stream->push([copies = std::move(copies)] {
-    if (device_state().is_broken()) return;
+  stream->push_access([copies = std::move(copies)] {
     for (const Copy& copy : copies) std::memcpy(copy.target, copy.source, copy.bytes);
   });
   return cudaSuccess;
@@ -254,8 +284,6 @@ cudaError_t cudaMemcpyBatchAsync(void** targets, void** sources, std::size_t* si
 
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaMemsetAsync");
-  stream->push([=] {
-    if (!device_state().is_broken()) std::memset(data, value, bytes);
-  });
+  stream->push_access([=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }

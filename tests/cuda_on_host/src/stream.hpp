@@ -1,6 +1,7 @@
 // Streams and events of the stand-in.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -30,6 +31,10 @@ class Mark {
   double time_ = 0;
 };
 
+/// Returns when no stream accesses memory any more. A broken device's streams begin nothing: what
+/// it is told to have broken has ended on all of it, as on a real one.
+void await_rest();
+
 }  // namespace cuda_on_host
 
 /// A thread that takes work in order.
@@ -39,12 +44,16 @@ struct CUstream_st {
   ~CUstream_st();
 
   void push(std::function<void()> work);
+  /// Work that reads or writes memory. It is not begun once the device is broken.
+  void push_access(std::function<void()> access);
   void synchronize();
+  [[nodiscard]] bool accesses_memory() const { return accesses_memory_.load(); }
   cuda_on_host::FiberBlock& block();
 
  private:
   void serve();
 
+  std::atomic<bool> accesses_memory_{false};  ///< of its own: one for all would order streams
   cuda_on_host::HandOver work_;
   std::unique_ptr<cuda_on_host::FiberBlock> block_;  ///< of the thread
   std::thread thread_;
