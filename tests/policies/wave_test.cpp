@@ -420,7 +420,7 @@ TEST(Wave, ErrsLessTheMoreItEstimates) {
 TEST(Wave, EachCandidateIsAttendedOrEstimatedOnce) {
   BlockStore rows(shape, 16, 1600);
   rows.fill_normal(102);
-  const auto policy = policies::make_retrieval_policy("wave").value();
+  const auto policy = policies::make_retrieval_policy("wave", {.wave = {.spreads = true}}).value();
   PolicyIndex index(*policy, rows, sinks);
   index.build(1400);
   index.extend(1600);

@@ -31,7 +31,7 @@ struct WaveOptions {
   kernels::Metric metric = kernels::Metric::l2;
   ClusterRanking ranking = ClusterRanking::token_weight;
   double estimated_share = 1;  ///< of all clusters; of those not chosen the best are estimated
-  bool spreads = true;         ///< estimates count how far members lie apart
+  bool spreads = false;        ///< estimates count how far members lie apart
   MassStop mass_stop = MassStop::estimated;
 };
 
