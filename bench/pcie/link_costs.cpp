@@ -15,14 +15,16 @@ std::optional<double> value_of(std::span<const Row> rows, std::string_view name)
   return row == rows.end() ? std::nullopt : row->value;
 }
 
-/// Looked for from the largest size down: one figure that is off below does not count.
-double switch_over(std::span<const Row> rows) {
+/// Size from which on the engine is as fast one way; 0 without all rows. Near the link's own rate
+/// the two differ by noise, so the kernel has to be clearly ahead.
+double switch_over(std::span<const Row> rows, std::string_view way) {
+  constexpr double clearly = 1.05;
   double found = 2 * static_cast<double>(std::ranges::max(scattered_row_bytes));
   for (const std::size_t bytes : std::views::reverse(scattered_row_bytes)) {
-    const auto engine = value_of(rows, fmt::format("kv_scatter_host_to_device_ce_{}", bytes));
-    const auto kernel = value_of(rows, fmt::format("kv_scatter_host_to_device_sm_{}", bytes));
+    const auto engine = value_of(rows, fmt::format("kv_scatter_{}_ce_{}", way, bytes));
+    const auto kernel = value_of(rows, fmt::format("kv_scatter_{}_sm_{}", way, bytes));
     if (!engine || !kernel) return 0;
-    if (*engine < *kernel) break;
+    if (*engine * clearly < *kernel) break;
     found = static_cast<double>(bytes);
   }
   return found;
@@ -33,7 +35,11 @@ double switch_over(std::span<const Row> rows) {
 std::optional<LinkCosts> link_costs(std::span<const Row> rows) {
   const auto bandwidth = value_of(rows, "host_to_device_memcpy_ce");
   const auto latency = value_of(rows, latency_row);
-  if (bandwidth && latency) return LinkCosts{*bandwidth, *latency, switch_over(rows)};
+  if (bandwidth && latency) {
+    return LinkCosts{
+        *bandwidth, *latency,
+        std::min(switch_over(rows, "host_to_device"), switch_over(rows, "device_to_host"))};
+  }
   const auto host_bandwidth = value_of(rows, "host_copy_host_to_device_268435456");
   const auto small_rate = value_of(rows, "host_copy_host_to_device_64");
   if (host_bandwidth && small_rate) return LinkCosts{*host_bandwidth, 64 / *small_rate};

@@ -15,6 +15,7 @@ using policies::CostModel;
 using policies::Polynomial;
 
 constexpr int profile_version = 1;
+constexpr double switch_over_max = 1 << 30;  // bytes
 
 /// The fits of a setting, by their names in the file.
 struct CostField {
@@ -140,6 +141,10 @@ class Reader {
     TERRACE_ASSIGN(link.latency, figure(map["latency"]));
     if (map["switch_over"]) {
       TERRACE_ASSIGN(link.switch_over, figure(map["switch_over"]));
+      if (link.switch_over > switch_over_max) {
+        return refuse(map["switch_over"], "switch_over is larger than any copy",
+                      "measure it again");
+      }
     }
     if (link.bandwidth == 0) return refuse(map, "a link of no bandwidth", "measure it again");
     return link;

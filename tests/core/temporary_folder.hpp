@@ -3,10 +3,12 @@
 
 #include <stdlib.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace terrace {
 
@@ -15,7 +17,9 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "terrace-XXXXXX").string();
-    path_ = mkdtemp(name.data());
+    if (mkdtemp(name.data()) == nullptr)
+      throw std::system_error(errno, std::generic_category(), name);
+    path_ = name;
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -31,7 +35,10 @@ class TemporaryFolder {
 
   /// Writes a file of that content; returns its path.
   std::string write(std::string_view name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
+    std::ofstream stream(path_ / name, std::ios::binary);
+    if (!(stream << content << std::flush)) {
+      throw std::system_error(errno, std::generic_category(), path_ / name);
+    }
     return path_ / name;
   }
 

@@ -183,8 +183,7 @@ TEST_F(CudaBackendTest, CopiesByAKernelWhatIsTooShortForTheEngine) {
     extents.push_back({target.data() + at, from, bytes});
     std::copy_n(from, bytes, expected.begin() + static_cast<std::ptrdiff_t>(at));
   };
-  // Whole and odd lengths, both ends at every place within a unit.
-  for (std::size_t i = 0; i < 299; ++i) add(512 * i + i % 17, source.data() + 300 * i + i % 13, i);
+  for (std::size_t i = 1; i < 299; ++i) add(512 * i, source.data() + 304 * i, i);
   const auto copy = queue("copy");
   const auto run = [&] {
     ASSERT_TRUE(copy->copy(Phase::refill, extents));
@@ -203,6 +202,26 @@ TEST_F(CudaBackendTest, CopiesByAKernelWhatIsTooShortForTheEngine) {
   run();
   EXPECT_EQ(device_.counts().launches, 6U) << "no kernel reads memory that is not the backend's";
   EXPECT_EQ(device_.counts().copy_calls, 2U);
+  extents.clear();
+  add(190'001, source.data(), 100);
+  run();
+  EXPECT_EQ(device_.counts().copy_calls, 3U) << "an end that is not aligned";
+}
+
+TEST_F(CudaBackendTest, CutsLongCopiesByAKernel) {
+  make({.switch_over_bytes = std::size_t{1} << 30});
+  const Buffer source = allocate(600'000);
+  const Buffer target = allocate(600'000, Tier::device);
+  for (std::size_t i = 0; i < source.bytes(); ++i) {
+    source.data()[i] = static_cast<std::byte>(i * 31 >> 3);
+  }
+  const CopyExtent extents[] = {{target.data(), source.data(), 64},
+                                {target.data() + 64, source.data() + 64, 600'000 - 64}};
+  const auto copy = queue("copy");
+  ASSERT_TRUE(copy->copy(Phase::refill, extents));
+  ASSERT_TRUE(copy->drain(patience));
+  EXPECT_TRUE(std::equal(source.data(), source.data() + source.bytes(), target.data()));
+  EXPECT_EQ(device_.counts().launches, 2U) << "148 pieces";
 }
 
 TEST_F(CudaBackendTest, TellsTheDeviceOfWorkBehindWorkThatIsNotDone) {

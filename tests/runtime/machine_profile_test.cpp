@@ -66,6 +66,8 @@ TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
       {"version: 1\nhost: {memory_read: .inf}\n", "p.yaml:2", "no figure of zero or more"},
       {"version: 1\nhost: 5\n", "p.yaml:2", "host is no map"},
       {"version: 1\nlink: {bandwidth: 1}\n", "p.yaml:2", "needs bandwidth and latency"},
+      {"version: 1\nlink: {bandwidth: 1, latency: 1, switch_over: 1e30}\n", "p.yaml:2",
+       "larger than any copy"},
       {"version: 1\nlink: {bandwidth: 0, latency: 0}\n", "p.yaml:2", "no bandwidth"},
       {"version: 1\ncompute: {}\n", "p.yaml:2", "compute is no list"},
       {"version: 1\ncompute:\n  - 5\n", "p.yaml:3", "fits without a setting"},

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
@@ -19,6 +20,7 @@ constexpr unsigned link_blocks = 12;
 constexpr unsigned units_at_once = 4;  // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
 constexpr unsigned blocks_per_launch = 64;
 constexpr unsigned extents_per_launch = 128;
+constexpr unsigned extent_units = 256;  // longer ones are cut: all take the same turns
 
 /// Blocks of a table, by value: the table itself is the host's.
 struct BlockRun {
@@ -108,11 +110,11 @@ __global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
   });
 }
 
-/// Copies `count` extents, each as `units_each` units of which the shorter ones leave some empty.
-__global__ void copy_units(ExtentRun run, unsigned count, unsigned units_each) {
-  copy_in_flight(std::size_t{count} * units_each, [&](std::size_t i, Unit& copy) {
-    const CopyExtent& extent = run.extents[i / units_each];
-    const auto unit = static_cast<unsigned>(i % units_each);
+/// Copies `count` extents of at most `extent_units` units.
+__global__ void copy_units(ExtentRun run, unsigned count) {
+  copy_in_flight(std::size_t{count} * extent_units, [&](std::size_t i, Unit& copy) {
+    const CopyExtent& extent = run.extents[i / extent_units];
+    const auto unit = static_cast<unsigned>(i % extent_units);
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
     if (offset >= extent.bytes) return;
     copy.read(extent.target + offset, extent.source + offset, unit_size(extent.bytes, unit));
@@ -184,21 +186,27 @@ Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch) {
   return static_cast<std::size_t>(moved) * op.shape.row_bytes();
 }
 
+bool are_units(const CopyExtent& extent) noexcept {
+  return is_aligned(extent.target, unit_bytes) && is_aligned(extent.source, unit_bytes);
+}
+
 Status copy_extents(std::span<const CopyExtent> extents, const Launch& launch) {
-  for (std::size_t first = 0; first < extents.size(); first += extents_per_launch) {
-    const auto part =
-        extents.subspan(first, std::min<std::size_t>(extents_per_launch, extents.size() - first));
-    ExtentRun run{};
-    std::ranges::copy(part, run.extents);
-    const std::size_t longest = std::ranges::max(part, {}, &CopyExtent::bytes).bytes;
-    const auto count = static_cast<unsigned>(part.size());
-    const unsigned blocks =
-        blocks_for(std::size_t{count} * units_of(longest), threads, link_blocks);
-    if (blocks == 0) continue;
-    TERRACE_TRY(launch_kernel(launch, {blocks, threads}, "copy_extents", copy_units, run, count,
-                              units_of(longest)));
+  constexpr std::size_t extent_bytes = extent_units * unit_bytes;
+  ExtentRun run{};
+  unsigned count = 0;
+  const auto launch_run = [&]() -> Status {
+    const unsigned blocks = blocks_for(std::size_t{count} * extent_units, threads, link_blocks);
+    return launch_kernel(launch, {blocks, threads}, "copy_extents", copy_units, run,
+                         std::exchange(count, 0U));
+  };
+  for (const CopyExtent& extent : extents) {
+    for (std::size_t at = 0; at < extent.bytes; at += extent_bytes) {
+      run.extents[count++] = {extent.target + at, extent.source + at,
+                              std::min(extent_bytes, extent.bytes - at)};
+      if (count == extents_per_launch) TERRACE_TRY(launch_run());
+    }
   }
-  return {};
+  return count == 0 ? Status{} : launch_run();
 }
 
 }  // namespace terrace::kernels::cuda

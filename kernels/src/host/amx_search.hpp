@@ -20,7 +20,7 @@ static_assert(search_rows_max % amx_rows == 0);
 /// call asks.
 bool has_amx_search() noexcept;
 
-/// As search_bf16_tile(), of a multiple of 32 dims. Distances behind the last row are overwritten.
+/// As search_bf16_tile(), of a multiple of 32 dims.
 void search_amx_tile(NearestSearch& search, const Bf16Tile& tile) noexcept;
 
 }  // namespace terrace::kernels::host

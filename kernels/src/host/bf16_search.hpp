@@ -20,7 +20,7 @@ constexpr std::size_t bf16_tile_bytes(std::size_t dims) noexcept {
   return bf16_tile_centroids * (sizeof(float) + bf16_row_elements(dims) * sizeof(std::uint16_t));
 }
 
-/// Whether this CPU has the instructions. The functions below need them.
+/// Whether this CPU has the instructions, which rounding rows and searching need.
 bool has_bf16_search() noexcept;
 
 /// Rounds rows to bf16: [row_count, bf16_row_elements(dims)].

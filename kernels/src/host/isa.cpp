@@ -71,24 +71,22 @@ bool is_usable(const IsaLevel& level, std::int64_t targets) {
   return (level.target & targets) != 0 && has(level.extras);
 }
 
+/// Measured once: a second measurement might come out otherwise.
+const FasterSearches& faster_searches() {
+  static const FasterSearches found = measure_searches();
+  return found;
+}
+
 IsaExtras find_extras() {
   // All of them go with the layouts that vectors of 16 lanes make.
   if ((best_target() & avx512_targets) == 0 || !has(IsaExtras::vbmi)) return IsaExtras::none;
-  switch (measure_searches()) {
-    case Search::f32:
-      return IsaExtras::vbmi;
-    case Search::bf16:
-      return IsaExtras::bf16;
-    case Search::amx:
-      return IsaExtras::amx;
-  }
-  return IsaExtras::vbmi;
+  if (faster_searches().amx) return IsaExtras::amx;
+  return faster_searches().bf16 ? IsaExtras::bf16 : IsaExtras::vbmi;
 }
 
 IsaExtras extras() noexcept {
   const int forced = forced_extras.load(std::memory_order_relaxed);
   if (forced != not_forced) return static_cast<IsaExtras>(forced);
-  // Measured once: a second measurement might come out otherwise.
   static const IsaExtras found = find_extras();
   return found;
 }
@@ -136,8 +134,8 @@ Search search_of(std::size_t dims) noexcept {
     case IsaExtras::bf16:
       return Search::bf16;
     case IsaExtras::amx:
-      // Where tiles are the fastest, sums in vectors may be slower than f32.
-      return dims % amx_dims == 0 ? Search::amx : Search::f32;
+      if (dims % amx_dims == 0) return Search::amx;
+      return faster_searches().bf16 ? Search::bf16 : Search::f32;
   }
   return Search::f32;
 }

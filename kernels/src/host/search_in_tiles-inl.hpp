@@ -3,6 +3,7 @@
 // step. To be included where the instructions are allowed that it is to be compiled to.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,12 +21,13 @@ struct TileSums {
   Lanes of[2][2][16];
 };
 
-/// Lowers distances of 32 rows from `row` on to those of 32 centroids, whose first has label
+/// Lowers distances of up to 32 rows from `row` on to those of 32 centroids, whose first has label
 /// `first`. Compiled for each kind of tiles, because each allows other instructions.
 template <typename Tiles>
 void keep_nearest(NearestSearch& search, std::size_t row, const TileSums& sums,
                   std::uint32_t first) noexcept {
-  for (std::size_t r = 0; r < amx_rows; ++r) {
+  const std::size_t rows = std::min(amx_rows, search.row_count - row);
+  for (std::size_t r = 0; r < rows; ++r) {
     auto& least = *reinterpret_cast<Lanes*>(&search.distances[(row + r) * 16]);
     auto& nearest = *reinterpret_cast<LaneLabels*>(&search.labels[(row + r) * 16]);
     for (std::uint32_t block = 0; block < 2; ++block) {

@@ -31,8 +31,8 @@ double fastest_of_some(Run run) {
 
 }  // namespace
 
-Search measure_searches() noexcept {
-  if (!has_bf16_search()) return Search::f32;
+FasterSearches measure_searches() noexcept {
+  if (!has_bf16_search()) return {};
   alignas(64) std::array<float, bf16_tile_centroids * dims> centroids;
   alignas(64) std::array<std::uint16_t, row_count * dims> rounded;
   alignas(64) std::array<float, tiles * tile_floats(dims)> f32_tiles;
@@ -54,11 +54,12 @@ Search measure_searches() noexcept {
   constexpr double clearly = 1.3;
   const double in_f32 = fastest_of_some([&] { search_tiles(search, f32_tiles.data(), tiles, 0); });
   const double in_bf16 = fastest_of_some([&] { search_bf16_tile(search, tile); });
+  FasterSearches faster{.bf16 = in_bf16 * clearly < in_f32};
   if (has_amx_search()) {
     const double in_amx = fastest_of_some([&] { search_amx_tile(search, tile); });
-    if (in_amx * clearly < std::min(in_f32, in_bf16)) return Search::amx;
+    faster.amx = in_amx * clearly < std::min(in_f32, in_bf16);
   }
-  return in_bf16 * clearly < in_f32 ? Search::bf16 : Search::f32;
+  return faster;
 }
 
 }  // namespace terrace::kernels::host

@@ -150,7 +150,8 @@ Status CudaQueue::enqueue_copies(std::span<const CopyExtent> extents,
 }
 
 bool CudaQueue::goes_by_kernel(const CopyExtent& extent) const {
-  return extent.bytes < cuda_.by_kernel_below &&
+  // What is not aligned a kernel copies byte by byte.
+  return extent.bytes < cuda_.by_kernel_below && kernels::cuda::are_units(extent) &&
          cuda_.reachable->holds({extent.source, extent.bytes}) &&
          cuda_.reachable->holds({extent.target, extent.bytes});
 }

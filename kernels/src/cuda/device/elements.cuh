@@ -12,7 +12,7 @@
 
 namespace terrace::kernels::cuda {
 
-__device__ inline bool is_aligned(const void* address, std::size_t to) {
+__host__ __device__ inline bool is_aligned(const void* address, std::size_t to) {
   return reinterpret_cast<std::uintptr_t>(address) % to == 0;
 }
 

@@ -73,10 +73,13 @@ namespace terrace::kernels::cuda {
 /// Cost: one launch of few blocks.
 [[nodiscard]] Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch);
 
+/// Whether both ends are aligned so that a thread copies 16 bytes at once.
+[[nodiscard]] bool are_units(const CopyExtent& extent) noexcept;
+
 /// Copies extents, for copies too short for a copy engine. No op of a step: queues use it.
 ///
 /// Memory   both ends: device, or locked host memory; no two extents overlap
-/// Cost     a launch of few blocks for each 128 extents
+/// Cost     a launch of few blocks for each 128 pieces of at most 4 KiB
 [[nodiscard]] Status copy_extents(std::span<const CopyExtent> extents, const Launch& launch);
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of

@@ -36,8 +36,8 @@ struct CudaBackendOptions {
   HugePages huge_pages = HugePages::automatic;
   bool near_device = true;  ///< place host memory on a NUMA node; false = the first touch decides
   std::optional<std::uint32_t> numa_node{};  ///< which one; none = the device's
-  /// Shorter copies of a batch go by a kernel, longer ones by a copy engine, which is slow to start
-  /// each; 0 = all by the engine.
+  /// Shorter copies of a batch go by a kernel, if both ends are memory of this backend and aligned
+  /// to 16 bytes, longer ones by a copy engine, which is slow to start each; 0 = all by the engine.
   std::size_t switch_over_bytes = 0;
   std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
   Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
