@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "host/isa_choice.hpp"
 #include "kernels/part_threads.hpp"
 #include "kernels/seed.hpp"
 #include "terrace/kernels/isa.hpp"
@@ -108,7 +109,7 @@ void expect_nearest(const Problem& problem, const std::vector<float>& rows,
 TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
   for (const kernels::Metric metric : {kernels::Metric::l2, kernels::Metric::cosine}) {
     for (const auto& [dims, clusters] :
-         {std::pair{32U, 5U}, {64U, 70U}, {96U, 128U}, {128U, 200U}}) {
+         {std::pair{33U, 5U}, {32U, 5U}, {64U, 70U}, {96U, 128U}, {128U, 200U}}) {
       SCOPED_TRACE(std::to_string(dims) + " dims, " + std::to_string(clusters) + " clusters, " +
                    testing::seed_text());
       const Problem problem{.dims = dims, .clusters = clusters, .metric = metric};
@@ -116,32 +117,40 @@ TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
       const Outcome exact = cluster(problem, rows, "avx512");
       const Outcome rounded = cluster(problem, rows, GetParam());
       EXPECT_NEAR(rounded.inertia, exact.inertia, 0.005 * exact.inertia);
-      EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
+      // Tiles take multiples of 32 dims; what is beside them may be f32.
+      if (kernels::host::search_of(dims) != kernels::host::Search::f32) {
+        EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
+      }
       expect_nearest(problem, rows, rounded);
     }
   }
 }
 
 TEST_P(RoundedSearches, DoNotDependOnThreads) {
-  const Problem problem{.dims = 32, .clusters = 37};
-  const std::vector<float> rows = problem.draw();
-  const Outcome expected = cluster(problem, rows, GetParam());
-  const Outcome parallel = cluster(problem, rows, GetParam(), 3);
-  EXPECT_EQ(parallel.centroids, expected.centroids);
-  EXPECT_EQ(parallel.labels, expected.labels);
+  for (const std::size_t dims : {20U, 32U}) {
+    const Problem problem{.dims = dims, .clusters = 37};
+    const std::vector<float> rows = problem.draw();
+    const Outcome expected = cluster(problem, rows, GetParam());
+    const Outcome parallel = cluster(problem, rows, GetParam(), 3);
+    EXPECT_EQ(parallel.centroids, expected.centroids) << dims;
+    EXPECT_EQ(parallel.labels, expected.labels) << dims;
+  }
 }
 
 TEST_P(RoundedSearches, TakeRowsThatBf16CannotHold) {
-  const Problem problem{.dims = 32, .clusters = 16};
-  std::vector<float> rows = problem.draw();
-  rows[0] = std::nanf("");
-  rows[32] = std::numeric_limits<float>::infinity();
-  rows[64] = std::numeric_limits<float>::denorm_min();
-  for (std::size_t i = 96; i < 128; ++i) rows[i] = 1e18F;  // its square is large, and finite
-  const Outcome outcome = cluster(problem, rows, GetParam());
-  EXPECT_EQ(outcome.labels[0], 0U);
-  EXPECT_EQ(outcome.labels[1], 0U);
-  for (const float x : outcome.centroids) EXPECT_TRUE(std::isfinite(x));
+  for (const std::size_t dims : {8U, 32U}) {
+    const Problem problem{.dims = dims, .clusters = 16};
+    std::vector<float> rows = problem.draw();
+    rows[0] = std::nanf("");
+    rows[dims] = std::numeric_limits<float>::infinity();
+    rows[2 * dims] = std::numeric_limits<float>::denorm_min();
+    // Its square is large, and finite.
+    for (std::size_t i = 3 * dims; i < 4 * dims; ++i) rows[i] = 1e18F;
+    const Outcome outcome = cluster(problem, rows, GetParam());
+    EXPECT_EQ(outcome.labels[0], 0U) << dims;
+    EXPECT_EQ(outcome.labels[1], 0U) << dims;
+    for (const float x : outcome.centroids) EXPECT_TRUE(std::isfinite(x)) << dims;
+  }
 }
 
 TEST_P(RoundedSearches, TakeAnyDimensions) {
