@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t dims = 64;
 constexpr std::size_t row_count = 64;  // little on the stack: the caller may be any thread
-constexpr std::size_t tiles = bf16_tile_centroids / tile_centroids;
+constexpr std::size_t tiles = tile_count(bf16_tile_centroids);
 static_assert(row_count <= bf16_tile_centroids, "the rows are the first of the centroids");
 static_assert(row_count % amx_rows == 0 && dims % amx_dims == 0);
 

@@ -140,6 +140,7 @@ Result<std::size_t> CudaQueue::enqueue(Piece& piece) {
 
 Status CudaQueue::enqueue_copies(std::span<const CopyExtent> extents,
                                  const kernels::cuda::Launch& launch) {
+  if (cuda_.by_kernel_below == 0) return copies_.enqueue(extents, stream_);
   by_kernel_.clear();
   by_engine_.clear();
   for (const CopyExtent& extent : extents) {
