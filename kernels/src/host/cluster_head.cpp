@@ -21,7 +21,7 @@ constexpr std::size_t queries_at_once = 4;
 class LogSum {
  public:
   void add(float logit) noexcept {
-    const auto term = static_cast<double>(logit);
+    const auto term = double{std::min(logit, std::numeric_limits<float>::max())};
     if (!(term > -std::numeric_limits<double>::infinity())) return;
     if (term > largest_) {
       sum_ *= std::exp(largest_ - term);

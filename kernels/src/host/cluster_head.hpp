@@ -106,19 +106,24 @@ class MassTracker {
  private:
   static constexpr std::size_t group_max = 64;
 
-  /// Masses of a query head relative to exp(rest.base).
+  /// Masses of a query head relative to exp(rest.base), estimates to exp(estimate.base).
   struct QueryMass {
     double norm = 0;   ///< |q| / sqrt(head_dim)
     float square = 0;  ///< ClusterHead::square_of_query
     MassSums rest;     ///< of clusters; what is chosen leaves its bounds
-    double all = 0;    ///< estimate of all clusters
     double steady = 0;
-    double chosen = 0;  ///< estimates
     double chosen_low = 0;
     double chosen_high = 0;
-    bool bounded = true;  ///< false: some score or radius is not finite
+    bool bounded = true;    ///< false: some score or radius is not finite
+    MassEstimate estimate;  ///< of all clusters; only followed where a share is wanted by estimate
+    double steady_estimate = 0;
+    double chosen_estimate = 0;
   };
 
+  [[nodiscard]] bool wants_estimate() const noexcept {
+    return op_.mass_wanted > 0 && op_.mass_stop == MassStop::estimated;
+  }
+  [[nodiscard]] bool has_enough(const QueryMass& mass) const noexcept;
   void measure_query(std::size_t q) noexcept;
   void add_clusters() noexcept;
   void finish_query(std::size_t q) noexcept;

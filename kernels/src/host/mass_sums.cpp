@@ -19,17 +19,21 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 /// cluster can weigh is the mean of `most` and `least`, and the least is `even`; of a part of a
 /// cluster they are `most` and `least` themselves.
 struct LogTerms {
-  Floats score;
   Floats most;
   Floats least;
   Floats even;
 };
 
-HWY_INLINE LogTerms log_terms(const MassTerms& terms, const MassQuery& query, std::size_t i) {
+/// Scores of clusters from i on, -inf in places without one.
+HWY_INLINE Floats scores_of(const MassTerms& terms, const MassQuery& query, std::size_t i) {
   const FloatTag tag;
   const auto there = hn::FirstN(tag, terms.count > i ? terms.count - i : 0);
   const Floats nothing = hn::Set(tag, -std::numeric_limits<float>::infinity());
-  const Floats score = hn::IfThenElse(there, hn::LoadU(tag, query.scores + i), nothing);
+  return hn::IfThenElse(there, hn::LoadU(tag, query.scores + i), nothing);
+}
+
+HWY_INLINE LogTerms log_terms(const MassTerms& terms, const MassQuery& query, std::size_t i) {
+  const FloatTag tag;
   const Floats whole = hn::Load(tag, &terms.whole[i]);
   const Floats variance = hn::Load(tag, &terms.variance[i]);
   const Floats norm = hn::Set(tag, query.norm);
@@ -37,48 +41,61 @@ HWY_INLINE LogTerms log_terms(const MassTerms& terms, const MassQuery& query, st
   const Floats rounding = hn::Mul(hn::Mul(norm, whole), hn::Load(tag, &terms.rounding[i]));
   const Floats spread =
       hn::Min(hn::Mul(hn::Set(tag, 0.5F * query.square), variance), hn::Set(tag, query.spread_max));
-  const Floats middle = hn::Sub(score, spread);
-  return {.score = score,
-          .most = hn::Add(middle, hn::MulAdd(hn::Set(tag, 2.0F), rounding, radius)),
+  const Floats middle = hn::Sub(scores_of(terms, query, i), spread);
+  return {.most = hn::Add(middle, hn::MulAdd(hn::Set(tag, 2.0F), rounding, radius)),
           .least = hn::Sub(middle, radius),
           .even = hn::Sub(middle, rounding)};
 }
 
 float greatest_term(const MassTerms& terms, const MassQuery& query) {
-  const FloatTag tag;
-  Floats greatest = hn::Set(tag, -std::numeric_limits<float>::infinity());
+  Floats greatest = hn::Set(FloatTag(), -std::numeric_limits<float>::infinity());
   for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
-    const LogTerms of = log_terms(terms, query, i);
-    greatest = hn::Max(greatest, hn::Max(of.most, of.score));
+    greatest = hn::Max(greatest, log_terms(terms, query, i).most);
   }
   return max_of_lanes(greatest);
+}
+
+float greatest_score(const MassTerms& terms, const MassQuery& query) {
+  Floats greatest = hn::Set(FloatTag(), -std::numeric_limits<float>::infinity());
+  for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
+    greatest = hn::Max(greatest, scores_of(terms, query, i));
+  }
+  return max_of_lanes(greatest);
+}
+
+/// exp(log - base), of what is not above the base.
+HWY_INLINE Floats weight(Floats log, double base) {
+  const FloatTag tag;
+  const Floats below = hn::Sub(log, hn::Set(tag, static_cast<float>(base)));
+  return exp2_nonpositive(hn::Mul(below, hn::Set(tag, std::numbers::log2e_v<float>)));
 }
 
 /// Adds terms, none above sums.base.
 void add_terms(const MassTerms& terms, const MassQuery& query, MassSums& sums) {
   const FloatTag tag;
-  const Floats base = hn::Set(tag, static_cast<float>(sums.base));
-  const Floats log2_e = hn::Set(tag, std::numbers::log2e_v<float>);
   const Floats half = hn::Set(tag, 0.5F);
   Floats low = hn::Zero(tag);
   Floats high = hn::Zero(tag);
-  Floats estimate = hn::Zero(tag);
-  const auto weight = [&](Floats log) HWY_ATTR {
-    return exp2_nonpositive(hn::Mul(hn::Sub(log, base), log2_e));
-  };
   for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
     const LogTerms of = log_terms(terms, query, i);
-    const Floats most = weight(of.most);
-    const Floats least = weight(of.least);
+    const Floats most = weight(of.most, sums.base);
+    const Floats least = weight(of.least, sums.base);
     const auto whole = hn::Gt(hn::Load(tag, &terms.whole[i]), hn::Zero(tag));
     const Floats mean = hn::Mul(half, hn::Add(most, least));
-    low = hn::Add(low, hn::IfThenElse(whole, weight(of.even), least));
+    low = hn::Add(low, hn::IfThenElse(whole, weight(of.even, sums.base), least));
     high = hn::Add(high, hn::IfThenElse(whole, mean, most));
-    estimate = hn::Add(estimate, weight(of.score));
   }
   sums.low += static_cast<double>(sum_of_lanes(low));
   sums.high += static_cast<double>(sum_of_lanes(high));
-  sums.estimate += static_cast<double>(sum_of_lanes(estimate));
+}
+
+/// Adds scores, none above estimate.base.
+void add_scores(const MassTerms& terms, const MassQuery& query, MassEstimate& estimate) {
+  Floats sum = hn::Zero(FloatTag());
+  for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
+    sum = hn::Add(sum, weight(scores_of(terms, query, i), estimate.base));
+  }
+  estimate.sum += static_cast<double>(sum_of_lanes(sum));
 }
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
@@ -88,18 +105,26 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 
 HWY_EXPORT(greatest_term);
+HWY_EXPORT(greatest_score);
 HWY_EXPORT(add_terms);
+HWY_EXPORT(add_scores);
 
 void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) noexcept {
   const double greatest{HWY_DYNAMIC_DISPATCH(greatest_term)(terms, query)};
   if (greatest > sums.base) {
     const double factor = std::exp(sums.base - greatest);
-    sums = {.base = greatest,
-            .low = sums.low * factor,
-            .high = sums.high * factor,
-            .estimate = sums.estimate * factor};
+    sums = {.base = greatest, .low = sums.low * factor, .high = sums.high * factor};
   }
   if (std::isfinite(sums.base)) HWY_DYNAMIC_DISPATCH(add_terms)(terms, query, sums);
+}
+
+void add_estimates(const MassTerms& terms, const MassQuery& query,
+                   MassEstimate& estimate) noexcept {
+  const double greatest{HWY_DYNAMIC_DISPATCH(greatest_score)(terms, query)};
+  if (greatest > estimate.base) {
+    estimate = {.base = greatest, .sum = estimate.sum * std::exp(estimate.base - greatest)};
+  }
+  if (std::isfinite(estimate.base)) HWY_DYNAMIC_DISPATCH(add_scores)(terms, query, estimate);
 }
 
 }  // namespace terrace::kernels::host

@@ -25,15 +25,22 @@ struct MassQuery {
   const float* scores = nullptr;  ///< [size_max]: those of the clusters first
 };
 
-/// Sums relative to exp(`base`), which is what no term exceeds.
+/// What clusters weigh at least and at most, relative to exp(`base`), which no term exceeds.
 struct MassSums {
   double base = -std::numeric_limits<double>::infinity();
   double low = 0;
   double high = 0;
-  double estimate = 0;
+};
+
+/// What clusters weigh by estimate, relative to exp(`base`). It is a base of its own: next to the
+/// most that a cluster far out could weigh, estimates would vanish.
+struct MassEstimate {
+  double base = -std::numeric_limits<double>::infinity();
+  double sum = 0;
 };
 
 /// Adds clusters to sums, as log_mass_bounds() has them. Sums of what is not a number are none.
 void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) noexcept;
+void add_estimates(const MassTerms& terms, const MassQuery& query, MassEstimate& estimate) noexcept;
 
 }  // namespace terrace::kernels::host

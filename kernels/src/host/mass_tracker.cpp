@@ -43,7 +43,8 @@ void MassTracker::measure_query(std::size_t q) noexcept {
   for (std::size_t i = 0; i < dims; ++i) square += double{query[i]} * double{query[i]};
   queries_[q] = {.norm = std::sqrt(square / static_cast<double>(dims)),
                  .square = head_.square_of_query(first_ + q),
-                 .rest = {.base = steady_logit(q)}};
+                 .rest = {.base = steady_logit(q)},
+                 .estimate = {.base = steady_logit(q)}};
 }
 
 void MassTracker::add_clusters() noexcept {
@@ -60,22 +61,22 @@ void MassTracker::add_clusters() noexcept {
       terms.whole[i] = head_.members(cluster) == plane.sizes[slot] ? 1.0F : 0.0F;
     }
     for (std::size_t q = 0; q < count_; ++q) {
-      add_mass(terms,
-               {.norm = static_cast<float>(queries_[q].norm),
-                .square = queries_[q].square,
-                .spread_max = ClusterHead::spread_max,
-                .scores = head_.scores(first_ + q) + begin},
-               queries_[q].rest);
+      const MassQuery query{.norm = static_cast<float>(queries_[q].norm),
+                            .square = queries_[q].square,
+                            .spread_max = ClusterHead::spread_max,
+                            .scores = head_.scores(first_ + q) + begin};
+      add_mass(terms, query, queries_[q].rest);
+      if (wants_estimate()) add_estimates(terms, query, queries_[q].estimate);
     }
   }
 }
 
 void MassTracker::finish_query(std::size_t q) noexcept {
   QueryMass& mass = queries_[q];
+  mass.steady_estimate = std::exp(steady_logit(q) - mass.estimate.base);
   mass.bounded = std::isfinite(mass.rest.base) && !std::isnan(mass.rest.high);
   if (!mass.bounded) return;
   mass.steady = std::exp(steady_logit(q) - mass.rest.base);
-  mass.all = mass.rest.estimate;
   // Exponents were rounded to f32: bounds stay certain if they give way by as much.
   const double rounding = 1e-6 * (8 + std::fabs(mass.rest.base));
   mass.rest.low *= 1 - rounding;
@@ -100,7 +101,7 @@ LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const 
 }
 
 double MassTracker::estimate(std::size_t q, std::uint32_t i) const noexcept {
-  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].rest.base);
+  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].estimate.base);
 }
 
 MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
@@ -116,19 +117,25 @@ MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {
 
 bool MassTracker::is_enough() const noexcept {
   if (!follows_ || op_.mass_wanted <= 0) return false;
-  return std::all_of(queries_, queries_ + count_, [this](const QueryMass& mass) {
-    if (op_.mass_stop == MassStop::certain) return double{bounds(mass).low} >= op_.mass_wanted;
-    return mass.steady + mass.chosen >= op_.mass_wanted * (mass.steady + mass.all);
-  });
+  return std::all_of(queries_, queries_ + count_,
+                     [this](const QueryMass& mass) { return has_enough(mass); });
+}
+
+bool MassTracker::has_enough(const QueryMass& mass) const noexcept {
+  if (!wants_estimate()) return double{bounds(mass).low} >= op_.mass_wanted;
+  // Of what cannot be estimated there is never enough; sums that are not numbers compare as false.
+  if (!std::isfinite(mass.estimate.base)) return false;
+  const double all = mass.steady_estimate + mass.estimate.sum;
+  return mass.steady_estimate + mass.chosen_estimate >= op_.mass_wanted * all;
 }
 
 void MassTracker::choose(std::uint32_t i, bool whole) noexcept {
   if (!follows_) return;
   for (std::size_t q = 0; q < count_; ++q) {
     QueryMass& mass = queries_[q];
+    if (wants_estimate()) mass.chosen_estimate += estimate(q, i);
     if (!mass.bounded) continue;
     const LogMassBounds one = cluster_bounds(q, i);
-    mass.chosen += estimate(q, i);
     const double low = std::exp(one.low - mass.rest.base);
     const double high = std::exp(one.high - mass.rest.base);
     // Of a cluster that is cut nothing is certain on either side.

@@ -11,18 +11,26 @@
 
 namespace terrace::kernels::cuda {
 
+/// What a query head's masses are by estimate, relative to exp(`base`). It is a base of its own:
+/// next to the most that a cluster far out could weigh, estimates would vanish.
+struct MassEstimate {
+  double base;
+  double steady;
+  double chosen;
+  double all;  ///< of clusters
+};
+
 /// Masses of a query head relative to exp(`base`). Shared memory has no initial values.
 struct QueryMass {
   double square;  ///< |q|^2 / head_dim
   double base;
   double steady;
-  double chosen;  ///< estimates
-  double all;
   double chosen_low;
   double chosen_high;
   double rest_low;
   double rest_high;
-  bool bounded;  ///< false: some score or radius is not finite
+  bool bounded;           ///< false: some score or radius is not finite
+  MassEstimate estimate;  ///< only followed where a share is wanted by estimate
 };
 
 class ListMass {
@@ -66,9 +74,9 @@ class ListMass {
   __device__ void choose(unsigned i, bool whole) const {
     for (unsigned q = threadIdx.x; follows_ && q < count_; q += 32) {
       QueryMass& mass = shared_.heads[q];
+      if (wants_estimate()) mass.estimate.chosen += exp(score(q, i) - mass.estimate.base);
       if (!mass.bounded) continue;
       const LogMassBounds one = cluster_bounds(q, i);
-      mass.chosen += estimate(q, i);
       const double low = exp(one.low - mass.base);
       const double high = exp(one.high - mass.base);
       // Of a cluster that is cut nothing is certain on either side.
@@ -116,15 +124,30 @@ class ListMass {
       const LogMassBounds one = cluster_bounds(q, i);
       mass.rest_low += exp(one.low - mass.base);
       mass.rest_high += exp(one.high - mass.base);
-      mass.all += exp(double{rows_.scores(first_ + q)[i]} - mass.base);
       if (one.high != one.high) odd = 1;
     }
     mass.rest_low = reduce(mass.rest_low, Sum());
     mass.rest_high = reduce(mass.rest_high, Sum());
-    mass.all = reduce(mass.all, Sum());
     mass.bounded = mass.bounded && reduce(odd, Maximum()) == 0;
     mass.steady = exp(steady - mass.base);
+    if (wants_estimate()) mass.estimate = estimate_query(q, steady);
     if (threadIdx.x == 0) shared_.heads[q] = mass;
+  }
+
+  /// Every thread of the block gets the sums.
+  [[nodiscard]] __device__ MassEstimate estimate_query(unsigned q, double steady) const {
+    const unsigned active = rows_.active_count();
+    MassEstimate estimate{.base = steady};
+    for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
+      estimate.base = fmax(estimate.base, score(q, i));
+    }
+    estimate.base = reduce(estimate.base, Maximum());
+    for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
+      estimate.all += exp(score(q, i) - estimate.base);
+    }
+    estimate.all = reduce(estimate.all, Sum());
+    estimate.steady = exp(steady - estimate.base);
+    return estimate;
   }
 
   [[nodiscard]] __device__ LogMassBounds cluster_bounds(unsigned q, unsigned i) const {
@@ -133,8 +156,7 @@ class ListMass {
     const double square = shared_.heads[q].square;
     const double norm = sqrt(square);
     const float spread = cluster_spread(op_, places_, cluster, static_cast<float>(square));
-    const double logit =
-        double{rows_.scores(first_ + q)[i]} - double{rows_.log_members(i)} - double{spread};
+    const double logit = score(q, i) - double{rows_.log_members(i)} - double{spread};
     return log_bounds({.logit = logit,
                        .members = double(members),
                        .whole = members == places_.size(cluster),
@@ -151,14 +173,22 @@ class ListMass {
     return {middle - cluster.rounding, middle + cluster.rounding + log_cosh};
   }
 
-  [[nodiscard]] __device__ double estimate(unsigned q, unsigned i) const {
-    return exp(double{rows_.scores(first_ + q)[i]} - shared_.heads[q].base);
+  [[nodiscard]] __device__ bool wants_estimate() const {
+    return op_.mass_wanted > 0 && op_.mass_stop == MassStop::estimated;
+  }
+  [[nodiscard]] __device__ double score(unsigned q, unsigned i) const {
+    return double{rows_.scores(first_ + q)[i]};
   }
 
   [[nodiscard]] __device__ bool has_enough(unsigned q) const {
     const QueryMass& mass = shared_.heads[q];
-    if (op_.mass_stop == MassStop::certain) return double{bounds(mass).low} >= op_.mass_wanted;
-    return mass.steady + mass.chosen >= op_.mass_wanted * (mass.steady + mass.all);
+    if (!wants_estimate()) return double{bounds(mass).low} >= op_.mass_wanted;
+    // Of what cannot be estimated there is never enough; sums that are not numbers compare as
+    // false.
+    const MassEstimate& estimate = mass.estimate;
+    if (estimate.base - estimate.base != 0) return false;
+    const double all = estimate.steady + estimate.all;
+    return estimate.steady + estimate.chosen >= op_.mass_wanted * all;
   }
 
   [[nodiscard]] __device__ static MassBounds bounds(const QueryMass& mass) {
