@@ -125,10 +125,19 @@ void Clusters::find_places() {
   }
 }
 
-/// Possible after many short extensions of one chunk: the tokens join the one before them.
+/// Possible after many short extensions of one chunk: the tokens join the last cluster there.
 void Clusters::join_the_last() {
-  const std::uint32_t cluster = label_at(first_at() - 1);
+  const std::size_t chunk = first_at() / options_.shape.chunk_tokens;
+  const std::size_t first_place = chunk * options_.shape.slots;
+  std::size_t last = first_at() - 1;
+  while (label_at(last) < first_place) --last;
+  const std::uint32_t cluster = label_at(last);
   for (std::size_t i = 0; i < labels_.size(); ++i) label_at(first_at() + i) = cluster;
+  const ClusterPlane target = plane(chunk);
+  const std::size_t slot = cluster - first_place;
+  target.sizes[slot] += static_cast<std::uint32_t>(labels_.size());
+  // Its centroid stays, so that nothing is known of how far they lie from it.
+  if (options_.shape.estimates) target.radius[slot] = std::numeric_limits<float>::infinity();
 }
 
 void Clusters::read_some() {
@@ -251,6 +260,8 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
     radius =
         std::isfinite(square) ? std::max(radius, square) : std::numeric_limits<double>::infinity();
   }
+  // Who is left out of the mean may lie anywhere around it.
+  if (finite < members.size()) radius = std::numeric_limits<double>::infinity();
   // Rounded up: they are promised to be large enough.
   const auto above = [](double square) {
     return std::nextafter(static_cast<float>(std::sqrt(square)),
@@ -299,12 +310,22 @@ Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
                                     const Ops& /*host_ops*/) const {
   return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
     for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-      Clusters clusters(request, options_,
-                        {.tokens = request.tokens, .head = head, .fresh = false});
-      TERRACE_TRY(clusters.finish());
+      for (std::size_t begin = request.tokens.begin; begin < request.tokens.end;) {
+        const TokenRange tokens = segment_at(request, begin);
+        Clusters clusters(request, options_, {.tokens = tokens, .head = head, .fresh = false});
+        TERRACE_TRY(clusters.finish());
+        begin = tokens.end;
+      }
     }
     return 0;
   });
+}
+
+TokenRange ClusterIndex::segment_at(const BuildRequest& request, std::size_t begin) const noexcept {
+  if (options_.segment_tokens == 0) return {begin, request.tokens.end};
+  const std::size_t at = begin - request.index.first_token;
+  const std::size_t left = options_.segment_tokens - at % options_.segment_tokens;
+  return {begin, std::min(begin + left, request.tokens.end)};
 }
 
 }  // namespace terrace::policies

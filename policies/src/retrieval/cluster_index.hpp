@@ -1,8 +1,9 @@
 // What policies have in common that select whole clusters of keys: clusterkv and wave.
 //
 // Tokens are clustered in segments, each on its own. Segments are whole chunks, so that the
-// clusters of a segment lie in its chunks; a later extension puts its clusters into places of the
-// chunks it touches that no earlier token uses. Nothing that was made before changes.
+// clusters of a segment lie in its chunks; an extension, cut where segments begin, puts its
+// clusters into places of the chunks it touches that no earlier token uses. Nothing that was made
+// before changes.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +50,10 @@ class ClusterIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t segment_tokens(const BuildRequest& request) const noexcept {
     return options_.segment_tokens == 0 ? request.tokens.size() : options_.segment_tokens;
   }
+  /// Tokens of a request from `begin` on that belong to one segment.
+  [[nodiscard]] TokenRange segment_at(const BuildRequest& request,
+                                      std::size_t begin) const noexcept;
+
   RetrievalTraits traits_;
   ClusterIndexOptions options_;
 };

@@ -8,6 +8,7 @@
 // Index: 2/16 of the keys. Deterministic. Extending is the same as building at once.
 // Source: Quest (Tang et al., arXiv 2406.10774), which has lists per query head; per KV head: own.
 #include <algorithm>
+#include <cmath>
 
 #include "page_index.hpp"
 #include "rows.hpp"
@@ -18,7 +19,7 @@ namespace {
 class Quest final : public PageIndex {
  public:
   Quest(std::size_t page_tokens, GroupReduction reduction)
-      : PageIndex({.name = "quest", .index_scope = IndexScope::segment},
+      : PageIndex({.name = "quest", .indexed_together = page_tokens},
                   {.page_tokens = page_tokens, .bounds = true}, reduction) {}
 
  private:
@@ -26,10 +27,11 @@ class Quest final : public PageIndex {
     const std::size_t dims = request.shape.head_dim;
     std::copy_n(page.keys, dims, vector);
     std::copy_n(page.keys, dims, vector + dims);
+    // What is not a number says nothing about the others.
     for (std::size_t t = 1; t < page.tokens; ++t) {
       for (std::size_t i = 0; i < dims; ++i) {
-        vector[i] = std::max(vector[i], page.keys[t * dims + i]);
-        vector[dims + i] = std::min(vector[dims + i], page.keys[t * dims + i]);
+        vector[i] = std::fmax(vector[i], page.keys[t * dims + i]);
+        vector[dims + i] = std::fmin(vector[dims + i], page.keys[t * dims + i]);
       }
     }
   }
