@@ -62,16 +62,23 @@ Status ClusterSlots::grow_numbers(Backend& backend, Queue& queue, const ClusterR
   AllocationRequest request{.bytes = bytes, .purpose = Purpose::index};
   TERRACE_ASSIGN(Buffer numbers, backend.allocate(request));
   request.tier = Tier::host;
-  TERRACE_ASSIGN(const Buffer zeros, backend.allocate(request));
+  TERRACE_ASSIGN(Buffer zeros, backend.allocate(request));
   std::memset(zeros.data(), 0, bytes);
-  const CopyExtent zero{numbers.data(), zeros.data(), bytes};
-  TERRACE_ASSIGN(Ticket grown, queue.copy(Phase::update, {&zero, 1}));
-  if (numbers_) {
-    const CopyExtent known{numbers.data(), numbers_.data(),
-                           positions_ * shape_.kv_heads * sizeof(std::uint32_t)};
-    TERRACE_ASSIGN(grown, queue.copy(Phase::update, {&known, 1}));
+  const auto grow = [&]() -> Status {
+    const CopyExtent zero{numbers.data(), zeros.data(), bytes};
+    TERRACE_ASSIGN(Ticket grown, queue.copy(Phase::update, {&zero, 1}));
+    if (numbers_) {
+      const CopyExtent known{numbers.data(), numbers_.data(),
+                             positions_ * shape_.kv_heads * sizeof(std::uint32_t)};
+      TERRACE_ASSIGN(grown, queue.copy(Phase::update, {&known, 1}));
+    }
+    return wait(grown, room.deadline);
+  };
+  if (const Status grown = grow(); !grown) {
+    abandoned_.push_back(std::move(numbers));
+    abandoned_.push_back(std::move(zeros));
+    return grown;
   }
-  TERRACE_TRY(wait(grown, room.deadline));
   numbers_ = std::move(numbers);
   positions_ = positions;
   return {};

@@ -129,11 +129,12 @@ class ClusterSlots {
   std::vector<bool> taken_;               ///< per slot
   std::vector<std::uint32_t> next_slot_;  ///< per slot: the next of its unit
   std::vector<Unit> units_;
-  std::size_t search_from_ = 0;  ///< slots below it are taken
-  Buffer numbers_;               ///< device: CachedRows::numbers
-  std::size_t positions_ = 0;    ///< that numbers_ has room for
-  Buffer zeros_;                 ///< host: what the table is cleared from
-  Buffer sent_;                  ///< host: the changes under way
+  std::size_t search_from_ = 0;    ///< slots below it are taken
+  Buffer numbers_;                 ///< device: CachedRows::numbers
+  std::size_t positions_ = 0;      ///< that numbers_ has room for
+  Buffer zeros_;                   ///< host: what the table is cleared from
+  Buffer sent_;                    ///< host: the changes under way
+  std::vector<Buffer> abandoned_;  ///< that copies past their deadline may still use
   std::vector<CachedRowChange> changes_;
   bool clears_ = false;
 };

@@ -42,6 +42,20 @@ void IndexMemory::reset() noexcept {
   chunk_count_ = 0;
 }
 
+std::size_t LayerIndex::remembered_from(std::size_t position,
+                                        std::size_t indexed_together) const noexcept {
+  if (position >= tokens.end || position <= tokens.begin) return position;
+  const std::size_t batch = *(std::ranges::upper_bound(batches, position) - 1);
+  const std::size_t offset = position - tokens.begin;
+  return std::max(batch, tokens.begin + offset / indexed_together * indexed_together);
+}
+
+void LayerIndex::end_at(std::size_t end) noexcept {
+  tokens.end = std::clamp(end, tokens.begin, tokens.end);
+  fresh_end = std::min(fresh_end, tokens.end);
+  std::erase_if(batches, [&](std::size_t begin) { return begin >= tokens.end; });
+}
+
 std::size_t append_chunk_copies(const IndexLayout& layout, const IndexMemory& source,
                                 const IndexMemory& target, TokenRange chunks,
                                 std::vector<CopyExtent>& extents) {

@@ -49,14 +49,23 @@ std::size_t append_chunk_copies(const IndexLayout& layout, const IndexMemory& so
                                 std::vector<CopyExtent>& extents);
 
 struct LayerIndex {
+  /// Where what stands for the token at `position` begins to remember tokens before it; `position`
+  /// where nothing does that reaches beyond it.
+  [[nodiscard]] std::size_t remembered_from(std::size_t position,
+                                            std::size_t indexed_together) const noexcept;
+  /// Forgets what is coded from `end` on.
+  void end_at(std::size_t end) noexcept;
+
   IndexMemory host{Tier::host};
   IndexMemory device{Tier::device};  ///< used when the index is resident on the device
   TokenRange tokens;                 ///< coded; empty = no index yet
+  std::vector<std::size_t> batches;  ///< where the build and each later batch begin
   std::size_t coded_before = 0;      ///< end of `tokens` before the last extension
   std::size_t trained = 0;           ///< tokens the codebook was trained on
   std::size_t fresh_end = 0;         ///< end of `tokens` when the index was last built
   bool stale = false;                ///< the device's copy may lack something: upload all of it
   bool building = false;             ///< a build is enqueued and has not been waited for
+  bool hidden = false;               ///< the compute of a prompt is to hide it
   Ticket coded;                      ///< last build or extension, on the cluster queue
   Ticket uploaded;                   ///< last upload, on the index queue
 

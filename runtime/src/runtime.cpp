@@ -106,9 +106,12 @@ Status Sequence::resume() {
 }
 
 Result<std::unique_ptr<Sequence>> Sequence::fork() {
-  const auto lock = guard(*state_);
-  TERRACE_ASSIGN(auto state, state_->fork());
-  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+  auto lock = guard(*state_);
+  TERRACE_ASSIGN(auto twin, state_->fork());
+  lock.unlock();  // the twin may take device memory from this one
+  std::unique_ptr<Sequence> sequence(new Sequence(std::move(twin)));
+  TERRACE_TRY(sequence->resume());
+  return sequence;
 }
 
 Status Sequence::read_row(LayerId layer, HeadId head, std::size_t position,

@@ -56,9 +56,10 @@ struct IndexStage {
 struct Refresh {
   std::optional<std::size_t> layer = {};
   IndexMemory memory{Tier::host};
-  std::vector<std::byte*> blocks = {};  ///< the layer's on the host: rows there do not change
-  TokenRange built = {};                ///< what it is built from
-  std::size_t end = 0;                  ///< of the tokens it has, those added since included
+  std::vector<std::byte*> blocks = {};    ///< the layer's on the host: rows there do not change
+  TokenRange built = {};                  ///< what it is built from
+  std::size_t end = 0;                    ///< of the tokens it has, those added since included
+  std::vector<std::size_t> batches = {};  ///< as LayerIndex::batches
   Ticket slice = {};
 
   // Written by the slice, read after it is done.
@@ -70,6 +71,13 @@ struct Refresh {
     layer.reset();
     progress = {};
   }
+};
+
+/// A block on its way back into device memory.
+struct LoadingBlock {
+  LayerState* layer = nullptr;
+  std::size_t block = 0;
+  std::byte* slot = nullptr;
 };
 
 /// When a row was last selected, and at which place of the lists, all lists in one.
@@ -105,6 +113,7 @@ class SequenceState {
   Status truncate(std::size_t length);
   Status pause();
   Status resume();
+  /// The twin is paused.
   Result<std::unique_ptr<SequenceState>> fork();
   Status read_row(LayerId layer, HeadId head, std::size_t position, std::span<std::byte> target);
   Status drop_cached(double share, std::uint64_t seed);
@@ -151,7 +160,9 @@ class SequenceState {
   void release_passed_blocks();
   void release_spare_slots(LayerState& layer);
   void withdraw_arrivals(LayerState& layer);
+  /// Brings back what a step needs. On an error what was not there before is still not there.
   Status load_needed_blocks();
+  Status load_blocks(std::span<const LoadingBlock> loading);
   Status reserve_selection(LayerState& layer);
   Status reserve_seen(std::size_t length);
   Status reserve_pseudo_entries(std::size_t length);
@@ -173,6 +184,10 @@ class SequenceState {
   Status await_indexes();
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
+  /// Errors: invalid_argument when the layer is not the next one, or on another queue than before.
+  Status take_turn(std::string_view call, LayerId layer, Queue& compute);
+  /// What the embedder enqueued of the last layer belongs to its attention.
+  Status note_attention();
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
   Status copy_to_host(std::span<LayerState> layers, Ticket ready);
   /// Layers whose rows, selections and cache changes leave together once so many layers are done;
@@ -216,7 +231,14 @@ class SequenceState {
   Status extend_index(std::size_t layer, std::size_t end);
   Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);
+  [[nodiscard]] bool takes_batches() const noexcept {
+    return runtime_.policy->traits().batch_tokens_max > 1;
+  }
+  /// Tokens that wait in the window for each other before they are indexed.
+  [[nodiscard]] std::size_t batch_tokens() const noexcept;
   [[nodiscard]] bool batch_is_due(std::size_t layer) const noexcept;
+  /// Whether an index of so many tokens was trained on too few of them.
+  [[nodiscard]] bool is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept;
   /// Notes what of a layer's index has to be copied to the device; returns the bytes.
   Result<std::size_t> stage_upload(LayerState& layer, TokenRange tokens, bool with_fixed);
   /// Enqueues all copies that were noted, in one.
@@ -297,8 +319,12 @@ class SequenceState {
   void update_clusters(LayerState& layer);
 
   // sequence_life.cpp
-  Status recode_last_chunk();
+  /// Forgets what is indexed from length() on.
+  void cut_indexes();
+  /// Waits for all work and clears failed queues. Returns whether they have come to rest.
   bool settle_queues();
+  /// After a failure: what may have been lost of the indexes is forgotten, or sent again.
+  void forget_lost_coding();
   Status own_block(std::size_t block);
   [[nodiscard]] bool is_shared(const LayerState& layer, std::size_t block) const;
   Status restore_index();
@@ -353,7 +379,8 @@ class SequenceState {
   std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
   std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for; null = no refreshes
   Refresh refresh_;
-  Queue* compute_ = nullptr;  ///< of the last step or prefill
+  Queue* compute_ = nullptr;  ///< the embedder's, of the step or prefill under way
+  bool gathers_ = false;      ///< the step's attention is the embedder's own
 
   std::vector<TimePoint>
       hidden_until_;  ///< per layer: when the compute that hides its clustering ended
@@ -364,6 +391,8 @@ class SequenceState {
 
   std::vector<CopyExtent> uploads_;     ///< staged
   std::vector<LayerState*> uploading_;  ///< whose they are
+
+  std::vector<Buffer> abandoned_;  ///< that copies past their deadline may still use
 
   // Scratch of upkeep, kept so that a step allocates nothing.
   std::vector<CopyExtent> extents_;

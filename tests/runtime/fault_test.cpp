@@ -110,6 +110,78 @@ TEST(Faults, FailedClusteringIsDoneAgain) {
   drive.expect_all_rows_right();
 }
 
+TEST(Faults, ATruncationThatCannotLoadItsWindowPausesTheSequence) {
+  const Scenario scenario;
+  const auto expected = outputs_of(scenario, 150, 60);
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  ASSERT_TRUE(drive.prefill(150).has_value());
+  ASSERT_TRUE(drive.steps(60).has_value());
+  faulty.faults->arm({.pieces = {{.phase = Phase::refill, .nth = 1}}});
+  const Status cut = drive.sequence().truncate(160);
+  ASSERT_FALSE(cut.has_value());
+  EXPECT_THAT(std::string(cut.error().message()), ::testing::HasSubstr("resume"));
+  ASSERT_EQ(drive.sequence().phase(), SequencePhase::paused);
+  EXPECT_EQ(drive.sequence().length(), 160U);
+  faulty.faults->arm({.pieces = {{.phase = Phase::refill, .nth = 1}}});
+  EXPECT_FALSE(drive.sequence().resume().has_value());
+  ASSERT_EQ(drive.sequence().phase(), SequencePhase::paused);
+  faulty.faults->arm({});
+  ASSERT_TRUE(drive.sequence().resume().has_value());
+  drive.expect_all_rows_right();
+  ASSERT_TRUE(drive.steps(50).has_value());
+  for (std::size_t i = 0; i < 50; ++i) EXPECT_EQ(drive.outputs()[60 + i], expected[10 + i]) << i;
+}
+
+TEST(Faults, AForkThatFailsLeavesTheSequenceAsItWas) {
+  const Scenario scenario;
+  const auto expected = outputs_of(scenario, 150, 20);
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  ASSERT_TRUE(drive.prefill(150).has_value());
+  ASSERT_TRUE(drive.steps(10).has_value());
+  faulty.faults->arm({.pieces = {{.phase = Phase::refill, .nth = 1}}});
+  EXPECT_FALSE(drive.sequence().fork().has_value());
+  faulty.faults->arm({});
+  ASSERT_TRUE(drive.steps(10).has_value());
+  EXPECT_EQ(drive.outputs(), expected);
+  drive.expect_all_rows_right();
+}
+
+TEST(Faults, ATruncationForgetsWhatWasNotCoded) {
+  for (const std::string policy : {"pqcache", "quest", "wave"}) {
+    Scenario scenario;
+    scenario.runtime.policy = policy;
+    const auto expected = outputs_of(scenario, 150, 60);
+    std::size_t truncated = 0;
+    for (std::uint64_t nth = 1; nth < 12; ++nth) {
+      FaultyRuntime faulty(scenario);
+      const Traffic traffic(scenario.runtime.shape, 1);
+      Drive drive(*faulty.runtime, traffic);
+      ASSERT_TRUE(drive.prefill(150).has_value());
+      ASSERT_TRUE(drive.steps(40).has_value());
+      // Some of these strike what is coded behind the step.
+      faulty.faults->arm({.pieces = {{.phase = Phase::update, .nth = nth}}});
+      for (int i = 0; i < 5; ++i) {
+        if (!drive.step()) break;
+        ASSERT_TRUE(drive.sequence().truncate(drive.sequence().length() - 1).has_value());
+        ++truncated;
+      }
+      faulty.faults->arm({});
+      const std::size_t before = drive.outputs().size();
+      ASSERT_EQ(drive.sequence().length(), 190U);
+      ASSERT_TRUE(drive.steps(20).has_value()) << policy << nth;
+      for (std::size_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(drive.outputs()[before + i], expected[40 + i])
+            << policy << " " << nth << " " << i;
+      }
+    }
+    EXPECT_GT(truncated, 0U);
+  }
+}
+
 TEST(Faults, EveryRefusedAllocationIsAnErrorAndLeavesTheSequenceAsItWas) {
   const Scenario scenario;
   for (std::uint64_t nth = 1;; ++nth) {

@@ -1,8 +1,10 @@
 // Sequence::gather: an engine with its own attention kernel gets the rows that attend goes over.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
@@ -76,6 +78,34 @@ TEST_P(Gather, GivesTheRowsThatAttendGoesOver) {
     for (std::size_t j = 0; j < output.size(); ++j) ASSERT_NEAR(output[j], expected[i][j], 2e-5F);
   }
   EXPECT_GT(drive.sequence().counters().cache.rows_missed, 0U);
+}
+
+TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
+  testing::Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  std::atomic<int> read{0};
+  const auto row = traffic.rows(0, {prompt, prompt + 1});
+  const auto query = traffic.query(0, prompt);
+  ASSERT_TRUE(drive.sequence().begin_step().has_value());
+  for (const std::size_t layer : {0UL, 1UL}) {
+    ASSERT_TRUE(drive.sequence()
+                    .gather(static_cast<LayerId>(layer),
+                            {.query = query.data(), .kv = traffic.tensors(row, 1)}, drive.compute())
+                    .has_value());
+    ASSERT_TRUE(drive.compute()
+                    .call(Phase::attend,
+                          [&read]() -> Result<std::size_t> {
+                            std::this_thread::sleep_for(std::chrono::milliseconds{50});
+                            ++read;
+                            return 0;
+                          })
+                    .has_value());
+  }
+  ASSERT_TRUE(drive.sequence().end_step().has_value());
+  EXPECT_EQ(read.load(), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Gather, ::testing::ValuesIn(testing::selecting_policies()));

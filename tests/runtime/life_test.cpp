@@ -1,7 +1,12 @@
 // Rolling back, pausing and forking: the sequence goes on as if nothing had happened.
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "kernels/seed.hpp"
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
+#include "terrace/core/rng.hpp"
 
 namespace terrace {
 namespace {
@@ -119,6 +124,74 @@ TEST(SecondPrompt, ExtendsTheOraclesIndexAsIfBuiltAtOnce) {
   EXPECT_EQ(in_parts.outputs(), at_once.outputs());
 }
 
+class EachRetrieval : public testing::OfEachPolicy {};
+
+TEST_P(EachRetrieval, TakesASecondPromptWhileTheFirstOneIsIndexed) {
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  std::vector<std::vector<StepOutput>> outputs;
+  for (const bool waits : {true, false}) {
+    const auto runtime = scenario_.open();
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(400).has_value());
+    if (waits) {
+      ASSERT_TRUE(drive.sequence().clustering().has_value());
+    }
+    ASSERT_TRUE(drive.prefill(420).has_value());
+    ASSERT_TRUE(drive.steps(10).has_value());
+    drive.expect_all_rows_right();
+    outputs.push_back(drive.outputs());
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachRetrieval, ::testing::ValuesIn(testing::selecting_policies()),
+                         [](const auto& name) { return name.param; });
+
+/// Policies whose index is a function of the rows alone.
+class EachIndexOfRows : public testing::OfEachPolicy {};
+
+TEST_P(EachIndexOfRows, RemembersNothingOfWhatWasTruncated) {
+  scenario_.runtime.budget.value = 200;
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  const auto runtime = scenario_.open();
+  // Lengths in the first segment of wave, in its second, at its end, and one below all clusters.
+  for (const std::size_t length : {3'000U, 2'052U, 2'051U, 400U, 12U}) {
+    SCOPED_TRACE(length);
+    const auto expected = outputs_of(scenario_, length, 40);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(4'500).has_value());
+    ASSERT_TRUE(drive.steps(5).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(length).has_value());
+    ASSERT_TRUE(drive.steps(40).has_value());
+    for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(drive.outputs()[5 + i], expected[i]) << i;
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST_P(EachIndexOfRows, IsCutAnywhereAndGoesOn) {
+  scenario_.runtime.budget.value = 90;
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  const auto runtime = scenario_.open();
+  Rng rng(testing::seed(), {5});
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(600).has_value());
+  for (std::size_t round = 0; round < testing::random_rounds(40); ++round) {
+    ASSERT_TRUE(drive.steps(rng.below(120)).has_value());
+    const std::size_t length = drive.sequence().length();
+    ASSERT_TRUE(drive.sequence().truncate(length - rng.below(length / 4 + 1)).has_value());
+    if (rng.below(4) == 0) {
+      ASSERT_TRUE(drive.sequence().pause().has_value());
+      ASSERT_TRUE(drive.sequence().resume().has_value());
+    }
+    ASSERT_TRUE(drive.steps(1).has_value());
+    drive.expect_all_rows_right();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfRows,
+                         ::testing::Values("oracle", "quest", "clusterkv", "wave"),
+                         [](const auto& name) { return name.param; });
+
 TEST(ShortPrompts, AreServedWhateverTheirLength) {
   std::size_t variant = 0;
   for (const auto& entry : policies::retrieval_policies()) {
@@ -157,6 +230,66 @@ TEST(Sequence, RefusesCallsOutOfTurn) {
             Errc::invalid_argument);
   ASSERT_TRUE(sequence.abandon_step().has_value());
   ASSERT_TRUE(drive.steps(3).has_value());
+  EXPECT_EQ(sequence.begin_prefill(std::numeric_limits<std::size_t>::max()).error().code,
+            Errc::invalid_argument);
+  EXPECT_EQ(sequence.phase(), SequencePhase::idle);
+  EXPECT_TRUE(sequence.selection(LayerId{2}).counts.empty());
+}
+
+/// One layer of a step at the end of a sequence.
+struct LayerStep {
+  LayerStep(const Traffic& traffic, std::size_t layer, std::size_t position)
+      : row(traffic.rows(layer, {position, position + 1})),
+        query(traffic.query(layer, position)),
+        output(query.size()),
+        input{.query = query.data(), .kv = traffic.tensors(row, 1)} {}
+  std::vector<std::byte> row;
+  std::vector<float> query;
+  std::vector<float> output;
+  StepInput input;
+};
+
+TEST(Sequence, RefusesALayerBehindTheLast) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  LayerStep first(traffic, 0, 0);
+  LayerStep second(traffic, 1, 0);
+  Sequence& sequence = drive.sequence();
+  ASSERT_TRUE(sequence.begin_step().has_value());
+  const auto attend = [&](std::size_t layer, LayerStep& step) {
+    return sequence.attend(static_cast<LayerId>(layer), step.input, step.output.data(),
+                           drive.compute());
+  };
+  ASSERT_TRUE(attend(0, first).has_value());
+  ASSERT_TRUE(attend(1, second).has_value());
+  EXPECT_EQ(attend(2, second).error().code, Errc::invalid_argument);
+  ASSERT_TRUE(sequence.end_step().has_value());
+}
+
+TEST(Sequence, TakesAllLayersOfAStepFromOneQueueAndForgetsIt) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  LayerStep first(traffic, 0, 100);
+  LayerStep second(traffic, 1, 100);
+  Sequence& sequence = drive.sequence();
+  auto queue = runtime->backend().make_queue({.name = "another"}).value();
+  const auto attend = [&](std::size_t layer, LayerStep& step, Queue& on) {
+    return sequence.attend(static_cast<LayerId>(layer), step.input, step.output.data(), on);
+  };
+  ASSERT_TRUE(sequence.begin_step().has_value());
+  ASSERT_TRUE(attend(0, first, *queue).has_value());
+  EXPECT_EQ(attend(1, second, drive.compute()).error().code, Errc::invalid_argument);
+  ASSERT_TRUE(attend(1, second, *queue).has_value());
+  ASSERT_TRUE(sequence.end_step().has_value());
+  queue.reset();
+  ASSERT_TRUE(sequence.begin_step().has_value());
+  ASSERT_TRUE(sequence.abandon_step().has_value());
+  ASSERT_TRUE(sequence.begin_prefill(5).has_value());
 }
 
 }  // namespace

@@ -55,6 +55,23 @@ TEST_P(EachGrowingPolicy, CanReachEveryTokenBeforeTheWindow) {
   }
 }
 
+TEST_P(EachGrowingPolicy, SelectsInEveryStepHoweverSmallTheBudget) {
+  // Less than the shortest batch: tokens that wait for each other must not use up the budget.
+  scenario_.runtime.budget.value = 40;
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  for (std::size_t i = 0; i < step_count; ++i) {
+    ASSERT_TRUE(drive.step().has_value());
+    for (const std::size_t layer : {0UL, 1UL}) {
+      const StepSelection chosen = drive.sequence().selection(static_cast<LayerId>(layer));
+      ASSERT_FALSE(chosen.counts.empty()) << "step " << i;
+      EXPECT_LE(chosen.sinks.size() + chosen.window.size(), 40U - 8U) << "step " << i;
+    }
+  }
+}
+
 TEST_P(EachGrowingPolicy, DecodesTheSameAgainAfterBeingTruncated) {
   // So few centroids that the prompt trains them for good: a codebook made anew stays.
   scenario_.runtime.retrieval.pq.bits = 2;
@@ -86,6 +103,26 @@ TEST_P(EachGrowingPolicy, GoesOnFromAForkAndAfterAPause) {
 INSTANTIATE_TEST_SUITE_P(Table, EachGrowingPolicy,
                          ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
+
+TEST(MassBounds, AreCertainOfNothingWhereNothingIsSelected) {
+  Scenario scenario;
+  scenario.runtime.policy = "wave";
+  scenario.runtime.window_share = 1;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(20).has_value());
+  ASSERT_TRUE(drive.steps(10).has_value());
+  const SequenceCounters whole = drive.sequence().counters();
+  EXPECT_EQ(whole.mass_low, static_cast<double>(whole.mass_bounds));
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  drive.sequence().reset_counters();
+  ASSERT_TRUE(drive.steps(10).has_value());
+  const SequenceCounters cut = drive.sequence().counters();
+  EXPECT_GT(cut.mass_bounds, 0U);
+  EXPECT_EQ(cut.mass_low, 0);
+  EXPECT_EQ(cut.mass_high, static_cast<double>(cut.mass_bounds));
+}
 
 TEST(DenseLayers, AttendToEverythingAndStayOnTheDevice) {
   Scenario scenario;

@@ -38,7 +38,7 @@ class ClusterKv final : public ClusterIndex {
  public:
   explicit ClusterKv(const ClusterKvOptions& options)
       : ClusterIndex({.name = "clusterkv",
-                      .index_scope = IndexScope::sequence,
+                      .indexed_together = whole_build,
                       .lists = options.lists,
                       .clusters = true,
                       .clustering = fmt::format("{} tokens a cluster", options.tokens_per_cluster),

@@ -25,7 +25,7 @@ class InfLlm final : public PageIndex {
  public:
   explicit InfLlm(const InfLlmOptions& options)
       : PageIndex({.name = "infllm",
-                   .index_scope = IndexScope::segment,
+                   .indexed_together = options.block_tokens,
                    .query_window_tokens = query_window},
                   {.page_tokens = options.block_tokens}, GroupReduction::sum_logits),
         representatives_(options.representatives) {}

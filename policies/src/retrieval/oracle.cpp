@@ -34,7 +34,7 @@ class Oracle final : public RetrievalPolicy {
   explicit Oracle(GroupReduction reduction) : reduction_(reduction) {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override {
-    static const RetrievalTraits traits{.name = "oracle", .index_scope = IndexScope::segment};
+    static const RetrievalTraits traits{.name = "oracle"};
     return traits;
   }
 

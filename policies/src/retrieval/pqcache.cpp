@@ -61,7 +61,6 @@ class PqCache final : public RetrievalPolicy {
       : pq_(options.pq),
         reduction_(options.reduction),
         traits_{.name = "pqcache",
-                .index_scope = IndexScope::sequence,
                 .clusters = true,
                 .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids()} {}

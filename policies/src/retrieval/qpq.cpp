@@ -194,7 +194,6 @@ class Qpq final : public RetrievalPolicy {
         reduction_(options.reduction),
         shrinkage_(options.qpq.shrinkage),
         traits_{.name = "qpq",
-                .index_scope = IndexScope::sequence,
                 .clusters = true,
                 .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids(),

@@ -7,9 +7,9 @@
 //   select: per query head the softmax over all members, each standing at its centroid, and over
 //           sinks and window exactly; summed over the group. Whole clusters by falling worth of a
 //           member while they fit into the budget. Every other cluster becomes one entry of
-//           attention: mean key, mean value, logit bias log(size). By the radius the mass attended
-//           exactly is known from both sides; a budget of mass stops when the lower one reaches it
-//           for every head
+//           attention: mean key, mean value, logit bias log(size), or more by its spread. By the
+//           radius the mass attended exactly is known from both sides; a budget of mass stops when
+//           the estimate, or the lower one, reaches it for every head
 // Index: a label and 1/16 row a token. Deterministic for a seed on any number of threads.
 // Source: RetroInfer (Chen et al., arXiv 2505.02922): zones, segments, estimate; ranking by the
 // worth of a member, estimating everything, bounds from above and the budget of mass: own.
@@ -51,7 +51,7 @@ class Wave final : public ClusterIndex {
  public:
   explicit Wave(const WaveOptions& options)
       : ClusterIndex({.name = "wave",
-                      .index_scope = IndexScope::segment,
+                      .indexed_together = options.segment_tokens,
                       .clusters = true,
                       .clustering = fmt::format("{} tokens a cluster in segments of {}",
                                                 options.tokens_per_cluster, options.segment_tokens),

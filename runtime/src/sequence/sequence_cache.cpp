@@ -42,13 +42,13 @@ Status SequenceState::fit_cache() {
   const std::size_t slots = cache_slots(
       runtime_.options.cache,
       {.slot_tokens = slot_tokens(), .selected_tokens = split_.selected, .sharers = sharers});
+  for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.refilled, deadline()));
   cache_sharers_ = sharers;
   cache_tokens_ = slots * slot_tokens();
   for (LayerState& layer : layers_) {
     if (layer.cache == nullptr) continue;
     evicted_.clear();
     layer.cache->resize(slots, evicted_);
-    TERRACE_TRY(wait(layer.refilled, deadline()));
     if (caches_clusters()) {
       for (const UnitKey unit : evicted_) let_go(layer, unit);
       counters_.cache.evicted += evicted_.size();
@@ -188,9 +188,10 @@ void SequenceState::count_mass(const LayerState& layer) {
   if (!runtime_.policy->traits().bounds_mass) return;
   const std::size_t heads = runtime_.shape().query_heads;
   const MassBounds* const bounds = selection_buffers(layer.selection_host).mass;
+  const bool whole = layer.window.begin <= layer.sinks.end;
   for (std::size_t head = 0; head < heads; ++head) {
-    // What is not selected from is attended whole.
-    const MassBounds one = layer.selected ? bounds[head] : MassBounds{.low = 1, .high = 1};
+    const MassBounds unselected = whole ? MassBounds{.low = 1, .high = 1} : MassBounds{};
+    const MassBounds one = layer.selected ? bounds[head] : unselected;
     counters_.mass_low += double{one.low};
     counters_.mass_high += double{one.high};
   }

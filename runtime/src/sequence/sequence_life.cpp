@@ -46,13 +46,14 @@ SequenceState::~SequenceState() {
 
 bool SequenceState::settle_queues() {
   bool at_rest = true;
+  bool failed = false;
   // Between steps the embedder's queue holds no work of ours, and may be gone.
   const bool under_way = phase_ == SequencePhase::step || phase_ == SequencePhase::prefill;
   Queue* const compute = under_way ? compute_ : nullptr;
   const auto settle = [&](Queue* queue) {
     if (queue == nullptr) return;
     const Status drained = queue->drain(deadline());
-    if (!drained && drained.error().code == Errc::not_ready) at_rest = false;
+    if (!drained) (drained.error().code == Errc::not_ready ? at_rest : failed) = true;
     if (!queue->clear_error()) at_rest = false;
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
@@ -79,7 +80,18 @@ bool SequenceState::settle_queues() {
     stage.memory.table().touch_all();
   }
   indexes_ready_ = false;
+  if (failed) forget_lost_coding();
   return at_rest;
+}
+
+void SequenceState::forget_lost_coding() {
+  for (LayerState& layer : layers_) {
+    LayerIndex& index = layer.index;
+    index.stale = true;
+    if (index.building) continue;  // await_indexes() sees to it
+    if (!poll(index.coded)) index.end_at(index.coded_before);
+    index.coded = {};
+  }
 }
 
 Status SequenceState::own_block(std::size_t block) {
@@ -120,29 +132,36 @@ Status SequenceState::truncate(std::size_t length) {
       if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
     }
     layer.selected = false;
-    TokenRange& coded = layer.index.tokens;
-    coded.end = std::clamp(length, coded.begin, coded.end);
-    layer.index.fresh_end = std::min(layer.index.fresh_end, coded.end);
   }
-  const bool shorter = length < length_;
   length_ = length;
   trim_positions(length);
   if (keeps_everything()) return {};
-  if (shorter) TERRACE_TRY(recode_last_chunk());
-  return load_needed_blocks();
+  cut_indexes();
+  const Status loaded = load_needed_blocks();
+  if (loaded) return {};
+  settle_queues();
+  give_up_device_memory();
+  phase_ = SequencePhase::paused;
+  return tl::unexpected(loaded.error().while_doing(
+      "truncate: the window could not be loaded; the sequence is paused, resume() tries again"));
 }
 
-Status SequenceState::recode_last_chunk() {
-  const RetrievalTraits& traits = runtime_.policy->traits();
-  if (traits.index_scope != IndexScope::segment || traits.batch_tokens_max > 1) return {};
-  // What stands for several tokens must not remember those that are gone.
+void SequenceState::cut_indexes() {
+  const std::size_t together = runtime_.policy->traits().indexed_together;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TokenRange& coded = layers_[layer].index.tokens;
-    if (coded.empty() || coded.end != length_) continue;
-    coded.end -= coded.size() % runtime_.index_layout.chunk_tokens;
-    TERRACE_TRY(extend_index(layer, length_));
+    LayerIndex& index = layers_[layer].index;
+    if (index.tokens.end <= length_) continue;
+    // What stands for several tokens must not remember those that are gone. Where indexing them
+    // again fails it is tried again, and reported, when the next step begins.
+    const std::size_t kept = index.remembered_from(length_, together);
+    const bool anew = kept == index.tokens.begin && kept < length_;
+    if (anew && build_index(layer, {kept, length_})) continue;
+    index.end_at(kept);
+    // Who takes batches indexes the rest with what comes next, as before.
+    if (anew || takes_batches() || kept >= length_) continue;
+    static_cast<void>(extend_index(layer, length_));
   }
-  return send_uploads();
+  static_cast<void>(send_uploads());
 }
 
 Status SequenceState::pause() {
@@ -208,6 +227,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   if (refresh_queue_ != nullptr) TERRACE_TRY(refresh_queue_->drain(deadline()));
   refresh_.stop();
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
+  const std::lock_guard its_lock(twin->mutex);  // others may look for memory in it by now
   twin->budget_resolved_ = budget_resolved_;
   twin->budget_tokens_ = budget_tokens_;
   twin->split_ = split_;
@@ -235,13 +255,13 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
       std::memcpy(its.index.host.chunk(chunk), mine.index.host.chunk(chunk), layout.chunk_bytes);
     }
     its.index.tokens = mine.index.tokens;
+    its.index.batches = mine.index.batches;
     its.index.trained = mine.index.trained;
     its.index.fresh_end = mine.index.fresh_end;
     its.index.report = mine.index.report;
   }
   twin->length_ = length_;
   twin->phase_ = SequencePhase::paused;
-  TERRACE_TRY(twin->resume());
   return twin;
 }
 
@@ -265,9 +285,14 @@ Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
     return {};
   }
   TERRACE_TRY(wait(layer.attended, deadline()));
-  const CopyExtent extent{target.data(), layer.device_blocks[block] + at, target.size()};
+  TERRACE_ASSIGN(Buffer row,
+                 runtime_.backend->allocate({.bytes = target.size(), .tier = Tier::host}));
+  const CopyExtent extent{row.data(), layer.device_blocks[block] + at, target.size()};
   TERRACE_ASSIGN(const Ticket read, offload_queue_->copy(Phase::offload, {&extent, 1}));
-  return wait(read, deadline());
+  const Status arrived = wait(read, deadline());
+  if (arrived) std::memcpy(target.data(), row.data(), target.size());
+  if (!arrived) abandoned_.push_back(std::move(row));
+  return arrived;
 }
 
 Status SequenceState::drop_cached(double share, std::uint64_t seed) {
@@ -289,6 +314,7 @@ Status SequenceState::drop_cached(double share, std::uint64_t seed) {
 }
 
 StepSelection SequenceState::selection(LayerId id) const noexcept {
+  if (index(id) >= layers_.size()) return {};
   const LayerState& layer = layers_[index(id)];
   StepSelection result{.sinks = layer.sinks,
                        .window = layer.window,

@@ -35,8 +35,7 @@ TokenRange SequenceState::window_of(std::size_t layer, std::size_t position) con
   const TokenRange& indexed = layers_[layer].index.tokens;
   if (is_dense(layer)) {
     window.begin = sinks_at(position).end;
-  } else if (runtime_.policy->traits().batch_tokens_max > 1 && !indexed.empty() &&
-             window.begin > indexed.end) {
+  } else if (takes_batches() && !indexed.empty() && window.begin > indexed.end) {
     window.begin -= std::min(window.begin - indexed.end, split_.selected);
   }
   return window;
@@ -161,7 +160,8 @@ bool SequenceState::spill_one(bool own_thread) {
   if (keeps_everything()) return false;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     LayerState& layer = layers_[i];
-    if (!layer.spare_slots.empty() && wait(layer.attended, deadline())) {
+    if (!layer.spare_slots.empty() && wait(layer.attended, deadline()) &&
+        wait(layer.refilled, deadline())) {
       release_spare_slots(layer);
       return true;
     }
@@ -179,21 +179,47 @@ bool SequenceState::spill_one(bool own_thread) {
 
 Status SequenceState::load_needed_blocks() {
   const std::size_t blocks = divide_up(length_, block_tokens());
-  std::vector<CopyExtent> extents;
+  std::vector<LoadingBlock> loading;
+  Status loaded;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     LayerState& layer = layers_[i];
     layer.first_window_block = window_of(i, length_).begin / block_tokens();
-    for (std::size_t block = 0; block < blocks; ++block) {
+    for (std::size_t block = 0; loaded && block < blocks; ++block) {
       if (!needs_block(i, block, length_)) continue;
-      const bool absent = layer.places[block] == BlockPlace::absent;
-      TERRACE_TRY(place_block(layer, block));
-      if (!absent) continue;
-      extents.push_back(
-          {layer.device_blocks[block], layer.host_blocks[block], runtime_.block_bytes()});
+      if (layer.places[block] != BlockPlace::absent) {
+        loaded = place_block(layer, block);
+        continue;
+      }
+      const Result<std::byte*> slot = runtime_.take_block(*this);
+      if (slot) loading.push_back({&layer, block, *slot});
+      loaded = slot.map([](std::byte*) {});
     }
   }
-  if (extents.empty()) return {};
+  if (loaded) loaded = load_blocks(loading);
+  // Only what has arrived is there. A slot that is still being written is kept for later refills,
+  // which come behind that.
+  const bool under_way = !loaded && loaded.error().code == Errc::not_ready;
+  for (const LoadingBlock& one : loading) {
+    if (loaded) {
+      one.layer->device_blocks.set(one.block, one.slot);
+      one.layer->places[one.block] = BlockPlace::resident;
+    } else if (under_way) {
+      one.layer->spare_slots.push_back(one.slot);
+    } else {
+      runtime_.give_block(one.slot);
+    }
+  }
+  return loaded;
+}
+
+Status SequenceState::load_blocks(std::span<const LoadingBlock> loading) {
+  if (loading.empty()) return {};
+  std::vector<CopyExtent> extents;
+  for (const LoadingBlock& one : loading) {
+    extents.push_back({one.slot, one.layer->host_blocks[one.block], runtime_.block_bytes()});
+  }
   TERRACE_ASSIGN(const Ticket loaded, refill_queue_->copy(Phase::refill, extents));
+  for (const LoadingBlock& one : loading) one.layer->refilled = loaded;
   counters_.bytes.refill += extents.size() * runtime_.block_bytes();
   return wait(loaded, deadline());
 }
@@ -232,13 +258,15 @@ Status SequenceState::reserve_seen(std::size_t length) {
   const std::size_t bytes = runtime_.shape().kv_heads * room * sizeof(std::uint32_t);
   TERRACE_TRY(reserve_buffer(backend, step_.seen, bytes, Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.seen_epoch, sizeof(std::uint32_t), Purpose::staging));
-  TERRACE_ASSIGN(const Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
+  TERRACE_ASSIGN(Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
   std::memset(zeros.data(), 0, bytes);
   const CopyExtent extents[] = {{step_.seen.data(), zeros.data(), bytes},
                                 {step_.seen_epoch.data(), zeros.data(), sizeof(std::uint32_t)}};
   TERRACE_ASSIGN(const Ticket zeroed, index_queue_->copy(Phase::update, extents));
-  step_.positions = room;
-  return wait(zeroed, deadline());
+  const Status done = wait(zeroed, deadline());
+  if (done) step_.positions = room;
+  if (!done) abandoned_.push_back(std::move(zeros));
+  return done;
 }
 
 Status SequenceState::reserve_pseudo_entries(std::size_t length) {

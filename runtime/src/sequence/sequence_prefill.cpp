@@ -30,11 +30,13 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     return fail(Errc::invalid_argument, "begin_prefill: the sequence is not idle");
   }
   if (tokens == 0) return fail(Errc::invalid_argument, "begin_prefill: a prompt of 0 tokens");
-  const std::size_t total = length_ + tokens;
-  if (total > max_positions) {
-    return fail(Errc::invalid_argument, "begin_prefill: {} tokens are more than {}", total,
-                max_positions);
+  if (tokens > max_positions - length_) {
+    return fail(Errc::invalid_argument, "begin_prefill: {} tokens and {} more are more than {}",
+                length_, tokens, max_positions);
   }
+  // What an earlier prompt left behind is still read to build from.
+  TERRACE_TRY(await_indexes());
+  const std::size_t total = length_ + tokens;
   resolve_budget(total);
   const auto reserve = [&]() -> Status {
     // With the first token behind it: a new region of host memory takes longer than a step.
@@ -55,6 +57,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   place_cache_seeds();
   next_layer_ = 0;
   appended_ = length_;
+  compute_ = nullptr;
   hidden_until_.assign(layers_.size(), TimePoint::max());
   indexes_ready_ = false;
   phase_ = SequencePhase::prefill;
@@ -128,10 +131,10 @@ Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piec
 }
 
 Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue& compute) {
-  if (phase_ != SequencePhase::prefill || index(id) != next_layer_) {
-    return fail(Errc::invalid_argument, "append: layer {} is not the one being prefilled",
-                index(id));
+  if (phase_ != SequencePhase::prefill) {
+    return fail(Errc::invalid_argument, "append: no prefill is under way");
   }
+  TERRACE_TRY(take_turn("append", id, compute));
   if (piece.tokens.begin != appended_ || piece.tokens.end > prefill_end_ || piece.tokens.empty()) {
     return fail(Errc::invalid_argument,
                 "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
@@ -139,7 +142,6 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
   }
   TERRACE_TRY(check_hints(piece));
   LayerState& layer = layer_state(id);
-  compute_ = &compute;
   TERRACE_TRY(keep_hints(layer, piece.hints, compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());
@@ -175,9 +177,10 @@ Status SequenceState::finish(LayerId id, Queue& compute) {
   }
   TERRACE_ASSIGN(layer.attended, compute.record());
   if (!runtime_.index_layout.empty() && split_.selected > 0) {
-    TERRACE_TRY(layer.index.tokens.empty()
-                    ? build_index(index(id), {sinks_at(prefill_end_).end, prefill_end_})
-                    : extend_index(index(id), prefill_end_));
+    const TokenRange tokens{sinks_at(prefill_end_).end, prefill_end_};
+    const bool anew =
+        layer.index.tokens.empty() || is_outgrown(layer.index, prefill_end_ - tokens.begin);
+    TERRACE_TRY(anew ? build_index(index(id), tokens) : extend_index(index(id), prefill_end_));
     TERRACE_TRY(send_uploads());
   }
   ++next_layer_;

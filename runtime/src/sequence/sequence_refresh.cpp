@@ -35,6 +35,7 @@ Status SequenceState::start_refresh(std::size_t layer) {
   refresh_.layer = layer;
   refresh_.built = tokens;
   refresh_.end = tokens.end;
+  refresh_.batches.assign(1, tokens.begin);
   refresh_.progress = {};
   refresh_.whole = false;
   if (!reserve_refresh()) return give_refresh_up();
@@ -106,6 +107,7 @@ Status SequenceState::catch_up() {
   TERRACE_ASSIGN(refresh_.slice, runtime_.policy->extend(refresh_request(since), *refresh_queue_,
                                                          offload::host_ops()));
   refresh_.end = since.end;
+  if (takes_batches()) refresh_.batches.push_back(since.begin);
   return {};
 }
 
@@ -118,6 +120,8 @@ Status SequenceState::publish_refresh() {
   if (!coded || !uploaded || !*coded || !*uploaded) return {};
   const std::size_t end = index.tokens.end;
   std::swap(index.host, refresh_.memory);
+  std::swap(index.batches, refresh_.batches);
+  index.stale = true;
   layer.members_stale = layer.clusters_renamed = true;
   index.tokens.end = refresh_.end;
   index.fresh_end = refresh_.built.end;
@@ -127,6 +131,7 @@ Status SequenceState::publish_refresh() {
   ++counters_.refreshes;
   TERRACE_TRY(extend_index(refreshed, end));
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, index.tokens, /*with_fixed=*/true));
+  index.stale = false;
   counters_.bytes.index += bytes;
   return {};
 }

@@ -18,6 +18,10 @@ Status SequenceState::begin_step() {
   if (phase_ != SequencePhase::idle) {
     return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
   }
+  if (length_ >= max_positions) {
+    return fail(Errc::invalid_argument, "begin_step: the sequence has {} tokens, as many as it can",
+                length_);
+  }
   resolve_budget(length_ + 1);
   TERRACE_TRY(await_indexes());
   if (!indexes_ready_) {
@@ -39,6 +43,8 @@ Status SequenceState::begin_step() {
   }
   indexes_ready_ = false;
   next_layer_ = 0;
+  compute_ = nullptr;
+  gathers_ = false;
   phase_ = SequencePhase::step;
   return {};
 }
@@ -67,6 +73,7 @@ Status SequenceState::await_indexes() {
     }
     index.building = false;
     layers_[i].query_window = {};  // what a policy learns from it lies in the index's fixed part
+    if (!index.hidden) continue;
     if (index.build_end > hidden_until_[i]) ++late_layers_;
     if (i > 0) {
       runtime_.observe_compute(index.tokens.size(), hidden_until_[i] - hidden_until_[i - 1]);
@@ -237,17 +244,37 @@ ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexce
           .seen_stride = step_.positions};
 }
 
-Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue& compute) {
-  if (phase_ != SequencePhase::step || index(id) != next_layer_) {
-    return fail(Errc::invalid_argument, "attend: layer {} is not the next of a step", index(id));
+Status SequenceState::take_turn(std::string_view call, LayerId id, Queue& compute) {
+  if (index(id) != next_layer_ || next_layer_ == layers_.size()) {
+    return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
   }
+  // Layers share buffers, in the order of one queue.
+  if (compute_ != nullptr && compute_ != &compute) {
+    return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
+                call);
+  }
+  compute_ = &compute;
+  return {};
+}
+
+Status SequenceState::note_attention() {
+  if (!gathers_ || next_layer_ == 0) return {};
+  TERRACE_ASSIGN(layers_[next_layer_ - 1].attended, compute_->record());
+  return {};
+}
+
+Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue& compute) {
+  if (phase_ != SequencePhase::step) {
+    return fail(Errc::invalid_argument, "attend: no step is under way");
+  }
+  TERRACE_TRY(take_turn("attend", id, compute));
   if (runtime_.policy->traits().needs_layer_input && input.layer_input == nullptr) {
     return fail(Errc::invalid_argument, "attend: policy {} needs the layer's input",
                 runtime_.policy->traits().name);
   }
   LayerState& layer = layer_state(id);
-  compute_ = &compute;
   // Whoever computes attention, by now that of the layer before is enqueued.
+  TERRACE_TRY(note_attention());
   if (next_layer_ > 0) TERRACE_TRY(fetch_ahead(layers_[next_layer_ - 1], compute));
   if (index_streamed_ && index(id) + 1 < layers_.size()) TERRACE_TRY(stream_index(index(id) + 1));
   TERRACE_TRY(publish_arrivals(layer, compute));
@@ -278,9 +305,8 @@ Result<KvView> SequenceState::gather(LayerId id, const StepInput& input, Queue& 
                 "gather: policy {} needs an attention kernel with a logit bias; use attend",
                 traits.name);
   }
-  TERRACE_ASSIGN(const KvView view, prepare(id, input, compute));
-  TERRACE_ASSIGN(layer_state(id).attended, compute.record());
-  return view;
+  gathers_ = true;
+  return prepare(id, input, compute);
 }
 
 Status SequenceState::attend(LayerId id, const StepInput& input, float* output, Queue& compute) {
@@ -317,6 +343,7 @@ Status SequenceState::end_step() {
                 layers_.size());
   }
   const auto finish = [&]() -> Status {
+    TERRACE_TRY(note_attention());
     TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
@@ -355,10 +382,7 @@ void SequenceState::recover() {
       if (layer.places[block] == BlockPlace::cached) release_block(layer, block);
     }
     layer.selected = false;
-    LayerIndex& index = layer.index;
-    if (!poll(index.coded)) index.tokens.end = std::max(index.coded_before, index.tokens.begin);
-    index.coded = {};
-    index.stale = true;
+    layer.index.stale = true;
   }
   indexes_ready_ = false;
 }

@@ -43,7 +43,9 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
                    return 0;
                  }));
   index.building = true;
+  index.hidden = phase_ == SequencePhase::prefill;
   index.tokens = tokens;
+  index.batches.assign(1, tokens.begin);
   index.trained = tokens.size();
   index.fresh_end = tokens.end;
   return upload_index(layer, tokens, /*with_fixed=*/true).map([](std::size_t) {});
@@ -100,13 +102,16 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   LayerIndex& index = layer.index;
   const TokenRange tokens{index.tokens.end, end};
   if (tokens.empty()) return {};
-  index.coded_before = tokens.begin;
+  // Should it fail, an extension before it that is still under way fails with it.
+  const Result<bool> coded = poll(index.coded);
+  if (coded && *coded) index.coded_before = tokens.begin;
   TERRACE_TRY(reclaiming([&] { return reserve_index(end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
   TERRACE_ASSIGN(index.coded, runtime_.policy->extend(index_request(layer_number, tokens),
                                                       *cluster_queue_, offload::host_ops()));
   index.tokens.end = end;
+  if (takes_batches()) index.batches.push_back(tokens.begin);
   layer.members_stale = true;
   TERRACE_ASSIGN(const std::size_t bytes, stage_upload(layer, tokens, /*with_fixed=*/false));
   if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
@@ -136,24 +141,32 @@ Status SequenceState::code_passed_tokens(std::size_t layer_number) {
     index.stale = false;
   }
   const TokenRange middle{sinks_at(length_).end, window_at(length_).begin};
-  const bool in_batches = runtime_.policy->traits().batch_tokens_max > 1;
-  if (in_batches && !index.tokens.empty()) {
+  if (takes_batches() && !index.tokens.empty()) {
     return batch_is_due(layer_number) ? extend_index(layer_number, length_) : Status{};
   }
   if (middle.empty() || middle.end <= index.tokens.end) return {};
-  const std::size_t enough = runtime_.policy->traits().training_tokens;
-  const bool outgrown = index.trained < enough && middle.size() >= 2 * index.trained;
-  if (index.tokens.empty() || outgrown) {
+  if (index.tokens.empty() || is_outgrown(index, middle.size())) {
     return build_index(layer_number, {middle.begin, length_});
   }
   return extend_index(layer_number, middle.end);
 }
 
-bool SequenceState::batch_is_due(std::size_t layer) const noexcept {
+bool SequenceState::is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept {
+  return index.trained < runtime_.policy->traits().training_tokens && tokens >= 2 * index.trained;
+}
+
+std::size_t SequenceState::batch_tokens() const noexcept {
   const RetrievalTraits& traits = runtime_.policy->traits();
-  // As many tokens as the window holds anyway cost no budget while they wait.
+  // As many tokens as the window holds anyway cost no budget while they wait. Beyond these they
+  // take the place of selected ones: of half of them at most, half a batch of delay included.
   const std::size_t batch =
       std::clamp(split_.window, traits.batch_tokens_min, traits.batch_tokens_max);
+  const std::size_t most = (2 * split_.window + split_.selected) / 3;
+  return std::max<std::size_t>(1, std::min(batch, most));
+}
+
+bool SequenceState::batch_is_due(std::size_t layer) const noexcept {
+  const std::size_t batch = batch_tokens();
   const std::size_t waiting = length_ - std::min(length_, layers_[layer].index.tokens.end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.
   const bool on_turn = (length_ + layer * batch / layers_.size()) % batch == 0;

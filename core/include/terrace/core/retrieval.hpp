@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,20 +20,23 @@
 
 namespace terrace {
 
-/// Whether parts of an index built apart can be joined (segment) or the whole was built at once.
-enum class IndexScope : std::uint8_t { none, segment, sequence };
+/// Of RetrievalTraits::indexed_together: all that a build is given.
+inline constexpr std::size_t whole_build = std::numeric_limits<std::size_t>::max();
 
 /// What a policy needs and gives; read before it is chosen.
 struct RetrievalTraits {
   std::string_view name;
   bool selects = true;            ///< false: sinks and window are all it attends to
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
-  IndexScope index_scope = IndexScope::none;
+  /// So many tokens, counted from the index's first one, are made into what stands for each of
+  /// them: it is made anew when one of them goes. 1 = each stands for itself.
+  std::size_t indexed_together = 1;
   ListScope lists = ListScope::kv_head;
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
   /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
-  /// stay in the window until so many are there, between the two as the budget allows.
+  /// stay in the window until so many are there, between the two as the budget allows, and what is
+  /// made of them stands for no others.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.

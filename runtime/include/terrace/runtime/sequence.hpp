@@ -9,10 +9,12 @@
 // States and calls:
 //   idle       begin_prefill, begin_step, truncate, pause, fork, read_row, counters
 //   prefill    append and finish per layer, in layer order; end_prefill -> idle
-//   step       attend or gather per layer, in layer order; end_step -> idle
+//   step       attend or gather per layer, in layer order; end_step, abandon_step -> idle
 //   paused     resume -> idle
 //   lost       only destruction: a prefill failed half-way, rows are missing
-// A failed step leaves the sequence idle at its old length: begin_step may be called again.
+// All layers of a step, or of a prefill, are enqueued on one compute queue. When attend or gather
+// fails, abandon_step() gives the step up; when end_step fails it has done so. Either way the
+// sequence is idle at its old length, and begin_step may be called again.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +48,9 @@ struct StepInput {
   const float* layer_input = nullptr;  ///< [hidden] f32, if the policy needs it
 };
 
-/// The rows a step attends to, for an engine with its own attention kernel. Device memory; valid
-/// until the next call on the sequence. Entries in canonical order: sinks, window, selected.
+/// The rows a step attends to, for an engine with its own attention kernel. Device memory. What
+/// reads them has to be enqueued on the step's compute queue before the next call on the sequence.
+/// Entries in canonical order: sinks, window, selected.
 struct KvView {
   BlockTable resident;
   TokenRange sinks;
@@ -75,8 +78,8 @@ class Sequence {
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
-  /// Announces `tokens` more tokens, behind what is there. The first prefill resolves a budget
-  /// given as a share.
+  /// Announces `tokens` more tokens, behind what is there, and waits for indexes that are still
+  /// being built. The first prefill, or step, resolves a budget given as a share.
   ///
   /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small, the
   ///          sequence is as before
@@ -114,7 +117,11 @@ class Sequence {
   /// clears failed queues (the embedder's compute queue too), and is idle at the old length.
   [[nodiscard]] Status abandon_step();
 
-  /// Drops the tokens from `length` on.
+  /// Drops the tokens from `length` on. What was indexed together with some of them is indexed
+  /// again: nothing that stands for the tokens left remembers them.
+  ///
+  /// Errors   invalid_argument: not idle, or shorter than `length`; not_ready: copies outlast the
+  ///          deadline, nothing has changed; out_of_memory, device_error: truncated, but paused
   [[nodiscard]] Status truncate(std::size_t length);
 
   /// Gives up all device memory; resume() brings back what a step needs.
