@@ -1,6 +1,7 @@
 #include "layer_index.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "terrace/core/bytes.hpp"
 
@@ -31,6 +32,16 @@ Status IndexMemory::reserve(Backend& backend, const IndexLayout& layout, std::si
     }
     chunk_count_ += count;
     slabs_.push_back(std::move(slab));
+  }
+  return {};
+}
+
+Status IndexMemory::copy_from(const IndexMemory& other, Backend& backend,
+                              const IndexLayout& layout) {
+  TERRACE_TRY(reserve(backend, layout, other.chunk_count_));
+  if (layout.fixed_bytes > 0) std::memcpy(fixed(), other.fixed(), layout.fixed_bytes);
+  for (std::size_t i = 0; i < other.chunk_count_; ++i) {
+    std::memcpy(chunk(i), other.chunk(i), layout.chunk_bytes);
   }
   return {};
 }

@@ -22,6 +22,10 @@ class IndexMemory {
   [[nodiscard]] Status reserve(Backend& backend, const IndexLayout& layout,
                                std::size_t chunk_count);
 
+  /// Takes over what another one of the host holds. Errors: out_of_memory.
+  [[nodiscard]] Status copy_from(const IndexMemory& other, Backend& backend,
+                                 const IndexLayout& layout);
+
   [[nodiscard]] std::byte* fixed() const noexcept { return fixed_.data(); }
   [[nodiscard]] std::byte* chunk(std::size_t i) const noexcept { return chunks_[i]; }
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }

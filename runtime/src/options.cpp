@@ -1,10 +1,66 @@
 #include "terrace/runtime/options.hpp"
 
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
 namespace terrace {
 namespace {
 
 // A budget of mass has no size that a window could be a share of.
 constexpr std::size_t mass_window_tokens = 256;
+
+/// Returns what the word that stands at `key` means: one of `words`, as the schema has checked.
+template <typename Meaning>
+Meaning meaning_of(const Config& config, std::string_view key,
+                   std::initializer_list<std::pair<std::string_view, Meaning>> words) {
+  for (const auto& [word, meaning] : words) {
+    if (config.is(key, word)) return meaning;
+  }
+  return words.begin()->second;
+}
+
+policies::RetrievalOptions retrieval_options(const Config& config) {
+  policies::RetrievalOptions options;
+  options.pq = {.subspaces = config.integer("pq.subspaces"), .bits = config.integer("pq.bits")};
+  options.qpq.shrinkage = config.number("qpq.shrinkage");
+  options.wave = {
+      .tokens_per_cluster = config.integer("wave.tokens_per_cluster"),
+      .segment_tokens = config.integer("wave.segment_tokens"),
+      .metric = meaning_of<kernels::Metric>(
+          config, "wave.metric",
+          {{"l2", kernels::Metric::l2}, {"cosine", kernels::Metric::cosine}}),
+      .ranking = meaning_of<ClusterRanking>(config, "wave.ranking",
+                                            {{"token_weight", ClusterRanking::token_weight},
+                                             {"cluster_weight", ClusterRanking::cluster_weight}}),
+      .estimated_share = config.number("wave.estimated_share"),
+      .spreads = config.is("wave.estimate", "spread"),
+      .mass_stop = meaning_of<MassStop>(
+          config, "wave.mass",
+          {{"certain", MassStop::certain}, {"estimated", MassStop::estimated}})};
+  options.quest.page_tokens = config.integer("quest.page_tokens");
+  options.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
+                    .representatives = config.integer("infllm.representatives")};
+  options.clusterkv = {.tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
+                       .lists = meaning_of<ListScope>(config, "clusterkv.lists",
+                                                      {{"kv_head", ListScope::kv_head},
+                                                       {"query_head", ListScope::query_head}})};
+  return options;
+}
+
+CacheOptions cache_options(const Config& config) {
+  const std::optional<std::size_t> tokens = config.integer_or_auto("cache.tokens");
+  return {.policy = tokens == std::size_t{0} ? "none" : config.text("cache.policy"),
+          .admission = config.text("cache.admission"),
+          .granularity = meaning_of<CacheGranularity>(
+              config, "cache.granularity",
+              {{"block", CacheGranularity::block}, {"cluster", CacheGranularity::cluster}}),
+          .tokens = tokens.value_or(0),
+          .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
+          .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
+                          .last_steps = config.integer("cache.last_steps")},
+          .refill = {.horizon_steps = config.number("cache.horizon")}};
+}
 
 }  // namespace
 
@@ -13,60 +69,36 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.shape = shape;
   options.shape.dtype = *parse_dtype(config.text("kv.dtype"));
   options.policy = config.text("retrieval.policy");
-  options.retrieval.pq = {.subspaces = config.integer("pq.subspaces"),
-                          .bits = config.integer("pq.bits")};
-  options.retrieval.qpq.shrinkage = config.number("qpq.shrinkage");
-  options.retrieval.wave = {
-      .tokens_per_cluster = config.integer("wave.tokens_per_cluster"),
-      .segment_tokens = config.integer("wave.segment_tokens"),
-      .metric = config.is("wave.metric", "l2") ? kernels::Metric::l2 : kernels::Metric::cosine,
-      .ranking = config.is("wave.ranking", "token_weight") ? ClusterRanking::token_weight
-                                                           : ClusterRanking::cluster_weight,
-      .estimated_share = config.number("wave.estimated_share"),
-      .spreads = config.is("wave.estimate", "spread"),
-      .mass_stop = config.is("wave.mass", "certain") ? MassStop::certain : MassStop::estimated};
-  options.retrieval.quest.page_tokens = config.integer("quest.page_tokens");
-  options.retrieval.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
-                              .representatives = config.integer("infllm.representatives")};
-  options.retrieval.clusterkv = {
-      .tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
-      .lists =
-          config.is("clusterkv.lists", "kv_head") ? ListScope::kv_head : ListScope::query_head};
-  options.dense_layers = config.integer("retrieval.dense_layers");
+  options.retrieval = retrieval_options(config);
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
   options.head_budget =
-      config.is("retrieval.head_budget", "even") ? HeadBudget::even : HeadBudget::by_weight;
-  options.when =
-      config.is("retrieval.when", "always") ? RetrievalWhen::always : RetrievalWhen::spilled;
-  options.placement =
-      config.is("placement", "offload") ? Placement::offload : Placement::resident_first;
-  options.index_residency = config.is("index.residency", "device") ? IndexResidency::device
-                            : config.is("index.residency", "host") ? IndexResidency::host
-                                                                   : IndexResidency::automatic;
+      meaning_of<HeadBudget>(config, "retrieval.head_budget",
+                             {{"even", HeadBudget::even}, {"by_weight", HeadBudget::by_weight}});
+  options.dense_layers = config.integer("retrieval.dense_layers");
+  options.when = meaning_of<RetrievalWhen>(
+      config, "retrieval.when",
+      {{"always", RetrievalWhen::always}, {"spilled", RetrievalWhen::spilled}});
+  options.early_fetch = meaning_of<EarlyFetch>(
+      config, "retrieval.early_fetch",
+      {{"off", EarlyFetch::off}, {"exact", EarlyFetch::exact}, {"turned", EarlyFetch::turned}});
+  options.early_likeness = config.number("retrieval.early_likeness");
+  options.placement = meaning_of<Placement>(
+      config, "placement",
+      {{"offload", Placement::offload}, {"resident_first", Placement::resident_first}});
+  options.index_residency = meaning_of<IndexResidency>(config, "index.residency",
+                                                       {{"auto", IndexResidency::automatic},
+                                                        {"device", IndexResidency::device},
+                                                        {"host", IndexResidency::host}});
   options.refresh = {.tokens = config.integer("index.refresh_tokens"),
                      .slice = config.duration("index.refresh_slice")};
-  options.early_fetch = config.is("retrieval.early_fetch", "off")     ? EarlyFetch::off
-                        : config.is("retrieval.early_fetch", "exact") ? EarlyFetch::exact
-                                                                      : EarlyFetch::turned;
-  options.early_likeness = config.number("retrieval.early_likeness");
   options.block_tokens = config.integer("kv.block_tokens");
-  options.host_threads = config.integer("threads.host");
-  options.cache = {.policy = config.text("cache.policy"),
-                   .admission = config.text("cache.admission"),
-                   .granularity = config.is("cache.granularity", "cluster")
-                                      ? CacheGranularity::cluster
-                                      : CacheGranularity::block,
-                   .tokens = config.integer_or_auto("cache.tokens").value_or(0),
-                   .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
-                   .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
-                                   .last_steps = config.integer("cache.last_steps")},
-                   .refill = {.horizon_steps = config.number("cache.horizon")}};
-  if (config.is("cache.tokens", "0")) options.cache.policy = "none";
+  options.cache = cache_options(config);
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};
+  options.host_threads = config.integer("threads.host");
   options.deadline = config.duration("deadline");
   options.seed = config.integer("seed");
   TERRACE_TRY(options.validate());

@@ -37,6 +37,41 @@ IndexLayout with_head_shares(IndexLayout layout, const RuntimeOptions& options) 
   return layout;
 }
 
+/// Errors: unsupported, invalid_argument, where options ask of a policy what it cannot do.
+Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits,
+                    const IndexLayout& layout) {
+  // What selects nothing has nothing to stop, to fetch or to cache.
+  if (!traits.selects) return {};
+  const bool early = options.early_fetch != EarlyFetch::off;
+  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
+  if (options.budget.kind == TokenBudget::Kind::mass && !traits.bounds_mass) {
+    return fail(Errc::unsupported,
+                "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
+                "or a number of tokens",
+                traits.name);
+  }
+  if (early && traits.gives_logit_bias) {
+    return fail(Errc::unsupported,
+                "policy {} gives each row a bias, which rows fetched early cannot keep; set "
+                "retrieval.early_fetch to off",
+                traits.name);
+  }
+  if (layout.empty()) {
+    return fail(Errc::invalid_argument,
+                "policy {} selects, and its index has no chunks to select from", traits.name);
+  }
+  if (clusters && layout.chunk_clusters == 0) {
+    return fail(Errc::unsupported,
+                "policy {} has no clusters to cache; set cache.granularity to block", traits.name);
+  }
+  if (clusters && early) {
+    return fail(Errc::unsupported,
+                "rows fetched early cannot go on into cached clusters; set retrieval.early_fetch "
+                "to off or cache.granularity to block");
+  }
+  return {};
+}
+
 }  // namespace
 
 RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> device,
@@ -58,39 +93,11 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   if (policy == nullptr) {
     TERRACE_ASSIGN(policy, policies::make_retrieval_policy(options.policy, options.retrieval));
   }
-  const RetrievalTraits& traits = policy->traits();
-  // What selects nothing has nothing to stop.
-  if (options.budget.kind == TokenBudget::Kind::mass && traits.selects && !traits.bounds_mass) {
-    return fail(Errc::unsupported,
-                "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
-                "or a number of tokens",
-                traits.name);
-  }
-  if (options.early_fetch != EarlyFetch::off && traits.gives_logit_bias) {
-    return fail(Errc::unsupported,
-                "policy {} gives each row a bias, which rows fetched early cannot keep; set "
-                "retrieval.early_fetch to off",
-                traits.name);
-  }
   TERRACE_ASSIGN(const IndexLayout layout,
                  policy->index_layout(options.shape).map([&](const IndexLayout& own) {
                    return with_head_shares(own, options);
                  }));
-  if (traits.selects && layout.empty()) {
-    return fail(Errc::invalid_argument,
-                "policy {} selects, and its index has no chunks to select from", traits.name);
-  }
-  if (options.cache.granularity == CacheGranularity::cluster && traits.selects &&
-      layout.chunk_clusters == 0) {
-    return fail(Errc::unsupported,
-                "policy {} has no clusters to cache; set cache.granularity to block", traits.name);
-  }
-  if (options.cache.granularity == CacheGranularity::cluster &&
-      options.early_fetch != EarlyFetch::off) {
-    return fail(Errc::unsupported,
-                "rows fetched early cannot go on into cached clusters; set retrieval.early_fetch "
-                "to off or cache.granularity to block");
-  }
+  TERRACE_TRY(check_policy(options, policy->traits(), layout));
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
                  offload::make_parallel({.threads = options.host_threads,

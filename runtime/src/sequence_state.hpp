@@ -181,7 +181,13 @@ class SequenceState {
   Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
 
   // sequence_step.cpp
+  /// Waits for all builds.
   Status await_indexes();
+  Status await_build(std::size_t layer);
+  /// Builds a layer's index again behind an error, which it returns.
+  Status build_after(const Status& failed, std::size_t layer);
+  /// Notes whether a build was hidden, and the compute that was to hide it.
+  void observe_build(std::size_t layer);
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
   /// Errors: invalid_argument when the layer is not the next one, or on another queue than before.
@@ -199,6 +205,9 @@ class SequenceState {
   Result<IndexView> index_for_step(std::size_t layer, Queue& compute);
   [[nodiscard]] TokenRange candidates_of(const LayerState& layer) const noexcept;
   [[nodiscard]] PseudoTarget pseudo_target(const SelectionBuffers& buffers) const noexcept;
+  [[nodiscard]] SelectRequest select_request(std::size_t layer, const StepInput& input,
+                                             const IndexView& index) const noexcept;
+  [[nodiscard]] Selection selection_target(const LayerState& layer) const noexcept;
   /// Enqueues selection, resolution and fetches; the ticket is of the resolution.
   Result<Ticket> select_rows(std::size_t layer, const StepInput& input, Queue& compute);
   [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
@@ -327,6 +336,8 @@ class SequenceState {
   void forget_lost_coding();
   Status own_block(std::size_t block);
   [[nodiscard]] bool is_shared(const LayerState& layer, std::size_t block) const;
+  /// Makes a layer of another sequence the same as one of this, its pages shared.
+  Status copy_layer(const LayerState& mine, LayerState& its);
   Status restore_index();
 
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {

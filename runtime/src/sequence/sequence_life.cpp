@@ -231,38 +231,34 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   twin->budget_resolved_ = budget_resolved_;
   twin->budget_tokens_ = budget_tokens_;
   twin->split_ = split_;
-  const IndexLayout& layout = runtime_.index_layout;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    LayerState& mine = layers_[i];
-    LayerState& its = twin->layers_[i];
-    {
-      const auto lock = runtime_.lock_pages();
-      its.pages = mine.pages.fork();
-    }
-    TERRACE_TRY(its.host_blocks.reserve(*runtime_.backend, its.pages.size()));
-    for (std::size_t page = 0; page < its.pages.size(); ++page) {
-      its.host_blocks.set(page, its.pages[page]);
-    }
-    its.pre_rope_keys = mine.pre_rope_keys;
-    its.query_window = mine.query_window;
-    its.attention_scores = mine.attention_scores;
-    if (mine.index.tokens.empty()) continue;
-    TERRACE_TRY(its.index.host.reserve(*runtime_.backend, layout, mine.index.host.chunk_count()));
-    if (layout.fixed_bytes > 0) {
-      std::memcpy(its.index.host.fixed(), mine.index.host.fixed(), layout.fixed_bytes);
-    }
-    for (std::size_t chunk = 0; chunk < mine.index.host.chunk_count(); ++chunk) {
-      std::memcpy(its.index.host.chunk(chunk), mine.index.host.chunk(chunk), layout.chunk_bytes);
-    }
-    its.index.tokens = mine.index.tokens;
-    its.index.batches = mine.index.batches;
-    its.index.trained = mine.index.trained;
-    its.index.fresh_end = mine.index.fresh_end;
-    its.index.report = mine.index.report;
+    TERRACE_TRY(copy_layer(layers_[i], twin->layers_[i]));
   }
   twin->length_ = length_;
   twin->phase_ = SequencePhase::paused;
   return twin;
+}
+
+Status SequenceState::copy_layer(const LayerState& mine, LayerState& its) {
+  {
+    const auto lock = runtime_.lock_pages();
+    its.pages = mine.pages.fork();
+  }
+  TERRACE_TRY(its.host_blocks.reserve(*runtime_.backend, its.pages.size()));
+  for (std::size_t page = 0; page < its.pages.size(); ++page) {
+    its.host_blocks.set(page, its.pages[page]);
+  }
+  its.pre_rope_keys = mine.pre_rope_keys;
+  its.query_window = mine.query_window;
+  its.attention_scores = mine.attention_scores;
+  if (mine.index.tokens.empty()) return {};
+  TERRACE_TRY(its.index.host.copy_from(mine.index.host, *runtime_.backend, runtime_.index_layout));
+  its.index.tokens = mine.index.tokens;
+  its.index.batches = mine.index.batches;
+  its.index.trained = mine.index.trained;
+  its.index.fresh_end = mine.index.fresh_end;
+  its.index.report = mine.index.report;
+  return {};
 }
 
 Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,

@@ -50,37 +50,45 @@ Status SequenceState::begin_step() {
 }
 
 Status SequenceState::await_indexes() {
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    LayerIndex& index = layers_[i].index;
-    if (!index.building) continue;
-    const TimePoint begin = runtime_.backend->clock().now();
-    // With planned iterations a build that is late stops after the iteration it is in.
-    if (runtime_.plans_iterations()) cancel_builds_.store(true, std::memory_order_relaxed);
-    if (i + 1 == layers_.size()) hidden_until_[i] = begin;
-    Status built = wait(index.coded, deadline());
-    const TimePoint now = runtime_.backend->clock().now();
-    clustering_waited_ += now - begin;
-    if (built) built = index.build_status;
-    if (!built) {
-      if (built.error().code == Errc::not_ready) return built;
-      // The rows are all there: a later step builds the index again.
-      settle_queues();
-      for (LayerState& layer : layers_) layer.index.stale = true;
-      const std::size_t end = index.tokens.end;
-      index.building = false;
-      TERRACE_TRY(build_index(i, {sinks_at(length_).end, end}));
-      return tl::unexpected(built.error().while_doing("building the index failed"));
-    }
-    index.building = false;
-    layers_[i].query_window = {};  // what a policy learns from it lies in the index's fixed part
-    if (!index.hidden) continue;
-    if (index.build_end > hidden_until_[i]) ++late_layers_;
-    if (i > 0) {
-      runtime_.observe_compute(index.tokens.size(), hidden_until_[i] - hidden_until_[i - 1]);
-    }
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (!layers_[layer].index.building) continue;
+    const Status built = await_build(layer);
+    if (!built && built.error().code == Errc::not_ready) return built;
+    layers_[layer].index.building = false;
+    if (!built) return build_after(built, layer);
+    layers_[layer].query_window = {};  // what a policy learns lies in the index's fixed part
+    observe_build(layer);
   }
   cancel_builds_.store(false, std::memory_order_relaxed);
   return {};
+}
+
+Status SequenceState::await_build(std::size_t layer) {
+  const Clock& clock = runtime_.backend->clock();
+  const TimePoint begin = clock.now();
+  // With planned iterations a build that is late stops after the iteration it is in.
+  if (runtime_.plans_iterations()) cancel_builds_.store(true, std::memory_order_relaxed);
+  if (layer + 1 == layers_.size()) hidden_until_[layer] = begin;
+  const Status coded = wait(layers_[layer].index.coded, deadline());
+  clustering_waited_ += clock.now() - begin;
+  return coded ? layers_[layer].index.build_status : coded;
+}
+
+Status SequenceState::build_after(const Status& failed, std::size_t layer) {
+  // The rows are all there: the index is built again.
+  const TokenRange tokens = layers_[layer].index.tokens;
+  settle_queues();
+  for (LayerState& each : layers_) each.index.stale = true;
+  TERRACE_TRY(build_index(layer, tokens));
+  return tl::unexpected(failed.error().while_doing("building the index failed"));
+}
+
+void SequenceState::observe_build(std::size_t layer) {
+  const LayerIndex& index = layers_[layer].index;
+  if (!index.hidden) return;
+  if (index.build_end > hidden_until_[layer]) ++late_layers_;
+  if (layer == 0) return;
+  runtime_.observe_compute(index.tokens.size(), hidden_until_[layer] - hidden_until_[layer - 1]);
 }
 
 Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
@@ -177,40 +185,50 @@ PseudoTarget SequenceState::pseudo_target(const SelectionBuffers& buffers) const
           .stride = step_.pseudo_entries};
 }
 
-Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
-                                          Queue& compute) {
-  LayerState& layer = layers_[layer_number];
-  const Ops& ops = runtime_.backend->ops();
-  const RetrievalTraits& traits = runtime_.policy->traits();
-  const SelectionBuffers buffers = selection_buffers(layer.selection);
-  TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
+SelectRequest SequenceState::select_request(std::size_t layer_number, const StepInput& input,
+                                            const IndexView& index) const noexcept {
+  const LayerState& layer = layers_[layer_number];
   // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
   const std::size_t borrowed = window_at(length_).begin - layer.window.begin;
-  const bool mass = runtime_.options.budget.kind == TokenBudget::Kind::mass;
-  const SelectRequest request{
+  const TokenBudget& budget = runtime_.options.budget;
+  return {
       .shape = runtime_.shape(),
       .layer = static_cast<LayerId>(layer_number),
       .query = input.query,
       .layer_input = input.layer_input,
       .candidates = candidates_of(layer),
       .count = {.mean = split_.selected - borrowed, .shares = runtime_.head_shares(index.fixed)},
-      .mass = mass ? runtime_.options.budget.value : 0,
+      .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
       .index = index,
       .resident = table(layer.device_blocks),
       .sinks = layer.sinks,
       .window = layer.window,
       .scratch = step_.select_scratch.as<float>()};
+}
+
+Selection SequenceState::selection_target(const LayerState& layer) const noexcept {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  const SelectionBuffers buffers = selection_buffers(layer.selection);
+  // Rows fetched early are resolved against the selection before, which must stay.
   const EarlyLists early = fetches_early()
                                ? early_lists(layer.early.lists[1 - layer.early.latest])
                                : EarlyLists{.ids = buffers.ids, .counts = buffers.counts};
-  const Selection selection{
-      .capacity = list_rows(),
-      .ids = early.ids,
-      .id_count = early.counts,
-      .logit_bias = step_.logit_bias.as<float>(),
-      .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
-      .mass = traits.bounds_mass ? buffers.mass : nullptr};
-  TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(request, selection, compute, ops));
+  return {.capacity = list_rows(),
+          .ids = early.ids,
+          .id_count = early.counts,
+          .logit_bias = step_.logit_bias.as<float>(),
+          .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
+          .mass = traits.bounds_mass ? buffers.mass : nullptr};
+}
+
+Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepInput& input,
+                                          Queue& compute) {
+  LayerState& layer = layers_[layer_number];
+  const Ops& ops = runtime_.backend->ops();
+  TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
+  const SelectRequest request = select_request(layer_number, input, index);
+  TERRACE_ASSIGN(const Ticket selected,
+                 runtime_.policy->select(request, selection_target(layer), compute, ops));
   if (index_streamed_) stages_[layer_number % 2].read = selected;
 
   const ResolveRows resolve = resolve_request(layer);
@@ -221,7 +239,7 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
   TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch,
                              {.shape = runtime_.shape(),
                               .missed = step_.missed.as<MissedRow>(),
-                              .missed_count = buffers.missed_count,
+                              .missed_count = resolve.missed_count,
                               .source = table(layer.host_blocks)}));
   return resolved;
 }
