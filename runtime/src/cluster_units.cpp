@@ -125,10 +125,12 @@ Status ClusterSlots::place(UnitKey key, std::span<const std::uint32_t> members, 
       next_slot_[last] = none;
     }
     const std::size_t row = last * slot_rows_ + i % slot_rows_;
+    const std::uint32_t staged = find_staged(members[i]);
     changes_.push_back({.position = members[i],
                         .head = static_cast<std::uint32_t>(head),
                         .number = static_cast<std::uint32_t>(row + 1),
-                        .staged = find_staged(members[i])});
+                        .staged = staged});
+    needs_link_ = needs_link_ || staged == 0;
   }
   unit.rows = static_cast<std::uint32_t>(members.size());
   return {};
@@ -147,6 +149,7 @@ void ClusterSlots::clear() noexcept {
   std::fill(taken_.begin(), taken_.end(), false);
   search_from_ = 0;
   changes_.clear();
+  needs_link_ = false;
   blocks_.touch_all();
   clears_ = static_cast<bool>(numbers_);
 }
@@ -199,6 +202,7 @@ Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable so
                      .staging = staging,
                      .target = rows()};
   changes_.clear();
+  needs_link_ = false;
   return backend.ops().cache_rows(queue, Phase::refill, op);
 }
 

@@ -99,6 +99,9 @@ class ClusterSlots {
 
   [[nodiscard]] bool changed() const noexcept { return !changes_.empty() || clears_; }
 
+  /// Whether changes need rows that are on the host alone.
+  [[nodiscard]] bool needs_link() const noexcept { return needs_link_; }
+
   /// Enqueues all changes since the last flush, whose op must have ended. Errors: out_of_memory,
   /// those of queues.
   Result<Ticket> flush(Backend& backend, Queue& queue, BlockTable source, const std::byte* staging);
@@ -137,6 +140,7 @@ class ClusterSlots {
   std::vector<Buffer> abandoned_;  ///< that copies past their deadline may still use
   std::vector<CachedRowChange> changes_;
   bool clears_ = false;
+  bool needs_link_ = false;
 };
 
 }  // namespace terrace

@@ -319,9 +319,10 @@ class SequenceState {
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);
   bool release_unused_blocks(LayerState& layer);
   bool spill_clusters(LayerState& layer);
-  /// Enqueues what has changed in the layers' slots.
-  Status flush_slots(std::span<LayerState> layers);
-  Status flush_slots(LayerState& layer);
+  /// Enqueues what has changed in a layer's slots.
+  Result<Ticket> flush_slots(LayerState& layer, Queue& queue);
+  /// The same beside compute, of layers whose changes need rows from the host.
+  Status send_slots(std::span<LayerState> layers);
   Status publish_clusters(LayerState& layer, Queue& compute);
   void want_clusters(LayerState& layer);
   void note_rows(const LayerState& layer);

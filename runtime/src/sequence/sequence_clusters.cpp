@@ -62,32 +62,39 @@ bool SequenceState::spill_clusters(LayerState& layer) {
   return release_unused_blocks(layer);
 }
 
-Status SequenceState::flush_slots(LayerState& layer) {
-  if (!layer.slots.changed()) return {};
-  // What the last flush sent may still be read, and slots by the step's attention.
+Result<Ticket> SequenceState::flush_slots(LayerState& layer, Queue& queue) {
+  // What the last flush sent may still be read.
   TERRACE_TRY(wait(layer.refilled, deadline()));
-  TERRACE_TRY(refill_queue_->wait_for(layer.attended));
-  return layer.slots
-      .flush(*runtime_.backend, *refill_queue_, table(layer.host_blocks), layer.staging.data())
-      .map([&](const Ticket& refilled) { layer.refilled = refilled; });
+  return layer.slots.flush(*runtime_.backend, queue, table(layer.host_blocks),
+                           layer.staging.data());
 }
 
-Status SequenceState::flush_slots(std::span<LayerState> layers) {
+Status SequenceState::send_slots(std::span<LayerState> layers) {
   if (!caches_clusters()) return {};
   const TimePoint begin = runtime_.backend->clock().now();
-  for (LayerState& layer : layers) TERRACE_TRY(flush_slots(layer));
+  for (LayerState& layer : layers) {
+    // Without rows to fetch there is nothing to hide: the layer's next step makes the changes
+    // itself, which takes less than to wake another queue.
+    if (!layer.slots.needs_link()) continue;
+    TERRACE_TRY(refill_queue_->wait_for(layer.attended));  // it may still read the slots
+    TERRACE_ASSIGN(layer.refilled, flush_slots(layer, *refill_queue_));
+  }
   counters_.upkeep += runtime_.backend->clock().now() - begin;
   return {};
 }
 
 Status SequenceState::publish_clusters(LayerState& layer, Queue& compute) {
   if (layer.cache == nullptr) return {};
+  const TimePoint begin = runtime_.backend->clock().now();
   if (layer.clusters_renamed) {
     layer.cache->forget_all();
     layer.slots.clear();
   }
-  TERRACE_TRY(flush_slots(layer));
-  return compute.wait_for(layer.refilled);
+  TERRACE_TRY(compute.wait_for(layer.refilled));
+  // Its end is that of the step, which waits for all of compute.
+  if (layer.slots.changed()) TERRACE_TRY(flush_slots(layer, compute));
+  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  return {};
 }
 
 void SequenceState::want_clusters(LayerState& layer) {

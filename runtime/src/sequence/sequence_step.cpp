@@ -366,7 +366,7 @@ Status SequenceState::end_step() {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
       TERRACE_TRY(upkeep_cache(i));
-      TERRACE_TRY(flush_slots(batch_ending_at(i + 1)));
+      TERRACE_TRY(send_slots(batch_ending_at(i + 1)));
     }
     return wait(layers_.back().attended, deadline());
   };
