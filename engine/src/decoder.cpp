@@ -1,6 +1,7 @@
 #include "terrace/engine/decoder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "arithmetic.hpp"
 
@@ -84,14 +85,31 @@ Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t
   return {};
 }
 
+Status Decoder::come_to_rest() {
+  const Status drained = compute_->drain(options_.deadline);
+  return drained ? drained : compute_->clear_error();
+}
+
+void Decoder::let_go_of_prompt() {
+  // Now, for the sequence may be gone later, and its queues with it.
+  for (Ticket& read : prompt_rows_read_) {
+    static_cast<void>(wait(std::exchange(read, {}), options_.deadline));
+  }
+}
+
 Status Decoder::prefill(Sequence& sequence, std::span<const TokenId> tokens) {
   if (sequence.length() != 0) {
     return fail(Errc::invalid_argument, "prefill: the sequence already has {} tokens",
                 sequence.length());
   }
   TERRACE_TRY(model_.check(tokens));
-  // What a prompt that failed has left on the queue still works in memory of its own.
-  TERRACE_TRY(compute_->drain(options_.deadline));
+  TERRACE_TRY(come_to_rest());
+  Status done = run_prompt(sequence, tokens);
+  let_go_of_prompt();
+  return done;
+}
+
+Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) {
   TERRACE_TRY(arithmetic_->begin_prompt(tokens));
   TERRACE_TRY(sequence.begin_prefill(tokens.size()));
   const std::size_t layers = model_.config().layers;
@@ -131,16 +149,25 @@ Status Decoder::enqueue_step(Sequence& sequence, TokenId token) {
 
 Status Decoder::step(Sequence& sequence, TokenId token) {
   TERRACE_TRY(model_.check({&token, 1}));
+  TERRACE_TRY(come_to_rest());
+  const std::size_t length = sequence.length();
   TERRACE_TRY(sequence.begin_step());
   Status done = enqueue_step(sequence, token);
   const Result<Ticket> last = compute_->record();
   if (done) done = sequence.end_step();
   if (done && last) done = wait(*last, options_.deadline);
-  if (!done && sequence.phase() == SequencePhase::step) {
-    // The first error is the one to report; where giving up fails too, the sequence says so itself.
-    static_cast<void>(sequence.abandon_step());
-  }
+  if (!done) give_step_up(sequence, length);
   return done;
+}
+
+void Decoder::give_step_up(Sequence& sequence, std::size_t length) {
+  // The first error is the one to report; where giving up fails too, the sequence says so itself.
+  if (sequence.phase() == SequencePhase::step) {
+    static_cast<void>(sequence.abandon_step());
+  } else if (sequence.length() > length && come_to_rest()) {
+    // The step had ended when the logits failed: whoever tries again appends the token again.
+    static_cast<void>(sequence.truncate(length));
+  }
 }
 
 }  // namespace terrace::engine

@@ -6,9 +6,12 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include "golden.hpp"
 #include "terrace/engine/attention_probe.hpp"
+#include "terrace/offload/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/runtime/runtime.hpp"
 
@@ -19,12 +22,13 @@ using nlohmann::json;
 
 /// A model that decodes through a runtime of its own.
 struct Decoding {
-  Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget) {
+  Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget,
+           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value()) {
     RuntimeOptions options{.shape = model.config().kv_shape(Dtype::f32),
                            .policy = policy,
                            .budget = budget,
                            .sink_tokens = 8};
-    runtime = Runtime::open(options, offload::HostBackend::create({}).value()).value();
+    runtime = Runtime::open(options, std::move(backend)).value();
     decoder =
         Decoder::create(model, runtime->backend(), {.kv_dtype = Dtype::f32, .chunk_tokens = 100})
             .value();
@@ -37,6 +41,7 @@ struct Decoding {
 };
 
 constexpr TokenBudget whole_context{.kind = TokenBudget::Kind::tokens, .value = 8192};
+constexpr TokenBudget small_budget{.kind = TokenBudget::Kind::tokens, .value = 40};
 
 /// The largest difference from the golden logits when the tokens up to the first golden position
 /// are prefilled and all others are decoded.
@@ -81,6 +86,91 @@ TEST(Decoder, MissesTheGoldenLogitsWithOneWeightChanged) {
   copy_with_changed_weight(folder, "model.layers.2.mlp.down_proj.weight", 2.0F);
   const LlamaModel changed = LlamaModel::load(folder.path()).value();
   EXPECT_GT(golden_distance(changed, cases_of("tiny_logits.json").back(), "full"), f32_tolerance);
+}
+
+/// Holds the compute queue up, once, for longer than a hasty decoder waits.
+class Latecomer final : public KvObserver {
+ public:
+  static constexpr Duration patience = std::chrono::milliseconds{50};
+
+  void on_rows(std::size_t, TokenRange, const KvTensors&) override {
+    if (!std::exchange(late_, true)) std::this_thread::sleep_for(4 * patience);
+  }
+
+ private:
+  bool late_ = false;
+};
+
+TEST(Decoder, StepsWhenAPromptThatTookTooLongHasEnded) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto prompt = std::span(tokens).first(200);
+  Decoding undisturbed(tiny, "full", whole_context);
+  ASSERT_TRUE(undisturbed.decoder->prefill(*undisturbed.sequence, prompt).has_value());
+  ASSERT_TRUE(undisturbed.decoder->step(*undisturbed.sequence, tokens[200]).has_value());
+
+  Decoding run(tiny, "full", whole_context);
+  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
+  const auto hasty =
+      Decoder::create(
+          tiny, run.runtime->backend(),
+          {.kv_dtype = Dtype::f32, .chunk_tokens = 100, .deadline = Latecomer::patience})
+          .value();
+  const auto given_up = run.runtime->open_sequence().value();
+  Latecomer observer;
+  hasty->observe(&observer);
+  const Status late = hasty->prefill(*given_up, prompt);
+  ASSERT_FALSE(late.has_value());
+  ASSERT_EQ(late.error().code, Errc::not_ready);
+  Status done = hasty->step(*run.sequence, tokens[200]);
+  while (!done && done.error().code == Errc::not_ready) {
+    done = hasty->step(*run.sequence, tokens[200]);
+  }
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_TRUE(std::ranges::equal(hasty->logits(), undisturbed.decoder->logits()));
+}
+
+TEST(Decoder, PrefillsASequenceWhenTheOneBeforeIsGone) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto prompt = std::span(tokens).first(200);
+  Decoding run(tiny, "streaming", small_budget);
+  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
+  const std::vector<float> logits(run.decoder->logits().begin(), run.decoder->logits().end());
+  run.sequence.reset();
+  run.sequence = run.runtime->open_sequence().value();
+  const Status done = run.decoder->prefill(*run.sequence, prompt.first(100));
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  run.sequence = run.runtime->open_sequence().value();
+  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
+  EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), logits));
+}
+
+TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto prompt = std::span(tokens).first(200);
+  auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  offload::FaultBackend& faults = *backend;
+  Decoding run(tiny, "streaming", small_budget, std::move(backend));
+  Decoding undisturbed(tiny, "streaming", small_budget);
+  for (Decoding* const each : {&run, &undisturbed}) {
+    ASSERT_TRUE(each->decoder->prefill(*each->sequence, prompt).has_value());
+  }
+  ASSERT_TRUE(undisturbed.decoder->step(*undisturbed.sequence, tokens[200]).has_value());
+  // Two pieces a layer, and the logits.
+  const std::size_t pieces = 2 * tiny.config().layers + 1;
+  for (std::size_t nth = 1; nth <= pieces; ++nth) {
+    SCOPED_TRACE(nth);
+    faults.arm({.pieces = {{.phase = Phase::model, .nth = nth}}});
+    EXPECT_FALSE(run.decoder->step(*run.sequence, tokens[200]).has_value());
+    EXPECT_EQ(faults.counters().pieces_failed, 1U);
+    EXPECT_EQ(run.sequence->length(), 200U);
+  }
+  faults.arm({});
+  const Status done = run.decoder->step(*run.sequence, tokens[200]);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
 }
 
 /// Keeps the keys of all tokens, and passes rows on.
@@ -128,7 +218,7 @@ TEST(AttentionProbe, MeasuresTheMassOfWhatIsAttended) {
   const KvShape shape = tiny.config().kv_shape(Dtype::f32);
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const std::size_t prompt = std::min<std::size_t>(tokens.size() - 1, 200);
-  Decoding run(tiny, "streaming", {.kind = TokenBudget::Kind::tokens, .value = 40});
+  Decoding run(tiny, "streaming", small_budget);
   AttentionProbe probe(shape, prompt + 1);
   KeptKeys keys(shape, probe);
   run.decoder->observe(&keys);
@@ -161,7 +251,7 @@ TEST(AttentionProbe, FindsAllOfTheTruthInTheOraclesSelection) {
   double mass[2] = {};
   const char* const policies[] = {"oracle", "pqcache"};
   for (std::size_t i = 0; i < 2; ++i) {
-    Decoding run(tiny, policies[i], {.kind = TokenBudget::Kind::tokens, .value = 40});
+    Decoding run(tiny, policies[i], small_budget);
     AttentionProbe probe(tiny.config().kv_shape(Dtype::f32), prompt + 1);
     run.decoder->observe(&probe);
     ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());

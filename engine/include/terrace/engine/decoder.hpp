@@ -80,9 +80,17 @@ class Decoder {
  private:
   Decoder(const LlamaModel& model, DecoderOptions options);
 
+  /// Waits for what a call that failed has left on the queue, for it works in memory that the next
+  /// one replaces, and makes the queue usable again.
+  Status come_to_rest();
+  Status run_prompt(Sequence& sequence, std::span<const TokenId> tokens);
+  /// Waits until a prompt's rows, of one that failed too, are read by nobody.
+  void let_go_of_prompt();
   Status prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens);
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
   Status enqueue_step(Sequence& sequence, TokenId token);
+  /// Takes the sequence back to `length`.
+  void give_step_up(Sequence& sequence, std::size_t length);
   /// Lets the observer see rows once the queue has come here.
   Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);
 
