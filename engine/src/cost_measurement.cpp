@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -21,6 +22,7 @@ constexpr std::array<std::size_t, 5> prompt_lengths{512, 768, 1024, 1536, 2048};
 constexpr std::array<std::size_t, 3> cluster_lengths{1024, 2048, 4096};
 constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
 constexpr int repeats = 3;
+constexpr Duration deadline = std::chrono::minutes{10};
 
 /// Returns the shortest of some runs: what disturbs a run only makes it longer.
 template <typename Work>
@@ -53,27 +55,51 @@ struct SampleRows {
   [[nodiscard]] BlockTable table() const { return {blocks.data(), block_tokens}; }
 };
 
+/// Waits for work that a measurement gave up before the memory that it is in goes.
+struct AtRest {
+  Queue& queue;
+  ~AtRest() { static_cast<void>(queue.drain(deadline)); }
+};
+
 Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape, Backend& backend,
                              Queue& queue, std::size_t tokens) {
   TERRACE_ASSIGN(
       const auto arithmetic,
       make_arithmetic(model, backend, queue, {.kv_dtype = shape.dtype, .chunk_tokens = tokens}));
+  const AtRest at_rest{queue};
   TERRACE_TRY(arithmetic->begin_prompt(std::vector<TokenId>(tokens)));
   return shortest_seconds(backend.clock(), [&]() -> Status {
     TERRACE_TRY(arithmetic->project_prompt(0, {0, tokens}));
     TERRACE_TRY(arithmetic->finish_prompt(0, {0, tokens}));
-    return queue.drain(std::chrono::minutes{1});
+    return queue.drain(deadline);
   });
 }
 
-Result<double> offload_seconds(const KvShape& shape, Backend& backend, Queue& queue,
-                               std::size_t tokens, std::size_t block_tokens) {
-  const SampleRows rows(shape, tokens, block_tokens);
-  TERRACE_ASSIGN(Buffer host, backend.allocate({.bytes = rows.memory.size(), .tier = Tier::host}));
-  return shortest_seconds(backend.clock(), [&]() -> Status {
-    const CopyExtent extent{host.data(), rows.memory.data(), rows.memory.size()};
-    TERRACE_ASSIGN(const Ticket copied, queue.copy(Phase::offload, {&extent, 1}));
-    return wait(copied, std::chrono::minutes{1});
+/// A layer's rows where a prompt leaves them, and where they go.
+struct OffloadedRows {
+  Buffer device;
+  Buffer host;
+
+  static Result<OffloadedRows> create(Backend& backend, std::size_t bytes) {
+    OffloadedRows rows;
+    TERRACE_ASSIGN(rows.device, backend.allocate({.bytes = bytes, .tier = Tier::device}));
+    TERRACE_ASSIGN(rows.host, backend.allocate({.bytes = bytes, .tier = Tier::host}));
+    // Pages that nobody has written to would be read faster than others.
+    std::memset(rows.host.data(), 1, bytes);
+    return rows;
+  }
+};
+
+Status copy(Queue& queue, Phase phase, const CopyExtent& extent) {
+  TERRACE_ASSIGN(const Ticket copied, queue.copy(phase, {&extent, 1}));
+  return wait(copied, deadline);
+}
+
+Result<double> offload_seconds(const OffloadedRows& rows, const Clock& clock, Queue& queue,
+                               std::size_t bytes) {
+  TERRACE_TRY(copy(queue, Phase::index, {rows.device.data(), rows.host.data(), bytes}));
+  return shortest_seconds(clock, [&]() -> Status {
+    return copy(queue, Phase::offload, {rows.host.data(), rows.device.data(), bytes});
   });
 }
 
@@ -111,6 +137,10 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
   }
   TERRACE_ASSIGN(const auto host_threads,
                  offload::make_parallel({.threads = options.host_threads}));
+  const std::size_t token_bytes = options.shape.token_bytes();
+  // Before the queue, whose end waits for copies that were given up.
+  TERRACE_ASSIGN(const OffloadedRows rows,
+                 OffloadedRows::create(backend, prompt_lengths.back() * token_bytes));
   TERRACE_ASSIGN(const auto queue, backend.make_queue({.name = "measure"}));
   std::vector<TimeSample> compute;
   std::vector<TimeSample> offload;
@@ -120,7 +150,7 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
                    layer_seconds(model, options.shape, backend, *queue, tokens));
     compute.push_back({n, layer});
     TERRACE_ASSIGN(const double copy,
-                   offload_seconds(options.shape, backend, *queue, tokens, options.block_tokens));
+                   offload_seconds(rows, backend.clock(), *queue, tokens * token_bytes));
     offload.push_back({n, copy});
   }
   std::vector<KmeansSample> clusterings;

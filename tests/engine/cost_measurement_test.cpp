@@ -1,0 +1,23 @@
+// What the planner's measurements are of.
+#include "terrace/engine/cost_measurement.hpp"
+
+#include <gmock/gmock.h>
+
+#include "terrace/offload/host_backend.hpp"
+
+namespace terrace::engine {
+namespace {
+
+TEST(CostMeasurement, OffloadsRowsThatLieInDeviceMemory) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const RuntimeOptions options{.shape = tiny.config().kv_shape(Dtype::f16), .policy = "pqcache"};
+  const auto backend =
+      offload::HostBackend::create({.device_memory_limit = std::size_t{256} << 10}).value();
+  const auto costs = measure_costs(tiny, options, *backend);
+  ASSERT_FALSE(costs.has_value()) << "less device memory than a layer's rows was enough";
+  EXPECT_EQ(costs.error().code, Errc::out_of_memory);
+  EXPECT_THAT(std::string(costs.error().message()), testing::HasSubstr("device.memory"));
+}
+
+}  // namespace
+}  // namespace terrace::engine
