@@ -1,11 +1,9 @@
 // InfLLM: blocks of 128 tokens by the mean of their most significant keys.
 //   build:  per KV head the mean query of the prompt's end; per block the mean of the 4 keys that
-//   it
-//           scores highest (ties to the lower position)
+//           it scores highest (ties to the lower position)
 //   extend: the open block's vector is made anew
 //   select: score = q.vector, summed over the group; blocks by falling score, the last one cut to
-//   the
-//           budget
+//           the budget
 // Index: 1/128 of the keys. Deterministic. Extending is the same as building at once.
 // Source: InfLLM (Xiao et al., arXiv 2402.04617). There significance is the attention a key got
 // from the tokens behind it, one list serves all heads of a layer, and far blocks lose their

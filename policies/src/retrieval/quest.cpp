@@ -2,9 +2,8 @@
 //   build:  per page and KV head the channel-wise maxima and minima of the keys
 //   extend: the open page's bounds are made anew
 //   select: score = sum over channels of max(q * max, q * min), never below any q.k of the page;
-//   per
-//           query head the softmax over the pages, reduced over the group; pages by falling weight,
-//           the last one cut to the budget
+//           per query head the softmax over the pages, reduced over the group; pages by falling
+//           weight, the last one cut to the budget
 // Index: 2/16 of the keys. Deterministic. Extending is the same as building at once.
 // Source: Quest (Tang et al., arXiv 2406.10774), which has lists per query head; per KV head: own.
 #include <algorithm>
