@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "../host_queue.hpp"
@@ -82,15 +83,22 @@ struct CudaBackend::Parts {
   }
 
   /// Locks host memory ahead, a registration at a time: each can be used as soon as it is there.
-  void reserve(std::size_t bytes, std::size_t step) {
-    reserver = std::thread([this, bytes, step] {
+  /// Errors: out_of_memory when the system has no thread left.
+  Status reserve(std::size_t bytes, std::size_t step) {
+    const auto lock_ahead = [this, bytes, step] {
       for (std::size_t left = bytes; left > 0 && !ending.load();) {
         const std::size_t now = std::min(left, step);
         // What cannot be had now is asked for, and its lack reported, by who needs it.
         if (!host_memory->reserve(now)) return;
         left -= now;
       }
-    });
+    };
+    try {
+      reserver = std::thread(lock_ahead);
+    } catch (const std::system_error&) {
+      return fail(Errc::out_of_memory, "the system has no thread left to lock host memory ahead");
+    }
+    return {};
   }
 
   DeviceHealth health;
@@ -129,7 +137,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& o
                           .pinner = &parts.registered}));
   parts.reachable.emplace(parts.device_pool, *parts.host_memory);
   if (options.host_reserve_bytes > 0) {
-    parts.reserve(options.host_reserve_bytes, options.registration_bytes);
+    TERRACE_TRY(parts.reserve(options.host_reserve_bytes, options.registration_bytes));
   }
   return backend;
 }
