@@ -72,7 +72,7 @@ Result<QualityPass> run_quality_pass(const RunJob& job, Session& session,
                                      std::span<const TokenId> fed, engine::AttentionProbe& probe,
                                      Progress& progress) {
   QualityPass pass;
-  TERRACE_TRY(session.sequence->truncate(job.context));
+  TERRACE_TRY(return_to_context(job, session));
   probe.reset();
   session.decoder->observe(&probe);
   TERRACE_ASSIGN(pass.scores, score_steps(job, session, fed, &probe, progress));

@@ -1,5 +1,7 @@
 #include "run/session.hpp"
 
+#include <algorithm>
+
 #include "backend_choice.hpp"
 #include "terrace/engine/cost_measurement.hpp"
 
@@ -35,6 +37,17 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
   return {};
 }
 
+/// Whether an index has been built anew, or may have been, since the prompt of `context` tokens.
+bool trained_on_output(const RetrievalTraits& policy, const Sequence& sequence,
+                       std::size_t context) {
+  if (sequence.counters().refreshes > 0) return true;
+  if (policy.index_scope == IndexScope::none) return false;
+  // Once there are twice as many tokens as it was trained on: of none, with the first.
+  const std::size_t trained = context - std::min(context, sequence.sinks().end);
+  return trained < std::max<std::size_t>(policy.training_tokens, 1) &&
+         sequence.length() - context >= trained;
+}
+
 }  // namespace
 
 Dtype kv_dtype(const RunJob& job) { return *parse_dtype(job.config.text("kv.dtype")); }
@@ -61,6 +74,15 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 
 Status prefill(const RunJob& job, Session& session) {
   return session.decoder->prefill(*session.sequence, std::span(job.text.tokens).first(job.context));
+}
+
+Status return_to_context(const RunJob& job, Session& session) {
+  if (!trained_on_output(session.runtime->traits(), *session.sequence, job.context)) {
+    return session.sequence->truncate(job.context);
+  }
+  session.sequence.reset();  // first, for device memory may hold but one
+  TERRACE_ASSIGN(session.sequence, session.runtime->open_sequence());
+  return prefill(job, session);
 }
 
 }  // namespace terrace::apps

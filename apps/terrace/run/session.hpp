@@ -32,6 +32,10 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 /// Prefills the job's context.
 Status prefill(const RunJob& job, Session& session);
 
+/// Takes the session back to the end of its prompt. Where an index may have been trained on what
+/// was decoded, that takes another prefill: what is to be measured must not be known.
+Status return_to_context(const RunJob& job, Session& session);
+
 /// Returns the element type of keys and values of all the job's runs.
 Dtype kv_dtype(const RunJob& job);
 
