@@ -66,11 +66,13 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
   return sources;
 }
 
-std::vector<NamedFile> model_sources(const std::string& folder) {
-  if (folder.empty()) return {};
-  const std::filesystem::path path = folder;
-  return {{"the model's config.json", path / "config.json"},
-          {"the model's model.safetensors", path / "model.safetensors"}};
+std::vector<NamedFile> model_sources(const std::filesystem::path& folder) {
+  std::vector<NamedFile> sources;
+  std::error_code unreadable;  // its reader will say so
+  for (const auto& file : std::filesystem::directory_iterator(folder, unreadable)) {
+    sources.push_back({"a file in the model's folder", file.path()});
+  }
+  return sources;
 }
 
 bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -66,8 +67,9 @@ Result<Config> resolve_config(const SharedOptions& options);
 /// Returns the files that any command reads: its config, and the profile that this names.
 std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config);
 
-/// Returns the files of a model that are read.
-std::vector<NamedFile> model_sources(const std::string& folder);
+/// Returns the files in a model's folder, all of them: weights may be in many, and tools read more
+/// than this program does. None where no folder is named.
+std::vector<NamedFile> model_sources(const std::filesystem::path& folder);
 
 /// Says on standard error that a cache of a given size has no slot, and what to give. Returns
 /// whether that is so.

@@ -101,6 +101,17 @@ class WrongUsage(StatusTest):
             self.wrong(f"/nowhere.yaml|{presets}", *command, "--profile", "/nowhere.yaml")
             self.wrong("did you mean pcie5-h100?", *command, "--profile", "pcie5-h10")
 
+    def test_nothing_is_written_over_a_model(self):
+        shard = self.write("model/model-00001-of-00002.safetensors", "weights")
+        model = ("--model", shard.parent)
+        for command, flag in ((("run",), "--timeline"), (("run", "--policy", "oracle"), "--trace"),
+                              (("bench", "quality"), "--report")):
+            self.wrong(f"{flag}|model-00001|model's folder", *command, *model, flag, shard)
+        self.assertEqual(shard.read_text(), "weights")
+        bundled = json.loads(terrace("run", "--format", "json", "--context", 8, "--decode", 1,
+                                     "--policy", "streaming").stdout)["model"]
+        self.wrong("model's folder", "run", "--timeline", pathlib.Path(bundled) / "config.json")
+
     def test_texts(self):
         short = self.write("short.txt", "x" * 100)
         self.wrong("100|141", "run", "--text", short, "--context", "128", "--decode", "12")

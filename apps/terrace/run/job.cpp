@@ -86,7 +86,8 @@ Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> n
 
 std::vector<NamedFile> job_sources(const RunOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
-  for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
+  const std::filesystem::path folder = model_folder(options).value_or("");
+  for (const NamedFile& file : model_sources(folder)) sources.push_back(file);
   sources.push_back({"--text", options.text_file});
   sources.push_back({"--tokens", options.tokens_file});
   sources.push_back({"--needles-file", options.needles_file});
