@@ -1,9 +1,27 @@
 #include "terrace/core/retrieval.hpp"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 namespace terrace {
+namespace {
+
+/// Does a piece of a build, which allocates as it goes: out of a thread that does parts for others
+/// nothing may be thrown.
+template <typename Work>
+auto catching_bad_alloc(const RetrievalPolicy& policy, Work work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::out_of_memory,
+                "policy {}: the host has no memory left to build an index: close a sequence, or "
+                "lower host.memory or threads.host",
+                policy.traits().name);
+  }
+}
+
+}  // namespace
 
 Result<BuildReport> IndexPart::finish() {
   for (bool done = false; !done;) {
@@ -14,8 +32,9 @@ Result<BuildReport> IndexPart::finish() {
 
 Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel& threads) const {
   std::vector<Result<BuildReport>> reports(build_parts(request));
-  threads.for_each(reports.size(),
-                   [&](std::size_t part) { reports[part] = begin_part(request, part)->finish(); });
+  threads.for_each(reports.size(), [&](std::size_t part) {
+    reports[part] = catching_bad_alloc(*this, [&] { return begin_part(request, part)->finish(); });
+  });
   BuildReport whole;
   for (const Result<BuildReport>& part : reports) {
     if (!part) return part;
@@ -28,8 +47,11 @@ Result<bool> RetrievalPolicy::build_some(const BuildRequest& request, IndexProgr
                                          TimePoint until) const {
   const std::size_t parts = build_parts(request);
   while (progress.parts_done < parts) {
-    if (progress.part == nullptr) progress.part = begin_part(request, progress.parts_done);
-    TERRACE_ASSIGN(const bool done, progress.part->do_piece());
+    const auto do_piece = [&] {
+      if (progress.part == nullptr) progress.part = begin_part(request, progress.parts_done);
+      return progress.part->do_piece();
+    };
+    TERRACE_ASSIGN(const bool done, catching_bad_alloc(*this, do_piece));
     if (done) {
       progress.part.reset();
       ++progress.parts_done;
