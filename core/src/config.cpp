@@ -72,19 +72,13 @@ const ConfigKey* find_config_key(std::string_view name) noexcept {
 std::string_view nearest_config_key(std::string_view name) {
   constexpr std::size_t name_characters_max = 100;  // longer is no slip of the finger
   if (name.size() > name_characters_max) return {};
-  std::string_view nearest;
-  std::size_t nearest_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const ConfigKey& key : config_keys()) {
+  std::vector<std::string_view> names;
+  for (const ConfigKey& key : config_keys()) names.push_back(key.name);
+  return nearest_name(name, names, [name](std::string_view key) {
     // "budget" and "cache.budget" mean retrieval.budget: the right word in the wrong place is near.
-    const bool same_word = after_last_dot(name) == after_last_dot(key.name);
-    const std::size_t distance =
-        std::min(edit_distance(name, key.name), same_word ? 2 : std::string_view::npos);
-    if (distance < nearest_distance) {
-      nearest_distance = distance;
-      nearest = key.name;
-    }
-  }
-  return nearest;
+    const bool same_word = after_last_dot(name) == after_last_dot(key);
+    return std::min(edit_distance(name, key), same_word ? 2 : std::string_view::npos);
+  });
 }
 
 std::string describe_accepted(const ConfigKey& key) {

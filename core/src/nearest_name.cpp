@@ -22,10 +22,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
+  return nearest_name(name, names,
+                      [name](std::string_view each) { return edit_distance(name, each); });
+}
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names,
+                              FunctionRef<std::size_t(std::string_view)> distance_to) {
   std::string_view nearest;
   std::size_t nearest_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const std::string_view each : names) {
-    const std::size_t distance = edit_distance(name, each);
+    const std::size_t distance = distance_to(each);
     if (distance < nearest_distance) {
       nearest_distance = distance;
       nearest = each;
