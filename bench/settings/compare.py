@@ -8,7 +8,9 @@
 
 A SETTING is a policy and keys of the config: qpq,retrieval.window_share=0.25,pq.subspaces=4. Those
 that differ in one key from the first of their policy say what that key is worth; full attention
-stands behind every figure. Settings are run one after another on all texts.
+stands behind every figure. A policy that estimates clusters has a second row, "by all entries":
+with so many fewer rows that these and its estimates together are the budget. Settings are run one
+after another on all texts.
 """
 
 import argparse
@@ -45,8 +47,10 @@ def run(setting: str, options: argparse.Namespace) -> dict:
 
 
 def figures_of(row: dict) -> dict:
-    """One text's figures, by the names of the table's columns."""
+    """One text's figures, by the names of the table's columns; None of a cell that cannot be."""
     figures = row["figures"]
+    if figures is None:
+        return dict.fromkeys(SHOWN)
     full = row["peer"]["value"]
     delta = figures["bits_delta_vs_full"]
     needles = figures["needles"] or {"digits_right_ratio": None}
@@ -97,11 +101,11 @@ def main() -> None:
         head = {key: document[key] for key in ("terrace", "build", "machine")}
         for row in document["rows"]:
             its = row["parameters"]
-            if its["counted"] != "rows":
-                continue
-            if row["figures"] is None:
+            by_rows = its["counted"] == "rows"
+            if by_rows and row["figures"] is None:
                 sys.exit(f"compare: {setting}: {row['reason']}")
-            rows.append({"setting": setting, "text": its["text"], "figures": figures_of(row)})
+            rows.append({"setting": setting if by_rows else f"{setting}, by all entries",
+                         "text": its["text"], "figures": figures_of(row)})
     if options.format == "json":
         print(json.dumps(head | {"command": "bench settings", "rows": rows}, indent=2))
     else:

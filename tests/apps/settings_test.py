@@ -31,6 +31,17 @@ class Settings(unittest.TestCase):
             self.assertGreater(row["figures"]["mass"], 0)
             self.assertLessEqual(row["figures"]["rows"], 60)
 
+    def test_estimates_are_counted_in_a_row_of_their_own(self):
+        answer = compare("--format", "json", "--budget", "100", "wave")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        by_rows, by_entries = json.loads(answer.stdout)["rows"]
+        self.assertEqual([by_rows["setting"], by_entries["setting"]],
+                         ["wave", "wave, by all entries"])
+        entries = [row["figures"]["rows"] + row["figures"]["others"]
+                   for row in (by_rows, by_entries)]
+        self.assertGreater(entries[0], 100)
+        self.assertLess(entries[1], entries[0])
+
     def test_a_table_has_a_line_for_each_setting(self):
         answer = compare("streaming", "oracle")
         self.assertEqual(answer.returncode, 0, answer.stderr)
