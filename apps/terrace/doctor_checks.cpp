@@ -32,15 +32,27 @@ namespace {
 namespace fs = std::filesystem;
 using enum CheckStatus;
 
+struct CpuLevel {
+  std::string_view name;  ///< as compilers say it
+  bool narrow = false;    ///< host kernels have but short vectors
+};
+
+CpuLevel cpu_level() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return {"x86-64-v4"};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"x86-64-v3"};
+  return {__builtin_cpu_supports("sse4.2") ? "x86-64-v2" : "x86-64", /*narrow=*/true};
+#else
+  return {"no x86-64"};
+#endif
+}
+
 CheckResult check_cpu() {
   const Machine machine = read_machine();
-  const char* level = "x86-64";
-  if (__builtin_cpu_supports("sse4.2")) level = "x86-64-v2";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) level = "x86-64-v3";
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) level = "x86-64-v4";
-  CheckResult result{"cpu", ok,
-                     fmt::format("{}: {}, kernels use {}", machine.cpu, level, machine.isa), ""};
-  if (!__builtin_cpu_supports("avx2")) {
+  const CpuLevel level = cpu_level();
+  CheckResult result{
+      "cpu", ok, fmt::format("{}: {}, kernels use {}", machine.cpu, level.name, machine.isa), ""};
+  if (level.narrow) {
     result.status = warn;
     result.advice = "without AVX2 attention on the host is several times slower";
   }
