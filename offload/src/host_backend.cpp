@@ -76,8 +76,7 @@ Result<std::unique_ptr<Queue>> HostBackend::make_host_queue(const QueueOptions& 
 }
 
 MemoryUsage HostBackend::memory(Tier tier) const noexcept {
-  if (tier != Tier::device && tier != Tier::host) return {};
-  return arena(tier).ledger.usage();
+  return has(tier) ? arena(tier).ledger.usage() : MemoryUsage{};
 }
 
 void HostBackend::reset_peak() noexcept {
@@ -86,7 +85,7 @@ void HostBackend::reset_peak() noexcept {
 }
 
 std::size_t HostBackend::in_use(Tier tier, Purpose purpose) const noexcept {
-  return arena(tier).ledger.in_use(purpose);
+  return has(tier) ? arena(tier).ledger.in_use(purpose) : 0;
 }
 
 HostMemoryReport HostBackend::host_memory_report() const { return host_.memory->report(); }

@@ -153,6 +153,12 @@ TEST(HostBackend, SaysWhoHoldsItsMemory) {
   EXPECT_EQ(host->in_use(Tier::device, Purpose::index), 10U);
   EXPECT_EQ(host->in_use(Tier::device, Purpose::kv), 0U);
   EXPECT_EQ(host->in_use(Tier::host, Purpose::index), 0U);
+  const Buffer rows = backend->allocate({.bytes = 30, .tier = Tier::host}).value();
+  EXPECT_EQ(host->in_use(Tier::host, Purpose::kv), 30U);
+  for (const Tier lacking : {Tier::nvme, Tier::remote}) {
+    EXPECT_EQ(host->in_use(lacking, Purpose::kv), 0U) << to_string(lacking);
+    EXPECT_EQ(backend->memory(lacking).in_use, 0U) << to_string(lacking);
+  }
 }
 
 TEST(HostBackend, RefusesOptionsThatMakeNoSense) {

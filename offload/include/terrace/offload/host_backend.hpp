@@ -56,7 +56,7 @@ class HostBackend final : public Backend {
   [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override;
   void reset_peak() noexcept override;
 
-  /// Bytes held for a purpose in a tier (device or host).
+  /// Bytes held for a purpose in a tier; 0 in one that the backend lacks.
   [[nodiscard]] std::size_t in_use(Tier tier, Purpose purpose) const noexcept;
 
   /// What the system gave for host-tier memory: huge pages, placement.
@@ -71,6 +71,8 @@ class HostBackend final : public Backend {
 
   explicit HostBackend(const HostBackendOptions& options);
   Result<std::unique_ptr<Queue>> make(const QueueOptions& options, Parallel& threads, Link* link);
+  static bool has(Tier tier) noexcept { return tier == Tier::device || tier == Tier::host; }
+  /// Of a tier that there is, as allocate() has checked.
   Arena& arena(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
   const Arena& arena(Tier tier) const noexcept { return tier == Tier::device ? device_ : host_; }
   Result<std::byte*> do_allocate(const AllocationRequest& request) override;
