@@ -17,19 +17,7 @@ constexpr std::size_t region_pages_max = std::numeric_limits<std::uint32_t>::max
 Result<std::unique_ptr<HostPagePool>> HostPagePool::create(Backend& backend,
                                                            const HostPageOptions& options) {
   if (options.page_bytes == 0) return fail(Errc::invalid_argument, "host pages of zero bytes");
-  return std::unique_ptr<HostPagePool>(new HostPagePool(&backend, options));
-}
-
-Result<std::unique_ptr<HostPagePool>> HostPagePool::over(std::span<std::byte> mapping,
-                                                         std::size_t page_bytes) {
-  const std::size_t pages = page_bytes == 0 ? 0 : mapping.size() / page_bytes;
-  if (pages == 0 || pages > region_pages_max) {
-    return fail(Errc::invalid_argument, "a mapping of {} bytes makes no pages of {} bytes",
-                mapping.size(), page_bytes);
-  }
-  std::unique_ptr<HostPagePool> pool(new HostPagePool(nullptr, {.page_bytes = page_bytes}));
-  pool->add_region({}, mapping.data(), pages);
-  return pool;
+  return std::unique_ptr<HostPagePool>(new HostPagePool(backend, options));
 }
 
 Result<PageHandle> HostPagePool::allocate() {
@@ -57,18 +45,13 @@ std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
 }
 
 Status HostPagePool::grow() {
-  if (backend_ == nullptr) {
-    return fail(Errc::out_of_memory,
-                "host.memory: all {} pages of {} bytes of the mapping are taken", pages_,
-                page_bytes_);
-  }
   std::size_t pages =
       std::clamp(options_.region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
   const auto allocate = [&] {
-    return backend_->allocate({.bytes = pages * page_bytes_,
-                               .alignment = options_.alignment,
-                               .tier = Tier::host,
-                               .purpose = options_.purpose});
+    return backend_.allocate({.bytes = pages * page_bytes_,
+                              .alignment = options_.alignment,
+                              .tier = Tier::host,
+                              .purpose = options_.purpose});
   };
   Result<Buffer> memory = allocate();
   while (!memory && memory.error().code == Errc::out_of_memory && pages > 1) {
@@ -78,15 +61,14 @@ Status HostPagePool::grow() {
   if (!memory) {
     return tl::unexpected(memory.error().while_doing("host.memory has no room for a page"));
   }
-  std::byte* const base = memory->data();
-  add_region(std::move(*memory), base, pages);
+  add_region(std::move(*memory), pages);
   return {};
 }
 
-void HostPagePool::add_region(Buffer memory, std::byte* base, std::size_t pages) {
+void HostPagePool::add_region(Buffer memory, std::size_t pages) {
   const auto region = static_cast<std::uint32_t>(regions_.size());
   regions_.push_back(
-      {.memory = std::move(memory), .base = base, .references = std::vector<std::uint32_t>(pages)});
+      {.memory = std::move(memory), .references = std::vector<std::uint32_t>(pages)});
   pages_ += pages;
   free_.reserve(pages_);
   // Low addresses first: the last handle is taken first.
@@ -135,11 +117,6 @@ void PageTable::truncate(std::size_t count) noexcept {
     pool_->release(pages_.back());
     pages_.pop_back();
   }
-}
-
-void PageTable::resolve(std::span<std::byte*> blocks) const noexcept {
-  std::ranges::transform(pages_, blocks.begin(),
-                         [this](PageHandle page) { return pool_->resolve(page); });
 }
 
 }  // namespace terrace::offload

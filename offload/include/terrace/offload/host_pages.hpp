@@ -42,11 +42,6 @@ class HostPagePool {
   [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> create(Backend& backend,
                                                                     const HostPageOptions& options);
 
-  /// Makes a pool of one region over a mapping that somebody else owns; it does not grow.
-  /// Errors: invalid_argument for zero bytes, or a mapping smaller than a page.
-  [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> over(std::span<std::byte> mapping,
-                                                                  std::size_t page_bytes);
-
   /// Returns a page with one reference. Cost: O(1), no allocation while a region has room.
   /// Errors: out_of_memory naming host.memory.
   [[nodiscard]] Result<PageHandle> allocate();
@@ -60,7 +55,7 @@ class HostPagePool {
   [[nodiscard]] std::uint32_t references(PageHandle page) const noexcept;
 
   [[nodiscard]] std::byte* resolve(PageHandle page) const noexcept {
-    return regions_[page.region].base + page.offset * page_bytes_;
+    return regions_[page.region].memory.data() + page.offset * page_bytes_;
   }
 
   [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
@@ -69,18 +64,17 @@ class HostPagePool {
 
  private:
   struct Region {
-    Buffer memory;  ///< empty over an external mapping
-    std::byte* base = nullptr;
+    Buffer memory;
     std::vector<std::uint32_t> references;
   };
 
-  HostPagePool(Backend* backend, const HostPageOptions& options) noexcept
+  HostPagePool(Backend& backend, const HostPageOptions& options) noexcept
       : backend_(backend), options_(options), page_bytes_(options.page_bytes) {}
   Status grow();
-  void add_region(Buffer memory, std::byte* base, std::size_t pages);
+  void add_region(Buffer memory, std::size_t pages);
   std::uint32_t& count_of(PageHandle page) noexcept;
 
-  Backend* backend_;  ///< null: cannot grow
+  Backend& backend_;
   HostPageOptions options_;
   std::size_t page_bytes_;
   std::size_t pages_ = 0;
@@ -120,9 +114,6 @@ class PageTable {
   [[nodiscard]] std::byte* operator[](std::size_t index) const noexcept {
     return pool_->resolve(pages_[index]);
   }
-
-  /// Writes the memory of each page, in order. Shapes: blocks [size()].
-  void resolve(std::span<std::byte*> blocks) const noexcept;
 
  private:
   HostPagePool* pool_;
