@@ -4,7 +4,7 @@
 //   auto backend = FaultBackend::wrap(std::move(host));
 //   backend->arm({.pieces = {{.phase = Phase::fetch, .nth = 3}}});
 //
-// All else passes through. Ops are enqueued through Queue::call, so they can fail as well.
+// All else passes through. Ops are enqueued on the queues that it makes, so they can fail as well.
 #pragma once
 
 #include <cstddef>
