@@ -26,8 +26,6 @@ std::string_view to_string(Purpose purpose) noexcept {
       return "cache";
     case Purpose::staging:
       return "staging";
-    case Purpose::telemetry:
-      return "telemetry";
     case Purpose::model:
       return "model";
   }

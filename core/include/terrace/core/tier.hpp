@@ -1,6 +1,7 @@
 // Where bytes lie, and what for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -14,9 +15,9 @@ enum class Purpose : std::uint8_t {
   index,
   cache,
   staging,
-  telemetry,
   model,  ///< weights and activations: counted by themselves, under no limit
 };
+inline constexpr std::size_t purpose_count = static_cast<std::size_t>(Purpose::model) + 1;
 
 std::string_view to_string(Tier tier) noexcept;
 std::string_view to_string(Purpose purpose) noexcept;

@@ -11,8 +11,6 @@
 
 namespace terrace::offload {
 
-inline constexpr std::size_t purpose_count = 6;
-
 /// Threads  safe from any thread; the limit holds at every instant
 class MemoryLedger {
  public:
