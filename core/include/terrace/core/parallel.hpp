@@ -23,7 +23,8 @@ class Parallel {
   /// Calls part(0) .. part(count - 1), each once, in any order and on any thread; returns when
   /// all are done.
   ///
-  /// Threads  safe from one thread at a time; parts must not call for_each on the same object
+  /// Threads  safe from several threads at once, which share the workers: queues of one device do;
+  ///          parts must not call for_each on the same object
   /// Errors   none: parts must not throw
   virtual void for_each(std::size_t count, FunctionRef<void(std::size_t)> part) = 0;
 };

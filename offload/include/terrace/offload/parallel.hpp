@@ -24,10 +24,8 @@ struct ParallelOptions {
 /// Makes a Parallel of `threads` threads: a oneTBB arena, or plain threads where the build is
 /// instrumented for data races (oneTBB is not). One thread needs neither.
 ///
-/// Threads  for_each is safe from several threads at once, beyond what the contract asks: callers
-///          share the workers, so that queues of one device can share its threads
 /// Errors   invalid_argument: zero threads, or a node that the machine lacks; out_of_memory: the
-/// system has no thread left
+///          system has no thread left
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelOptions& options);
 
 /// The same on plain threads, in every build.
