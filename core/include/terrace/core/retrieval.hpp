@@ -180,11 +180,12 @@ class RetrievalPolicy {
   /// background.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
 
-  /// What `request` points to stays where it is until the part is done.
+  /// What `request` points to stays where it is until the part is done. Never null.
   [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                               std::size_t part) const = 0;
 
-  /// Builds an index. On an error the sequence goes on without one: it is not lost.
+  /// Builds an index. On an error the sequence goes on without one: it is not lost. Where a part
+  /// throws std::bad_alloc, that is out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
   /// Goes on with an index until the time is over, by the request's clock, but for a piece at
