@@ -41,7 +41,7 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
 bool trained_on_output(const RetrievalTraits& policy, const Sequence& sequence,
                        std::size_t context) {
   if (sequence.counters().refreshes > 0) return true;
-  if (policy.index_scope == IndexScope::none) return false;
+  if (!policy.selects) return false;
   // Once there are twice as many tokens as it was trained on: of none, with the first.
   const std::size_t trained = context - std::min(context, sequence.sinks().end);
   return trained < std::max<std::size_t>(policy.training_tokens, 1) &&
