@@ -164,7 +164,8 @@ class S3Fifo final : public SizedModel {
   }
   void take_in(UnitKey key) override {
     uses_[key] = 0;
-    const bool to_main = take(recalled_, key) || (!evicted_ && slots_of(small_) >= small_max_);
+    const bool remembered = take(recalled_, key) || take(ghost_, key);
+    const bool to_main = remembered || (!evicted_ && slots_of(small_) >= small_max_);
     (to_main ? main_ : small_).push_back(key);
   }
   void touch(std::span<const UnitKey> hits) override {

@@ -104,6 +104,15 @@ class Pair {
     compare_sizes();
   }
 
+  /// Between two steps: a unit that is not tracked becomes resident without having been missed.
+  void adopt(UnitKey key, std::uint32_t slots) {
+    if (tracked_.contains(key) || !make_room(key, slots, anything)) return;
+    policy_->track(key, slots);
+    model_->track(key, slots);
+    tracked_[key] = slots;
+    compare_sizes();
+  }
+
   /// Any key, tracked or not.
   void forget(UnitKey key) {
     policy_->forget(key);
@@ -190,6 +199,10 @@ std::string run(Pair& pair, MadeUpFuture& future, Units units, std::uint64_t ste
     pair.step(wanted_in(step, rng), slots);
     if (rng.below(20) == 0) pair.forget(static_cast<UnitKey>(rng.below(64)));
     if (rng.below(50) == 0) pair.shrink_by_one();
+    if (rng.below(10) == 0) {
+      const auto key = static_cast<UnitKey>(rng.below(64));
+      pair.adopt(key, slots(key));
+    }
     if (sized && rng.below(50) == 0) pair.resize(8 + rng.below(32));
     if (!pair.difference().empty()) return pair.difference() + "; " + replay(seed, step);
   }

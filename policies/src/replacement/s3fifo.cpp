@@ -26,7 +26,10 @@ class S3Fifo final : public ReplacementPolicy {
   }
 
   void track(UnitKey key, std::uint32_t slots) override {
-    const bool remembered = units_[key].place == Place::recalled;
+    // `ghost` still has what comes without having been missed.
+    const bool in_ghost = units_[key].place == Place::ghost;
+    if (in_ghost) take_out(key);
+    const bool remembered = in_ghost || units_[key].place == Place::recalled;
     units_[key].slots = slots;
     // Until something had to go, `small` need not be tried for longer than it is large.
     const bool on_trial = evicted_ || slots_in(Place::small) < small_slots_;

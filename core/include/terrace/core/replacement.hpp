@@ -40,7 +40,8 @@ class ReplacementPolicy {
   /// changes; keys never get fewer.
   virtual void resize(const CacheExtent& extent) = 0;
 
-  /// Takes a unit that has just become resident; `slots` is its size. It must not be tracked yet.
+  /// Takes a unit of `slots` slots that has just become resident, missed before or not; not
+  /// tracked.
   virtual void track(UnitKey key, std::uint32_t slots) = 0;
 
   /// Begins a step: notes the tracked units that it wanted, all at once.
