@@ -259,6 +259,24 @@ TEST_P(EachReplacementPolicy, FindsTheOneUnitThatMayGoWhateverItsUse) {
   }
 }
 
+TEST_P(EachReplacementPolicy, TakesMemoryForItsKeysWhateverTheCapacity) {
+  constexpr std::size_t boundless = std::size_t{1} << 40;
+  const auto policy = make();
+  std::vector<UnitKey> all;
+  for (const std::size_t keys : {64U, 256U}) {
+    policy->resize({.keys = keys, .slots = boundless});
+    EXPECT_LE(policy->state_bytes(), 128 * keys);
+    // Each of them may be wanted as often as no other.
+    policy->touch(all);
+    for (auto key = static_cast<UnitKey>(all.size()); key < keys; ++key) {
+      policy->track(key, 1);
+      all.push_back(key);
+      policy->touch(all);
+    }
+    EXPECT_EQ(policy->size(), keys);
+  }
+}
+
 TEST_P(EachReplacementPolicy, KeepsItsPromisesWithUnitsOfManySizes) {
   Rng rng(7);
   const auto policy = make();

@@ -4,7 +4,7 @@
 //   evict: the first evictable, lowest count and oldest use first
 // Without ageing a unit that was hot long ago stays for good (PQCache, arXiv 2407.12820, counts
 // so); with a half-life of h steps every count is halved each h steps, in O(tracked). State: 12
-// bytes a key, 24 a slot. Needs hits only. Deterministic.
+// bytes a key, 24 a slot, of as many slots as keys at most. Needs hits only. Deterministic.
 #include <algorithm>
 #include <vector>
 
@@ -21,7 +21,7 @@ class Lfu final : public ReplacementPolicy {
   void resize(const CacheExtent& extent) override {
     if (extent.keys > keys_.size()) keys_.resize(extent.keys);
     // As many counts as tracked keys at most, and one while a key moves on.
-    while (buckets_.size() < extent.slots + 2) {
+    while (buckets_.size() < std::min(extent.slots, extent.keys) + 2) {
       buckets_.push_back({.higher = free_});
       free_ = static_cast<BucketId>(buckets_.size() - 1);
     }
