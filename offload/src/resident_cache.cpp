@@ -109,7 +109,7 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
                               std::vector<UnitKey>& evicted) {
   const double spare = worth_of_it - static_cast<double>(wanted.refill_rows);
   const auto evictable = [&](UnitKey unit) {
-    return units_[unit].wanted_step != step_ && worth(unit) <= spare;
+    return units_[unit].wanted_step != step_ && given_up_worth_ + worth(unit) <= spare;
   };
   // Asked before anything is evicted, so that nothing goes in vain.
   if (wanted_slots_ + wanted.slots > capacity_) {
@@ -134,14 +134,27 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
 
 bool ResidentCache::make_room(UnitKey incoming, std::size_t slots,
                               FunctionRef<bool(UnitKey)> evictable, std::vector<UnitKey>& evicted) {
-  while (used_ + slots > capacity_) {
+  const std::size_t first = evicted.size();
+  given_up_worth_ = 0;
+  for (std::size_t used = used_; used + slots > capacity_;) {
     const auto victim = replacement_->evict(incoming, evictable);
-    if (!victim) return false;
-    clear_slots(*victim);
+    if (!victim) {
+      // Too little may go, or is worth less than what comes: what would go in vain stays.
+      keep(std::span(evicted).subspan(first));
+      evicted.resize(first);
+      return false;
+    }
+    used -= units_[*victim].slots;
+    given_up_worth_ += worth(*victim);
     evicted.push_back(*victim);
-    ++counters_.evicted_units;
   }
+  for (const UnitKey unit : std::span(evicted).subspan(first)) clear_slots(unit);
+  counters_.evicted_units += evicted.size() - first;
   return true;
+}
+
+void ResidentCache::keep(std::span<const UnitKey> units) {
+  for (const UnitKey unit : units) replacement_->track(unit, units_[unit].slots);
 }
 
 void ResidentCache::expire(std::vector<UnitKey>& evicted) {

@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 /// First in, first out; notes what it is told.
 class Fifo final : public ReplacementPolicy {
@@ -199,6 +200,29 @@ TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
   EXPECT_THAT(plan_.evicted, ElementsAre(1, 2));
   EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(3, 5));
   EXPECT_EQ(cache.used_slots(), 4U);
+}
+
+TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatIsNotWorthAllThatWouldGo) {
+  std::map<UnitKey, double> worth{{1, 10}, {2, 100}, {3, 60}};
+  auto cache = make(4, std::make_unique<SetWorth>(worth));
+  const WantedUnit large{.unit = 3, .rows_wanted = 10, .slots = 4, .refill_rows = 1};
+  std::vector<UnitKey> evicted;
+  ASSERT_TRUE(cache.adopt(1, 2, evicted) && cache.adopt(2, 2, evicted));
+  // One of them is worth too much, or both together are.
+  for (const auto& [first, second] : {std::pair{10, 100}, {50, 50}}) {
+    worth[1] = first;
+    worth[2] = second;
+    step(cache, {large});
+    EXPECT_THAT(plan_.evicted, IsEmpty());
+    EXPECT_THAT(plan_.admitted, IsEmpty());
+    EXPECT_TRUE(cache.resident(1) && cache.resident(2));
+    EXPECT_EQ(cache.used_slots(), 4U);
+    EXPECT_EQ(cache.counters().evicted_units, 0U);
+  }
+  worth[1] = 9;
+  step(cache, {large});
+  EXPECT_THAT(plan_.evicted, UnorderedElementsAre(1, 2)) << "59 for 60, less a row";
+  EXPECT_TRUE(cache.resident(3));
 }
 
 TEST_F(ResidentCacheTest, DropForgetsResidencyAndForgetEverything) {

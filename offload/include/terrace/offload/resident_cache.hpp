@@ -7,8 +7,8 @@
 //
 // One step: all units are tested; hits are touched in the order given; then misses are admitted,
 // the worthiest first. A unit is admitted if its worth is at least what it costs: the rows of its
-// refill and the worth of each unit evicted for it; only units that the step does not want are.
-// What is admitted serves from the next step on.
+// refill and the worth of all units evicted for it; only units that the step does not want are.
+// What would go in vain stays. What is admitted serves from the next step on.
 #pragma once
 
 #include <cstddef>
@@ -111,6 +111,7 @@ class ResidentCache {
   bool admit_one(const WantedUnit& wanted, double worth, std::vector<UnitKey>& evicted);
   bool make_room(UnitKey incoming, std::size_t slots, FunctionRef<bool(UnitKey)> evictable,
                  std::vector<UnitKey>& evicted);
+  void keep(std::span<const UnitKey> units);
   void expire(std::vector<UnitKey>& evicted);
   [[nodiscard]] double worth(UnitKey unit) const;
   void clear_slots(UnitKey unit) noexcept;
@@ -118,6 +119,7 @@ class ResidentCache {
   std::size_t capacity_;
   std::size_t used_ = 0;
   std::size_t wanted_slots_ = 0;  ///< of used_, those that the step under way wants
+  double given_up_worth_ = 0;     ///< of the units that go for the one that comes
   std::uint64_t step_ = 0;
   std::unique_ptr<ReplacementPolicy> replacement_;
   std::unique_ptr<AdmissionPolicy> admission_;  ///< null = always
