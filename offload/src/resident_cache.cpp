@@ -39,6 +39,7 @@ void ResidentCache::reserve_keys(std::size_t key_count) {
 void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& plan) {
   ++step_;
   wanted_slots_ = 0;
+  useless_spare_ = -std::numeric_limits<double>::infinity();
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
   plan.admitted.clear();
@@ -107,10 +108,6 @@ void ResidentCache::admit(std::span<const WantedUnit> wanted, CachePlan& plan) {
 
 bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
                               std::vector<UnitKey>& evicted) {
-  const double spare = worth_of_it - static_cast<double>(wanted.refill_rows);
-  const auto evictable = [&](UnitKey unit) {
-    return units_[unit].wanted_step != step_ && given_up_worth_ + worth(unit) <= spare;
-  };
   // Asked before anything is evicted, so that nothing goes in vain.
   if (wanted_slots_ + wanted.slots > capacity_) {
     ++counters_.no_room_units;
@@ -120,7 +117,8 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
     ++counters_.refused_units;
     return false;
   }
-  if (!make_room(wanted.unit, wanted.slots, evictable, evicted)) {
+  const double spare = worth_of_it - static_cast<double>(wanted.refill_rows);
+  if (!replace_for(wanted, spare, evicted)) {
     ++counters_.no_room_units;
     if (admission_) admission_->give_back(wanted.refill_rows);
     return false;
@@ -130,6 +128,21 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
   wanted_slots_ += wanted.slots;
   replacement_->track(wanted.unit, wanted.slots);
   return true;
+}
+
+bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
+                                std::vector<UnitKey>& evicted) {
+  // Within a step fewer and fewer may go: what was not to be had is not asked for again.
+  if (used_ + wanted.slots > capacity_ && spare <= useless_spare_) return false;
+  bool some_may_go = false;
+  const auto evictable = [&](UnitKey unit) {
+    const bool may_go = units_[unit].wanted_step != step_ && given_up_worth_ + worth(unit) <= spare;
+    some_may_go = some_may_go || may_go;
+    return may_go;
+  };
+  if (make_room(wanted.unit, wanted.slots, evictable, evicted)) return true;
+  if (!some_may_go) useless_spare_ = spare;
+  return false;
 }
 
 bool ResidentCache::make_room(UnitKey incoming, std::size_t slots,

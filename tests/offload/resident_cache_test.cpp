@@ -20,7 +20,8 @@ using testing::UnorderedElementsAre;
 /// First in, first out; notes what it is told.
 class Fifo final : public ReplacementPolicy {
  public:
-  explicit Fifo(std::vector<UnitKey>* touched = nullptr) : touched_(touched) {}
+  explicit Fifo(std::vector<UnitKey>* touched = nullptr, std::size_t* evictions_asked = nullptr)
+      : touched_(touched), evictions_asked_(evictions_asked) {}
 
   void resize(const CacheExtent& extent) override { EXPECT_GT(extent.keys, 0U); }
   void track(UnitKey key, std::uint32_t) override {
@@ -39,6 +40,7 @@ class Fifo final : public ReplacementPolicy {
   void forget(UnitKey key) override { std::erase(order_, key); }
   std::optional<UnitKey> evict(UnitKey /*incoming*/,
                                FunctionRef<bool(UnitKey)> evictable) override {
+    if (evictions_asked_ != nullptr) ++*evictions_asked_;
     const auto found = std::ranges::find_if(order_, [&](UnitKey key) { return evictable(key); });
     if (found == order_.end()) return std::nullopt;
     const UnitKey key = *found;
@@ -51,6 +53,7 @@ class Fifo final : public ReplacementPolicy {
  private:
   std::deque<UnitKey> order_;
   std::vector<UnitKey>* touched_;
+  std::size_t* evictions_asked_;
 };
 
 /// Worth as the test sets it; `purse` limits what refills may cost.
@@ -89,7 +92,8 @@ std::vector<UnitKey> admitted(const CachePlan& plan, const std::vector<WantedUni
 class ResidentCacheTest : public testing::Test {
  protected:
   ResidentCache make(std::size_t capacity, std::unique_ptr<AdmissionPolicy> admission = nullptr) {
-    return ResidentCache::create(capacity, 1000, std::make_unique<Fifo>(&touched_),
+    return ResidentCache::create(capacity, 1000,
+                                 std::make_unique<Fifo>(&touched_, &evictions_asked_),
                                  std::move(admission))
         .value();
   }
@@ -99,6 +103,7 @@ class ResidentCacheTest : public testing::Test {
   }
 
   std::vector<UnitKey> touched_;
+  std::size_t evictions_asked_ = 0;
   std::vector<WantedUnit> wanted_;
   CachePlan plan_;
 };
@@ -223,6 +228,26 @@ TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatIsNotWorthAllThatWouldG
   step(cache, {large});
   EXPECT_THAT(plan_.evicted, UnorderedElementsAre(1, 2)) << "59 for 60, less a row";
   EXPECT_TRUE(cache.resident(3));
+}
+
+TEST_F(ResidentCacheTest, AsksNoMoreOnceNothingIsWorthSoLittle) {
+  std::map<UnitKey, double> worth;
+  for (UnitKey key = 0; key < 200; ++key) worth[key] = key < 100 ? 1000 : 500;
+  auto cache = make(100, std::make_unique<SetWorth>(worth));
+  std::vector<WantedUnit> residents;
+  std::vector<WantedUnit> newcomers;
+  for (UnitKey key = 0; key < 100; ++key) residents.push_back(unit(key));
+  for (UnitKey key = 100; key < 200; ++key) newcomers.push_back(unit(key));
+  step(cache, residents);
+  evictions_asked_ = 0;
+  step(cache, newcomers);
+  EXPECT_EQ(evictions_asked_, 1U);
+  EXPECT_EQ(cache.counters().no_room_units, 100U);
+  worth[150] = 600;  // the next step asks anew
+  worth[7] = 400;
+  step(cache, newcomers);
+  EXPECT_THAT(plan_.evicted, ElementsAre(7));
+  EXPECT_TRUE(cache.resident(150));
 }
 
 TEST_F(ResidentCacheTest, DropForgetsResidencyAndForgetEverything) {

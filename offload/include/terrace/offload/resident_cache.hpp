@@ -109,6 +109,7 @@ class ResidentCache {
   void rank_misses(std::span<const WantedUnit> wanted, const CachePlan& plan);
   void admit(std::span<const WantedUnit> wanted, CachePlan& plan);
   bool admit_one(const WantedUnit& wanted, double worth, std::vector<UnitKey>& evicted);
+  bool replace_for(const WantedUnit& wanted, double spare, std::vector<UnitKey>& evicted);
   bool make_room(UnitKey incoming, std::size_t slots, FunctionRef<bool(UnitKey)> evictable,
                  std::vector<UnitKey>& evicted);
   void keep(std::span<const UnitKey> units);
@@ -119,6 +120,7 @@ class ResidentCache {
   std::size_t capacity_;
   std::size_t used_ = 0;
   std::size_t wanted_slots_ = 0;  ///< of used_, those that the step under way wants
+  double useless_spare_ = 0;      ///< in the step under way nothing is worth as little as that
   double given_up_worth_ = 0;     ///< of the units that go for the one that comes
   std::uint64_t step_ = 0;
   std::unique_ptr<ReplacementPolicy> replacement_;
