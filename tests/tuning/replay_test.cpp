@@ -227,6 +227,16 @@ TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
       << "the test is about what did not fit";
 }
 
+TEST(Replay, DropsWhatNoSelectionHasNamed) {
+  const TemporaryFolder folder;
+  auto writer = TraceWriter::create(folder / "t", made_up_head({})).value();
+  writer.append({.position = 100, .dropped = {1 << 20}, .units = {{.unit = 3, .rows = 1}}});
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+  const auto replayed =
+      replay_of(folder / "t", {.cache = {.admission = "always"}, .as_recorded = true});
+  EXPECT_EQ(replayed.cache.blocks_missed, 1U);
+}
+
 TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {
   const TemporaryFolder folder;
   for (const double stays : {0.2, 0.8, 0.99}) {

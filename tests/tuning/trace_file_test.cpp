@@ -57,6 +57,7 @@ TraceRecord random_record(Rng& rng) {
       ids.push_back(static_cast<std::uint32_t>(rng.below(record.position + 1)));
     }
     std::ranges::sort(ids);
+    ids.erase(std::ranges::unique(ids).begin(), ids.end());
     record.positions.insert(record.positions.end(), ids.begin(), ids.end());
     record.head_counts.push_back(static_cast<std::uint32_t>(ids.size()));
   }
@@ -168,6 +169,47 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
   }
   write_bytes(folder / "long", whole + "x");
   EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("behind"));
+}
+
+/// What reading one record gives, whose checksum is right whatever it says.
+Status read_one(TraceUnit unit, const TraceRecord& record) {
+  const TemporaryFolder folder;
+  auto writer = TraceWriter::create(folder / "t", made_up_head({.unit = unit})).value();
+  writer.append(record);
+  EXPECT_TRUE(writer.finish(std::nullopt).has_value());
+  return check_trace(folder / "t").map([](const TraceEnd&) {});
+}
+
+TEST(TraceFile, RefusesIdsThatNobodyCouldHaveThoughTheirChecksumIsRight) {
+  constexpr UnitKey too_large = 1U << 28;
+  const TraceRecord right{.position = 100, .dropped = {3, 2}, .unplaced = {7}};
+  const auto of_units = [&](std::vector<SelectedUnit> units) {
+    TraceRecord record = right;
+    record.units = std::move(units);
+    return record;
+  };
+  const auto of_positions = [&](std::vector<std::uint32_t> positions) {
+    TraceRecord record = right;
+    record.head_counts = {static_cast<std::uint32_t>(positions.size()), 0};
+    record.positions = std::move(positions);
+    return record;
+  };
+  TraceRecord dropped = of_units({{.unit = 0}, {.unit = 9}});
+  EXPECT_TRUE(read_one(TraceUnit::block, dropped).has_value());
+  EXPECT_TRUE(read_one(TraceUnit::token, of_positions({0, 9})).has_value());
+  dropped.dropped.push_back(too_large);
+  TraceRecord unplaced = of_units({});
+  unplaced.unplaced.push_back(too_large);
+  for (const TraceRecord& wrong :
+       {dropped, unplaced, of_units({{.unit = 9}, {.unit = 9}}), of_units({{.unit = too_large}}),
+        of_units({{.unit = 9}, {.unit = 3}}), of_units({{.unit = 0}, {.unit = 0}})}) {
+    const Status read = read_one(TraceUnit::block, wrong);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, Errc::corrupt);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr("a record of chunk 1"));
+  }
+  EXPECT_FALSE(read_one(TraceUnit::token, of_positions({9, 9})).has_value());
+  EXPECT_FALSE(read_one(TraceUnit::token, of_positions({9, 3})).has_value());
 }
 
 TEST(TraceFile, SaysWhatIsNoTrace) {

@@ -75,7 +75,8 @@ void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
 
 void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record,
                           const LayerTraffic& traffic) {
-  const std::size_t keys = std::max<std::size_t>(1, traffic.keys);
+  std::size_t keys = std::max<std::size_t>(1, traffic.keys);
+  for (const UnitKey unit : record.dropped) keys = std::max(keys, unit + std::size_t{1});
   if (!layer.cache) {
     CacheOptions options = setup_.cache;
     if (setup_.future != nullptr) {

@@ -55,13 +55,17 @@ class Numbers {
     return good_ ? value : 0;
   }
 
+  /// The id behind `last`, of ids that ascend; the first of them has none before it.
+  std::uint32_t next_above(std::uint32_t last, bool first) {
+    const std::uint64_t step = next_small();
+    const std::uint64_t id = last + step;
+    if ((step == 0 && !first) || id > std::numeric_limits<std::uint32_t>::max()) good_ = false;
+    return static_cast<std::uint32_t>(id);
+  }
+
   void next_ascending(std::span<std::uint32_t> ids) {
-    std::uint64_t last = 0;
-    for (std::uint32_t& id : ids) {
-      last += next_small();
-      if (last > std::numeric_limits<std::uint32_t>::max()) good_ = false;
-      id = static_cast<std::uint32_t>(last);
-    }
+    std::uint32_t last = 0;
+    for (std::uint32_t& id : ids) id = last = next_above(last, &id == ids.data());
   }
 
   void next_list(std::vector<UnitKey>& ids) {
@@ -129,7 +133,7 @@ void decode_units(const TraceHead& head, Numbers& numbers, TraceRecord& record) 
   record.units.resize(numbers.next_count());
   UnitKey last = 0;
   for (SelectedUnit& each : record.units) {
-    each.unit = last += numbers.next_small();
+    each.unit = last = numbers.next_above(last, &each == record.units.data());
     each.rows = numbers.next_small();
     each.size_rows = head.unit == TraceUnit::cluster ? numbers.next_small() : 0;
   }
@@ -145,6 +149,11 @@ bool plausible(const TraceHead& head, const TraceRecord& record) {
   if (record.window_begin > record.position) return false;
   for (const std::uint32_t position : record.positions) {
     if (position > record.position) return false;
+  }
+  for (const auto* const lost : {&record.dropped, &record.unplaced}) {
+    for (const UnitKey unit : *lost) {
+      if (unit >= ids_max) return false;
+    }
   }
   for (const SelectedUnit& each : record.units) {
     if (each.unit >= ids_max) return false;

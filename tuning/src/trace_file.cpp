@@ -207,7 +207,8 @@ Result<bool> TraceReader::next(TraceRecord& record) {
     if (kind != record_chunk) return tl::unexpected(corrupt("a chunk of unknown kind"));
   }
   if (!decode(head_, payload_, at_, record)) {
-    return tl::unexpected(corrupt("a record is not right"));
+    return fail(Errc::corrupt, "{}: a record of chunk {} is not right; record it anew",
+                path_.string(), chunk_ - 1);
   }
   --records_left_;
   return true;
