@@ -29,6 +29,7 @@ inline TraceHead made_up_head(const MadeUp& made) {
   return {.unit = made.unit,
           .source = "generator",
           .policy = made.policy,
+          .budget = "0.1",
           .shape = {.layers = made.layers, .query_heads = 2, .kv_heads = 2, .head_dim = 16},
           .block_tokens = 8,
           .slot_rows = 16,

@@ -226,6 +226,37 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
               HasSubstr("another version"));
 }
 
+TEST(TraceFile, RefusesAHeadThatNoConfigCouldSay) {
+  const TemporaryFolder folder;
+  const auto error_of = [&](const auto& alter) {
+    TraceHead head = token_head();
+    alter(head);
+    auto writer = TraceWriter::create(folder / "t", head).value();
+    EXPECT_TRUE(writer.finish(std::nullopt).has_value());
+    const auto opened = TraceReader::open(folder / "t");
+    return opened ? std::string("none") : std::string(opened.error().message());
+  };
+  EXPECT_EQ(error_of([](TraceHead&) {}), "none");
+  EXPECT_THAT(error_of([](TraceHead& head) { head.budget = "a tenth"; }),
+              HasSubstr("retrieval.budget"));
+  EXPECT_THAT(error_of([](TraceHead& head) { head.block_tokens = 70'000; }),
+              HasSubstr("kv.block_tokens"));
+  EXPECT_THAT(error_of([](TraceHead& head) { head.block_tokens = 0; }),
+              HasSubstr("kv.block_tokens"));
+  EXPECT_THAT(error_of([](TraceHead& head) {
+                head.unit = TraceUnit::cluster;
+                head.slot_rows = SIZE_MAX;
+              }),
+              HasSubstr("slot_rows"));
+  EXPECT_THAT(error_of([](TraceHead& head) { head.slot_rows = 0; }), HasSubstr("slot_rows"));
+  EXPECT_EQ(error_of([](TraceHead& head) {
+              head.policy = {};
+              head.budget = {};
+            }),
+            "none")
+      << "what was converted has none";
+}
+
 TEST(TraceFile, KnowsItsModel) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model");

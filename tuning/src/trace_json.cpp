@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "terrace/core/config.hpp"
 #include "trace_codec.hpp"
 
 namespace terrace::tuning {
@@ -120,7 +121,6 @@ TraceHead head_from(const Json& json) {
   head.cache = cache_from(json.at("cache"));
   json.at("settings").get_to(head.settings);
   json.at("seed").get_to(head.seed);
-  if (head.block_tokens == 0 || head.slot_rows == 0) throw std::out_of_range("block_tokens");
   return head;
 }
 
@@ -134,6 +134,21 @@ TraceEnd end_from(const Json& json) {
   json.at("sequences").get_to(end.sequences);
   if (!json.at("run").is_null()) end.run = run_from(json.at("run"));
   return end;
+}
+
+/// What a tuned config takes from a head must be what a config may say; slots must be possible.
+Status check_settings(const TraceHead& head) {
+  Config config;
+  const ConfigSource source{ConfigOrigin::file, "trace"};
+  TERRACE_TRY(config.set("kv.block_tokens", std::to_string(head.block_tokens), source));
+  const bool too_large =
+      head.unit == TraceUnit::cluster && head.slot_rows / head.block_tokens > head.shape.kv_heads;
+  if (head.slot_rows == 0 || too_large) {
+    return fail(Errc::invalid_argument, "slot_rows {}: slots are cut from blocks", head.slot_rows);
+  }
+  if (head.policy.empty()) return {};  // no run was recorded
+  TERRACE_TRY(config.set("retrieval.policy", head.policy, source));
+  return config.set("retrieval.budget", head.budget, source);
 }
 
 /// nlohmann-json reports by exceptions; none leaves this file.
@@ -187,8 +202,9 @@ std::string encode_end(const TraceEnd& end) {
 
 Result<TraceHead> decode_head(const std::string& json) {
   TERRACE_ASSIGN(TraceHead head, parse<TraceHead>(json, "head", head_from));
-  if (const Status shape = head.shape.validate(); !shape) {
-    return fail(Errc::corrupt, "the head of the trace is not right: {}", shape.error().message());
+  const Status right = head.shape.validate().and_then([&] { return check_settings(head); });
+  if (!right) {
+    return fail(Errc::corrupt, "the head of the trace is not right: {}", right.error().message());
   }
   return head;
 }
