@@ -30,7 +30,7 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
       const auto unit = static_cast<UnitKey>(block);
       if (!layer.cache.holds(unit)) layer.cache.touch(unit, 1);
     }
-    layer.passed = std::max(layer.passed, traffic.window_begin);
+    layer.passed = traffic.window_begin;
   }
   for (const offload::WantedUnit& unit : traffic.wanted) {
     const bool hit = layer.cache.touch(unit.unit, unit.slots);

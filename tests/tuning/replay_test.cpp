@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "core/temporary_folder.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/tuning/recorder.hpp"
@@ -46,8 +48,10 @@ struct Recording {
   std::size_t selected = 0;
 };
 
-/// Decodes sequences in turn, recorded.
-Recording record(Scenario scenario, const std::filesystem::path& file, std::size_t sequences = 1) {
+/// Decodes sequences in turn, recorded; then does to each what `finish` says.
+Recording record(
+    Scenario scenario, const std::filesystem::path& file, std::size_t sequences = 1,
+    const std::function<void(Drive&)>& finish = [](Drive&) {}) {
   TraceRecorder recorder(TraceWriter::create(file, head_of(scenario)).value());
   scenario.runtime.observer = &recorder;
   const auto runtime = scenario.open();
@@ -64,6 +68,7 @@ Recording record(Scenario scenario, const std::filesystem::path& file, std::size
     for (const auto& drive : drives) EXPECT_TRUE(drive->step().has_value());
   }
   for (const auto& drive : drives) {
+    finish(*drive);
     recording.counters.push_back(drive->sequence().counters());
     recording.selected = drive->sequence().selected_tokens();
   }
@@ -159,6 +164,30 @@ TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
   const CacheOptions cache{.policy = "lru", .tokens = 160, .sequence_tokens = 72};
   const Recording live = record(recorded_scenario(cache), folder / "t", 3);
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+}
+
+TEST(Replay, FollowsASequenceThatIsCut) {
+  const TemporaryFolder folder;
+  for (const char* const policy : {"lru", "s3fifo", "arc"}) {
+    const CacheOptions cache{.policy = policy, .admission = "always", .tokens = 96};
+    const Scenario scenario = recorded_scenario(cache);
+    const auto cut = [](Drive& drive) {
+      ASSERT_TRUE(drive.sequence().truncate(prompt).has_value());
+      ASSERT_TRUE(drive.steps(step_count).has_value());
+    };
+    const Recording live = record(scenario, folder / "t", 1, cut);
+    SequenceCounters counted = total(live);
+    ReplayOutcome replayed = replay_of(folder / "t", {.cache = cache, .as_recorded = true});
+    // A cut itself loads the blocks that the window is to lie in; no selection says so.
+    EXPECT_GE(counted.bytes.refill, replayed.bytes.refill);
+    counted.bytes.refill = replayed.bytes.refill = 0;
+    expect_equal(replayed, counted);
+    Scenario other = scenario;
+    other.runtime.cache.tokens = 64;
+    // What was on its way to the other cache when the sequence was cut is not known, either.
+    EXPECT_EQ(replay_of(folder / "t", {.cache = other.runtime.cache}).cache.adopted,
+              total(record(other, folder / "other", 1, cut)).cache.adopted);
+  }
 }
 
 Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {

@@ -36,7 +36,7 @@ void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
     for (std::size_t block = layer.passed; block < traffic.window_begin; ++block) {
       layer.since[block] = layer.step;
     }
-    layer.passed = std::max(layer.passed, traffic.window_begin);
+    layer.passed = traffic.window_begin;  // less than before where the sequence was cut
   }
   for (const offload::WantedUnit& each : traffic.wanted) {
     std::uint64_t& since = layer.since[each.unit];

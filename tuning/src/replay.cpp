@@ -102,6 +102,11 @@ void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
   if (head_.unit == TraceUnit::cluster || head_.placement != Placement::offload) return;
   const std::size_t end = traffic.window_begin;
   const std::size_t kept_begin = end - std::min(layer.prompt_slots, end);
+  // In a sequence that was cut the window lies further down, and copies are none where it lies.
+  for (std::size_t block = end; block < layer.passed; ++block) {
+    layer.cache->drop(static_cast<UnitKey>(block));
+  }
+  layer.passed = std::min(layer.passed, end);
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
     const bool lay_there = block < layer.prompt_begin || block >= kept_begin;
     // A block of the prompt that found no room in device memory.
@@ -109,7 +114,7 @@ void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
     if (!lay_there || lost || layer.cache->resident(static_cast<UnitKey>(block))) continue;
     if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;
   }
-  layer.passed = std::max(layer.passed, end);
+  layer.passed = end;
   layer.prompt_begin = SIZE_MAX;
 }
 
