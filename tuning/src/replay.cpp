@@ -8,7 +8,24 @@
 
 namespace terrace::tuning {
 
+namespace {
+
+/// What was fetched ahead is in no trace, and in vain in part: no replay can count it.
+Status check_fetches(const TraceHead& head) {
+  for (const auto& [key, text] : head.settings) {
+    if (key != "retrieval.early_fetch" || text == "off") continue;
+    return fail(Errc::invalid_argument,
+                "the trace is of a run with retrieval.early_fetch {}, and does not hold what that "
+                "fetched; record one without",
+                text);
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
+  TERRACE_TRY(check_fetches(head));
   if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
   CacheReplay replay(head, std::move(setup));
   if (!replay.setup_.cache.none()) {

@@ -38,7 +38,7 @@ struct ReplayOutcome {
 /// Threads  one at a time
 class CacheReplay {
  public:
-  /// Errors: invalid_argument from the cache's options.
+  /// Errors: invalid_argument from the cache's options, or for a run that fetched rows early.
   [[nodiscard]] static Result<CacheReplay> create(const TraceHead& head, ReplaySetup setup);
 
   /// `traffic`: of a selection; ignored for other records.
