@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/temporary_folder.hpp"
+#include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/runtime/config.hpp"
 #include "tuning/made_up_trace.hpp"
@@ -118,6 +119,18 @@ TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().code, Errc::invalid_argument);
   EXPECT_THAT(std::string(none.error().message()), HasSubstr("give at least"));
+}
+
+TEST_F(TunerTest, IsContentWithWhatItAskedFor) {
+  for (const std::size_t layers : {1U, 2U, 7U, 11U, 13U, 1001U}) {
+    write_made_up(folder_ / "t", {.layers = layers, .steps = 1});
+    const auto refused = tune_with({.device_memory = 1, .policies = {"lru"}});
+    ASSERT_FALSE(refused.has_value());
+    const std::string message(refused.error().message());
+    const std::string asked = message.substr(message.find("give at least ") + 14);
+    const std::size_t memory = parse_size(asked).value();
+    EXPECT_TRUE(tune_with({.device_memory = memory, .policies = {"lru"}}).has_value()) << asked;
+  }
 }
 
 TEST_F(TunerTest, RefusesWhatItCannotSearch) {

@@ -12,6 +12,14 @@
 namespace terrace::tuning {
 namespace {
 
+/// As format_size, but of a size that is no smaller.
+std::string format_size_up(std::size_t bytes) {
+  for (std::size_t size = bytes;; size += bytes / 1000 + 1) {
+    std::string text = format_size(size);
+    if (parse_size(text).value() >= bytes) return text;
+  }
+}
+
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 /// Choices that share a pass over the file.
@@ -155,7 +163,7 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
     return fail(Errc::invalid_argument,
                 "--device-memory {}: sinks, window, index and staging leave no room for a cache; "
                 "give at least {}",
-                format_size(request.device_memory), format_size(least));
+                format_size(request.device_memory), format_size_up(least));
   }
   return rows;
 }
