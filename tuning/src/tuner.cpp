@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
+#include <map>
 
 #include "search_space.hpp"
 #include "terrace/core/assert.hpp"
@@ -27,6 +27,7 @@ struct Job {
   std::size_t block_tokens = 0;
   std::vector<TunedRow*> rows;
   bool offline = false;
+  OptimumBound* bound = nullptr;  ///< to be found on the way
 };
 
 /// Bounds what one pass holds in memory, and makes enough jobs for all threads.
@@ -45,11 +46,16 @@ std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
 
 class Search {
  public:
-  Search(const TuneRequest& request, Parallel& threads) : request_(request), threads_(threads) {}
+  Search(const TuneRequest& request, const TraceHead& head, Parallel& threads)
+      : request_(request), head_(head), threads_(threads) {}
 
   /// Replays all rows. `share` of the whole work, from `done` on, is what this is.
   Status run(std::vector<TunedRow>& rows, double done, double share) {
-    const std::vector<Job> jobs = make_jobs(rows);
+    std::vector<Job> jobs = make_jobs(rows);
+    for (Job& job : jobs) {
+      const auto [bound, is_new] = bounds_.try_emplace(job.block_tokens, head_);
+      if (is_new) job.bound = &bound->second;
+    }
     std::vector<Status> outcomes(jobs.size());
     std::atomic<std::size_t> finished{0};
     threads_.for_each(jobs.size(), [&](std::size_t i) {
@@ -60,6 +66,9 @@ class Search {
       }
     });
     for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
+    for (TunedRow& row : rows) {
+      row.optimum_rows = bounds_.at(row.block_tokens).rows_hit(row.outcome.slot_steps);
+    }
     return {};
   }
 
@@ -77,29 +86,23 @@ class Search {
     if (job.offline) {
       TERRACE_ASSIGN(future, read_future(job.block_tokens));
     }
-    TERRACE_ASSIGN(const TraceReader trace, TraceReader::open(request_.trace));
-    OptimumBound bound(trace.head());
     std::vector<CacheReplay> replays;
     for (const TunedRow* const row : job.rows) {
-      TERRACE_ASSIGN(
-          CacheReplay replay,
-          CacheReplay::create(trace.head(), {.cache = row->cache,
-                                             .block_tokens = job.block_tokens,
-                                             .costs = request_.costs,
-                                             .future = job.offline ? &future : nullptr}));
+      TERRACE_ASSIGN(CacheReplay replay,
+                     CacheReplay::create(head_, {.cache = row->cache,
+                                                 .block_tokens = job.block_tokens,
+                                                 .costs = request_.costs,
+                                                 .future = job.offline ? &future : nullptr}));
       replays.push_back(std::move(replay));
     }
     TERRACE_TRY(
         each_record(job.block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
-          if (record.kind == TraceRecord::Kind::selection) {
-            bound.add(record, its);
+          if (job.bound != nullptr && record.kind == TraceRecord::Kind::selection) {
+            job.bound->add(record, its);
           }
           for (CacheReplay& replay : replays) replay.apply(record, its);
         }));
-    for (std::size_t i = 0; i < replays.size(); ++i) {
-      job.rows[i]->outcome = replays[i].outcome();
-      job.rows[i]->optimum_rows = bound.rows_hit(job.rows[i]->outcome.slot_steps);
-    }
+    for (std::size_t i = 0; i < replays.size(); ++i) job.rows[i]->outcome = replays[i].outcome();
     return {};
   }
 
@@ -117,7 +120,9 @@ class Search {
   }
 
   const TuneRequest& request_;
+  const TraceHead& head_;
   Parallel& threads_;
+  std::map<std::size_t, OptimumBound> bounds_;  ///< by block size, all they depend on
 };
 
 /// Time, then bytes.
@@ -236,7 +241,7 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
                 request.trace.string());
   }
   TERRACE_ASSIGN(result.rows, first_rows(request, result));
-  Search search(request, threads);
+  Search search(request, result.head, threads);
   TERRACE_TRY(search.run(result.rows, 0, 0.7));
   sort_rows(result.rows);
 
