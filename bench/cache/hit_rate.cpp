@@ -13,6 +13,14 @@ namespace {
 
 constexpr const char* itemwise_name = "itemwise_lru";
 
+/// How large a cache is, and what it is called by: a count of what a layer's step takes.
+struct Capacity {
+  std::string name;
+  std::size_t tokens = 0;
+  const char* counted = "";
+  std::size_t times = 0;
+};
+
 struct HitFigures {
   double hit_rate_tokens = 0;
   double hit_rate_units = 0;
@@ -20,9 +28,8 @@ struct HitFigures {
   std::uint64_t refill_bytes = 0;
 };
 
-CacheOptions cache_of(const Trace& trace, std::string_view policy, std::size_t times) {
-  return {
-      .policy = std::string(policy), .admission = "always", .tokens = trace.capacity_tokens(times)};
+CacheOptions cache_of(std::string_view policy, const Capacity& capacity) {
+  return {.policy = std::string(policy), .admission = "always", .tokens = capacity.tokens};
 }
 
 Result<tuning::RecordedFuture> future_of(const Trace& trace) {
@@ -34,14 +41,14 @@ Result<tuning::RecordedFuture> future_of(const Trace& trace) {
 }
 
 Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEntry& entry,
-                               std::size_t times) {
+                               const Capacity& capacity) {
   tuning::RecordedFuture future;
   if (entry.needs_foresight) {
     TERRACE_ASSIGN(future, future_of(trace));
   }
   TERRACE_ASSIGN(auto replay,
                  tuning::CacheReplay::create(
-                     trace.head, {.cache = cache_of(trace, entry.name, times),
+                     trace.head, {.cache = cache_of(entry.name, capacity),
                                   .future = entry.needs_foresight ? &future : nullptr}));
   TERRACE_TRY(trace.each_record(
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
@@ -51,10 +58,10 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
                     outcome.bytes.demand, outcome.bytes.refill};
 }
 
-Result<HitFigures> itemwise(const Trace& trace, std::size_t times) {
+Result<HitFigures> itemwise(const Trace& trace, const Capacity& capacity) {
   // As many slots as a policy of the runtime has.
   TERRACE_ASSIGN(const auto peer,
-                 tuning::CacheReplay::create(trace.head, {.cache = cache_of(trace, "lru", times)}));
+                 tuning::CacheReplay::create(trace.head, {.cache = cache_of("lru", capacity)}));
   ItemwiseReplay replay(trace.head, peer.slots());
   TERRACE_TRY(trace.each_record(
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
@@ -74,54 +81,68 @@ void fill(Row& row, const HitFigures& figures, const Trace& trace) {
 }
 
 Question question(const std::shared_ptr<const Trace>& trace, std::string_view policy,
-                  std::size_t times) {
-  return {.name = fmt::format("cache_hit_rate_{}_{}x", policy, times),
+                  const Capacity& capacity) {
+  return {.name = fmt::format("cache_hit_rate_{}_{}", policy, capacity.name),
           .unit = "share",
           .better = Better::higher,
           .parameters = {{"trace", trace->name},
                          {"units", trace->units},
                          {"truncated", trace->truncated},
-                         {"cache_tokens", trace->capacity_tokens(times)},
-                         {"steps_of_units", times},
+                         {"cache_tokens", capacity.tokens},
+                         {capacity.counted, capacity.times},
                          {"admission", "always"}},
           .prepare = {}};
 }
 
 Question of_policy(const std::shared_ptr<const Trace>& trace,
-                   const policies::ReplacementEntry& entry, std::size_t times) {
-  Question asked = question(trace, entry.name, times);
+                   const policies::ReplacementEntry& entry, const Capacity& capacity) {
+  Question asked = question(trace, entry.name, capacity);
   asked.parameters["offline"] = entry.needs_foresight;
-  asked.count = [trace, entry, times](Row& row) -> Status {
-    TERRACE_ASSIGN(const HitFigures figures, step_atomic(*trace, entry, times));
+  asked.count = [trace, entry, capacity](Row& row) -> Status {
+    TERRACE_ASSIGN(const HitFigures figures, step_atomic(*trace, entry, capacity));
     fill(row, figures, *trace);
     if (entry.name != "lru") return {};
-    TERRACE_ASSIGN(const HitFigures rival, itemwise(*trace, times));
+    TERRACE_ASSIGN(const HitFigures rival, itemwise(*trace, capacity));
     row.peer = PeerFigure{itemwise_name, std::string(version()), rival.hit_rate_tokens};
     return {};
   };
   return asked;
 }
 
-Question of_itemwise(const std::shared_ptr<const Trace>& trace, std::size_t times) {
-  Question asked = question(trace, itemwise_name, times);
+Question of_itemwise(const std::shared_ptr<const Trace>& trace, const Capacity& capacity) {
+  Question asked = question(trace, itemwise_name, capacity);
   asked.parameters["offline"] = false;
-  asked.count = [trace, times](Row& row) -> Status {
-    TERRACE_ASSIGN(const HitFigures figures, itemwise(*trace, times));
+  asked.count = [trace, capacity](Row& row) -> Status {
+    TERRACE_ASSIGN(const HitFigures figures, itemwise(*trace, capacity));
     fill(row, figures, *trace);
     return {};
   };
   return asked;
 }
 
+std::vector<Capacity> capacities_of(const Trace& trace) {
+  std::vector<Capacity> capacities;
+  for (const std::size_t times : {1U, 2U}) {
+    capacities.push_back(
+        {fmt::format("{}x", times), trace.capacity_tokens(times), "steps_of_units", times});
+  }
+  if (trace.head.selected_tokens == 0) return capacities;  // of a trace that no run recorded
+  for (const std::size_t times : {1U, 2U}) {
+    capacities.push_back({fmt::format("{}x_selected", times), trace.selected_capacity_tokens(times),
+                          "steps_of_selected_tokens", times});
+  }
+  return capacities;
+}
+
 }  // namespace
 
 std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace) {
   std::vector<Question> questions;
-  for (const std::size_t times : {1U, 2U}) {
+  for (const Capacity& capacity : capacities_of(*trace)) {
     for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
-      questions.push_back(of_policy(trace, entry, times));
+      questions.push_back(of_policy(trace, entry, capacity));
     }
-    questions.push_back(of_itemwise(trace, times));
+    questions.push_back(of_itemwise(trace, capacity));
   }
   return questions;
 }

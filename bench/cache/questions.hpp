@@ -26,9 +26,10 @@ std::vector<Question> state_questions();
 /// Units per second of every policy on a trace, with what it hits. Errors: those of replaying it.
 Result<std::vector<Question>> replay_questions(const std::shared_ptr<const Trace>& trace);
 
-/// Share of the wanted rows that every policy hits on a trace, in a cache of what a step wants and
-/// of twice that; beside lru stands the textbook's, which takes a step's units one after the other,
-/// and above all of them belady.
+/// Share of the wanted rows that every policy hits on a trace, in a cache of the units that a step
+/// wants and of twice that (`1x`, `2x`), and of the tokens that it may select and of twice those
+/// (`1x_selected`, and `2x_selected`, which is a cache of the default size); beside lru stands the
+/// textbook's, which takes a step's units one after the other, and above all of them belady.
 std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace);
 
 }  // namespace terrace::bench

@@ -75,6 +75,11 @@ std::size_t Trace::capacity_tokens(std::size_t times) const {
   return std::max<std::size_t>(1, wanted) * head.slot_tokens(head.block_tokens);
 }
 
+std::size_t Trace::selected_capacity_tokens(std::size_t times) const {
+  const std::size_t slot_tokens = head.slot_tokens(head.block_tokens);
+  return std::max<std::size_t>(1, times * head.selected_tokens / slot_tokens) * slot_tokens;
+}
+
 Result<std::shared_ptr<const Trace>> load_trace(const std::string& file, bool quick,
                                                 std::uint64_t most) {
   if (file.empty()) return std::make_shared<const Trace>(made_up_trace(quick));

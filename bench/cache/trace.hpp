@@ -22,6 +22,10 @@ struct Trace {
   /// Returns the capacity, in tokens per layer, of `times` the slots that a layer wants in a step.
   [[nodiscard]] std::size_t capacity_tokens(std::size_t times) const;
 
+  /// Returns the capacity, in tokens per layer, of `times` the tokens that a step may select: where
+  /// whole blocks are kept for a few of their tokens, much less than what a step wants.
+  [[nodiscard]] std::size_t selected_capacity_tokens(std::size_t times) const;
+
   /// Cuts the selections and calls act(record, traffic) for every record.
   template <typename Act>
   Status each_record(Act&& act) const {

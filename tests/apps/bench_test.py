@@ -118,13 +118,16 @@ class Cache(unittest.TestCase):
 
     def test_hit_rates_stand_beside_the_textbook_and_below_the_bound(self):
         rows = self.bench("--only", "hit_rate")
-        for times in ("1x", "2x"):
+        for times in ("1x", "2x", "1x_selected", "2x_selected"):
             lru = rows[f"cache_hit_rate_lru_{times}"]
             itemwise = rows[f"cache_hit_rate_itemwise_lru_{times}"]
             belady = rows[f"cache_hit_rate_belady_{times}"]
             self.assertEqual(lru["peer"]["value"], itemwise["value"])
             # A cache of one step's units is where taking them one after the other hurts.
             self.assertGreater(lru["value"], itemwise["value"] + (0.1 if times == "1x" else 0))
+            # A step wants a few tokens of each of its blocks.
+            self.assertLessEqual(rows[f"cache_hit_rate_lru_{times[:2]}_selected"]["parameters"]
+                                 ["cache_tokens"], lru["parameters"]["cache_tokens"])
             self.assertTrue(belady["parameters"]["offline"])
             wanted = None
             for name in (*self.policies, "itemwise_lru"):
