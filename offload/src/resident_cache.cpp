@@ -1,6 +1,7 @@
 #include "terrace/offload/resident_cache.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -42,6 +43,8 @@ void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& pla
   useless_spare_ = -std::numeric_limits<double>::infinity();
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
+  // Room for all that may be taken out, in vain or not, at no new allocation for each new key.
+  plan.evicted.reserve(std::bit_ceil(std::min(capacity_, units_.size())));
   plan.admitted.clear();
   test_and_touch(wanted, plan);
   rank_misses(wanted, plan);
