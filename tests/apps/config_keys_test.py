@@ -10,8 +10,8 @@ from program import terrace
 ROOT = pathlib.Path(__file__).parents[2]
 LAYERS = ("runtime", "tuning", "apps")
 GETTER = re.compile(
-    r"\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
-    r"duration|budget)\(\s*\"([a-z_.]+)\"")
+    r"(?:\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
+    r"duration|budget)\(|meaning_of<\w+(?:::\w+)?>\(\s*config,)\s*\"([a-z_.]+)\"")
 
 
 def read_in(text):
@@ -33,6 +33,7 @@ class ConfigKeys(unittest.TestCase):
     def test_a_flag_or_a_message_is_no_reading(self):
         self.assertEqual(read_in('KeyFlag{"--seed", "seed"}; fail("kv.dtype");'), set())
         self.assertEqual(read_in('config.is("placement", "offload")'), {"placement"})
+        self.assertEqual(read_in('meaning_of<Placement>(config, "placement", {{'), {"placement"})
 
 
 if __name__ == "__main__":
