@@ -126,32 +126,18 @@ bool is_finite_row(const float* row, std::size_t dims) {
   return sum_of_lanes(zeros) + tail == 0.0F;
 }
 
-/// Calls `combine(sum, row)` vector by vector, then number by number, and stores what it returns.
-template <typename Combine>
-void combine_into(float* sum, const float* row, std::size_t dims, const Combine& combine) {
+void add_rows_of(const LabelledRows& rows, float* sums) {
   const FloatTag tag;
-  const hn::CappedTag<float, 1> one;
-  const std::size_t whole = dims / lanes * lanes;
-  for (std::size_t i = 0; i < whole; i += lanes) {
-    hn::StoreU(combine(hn::LoadU(tag, sum + i), hn::LoadU(tag, row + i)), tag, sum + i);
-  }
-  for (std::size_t i = whole; i < dims; ++i) {
-    hn::StoreU(combine(hn::LoadU(one, sum + i), hn::LoadU(one, row + i)), one, sum + i);
-  }
-}
-
-void move_rows_of(const LabelledRows& rows, float* sums) {
   const std::size_t dims = rows.dims;
+  const std::size_t whole = dims / lanes * lanes;
   for (std::size_t r = 0; r < rows.row_count; ++r) {
-    const std::uint32_t from = rows.summed_as[r];
-    const std::uint32_t to = rows.admitted[r] != 0 ? rows.labels[r] : no_label;
-    if (from == to) continue;
-    const float* const row = rows.rows + r * dims;
-    const auto less = [](auto sum, auto one) HWY_ATTR { return hn::Sub(sum, one); };
-    const auto more = [](auto sum, auto one) HWY_ATTR { return hn::Add(sum, one); };
-    if (from != no_label) combine_into(sums + from * dims, row, dims, less);
-    if (to != no_label) combine_into(sums + to * dims, row, dims, more);
-    rows.summed_as[r] = to;
+    if (rows.admitted[r] == 0) continue;
+    const float* row = rows.rows + r * dims;
+    float* sum = sums + rows.labels[r] * dims;
+    for (std::size_t i = 0; i < whole; i += lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(tag, sum + i), hn::LoadU(tag, row + i)), tag, sum + i);
+    }
+    for (std::size_t i = whole; i < dims; ++i) sum[i] += row[i];
   }
 }
 
@@ -164,7 +150,7 @@ namespace terrace::kernels::host {
 HWY_EXPORT(search_tiles_of);
 HWY_EXPORT(nearest_labels);
 HWY_EXPORT(is_finite_row);
-HWY_EXPORT(move_rows_of);
+HWY_EXPORT(add_rows_of);
 
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept {
   float square = 0;
@@ -221,8 +207,8 @@ float exact_distance(const float* row, const float* centroid, std::size_t dims,
   return norms > 0 ? std::max(0.0F, 1.0F - product / norms) : 1.0F;
 }
 
-void move_rows(const LabelledRows& rows, float* sums) noexcept {
-  HWY_DYNAMIC_DISPATCH(move_rows_of)(rows, sums);
+void add_rows(const LabelledRows& rows, float* sums) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_rows_of)(rows, sums);
 }
 
 }  // namespace terrace::kernels::host

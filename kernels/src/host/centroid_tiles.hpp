@@ -73,18 +73,15 @@ bool is_finite(const float* row, std::size_t dims) noexcept;
 float exact_distance(const float* row, const float* centroid, std::size_t dims,
                      Metric metric) noexcept;
 
-constexpr std::uint32_t no_label = std::numeric_limits<std::uint32_t>::max();
-
 struct LabelledRows {
   const float* rows = nullptr;  ///< [row_count, dims]
   std::size_t row_count = 0;
   std::size_t dims = 0;
   const std::uint32_t* labels = nullptr;   ///< [row_count]
-  const std::uint8_t* admitted = nullptr;  ///< [row_count]; 0 = in no sum
-  std::uint32_t* summed_as = nullptr;      ///< [row_count]: whose sum has the row, or no_label
+  const std::uint8_t* admitted = nullptr;  ///< [row_count]; 0 = left out
 };
 
-/// Moves each row from the sum [dims] that has it to that of its label, in their order.
-void move_rows(const LabelledRows& rows, float* sums) noexcept;
+/// Adds each row to the sum [dims] of its label, in their order.
+void add_rows(const LabelledRows& rows, float* sums) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -1,7 +1,7 @@
 // Assignment runs over parts of rows, each against tiles of centroids, so that distances live in
-// registers only. The update reads the rows whose label changed, in their order, and moves each
-// from one sum to the other; parts of rows have sums of their own, cut by the rows' number alone,
-// so that the order of additions is the same whoever computes it.
+// registers only. The update reads the rows in their order and adds each to the sum of its label;
+// parts of rows have sums of their own, cut by the rows' number alone, so that the order of
+// additions is the same whoever computes it.
 #include "host/lloyd.hpp"
 
 #include <array>
@@ -36,13 +36,12 @@ bool Lloyd::allocate() {
   distances_ = hwy::AllocateAligned<float>(rows);
   members_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
   sums_ = hwy::AllocateAligned<float>(summed_parts_ * clusters * input_.dims);
-  summed_as_ = hwy::AllocateAligned<std::uint32_t>(rows);
   slots_ = hwy::AllocateAligned<std::uint32_t>(2 * std::bit_ceil(clusters + 1));
   tiles_ = hwy::AllocateAligned<float>(tiles * tile_floats(input_.dims));
   part_result_ = hwy::AllocateAligned<double>(parts_);
   stage_ = {parts_, &Lloyd::admit_part, &Lloyd::after_admission};
-  return admitted_ && numbers_ && distances_ && members_ && slots_ && sums_ && summed_as_ &&
-         tiles_ && part_result_;
+  return admitted_ && numbers_ && distances_ && members_ && slots_ && sums_ && tiles_ &&
+         part_result_;
 }
 
 Lloyd::Rows Lloyd::rows_of(std::size_t part) const noexcept {
@@ -285,24 +284,13 @@ void Lloyd::sum_part(std::size_t part) {
   const std::size_t begin = input_.row_count * part / summed_parts_;
   const std::size_t end = input_.row_count * (part + 1) / summed_parts_;
   float* const sums = &sums_[part * size];
-  const LabelledRows rows{.rows = row(begin),
-                          .row_count = end - begin,
-                          .dims = input_.dims,
-                          .labels = &output_.labels[begin],
-                          .admitted = &admitted_[begin],
-                          .summed_as = &summed_as_[begin]};
-  const auto sum_anew = [&] {
-    std::fill_n(sums, size, 0.0F);
-    std::fill_n(rows.summed_as, rows.row_count, no_label);
-    move_rows(rows, sums);
-  };
-  // Most rows keep their label. What moving rounds away does not outlast the last iteration, and
-  // a sum once infinite would stay so.
-  const bool is_first = report_.iterations == 0;
-  const bool is_last = report_.iterations + 1 == options_.iterations;
-  if (is_first || is_last) return sum_anew();
-  move_rows(rows, sums);
-  if (!is_finite(sums, size)) sum_anew();
+  std::fill_n(sums, size, 0.0F);
+  add_rows({.rows = row(begin),
+            .row_count = end - begin,
+            .dims = input_.dims,
+            .labels = &output_.labels[begin],
+            .admitted = &admitted_[begin]},
+           sums);
 }
 
 void Lloyd::begin_means() {

@@ -109,13 +109,12 @@ class Lloyd {
   Status status_;
   KmeansReport report_;
   std::size_t admitted_count_ = 0;
-  Buffer<std::uint8_t> admitted_;    // [row_count]: finite
-  Buffer<std::uint32_t> numbers_;    // [admitted_count]: of admitted rows, in any order
-  Buffer<float> distances_;          // [row_count]: to the own centroid, when clusters are empty
-  Buffer<std::uint32_t> members_;    // [clusters + 1]: how many each has
-  Buffer<std::uint32_t> slots_;      // for finding distinct rows
-  Buffer<float> sums_;               // [summed_parts, clusters, dims]
-  Buffer<std::uint32_t> summed_as_;  // [row_count]: whose sum has the row
+  Buffer<std::uint8_t> admitted_;  // [row_count]: finite
+  Buffer<std::uint32_t> numbers_;  // [admitted_count]: of admitted rows, in any order
+  Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
+  Buffer<std::uint32_t> members_;  // [clusters + 1]: how many each has
+  Buffer<std::uint32_t> slots_;    // for finding distinct rows
+  Buffer<float> sums_;             // [summed_parts, clusters, dims]
   Buffer<float> tiles_;
   Search search_ = Search::f32;  // else of what follows
   Buffer<std::uint16_t> bf16_rows_;
