@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "host/marked_labels.hpp"
+#include "host/prefetch.hpp"
 #include "host/row_products.hpp"
 #include "host/scores.hpp"
 #include "terrace/kernels/row_address.hpp"
@@ -54,14 +56,17 @@ ClusterHead::ClusterHead(const ClusterSelect& op, std::size_t head) noexcept
 }
 
 void ClusterHead::count_members() noexcept {
-  std::fill_n(counts_, stride_, 0U);
-  std::fill_n(marks_, stride_, 0U);
+  // Neighbours tend to share a cluster. In tables of their own they need not wait for each other.
+  std::uint32_t* const tables[] = {counts_, active_, order_, marks_};
+  for (std::uint32_t* const table : tables) std::fill_n(table, stride_, 0U);
   for_each_chunk(op_.index, op_.common.candidates,
-                 [this](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
+                 [&](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
                    const std::uint32_t* const labels =
                        cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
-                   for (std::size_t i = 0; i < count; ++i) ++counts_[labels[i]];
+                   for (std::size_t i = 0; i < count; ++i) ++tables[i % 4][labels[i]];
                  });
+  for (std::size_t c = 0; c < stride_; ++c) counts_[c] += active_[c] + order_[c] + marks_[c];
+  std::fill_n(marks_, stride_, 0U);
   active_count_ = 0;
   for (std::uint32_t cluster = 0; cluster < stride_; ++cluster) {
     if (counts_[cluster] > 0) active_[active_count_++] = cluster;
@@ -85,24 +90,35 @@ float ClusterHead::log_members(std::size_t i) const noexcept {
   return std::log(static_cast<float>(counts_[active_[i]]));
 }
 
+std::size_t ClusterHead::ask_for_centroids(std::size_t begin,
+                                           const std::byte** rows) const noexcept {
+  const std::size_t bytes = centroid_bytes(op_.common.shape, op_.clusters);
+  const std::size_t count = std::min(rows_at_once, active_count_ - begin);
+  for (std::size_t i = 0; i < count; ++i) {
+    rows[i] = centroid(static_cast<std::uint32_t>(begin + i));
+    prefetch(rows[i], bytes);
+  }
+  return count;
+}
+
 void ClusterHead::score() noexcept {
   const KvShape& shape = op_.common.shape;
   const float* const queries = op_.common.query + head_ * group() * shape.head_dim;
-  std::array<const std::byte*, rows_at_once> keys;
-  for (std::size_t begin = 0; begin < active_count_; begin += rows_at_once) {
-    const std::size_t count = std::min(rows_at_once, active_count_ - begin);
-    for (std::size_t i = 0; i < count; ++i) {
-      keys[i] = centroid(static_cast<std::uint32_t>(begin + i));
-    }
+  std::array<std::array<const std::byte*, rows_at_once>, 2> keys;
+  std::size_t count = ask_for_centroids(0, keys[0].data());
+  for (std::size_t begin = 0, turn = 0; count > 0; turn = 1 - turn) {
+    const std::size_t next = ask_for_centroids(begin + count, keys[1 - turn].data());
     row_products({.dtype = shape.dtype,
                   .dims = shape.head_dim,
                   .scale = logit_scale(shape),
                   .queries = queries,
                   .query_count = group(),
-                  .keys = keys.data(),
+                  .keys = keys[turn].data(),
                   .key_count = count,
                   .logits = scores_ + begin,
                   .stride = stride_});
+    begin += count;
+    count = next;
   }
   for (std::size_t i = 0; i < active_count_; ++i) {
     const float log_count = log_members(i);
@@ -185,19 +201,23 @@ std::span<std::uint32_t> ClusterHead::unchosen() noexcept {
 
 std::uint32_t ClusterHead::list_members(std::uint32_t* ids) const noexcept {
   std::uint32_t listed = 0;
+  std::array<std::uint32_t, labels_at_once> marked;
+  const auto list = [&](const std::uint32_t* labels, std::size_t first, std::size_t count) {
+    const std::size_t found = find_marked(labels, count, marks_, marked.data());
+    for (std::size_t i = 0; i < found; ++i) {
+      // The lowest bits count down; the highest one remembers that the cluster is chosen.
+      std::uint32_t& left = marks_[labels[marked[i]]];
+      if (left == chosen_bit) continue;
+      --left;
+      ids[listed++] = static_cast<std::uint32_t>(op_.common.candidates.begin + first + marked[i]);
+    }
+  };
   for_each_chunk(op_.index, op_.common.candidates,
                  [&](std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
                    const std::uint32_t* const labels =
                        cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
-                   for (std::size_t i = 0; i < count; ++i) {
-                     std::uint32_t& left = marks_[labels[i]];
-                     if (left == 0) continue;
-                     // The lowest bits count down; the highest one remembers that the cluster is
-                     // chosen.
-                     if (left == chosen_bit) continue;
-                     --left;
-                     ids[listed++] =
-                         static_cast<std::uint32_t>(op_.common.candidates.begin + first + i);
+                   for (std::size_t i = 0; i < count; i += labels_at_once) {
+                     list(labels + i, first + i, std::min(labels_at_once, count - i));
                    }
                  });
   return listed;

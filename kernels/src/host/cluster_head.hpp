@@ -74,6 +74,9 @@ class ClusterHead {
   static constexpr std::uint32_t chosen_bit = std::uint32_t{1} << 31;
 
   void score_steady_rows() noexcept;
+  /// Asks the memory for the centroids of some active clusters from `begin` on, and writes where
+  /// they lie. Returns how many.
+  std::size_t ask_for_centroids(std::size_t begin, const std::byte** rows) const noexcept;
 
   const ClusterSelect& op_;
   std::size_t head_;
