@@ -176,7 +176,8 @@ TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
   Scenario roomy = scenario_;
   roomy.runtime.cache.tokens = 4096;
   const Traffic traffic(roomy.runtime.shape, 1);
-  const auto expected = without_cache(60);
+  const std::size_t steps = 20 + 40 / testing::scenario_slowness;
+  const auto expected = without_cache(steps);
   std::size_t least = 0;
   {
     Scenario plain = scenario_;
@@ -184,7 +185,7 @@ TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
     const auto runtime = plain.open();
     Drive drive(*runtime, traffic);
     ASSERT_TRUE(drive.prefill(prompt).has_value());
-    ASSERT_TRUE(drive.steps(60).has_value());
+    ASSERT_TRUE(drive.steps(steps).has_value());
     least = runtime->backend().memory(Tier::device).peak;
   }
   roomy.backend.device_memory_limit = least + 30'000;
@@ -194,7 +195,7 @@ TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
     {
       Drive drive(*runtime, traffic);
       ASSERT_TRUE(drive.prefill(prompt).has_value());
-      const Status done = drive.steps(60);
+      const Status done = drive.steps(steps);
       ASSERT_TRUE(done.has_value()) << done.error().message();
       EXPECT_EQ(drive.outputs(), expected);
       EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);
