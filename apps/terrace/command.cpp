@@ -69,8 +69,9 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
 std::vector<NamedFile> model_sources(const std::filesystem::path& folder) {
   std::vector<NamedFile> sources;
   std::error_code unreadable;  // its reader will say so
-  for (const auto& file : std::filesystem::directory_iterator(folder, unreadable)) {
-    sources.push_back({"a file in the model's folder", file.path()});
+  std::filesystem::directory_iterator file(folder, unreadable);
+  for (; file != std::filesystem::directory_iterator(); file.increment(unreadable)) {
+    sources.push_back({"a file in the model's folder", file->path()});
   }
   return sources;
 }

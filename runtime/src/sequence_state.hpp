@@ -181,17 +181,18 @@ class SequenceState {
   Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
 
   // sequence_step.cpp
+  Status prepare_step();
   /// Waits for all builds.
   Status await_indexes();
   Status await_build(std::size_t layer);
-  /// Builds a layer's index again behind an error, which it returns.
-  Status build_after(const Status& failed, std::size_t layer);
+  /// Builds again what failed.
+  Status build_again(std::span<const std::size_t> layers);
   /// Notes whether a build was hidden, and the compute that was to hide it.
   void observe_build(std::size_t layer);
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
   /// Errors: invalid_argument when the layer is not the next one, or on another queue than before.
-  Status take_turn(std::string_view call, LayerId layer, Queue& compute);
+  Status take_turn(std::string_view call, LayerId layer, const Queue& compute) const;
   /// What the embedder enqueued of the last layer belongs to its attention.
   Status note_attention();
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
@@ -212,7 +213,7 @@ class SequenceState {
   Result<Ticket> select_rows(std::size_t layer, const StepInput& input, Queue& compute);
   [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
   void recover();
-  Result<KvView> prepare(LayerId id, const StepInput& input, Queue& compute);
+  Result<KvView> prepare(std::string_view call, LayerId id, const StepInput& input, Queue& compute);
 
   // sequence_early.cpp
   [[nodiscard]] bool fetches_early() const noexcept {
@@ -321,7 +322,9 @@ class SequenceState {
   bool spill_clusters(LayerState& layer);
   /// Enqueues what has changed in a layer's slots.
   Result<Ticket> flush_slots(LayerState& layer, Queue& queue);
-  /// The same beside compute, of layers whose changes need rows from the host.
+  /// Makes all changes of a layer's slots, and waits for them. Between steps.
+  Status await_slots(LayerState& layer);
+  /// Enqueues them beside compute, for layers whose changes need rows from the host.
   Status send_slots(std::span<LayerState> layers);
   Status publish_clusters(LayerState& layer, Queue& compute);
   void want_clusters(LayerState& layer);
@@ -331,8 +334,11 @@ class SequenceState {
   // sequence_life.cpp
   /// Forgets what is indexed from length() on.
   void cut_indexes();
-  /// Waits for all work and clears failed queues. Returns whether they have come to rest.
+  /// Waits for all work and clears failed queues. Returns whether they have come to rest; if not,
+  /// tickets tell what has not.
   bool settle_queues();
+  /// Pauses behind a failure; the sequence is lost where the queues do not come to rest.
+  void rest_without_device_memory();
   /// After a failure: what may have been lost of the indexes is forgotten, or sent again.
   void forget_lost_coding();
   Status own_block(std::size_t block);

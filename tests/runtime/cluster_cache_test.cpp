@@ -230,6 +230,25 @@ TEST_P(EachClustering, GivesTheSameBitsToSequencesThatShareIt) {
   EXPECT_EQ(lasting.outputs(), expected);
 }
 
+TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
+  const std::size_t steps = 5 + 20 / testing::scenario_slowness;
+  scenario_.runtime.cache.tokens = 400;
+  const auto expected = without_cache(steps);
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive lasting(*runtime, traffic);
+  ASSERT_TRUE(lasting.prefill(prompt).has_value());
+  for (std::size_t i = 0; i < steps; ++i) {
+    // What the last step admitted is not in its slots yet.
+    Drive guest(*runtime, traffic);
+    ASSERT_TRUE(guest.prefill(40).has_value());
+    ASSERT_TRUE(lasting.step().has_value());
+    ASSERT_TRUE(lasting.sequence().drop_cached(0.3, i).has_value());
+  }
+  EXPECT_EQ(lasting.outputs(), expected);
+  EXPECT_GT(lasting.sequence().counters().cache.rows_hit, 0U);
+}
+
 TEST_P(EachClustering, LosesNothingWhileIndexesAreBuiltAnew) {
   scenario_.runtime.refresh = {.tokens = 30, .slice = std::chrono::milliseconds{50}};
   const auto runtime = scenario_.open();

@@ -42,7 +42,7 @@ Status SequenceState::fit_cache() {
   const std::size_t slots = cache_slots(
       runtime_.options.cache,
       {.slot_tokens = slot_tokens(), .selected_tokens = split_.selected, .sharers = sharers});
-  for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.refilled, deadline()));
+  for (LayerState& layer : layers_) TERRACE_TRY(await_slots(layer));
   cache_sharers_ = sharers;
   cache_tokens_ = slots * slot_tokens();
   for (LayerState& layer : layers_) {
@@ -189,8 +189,8 @@ void SequenceState::count_mass(const LayerState& layer) {
   const std::size_t heads = runtime_.shape().query_heads;
   const MassBounds* const bounds = selection_buffers(layer.selection_host).mass;
   const bool whole = layer.window.begin <= layer.sinks.end;
+  const MassBounds unselected = whole ? MassBounds{.low = 1, .high = 1} : MassBounds{};
   for (std::size_t head = 0; head < heads; ++head) {
-    const MassBounds unselected = whole ? MassBounds{.low = 1, .high = 1} : MassBounds{};
     const MassBounds one = layer.selected ? bounds[head] : unselected;
     counters_.mass_low += double{one.low};
     counters_.mass_high += double{one.high};

@@ -69,6 +69,14 @@ Result<Ticket> SequenceState::flush_slots(LayerState& layer, Queue& queue) {
                            layer.staging.data());
 }
 
+Status SequenceState::await_slots(LayerState& layer) {
+  // Behind changes that wait for the next step others would name the same rows twice.
+  if (layer.slots.changed()) {
+    TERRACE_ASSIGN(layer.refilled, flush_slots(layer, *refill_queue_));
+  }
+  return wait(layer.refilled, deadline());
+}
+
 Status SequenceState::send_slots(std::span<LayerState> layers) {
   if (!caches_clusters()) return {};
   const TimePoint begin = runtime_.backend->clock().now();

@@ -53,8 +53,9 @@ bool SequenceState::settle_queues() {
   const auto settle = [&](Queue* queue) {
     if (queue == nullptr) return;
     const Status drained = queue->drain(deadline());
-    if (!drained) (drained.error().code == Errc::not_ready ? at_rest : failed) = true;
-    if (!queue->clear_error()) at_rest = false;
+    const bool late = !drained && drained.error().code == Errc::not_ready;
+    failed = failed || (!drained && !late);
+    at_rest = at_rest && !late && queue->clear_error();
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
   const auto own = {offload_queue_.get(), index_queue_.get(),   refill_queue_.get(),
@@ -65,6 +66,9 @@ bool SequenceState::settle_queues() {
   }
   settle(compute);
   for (Queue* const queue : own) settle(queue);
+  if (failed) forget_lost_coding();
+  // What is still under way is known by its tickets.
+  if (!at_rest) return false;
   refresh_.stop();
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.attended = layer.refilled = {};
@@ -80,8 +84,7 @@ bool SequenceState::settle_queues() {
     stage.memory.table().touch_all();
   }
   indexes_ready_ = false;
-  if (failed) forget_lost_coding();
-  return at_rest;
+  return true;
 }
 
 void SequenceState::forget_lost_coding() {
@@ -139,11 +142,16 @@ Status SequenceState::truncate(std::size_t length) {
   cut_indexes();
   const Status loaded = load_needed_blocks();
   if (loaded) return {};
-  settle_queues();
-  give_up_device_memory();
-  phase_ = SequencePhase::paused;
+  rest_without_device_memory();
   return tl::unexpected(loaded.error().while_doing(
-      "truncate: the window could not be loaded; the sequence is paused, resume() tries again"));
+      "truncate: the window could not be loaded; if the sequence is paused, resume() tries again"));
+}
+
+void SequenceState::rest_without_device_memory() {
+  // What a copy that does not end still writes to must not become another's.
+  const bool at_rest = settle_queues();
+  if (at_rest) give_up_device_memory();
+  phase_ = at_rest ? SequencePhase::paused : SequencePhase::lost;
 }
 
 void SequenceState::cut_indexes() {
@@ -154,12 +162,12 @@ void SequenceState::cut_indexes() {
     // What stands for several tokens must not remember those that are gone. Where indexing them
     // again fails it is tried again, and reported, when the next step begins.
     const std::size_t kept = index.remembered_from(length_, together);
-    const bool anew = kept == index.tokens.begin && kept < length_;
-    if (anew && build_index(layer, {kept, length_})) continue;
+    const bool nothing_is_left = kept == index.tokens.begin && kept < length_;
+    if (nothing_is_left && build_index(layer, {kept, length_})) continue;
     index.end_at(kept);
     // Who takes batches indexes the rest with what comes next, as before.
-    if (anew || takes_batches() || kept >= length_) continue;
-    static_cast<void>(extend_index(layer, length_));
+    const bool goes_on = !nothing_is_left && kept < length_ && !takes_batches();
+    if (goes_on) static_cast<void>(extend_index(layer, length_));
   }
   static_cast<void>(send_uploads());
 }
@@ -192,11 +200,7 @@ Status SequenceState::resume() {
     return restore_index();
   };
   const Status restored = reclaiming(restore);
-  if (!restored) {
-    settle_queues();
-    give_up_device_memory();
-    phase_ = SequencePhase::paused;
-  }
+  if (!restored) rest_without_device_memory();
   return restored;
 }
 
@@ -299,6 +303,7 @@ Status SequenceState::drop_cached(double share, std::uint64_t seed) {
     LayerState& layer = layers_[i];
     Rng rng(seed, {i, length_});
     TERRACE_TRY(wait(layer.attended, deadline()));
+    TERRACE_TRY(await_slots(layer));
     drop_some_clusters(layer, share, rng);
     for (std::size_t block = 0; block < layer.places.size(); ++block) {
       if (layer.places[block] == BlockPlace::cached && rng.uniform() < share) {

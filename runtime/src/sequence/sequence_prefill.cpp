@@ -141,6 +141,7 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
                 piece.tokens.begin, piece.tokens.end, appended_, prefill_end_);
   }
   TERRACE_TRY(check_hints(piece));
+  compute_ = &compute;
   LayerState& layer = layer_state(id);
   TERRACE_TRY(keep_hints(layer, piece.hints, compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
@@ -165,6 +166,7 @@ Status SequenceState::finish(LayerId id, Queue& compute) {
   if (phase_ != SequencePhase::prefill || index(id) != next_layer_ || appended_ != prefill_end_) {
     return fail(Errc::invalid_argument, "finish: layer {} has not been appended whole", index(id));
   }
+  TERRACE_TRY(take_turn("finish", id, compute));
   LayerState& layer = layer_state(id);
   if (index(id) > 0) {
     // What came before on the compute queue is what hides the clustering of the layer before.
@@ -178,8 +180,7 @@ Status SequenceState::finish(LayerId id, Queue& compute) {
   TERRACE_ASSIGN(layer.attended, compute.record());
   if (!runtime_.index_layout.empty() && split_.selected > 0) {
     const TokenRange tokens{sinks_at(prefill_end_).end, prefill_end_};
-    const bool anew =
-        layer.index.tokens.empty() || is_outgrown(layer.index, prefill_end_ - tokens.begin);
+    const bool anew = layer.index.tokens.empty() || is_outgrown(layer.index, tokens.size());
     TERRACE_TRY(anew ? build_index(index(id), tokens) : extend_index(index(id), prefill_end_));
     TERRACE_TRY(send_uploads());
   }

@@ -1,5 +1,5 @@
-// One decode step: append, select, resolve, fetch, attend. Everything is enqueued; the host waits
-// for nothing between begin_step and end_step.
+// One decode step: append, select, resolve, fetch, attend. Everything is enqueued; between
+// begin_step and end_step the host waits for none of it.
 #include <algorithm>
 #include <cmath>
 
@@ -24,6 +24,21 @@ Status SequenceState::begin_step() {
   }
   resolve_budget(length_ + 1);
   TERRACE_TRY(await_indexes());
+  const Status prepared = prepare_step();
+  if (!prepared) {
+    const Errc code = prepared.error().code;
+    // What failed between steps must not fail this one for good.
+    if (code != Errc::out_of_memory && code != Errc::not_ready && settle_queues()) recover();
+    return prepared;
+  }
+  next_layer_ = 0;
+  compute_ = nullptr;
+  gathers_ = false;
+  phase_ = SequencePhase::step;
+  return {};
+}
+
+Status SequenceState::prepare_step() {
   if (!indexes_ready_) {
     TERRACE_TRY(prepare_indexes());
     TERRACE_TRY(await_indexes());
@@ -42,24 +57,40 @@ Status SequenceState::begin_step() {
     return reserved;
   }
   indexes_ready_ = false;
-  next_layer_ = 0;
-  compute_ = nullptr;
-  gathers_ = false;
-  phase_ = SequencePhase::step;
   return {};
 }
 
 Status SequenceState::await_indexes() {
+  Status first_failure;
+  std::vector<std::size_t> failed;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (!layers_[layer].index.building) continue;
+    LayerIndex& index = layers_[layer].index;
+    if (!index.building) continue;
     const Status built = await_build(layer);
     if (!built && built.error().code == Errc::not_ready) return built;
-    layers_[layer].index.building = false;
-    if (!built) return build_after(built, layer);
+    if (!built) {
+      if (failed.empty()) first_failure = built;
+      failed.push_back(layer);
+      continue;
+    }
+    index.building = false;
     layers_[layer].query_window = {};  // what a policy learns lies in the index's fixed part
     observe_build(layer);
   }
   cancel_builds_.store(false, std::memory_order_relaxed);
+  if (failed.empty()) return {};
+  TERRACE_TRY(build_again(failed));
+  return tl::unexpected(first_failure.error().while_doing("building the index failed"));
+}
+
+Status SequenceState::build_again(std::span<const std::size_t> layers) {
+  // The rows are all there. A failure takes what stands behind it on its queue with it.
+  settle_queues();
+  for (LayerState& each : layers_) each.index.stale = true;
+  for (const std::size_t layer : layers) {
+    layers_[layer].index.building = false;
+    TERRACE_TRY(build_index(layer, layers_[layer].index.tokens));
+  }
   return {};
 }
 
@@ -72,15 +103,6 @@ Status SequenceState::await_build(std::size_t layer) {
   const Status coded = wait(layers_[layer].index.coded, deadline());
   clustering_waited_ += clock.now() - begin;
   return coded ? layers_[layer].index.build_status : coded;
-}
-
-Status SequenceState::build_after(const Status& failed, std::size_t layer) {
-  // The rows are all there: the index is built again.
-  const TokenRange tokens = layers_[layer].index.tokens;
-  settle_queues();
-  for (LayerState& each : layers_) each.index.stale = true;
-  TERRACE_TRY(build_index(layer, tokens));
-  return tl::unexpected(failed.error().while_doing("building the index failed"));
 }
 
 void SequenceState::observe_build(std::size_t layer) {
@@ -262,7 +284,7 @@ ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexce
           .seen_stride = step_.positions};
 }
 
-Status SequenceState::take_turn(std::string_view call, LayerId id, Queue& compute) {
+Status SequenceState::take_turn(std::string_view call, LayerId id, const Queue& compute) const {
   if (index(id) != next_layer_ || next_layer_ == layers_.size()) {
     return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
   }
@@ -271,7 +293,6 @@ Status SequenceState::take_turn(std::string_view call, LayerId id, Queue& comput
     return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
                 call);
   }
-  compute_ = &compute;
   return {};
 }
 
@@ -281,15 +302,17 @@ Status SequenceState::note_attention() {
   return {};
 }
 
-Result<KvView> SequenceState::prepare(LayerId id, const StepInput& input, Queue& compute) {
+Result<KvView> SequenceState::prepare(std::string_view call, LayerId id, const StepInput& input,
+                                      Queue& compute) {
   if (phase_ != SequencePhase::step) {
-    return fail(Errc::invalid_argument, "attend: no step is under way");
+    return fail(Errc::invalid_argument, "{}: no step is under way", call);
   }
-  TERRACE_TRY(take_turn("attend", id, compute));
+  TERRACE_TRY(take_turn(call, id, compute));
   if (runtime_.policy->traits().needs_layer_input && input.layer_input == nullptr) {
-    return fail(Errc::invalid_argument, "attend: policy {} needs the layer's input",
+    return fail(Errc::invalid_argument, "{}: policy {} needs the layer's input", call,
                 runtime_.policy->traits().name);
   }
+  compute_ = &compute;
   LayerState& layer = layer_state(id);
   // Whoever computes attention, by now that of the layer before is enqueued.
   TERRACE_TRY(note_attention());
@@ -324,11 +347,11 @@ Result<KvView> SequenceState::gather(LayerId id, const StepInput& input, Queue& 
                 traits.name);
   }
   gathers_ = true;
-  return prepare(id, input, compute);
+  return prepare("gather", id, input, compute);
 }
 
 Status SequenceState::attend(LayerId id, const StepInput& input, float* output, Queue& compute) {
-  TERRACE_ASSIGN(const KvView view, prepare(id, input, compute));
+  TERRACE_ASSIGN(const KvView view, prepare("attend", id, input, compute));
   PseudoEntries pseudo;
   if (view.selected != nullptr && runtime_.policy->traits().gives_pseudo_entries) {
     const PseudoTarget target = pseudo_target(selection_buffers(layer_state(id).selection));

@@ -32,7 +32,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));  // it may still read the old index
   layer.members_stale = layer.clusters_renamed = true;
-  const bool anew = !index.tokens.empty();
+  const bool anew = index.trained > 0;
   index.tokens = {};
   BuildRequest request = index_request(layer_number, tokens);
   request.anew = anew;

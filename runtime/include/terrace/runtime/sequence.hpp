@@ -81,8 +81,8 @@ class Sequence {
   /// Announces `tokens` more tokens, behind what is there, and waits for indexes that are still
   /// being built. The first prefill, or step, resolves a budget given as a share.
   ///
-  /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small, the
-  ///          sequence is as before
+  /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small;
+  ///          those of building an earlier prompt's index. The sequence is as before
   [[nodiscard]] Status begin_prefill(std::size_t tokens);
 
   /// Enqueues the storing of a piece of a layer's rows.
@@ -120,8 +120,9 @@ class Sequence {
   /// Drops the tokens from `length` on. What was indexed together with some of them is indexed
   /// again: nothing that stands for the tokens left remembers them.
   ///
-  /// Errors   invalid_argument: not idle, or shorter than `length`; not_ready: copies outlast the
-  ///          deadline, nothing has changed; out_of_memory, device_error: truncated, but paused
+  /// Errors   invalid_argument: not idle, or shorter than `length`; else phase() and length() say
+  ///          how far it came: as before, or truncated and paused, or lost where a copy does not
+  ///          end
   [[nodiscard]] Status truncate(std::size_t length);
 
   /// Gives up all device memory; resume() brings back what a step needs.
