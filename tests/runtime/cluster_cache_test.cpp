@@ -232,7 +232,8 @@ TEST_P(EachClustering, GivesTheSameBitsToSequencesThatShareIt) {
 
 TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
   const std::size_t steps = 5 + 20 / testing::scenario_slowness;
-  scenario_.runtime.cache.tokens = 400;
+  scenario_.runtime.cache.tokens = 256;
+  scenario_.runtime.cache.policy = "lfu";
   const auto expected = without_cache(steps);
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
@@ -240,8 +241,11 @@ TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
   ASSERT_TRUE(lasting.prefill(prompt).has_value());
   for (std::size_t i = 0; i < steps; ++i) {
     // What the last step admitted is not in its slots yet.
-    Drive guest(*runtime, traffic);
-    ASSERT_TRUE(guest.prefill(40).has_value());
+    std::vector<std::unique_ptr<Drive>> guests;
+    for (std::size_t guest = 0; guest < i % 4; ++guest) {
+      guests.push_back(std::make_unique<Drive>(*runtime, traffic));
+      ASSERT_TRUE(guests.back()->prefill(40).has_value());
+    }
     ASSERT_TRUE(lasting.step().has_value());
     ASSERT_TRUE(lasting.sequence().drop_cached(0.3, i).has_value());
   }
