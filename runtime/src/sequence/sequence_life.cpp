@@ -92,7 +92,8 @@ void SequenceState::forget_lost_coding() {
     LayerIndex& index = layer.index;
     index.stale = true;
     if (index.building) continue;  // await_indexes() sees to it
-    if (!poll(index.coded)) index.end_at(index.coded_before);
+    if (poll(index.coded)) continue;  // done, or still under way
+    index.end_at(index.coded_before);
     index.coded = {};
   }
 }
