@@ -91,7 +91,7 @@ void SequenceState::forget_lost_coding() {
   for (LayerState& layer : layers_) {
     LayerIndex& index = layer.index;
     index.stale = true;
-    if (index.building) continue;  // await_indexes() sees to it
+    if (index.building) continue;     // await_indexes() sees to it
     if (poll(index.coded)) continue;  // done, or still under way
     index.end_at(index.coded_before);
     index.coded = {};

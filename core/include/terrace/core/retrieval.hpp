@@ -35,8 +35,8 @@ struct RetrievalTraits {
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
   /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
-  /// stay in the window until so many are there, between the two as the budget allows, and what is
-  /// made of them stands for no others.
+  /// stay in the window until so many are there, between the two as far as the budget allows; what
+  /// is made of them stands for no others.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
@@ -184,8 +184,8 @@ class RetrievalPolicy {
   [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                               std::size_t part) const = 0;
 
-  /// Builds an index. On an error the sequence goes on without one: it is not lost. Where a part
-  /// throws std::bad_alloc, that is out_of_memory.
+  /// Builds an index. On an error no row is lost: the runtime reports it and builds again. Where a
+  /// part throws std::bad_alloc, that is out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
   /// Goes on with an index until the time is over, by the request's clock, but for a piece at

@@ -71,9 +71,9 @@ namespace host {
 /// all.
 ///
 /// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, a null
-/// pointer,
-///          or initial_rows of another size, out of range or not finite; out_of_memory: about 12
-///          bytes a row could not be had. Then nothing is written
+///          pointer, or initial_rows of another size, out of range or not finite; out_of_memory:
+///          about 13 bytes a row, and two for each of its elements where searches round, could not
+///          be had. Then nothing is written
 /// Threads  parts of 1024 rows or 64 clusters; one problem per thread needs no locking
 /// Cost     2 * row_count * clusters * dims flops an iteration; no distance matrix
 /// Source   Lloyd 1982
