@@ -299,23 +299,31 @@ TEST(MassBounds, StopNoLaterByTheEstimate) {
   EXPECT_LT(counts[0], counts[1]);
 }
 
-TEST(MassBounds, AreNoReasonToStopByTheEstimateHoweverFarAKeyMayLie) {
-  for (const float radius : {300.0F, 1e6F, std::numeric_limits<float>::infinity()}) {
-    std::vector<std::vector<std::uint32_t>> lists;
-    for (const bool far : {false, true}) {
-      ClusterStore store(shape, with_values, first, tokens, 23);
-      for (std::size_t head = 0; far && head < shape.kv_heads; ++head) {
-        store.plane(head, 0).radius[0] = radius;
+TEST(MassBounds, AreNoReasonToStopHoweverFarAKeyMayLie) {
+  for (const MassStop stop : {MassStop::estimated, MassStop::certain}) {
+    for (const float radius : {300.0F, 1e6F, std::numeric_limits<float>::infinity()}) {
+      std::vector<std::vector<std::uint32_t>> lists;
+      for (const bool far : {false, true}) {
+        ClusterStore store(shape, with_values, first, tokens, 23);
+        for (std::size_t head = 0; far && head < shape.kv_heads; ++head) {
+          store.plane(head, 0).radius[0] = radius;
+        }
+        Scene scene(store);
+        scene.attend_to(store);
+        scene.op.mass_wanted = 0.5;
+        scene.op.mass_stop = stop;
+        scene.op.common.count.mean = tokens;
+        testing::run(scene.op);
+        EXPECT_GT(scene.counts[0], 0U);
+        lists.push_back(scene.list(0));
       }
-      Scene scene(store);
-      scene.attend_to(store);
-      scene.op.mass_wanted = 0.8;
-      scene.op.common.count.mean = tokens;
-      testing::run(scene.op);
-      EXPECT_GT(scene.counts[0], 0U);
-      lists.push_back(scene.list(0));
+      // The estimate does not look at it, and certainty comes no sooner.
+      if (stop == MassStop::estimated) {
+        EXPECT_LT(lists[0].size(), tokens - first - window_tokens);
+        EXPECT_EQ(lists[0], lists[1]) << radius;
+      }
+      EXPECT_GE(lists[1].size(), lists[0].size()) << radius;
     }
-    EXPECT_EQ(lists[0], lists[1]) << radius;
   }
 }
 

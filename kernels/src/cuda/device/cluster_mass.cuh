@@ -126,8 +126,11 @@ class ListMass {
       mass.rest_high += exp(one.high - mass.base);
       if (one.high != one.high) odd = 1;
     }
-    mass.rest_low = reduce(mass.rest_low, Sum());
-    mass.rest_high = reduce(mass.rest_high, Sum());
+    // What is small next to the largest is lost when that is taken out again: bounds stay certain
+    // if they give way by more.
+    constexpr double rounding = 1e-12;
+    mass.rest_low = reduce(mass.rest_low, Sum()) * (1 - rounding);
+    mass.rest_high = reduce(mass.rest_high, Sum()) * (1 + rounding);
     mass.bounded = mass.bounded && reduce(odd, Maximum()) == 0;
     mass.steady = exp(steady - mass.base);
     if (wants_estimate()) mass.estimate = estimate_query(q, steady);
