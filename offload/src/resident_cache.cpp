@@ -138,8 +138,8 @@ bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
   // Within a step fewer and fewer may go: what was not to be had is not asked for again.
   if (used_ + wanted.slots > capacity_ && spare <= useless_spare_) return false;
   bool some_may_go = false;
-  const auto evictable = [&](UnitKey unit) {
-    const bool may_go = units_[unit].wanted_step != step_ && given_up_worth_ + worth(unit) <= spare;
+  const auto evictable = [&](UnitKey unit, double given_up) {
+    const bool may_go = units_[unit].wanted_step != step_ && given_up + worth(unit) <= spare;
     some_may_go = some_may_go || may_go;
     return may_go;
   };
@@ -148,12 +148,13 @@ bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
   return false;
 }
 
-bool ResidentCache::make_room(UnitKey incoming, std::size_t slots,
-                              FunctionRef<bool(UnitKey)> evictable, std::vector<UnitKey>& evicted) {
+bool ResidentCache::make_room(UnitKey incoming, std::size_t slots, Evictable evictable,
+                              std::vector<UnitKey>& evicted) {
   const std::size_t first = evicted.size();
-  given_up_worth_ = 0;
+  double given_up = 0;
+  const auto may_go = [&](UnitKey unit) { return evictable(unit, given_up); };
   for (std::size_t used = used_; used + slots > capacity_;) {
-    const auto victim = replacement_->evict(incoming, evictable);
+    const auto victim = replacement_->evict(incoming, may_go);
     if (!victim) {
       // Too little may go, or is worth less than what comes: what would go in vain stays.
       keep(std::span(evicted).subspan(first));
@@ -161,7 +162,7 @@ bool ResidentCache::make_room(UnitKey incoming, std::size_t slots,
       return false;
     }
     used -= units_[*victim].slots;
-    given_up_worth_ += worth(*victim);
+    given_up += worth(*victim);
     evicted.push_back(*victim);
   }
   for (const UnitKey unit : std::span(evicted).subspan(first)) clear_slots(unit);
@@ -183,7 +184,7 @@ void ResidentCache::expire(std::vector<UnitKey>& evicted) {
 
 bool ResidentCache::adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted) {
   TERRACE_ASSERT(!resident(unit));
-  const auto any = [](UnitKey) { return true; };
+  const auto any = [](UnitKey, double) { return true; };
   if (slots > capacity_ || !make_room(unit, slots, any, evicted)) return false;
   units_[unit].slots = slots;
   used_ += slots;
@@ -224,7 +225,8 @@ void ResidentCache::drop(UnitKey unit) {
 void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted) {
   capacity_ = capacity_slots;
   replacement_->resize({.keys = units_.size(), .slots = capacity_});
-  [[maybe_unused]] const bool fits = make_room(no_unit, 0, [](UnitKey) { return true; }, evicted);
+  const auto any = [](UnitKey, double) { return true; };
+  [[maybe_unused]] const bool fits = make_room(no_unit, 0, any, evicted);
   TERRACE_ASSERT(fits);
 }
 

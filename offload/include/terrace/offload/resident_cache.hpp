@@ -102,6 +102,9 @@ class ResidentCache {
     std::uint32_t index;
   };
 
+  /// Whether a unit may go, next to others of that worth in all.
+  using Evictable = FunctionRef<bool(UnitKey, double given_up)>;
+
   ResidentCache(std::size_t capacity_slots, std::size_t key_count,
                 std::unique_ptr<ReplacementPolicy> replacement,
                 std::unique_ptr<AdmissionPolicy> admission);
@@ -110,7 +113,7 @@ class ResidentCache {
   void admit(std::span<const WantedUnit> wanted, CachePlan& plan);
   bool admit_one(const WantedUnit& wanted, double worth, std::vector<UnitKey>& evicted);
   bool replace_for(const WantedUnit& wanted, double spare, std::vector<UnitKey>& evicted);
-  bool make_room(UnitKey incoming, std::size_t slots, FunctionRef<bool(UnitKey)> evictable,
+  bool make_room(UnitKey incoming, std::size_t slots, Evictable evictable,
                  std::vector<UnitKey>& evicted);
   void keep(std::span<const UnitKey> units);
   void expire(std::vector<UnitKey>& evicted);
@@ -121,7 +124,6 @@ class ResidentCache {
   std::size_t used_ = 0;
   std::size_t wanted_slots_ = 0;  ///< of used_, those that the step under way wants
   double useless_spare_ = 0;      ///< in the step under way nothing is worth as little as that
-  double given_up_worth_ = 0;     ///< of the units that go for the one that comes
   std::uint64_t step_ = 0;
   std::unique_ptr<ReplacementPolicy> replacement_;
   std::unique_ptr<AdmissionPolicy> admission_;  ///< null = always
