@@ -37,15 +37,9 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
   return {};
 }
 
-/// Whether an index has been built anew, or may have been, since the prompt of `context` tokens.
-bool trained_on_output(const RetrievalTraits& policy, const Sequence& sequence,
-                       std::size_t context) {
-  if (sequence.counters().refreshes > 0) return true;
-  if (!policy.selects) return false;
-  // Once there are twice as many tokens as it was trained on: of none, with the first.
-  const std::size_t trained = context - std::min(context, sequence.sinks().end);
-  return trained < std::max<std::size_t>(policy.training_tokens, 1) &&
-         sequence.length() - context >= trained;
+/// Whether an index has been built since the prompt, and so from tokens behind it, too.
+bool trained_on_output(const SequenceCounters& counters) {
+  return counters.builds > 0 || counters.refreshes > 0;
 }
 
 }  // namespace
@@ -77,7 +71,7 @@ Status prefill(const RunJob& job, Session& session) {
 }
 
 Status return_to_context(const RunJob& job, Session& session) {
-  if (!trained_on_output(session.runtime->traits(), *session.sequence, job.context)) {
+  if (!trained_on_output(session.sequence->counters())) {
     return session.sequence->truncate(job.context);
   }
   session.sequence.reset();  // first, for device memory may hold but one

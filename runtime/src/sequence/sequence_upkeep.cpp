@@ -44,6 +44,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
                  }));
   index.building = true;
   index.hidden = phase_ == SequencePhase::prefill;
+  if (!index.hidden) ++counters_.builds;
   index.tokens = tokens;
   index.batches.assign(1, tokens.begin);
   index.trained = tokens.size();

@@ -55,6 +55,7 @@ struct SequenceCounters {
   CacheCounters cache;
   EarlyCounters early;
   std::uint64_t steps = 0;
+  std::uint64_t builds = 0;          ///< of whole indexes, but for those that a prompt hides
   std::uint64_t refreshes = 0;       ///< indexes that took over from older ones
   Duration longest_refresh_slice{};  ///< of background work between two steps
   std::uint64_t attended = 0;        ///< entries, summed over lists, layers and steps
