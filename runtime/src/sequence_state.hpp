@@ -165,6 +165,9 @@ class SequenceState {
   Status load_blocks(std::span<const LoadingBlock> loading);
   Status reserve_selection(LayerState& layer);
   Status reserve_seen(std::size_t length);
+  /// Copies at once, waiting for it. Past the deadline the sequence keeps `on_host`, the memory of
+  /// the copy's host side, for a copy that is still under way.
+  Status copy_now(Queue& queue, Phase phase, std::span<const CopyExtent> extents, Buffer& on_host);
   Status reserve_pseudo_entries(std::size_t length);
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
@@ -191,8 +194,10 @@ class SequenceState {
   void observe_build(std::size_t layer);
   Status publish_arrivals(LayerState& layer, Queue& compute);
   Result<Ticket> store_token(const LayerState& layer, const StepInput& input, Queue& compute);
-  /// Errors: invalid_argument when the layer is not the next one, or on another queue than before.
-  Status take_turn(std::string_view call, LayerId layer, const Queue& compute) const;
+  /// Errors: invalid_argument outside of `phase`, when the layer is not the next one, or on another
+  /// queue than before.
+  Status take_turn(std::string_view call, SequencePhase phase, LayerId layer,
+                   const Queue& compute) const;
   /// What the embedder enqueued of the last layer belongs to its attention.
   Status note_attention();
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.

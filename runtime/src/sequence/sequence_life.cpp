@@ -289,11 +289,9 @@ Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
   TERRACE_ASSIGN(Buffer row,
                  runtime_.backend->allocate({.bytes = target.size(), .tier = Tier::host}));
   const CopyExtent extent{row.data(), layer.device_blocks[block] + at, target.size()};
-  TERRACE_ASSIGN(const Ticket read, offload_queue_->copy(Phase::offload, {&extent, 1}));
-  const Status arrived = wait(read, deadline());
-  if (arrived) std::memcpy(target.data(), row.data(), target.size());
-  if (!arrived) abandoned_.push_back(std::move(row));
-  return arrived;
+  TERRACE_TRY(copy_now(*offload_queue_, Phase::offload, {&extent, 1}, row));
+  std::memcpy(target.data(), row.data(), target.size());
+  return {};
 }
 
 Status SequenceState::drop_cached(double share, std::uint64_t seed) {

@@ -262,10 +262,16 @@ Status SequenceState::reserve_seen(std::size_t length) {
   std::memset(zeros.data(), 0, bytes);
   const CopyExtent extents[] = {{step_.seen.data(), zeros.data(), bytes},
                                 {step_.seen_epoch.data(), zeros.data(), sizeof(std::uint32_t)}};
-  TERRACE_ASSIGN(const Ticket zeroed, index_queue_->copy(Phase::update, extents));
-  const Status done = wait(zeroed, deadline());
-  if (done) step_.positions = room;
-  if (!done) abandoned_.push_back(std::move(zeros));
+  TERRACE_TRY(copy_now(*index_queue_, Phase::update, extents, zeros));
+  step_.positions = room;
+  return {};
+}
+
+Status SequenceState::copy_now(Queue& queue, Phase phase, std::span<const CopyExtent> extents,
+                               Buffer& on_host) {
+  TERRACE_ASSIGN(const Ticket copied, queue.copy(phase, extents));
+  const Status done = wait(copied, deadline());
+  if (!done) abandoned_.push_back(std::move(on_host));
   return done;
 }
 

@@ -131,10 +131,7 @@ Status SequenceState::store_on_device(LayerState& layer, const PromptPiece& piec
 }
 
 Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue& compute) {
-  if (phase_ != SequencePhase::prefill) {
-    return fail(Errc::invalid_argument, "append: no prefill is under way");
-  }
-  TERRACE_TRY(take_turn("append", id, compute));
+  TERRACE_TRY(take_turn("append", SequencePhase::prefill, id, compute));
   if (piece.tokens.begin != appended_ || piece.tokens.end > prefill_end_ || piece.tokens.empty()) {
     return fail(Errc::invalid_argument,
                 "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
@@ -163,10 +160,10 @@ Result<Ticket> SequenceState::append(LayerId id, const PromptPiece& piece, Queue
 }
 
 Status SequenceState::finish(LayerId id, Queue& compute) {
-  if (phase_ != SequencePhase::prefill || index(id) != next_layer_ || appended_ != prefill_end_) {
+  TERRACE_TRY(take_turn("finish", SequencePhase::prefill, id, compute));
+  if (appended_ != prefill_end_) {
     return fail(Errc::invalid_argument, "finish: layer {} has not been appended whole", index(id));
   }
-  TERRACE_TRY(take_turn("finish", id, compute));
   LayerState& layer = layer_state(id);
   if (index(id) > 0) {
     // What came before on the compute queue is what hides the clustering of the layer before.

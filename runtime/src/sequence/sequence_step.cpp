@@ -284,7 +284,12 @@ ResolveRows SequenceState::resolve_request(const LayerState& layer) const noexce
           .seen_stride = step_.positions};
 }
 
-Status SequenceState::take_turn(std::string_view call, LayerId id, const Queue& compute) const {
+Status SequenceState::take_turn(std::string_view call, SequencePhase phase, LayerId id,
+                                const Queue& compute) const {
+  if (phase_ != phase) {
+    return fail(Errc::invalid_argument, "{}: no {} is under way", call,
+                phase == SequencePhase::step ? "step" : "prefill");
+  }
   if (index(id) != next_layer_ || next_layer_ == layers_.size()) {
     return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
   }
@@ -304,10 +309,7 @@ Status SequenceState::note_attention() {
 
 Result<KvView> SequenceState::prepare(std::string_view call, LayerId id, const StepInput& input,
                                       Queue& compute) {
-  if (phase_ != SequencePhase::step) {
-    return fail(Errc::invalid_argument, "{}: no step is under way", call);
-  }
-  TERRACE_TRY(take_turn(call, id, compute));
+  TERRACE_TRY(take_turn(call, SequencePhase::step, id, compute));
   if (runtime_.policy->traits().needs_layer_input && input.layer_input == nullptr) {
     return fail(Errc::invalid_argument, "{}: policy {} needs the layer's input", call,
                 runtime_.policy->traits().name);
