@@ -24,8 +24,11 @@ terrace_find_package(PkgConfig)
 terrace_find_module(hwloc hwloc)
 terrace_find_module(xxhash libxxhash)
 
-# Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones.
-target_compile_definitions(hwy::hwy INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
+# Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones. Above
+# AVX-512 there are levels of our own. Highway leaves its own such level out of dispatch, yet with
+# -march=native takes it for the baseline on CPUs that have AVX-VNNI, and then compiles nothing.
+target_compile_definitions(hwy::hwy INTERFACE
+  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
 
 # Headers that only the policies' sources see: nothing of it is left for those who link Terrace.
 find_package(Eigen3 REQUIRED NO_MODULE)

@@ -17,16 +17,13 @@
 namespace terrace::kernels::host {
 namespace {
 
-// What is compiled for the machine itself, as under sanitizers, has code for the second.
-constexpr std::int64_t avx512_targets = HWY_AVX3 | HWY_AVX3_DL;
-
 constexpr std::array levels{
     IsaLevel{"scalar", HWY_EMU128},
     IsaLevel{"avx2", HWY_AVX2},
-    IsaLevel{"avx512", avx512_targets},
-    IsaLevel{"avx512_vbmi", avx512_targets, IsaExtras::vbmi},
-    IsaLevel{"avx512_bf16", avx512_targets, IsaExtras::bf16},
-    IsaLevel{"amx", avx512_targets, IsaExtras::amx},
+    IsaLevel{"avx512", HWY_AVX3},
+    IsaLevel{"avx512_vbmi", HWY_AVX3, IsaExtras::vbmi},
+    IsaLevel{"avx512_bf16", HWY_AVX3, IsaExtras::bf16},
+    IsaLevel{"amx", HWY_AVX3, IsaExtras::amx},
     IsaLevel{"neon", HWY_NEON},
 };
 
@@ -79,7 +76,7 @@ const FasterSearches& faster_searches() {
 
 IsaExtras find_extras() {
   // All of them go with the layouts that vectors of 16 lanes make.
-  if ((best_target() & avx512_targets) == 0 || !has(IsaExtras::vbmi)) return IsaExtras::none;
+  if (best_target() != HWY_AVX3 || !has(IsaExtras::vbmi)) return IsaExtras::none;
   if (faster_searches().amx) return IsaExtras::amx;
   return faster_searches().bf16 ? IsaExtras::bf16 : IsaExtras::vbmi;
 }
