@@ -41,6 +41,16 @@ TEST(ConfigText, TakesWordsAsTheyAreWritten) {
   EXPECT_EQ(config.budget("retrieval.budget").kind, TokenBudget::Kind::mass);
 }
 
+TEST(ConfigText, TakesAKindOfBudgetAsAMap) {
+  Config config;
+  ASSERT_TRUE(apply_config_text(config, "retrieval:\n  budget: {mass: 0.95}\n", "a.yaml"));
+  EXPECT_EQ(config.text("retrieval.budget"), "mass:0.95");
+  for (const char* budget :
+       {"{mass: 2}", "{mess: 0.95}", "{mass: 0.9, share: 0.1}", "{mass: {a: 1}}"}) {
+    EXPECT_THAT(refusal(fmt::format("retrieval.budget: {}\n", budget)), StartsWith("a.yaml:1: "));
+  }
+}
+
 TEST(ConfigText, SetsNothingWhenThereIsNothing) {
   for (const char* yaml : {"", "\n\n", "# only a comment\n", "---\n", "~"}) {
     EXPECT_EQ(refusal(yaml), "accepted") << yaml;

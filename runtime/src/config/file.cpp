@@ -45,10 +45,12 @@ class Reader {
  private:
   [[nodiscard]] Status read_entry(const YAML::Node& node, const std::string& key, int line) {
     const bool is_group = names_group(key);
-    if (!is_group && find_config_key(key) == nullptr) {
+    const ConfigKey* const found = find_config_key(key);
+    if (!is_group && found == nullptr) {
       return tl::unexpected(unknown_config_key(key, place(line)));
     }
-    if (is_group ? !node.IsMap() : !node.IsScalar()) {
+    const bool is_value = node.IsScalar() || (!is_group && is_kind_of_budget(*found, node));
+    if (is_group ? !node.IsMap() : !is_value) {
       return fail(Errc::invalid_argument, "{}: {} needs {}{}", place(line), key,
                   is_group ? "keys below it, not a single value" : "one value",
                   node.IsNull() ? ", but has none" : "");
@@ -59,7 +61,18 @@ class Reader {
       return fail(Errc::invalid_argument, "{}: {} was given already in line {}; keep one",
                   place(line), key, earlier->second + 1);
     }
-    return config_.set(key, node.Scalar(), {.origin = ConfigOrigin::file, .place = place(line)});
+    return config_.set(key, text_of(node), {.origin = ConfigOrigin::file, .place = place(line)});
+  }
+
+  /// True for {mass: 0.95}, which is the budget mass:0.95.
+  static bool is_kind_of_budget(const ConfigKey& key, const YAML::Node& node) {
+    return key.kind == ConfigKind::budget && node.IsMap() && node.size() == 1 &&
+           node.begin()->first.IsScalar() && node.begin()->second.IsScalar();
+  }
+
+  static std::string text_of(const YAML::Node& node) {
+    if (node.IsScalar()) return node.Scalar();
+    return fmt::format("{}:{}", node.begin()->first.Scalar(), node.begin()->second.Scalar());
   }
 
   /// True for the part of a key's name before a dot. Anything else ends the descent, so that
