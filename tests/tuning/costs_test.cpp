@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "terrace/runtime/options.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace terrace::tuning {
@@ -18,7 +19,7 @@ TEST(StepClock, HoldsALayerUpForItsMissesAndItsNextStepForItsRefills) {
   EXPECT_NEAR(clock.seconds(), 0.036, 1e-9);
   clock.layer(1, 0, 0);  // not held up: nothing to fetch
   EXPECT_NEAR(clock.seconds(), 0.066, 1e-9);
-  clock.end_step(0);     // refills until 66 + 201
+  clock.end_step({});    // refills until 66 + 201
   clock.layer(0, 0, 0);  // waits for them
   EXPECT_NEAR(clock.seconds(), 0.267 + 0.030, 1e-9);
 }
@@ -28,15 +29,27 @@ TEST(StepClock, LetsTransfersWaitForEachOther) {
   clock.layer(0, 0, 0);
   clock.layer(1, 0, 100'000);
   EXPECT_NEAR(clock.seconds(), 0.060, 1e-9);
-  clock.end_step(9'000);     // the link is taken to 161 ms by refills, to 171 by codes
-  clock.layer(0, 1'000, 0);  // asks at 70, gets its rows at 173
-  EXPECT_NEAR(clock.seconds(), 0.173 + 0.020, 1e-9);
+  clock.end_step({.index = 9'000});  // the link is taken to 161 ms by refills, to 171 by codes
+  clock.layer(0, 1'000, 0);          // selects by these, asks at 181, gets its rows at 183
+  EXPECT_NEAR(clock.seconds(), 0.183 + 0.020, 1e-9);
+}
+
+TEST(StepClock, EndsAStepWhenItsRowsAndIdsAreOnTheHost) {
+  StepClock clock(costs, layers_per_batch + 1);
+  for (std::size_t layer = 0; layer <= layers_per_batch; ++layer) clock.layer(layer, 0, 0);
+  EXPECT_NEAR(clock.seconds(), 0.150, 1e-9);
+  // The first batch leaves at 100 ms and takes 1 + 40, the second leaves then, and not at 130.
+  clock.end_step({.to_host = 80'000});
+  EXPECT_NEAR(clock.seconds(), 0.182, 1e-9);
+  clock.layer(0, 0, 0);
+  clock.end_step({.to_host = 1'000});  // there before attention ends
+  EXPECT_NEAR(clock.seconds(), 0.182 + (layers_per_batch + 1) * 0.030, 1e-9);
 }
 
 TEST(StepClock, CountsLayersThatSelectNothing) {
   StepClock clock(costs, 3);
   clock.layer(1, 0, 0);
-  clock.end_step(0);
+  clock.end_step({});
   EXPECT_NEAR(clock.seconds(), 0.090, 1e-9);
 }
 

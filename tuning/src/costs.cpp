@@ -8,6 +8,7 @@
 
 #include "terrace/core/config.hpp"
 #include "terrace/core/nearest_name.hpp"
+#include "terrace/runtime/options.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -128,22 +129,33 @@ double StepClock::transfer(std::uint64_t bytes) {
 }
 
 void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes) {
-  now_ = std::max(now_, refilled_[layer]) + costs_.select_seconds;
+  now_ = std::max({now_, refilled_[layer], uploaded_}) + costs_.select_seconds;
+  if (layers_done_++ % layers_per_batch == 0) batches_.emplace_back();
+  batches_.back() = now_;
   now_ = std::max(now_, transfer(demand_bytes));
   now_ += costs_.attend_seconds;
   refills_[layer] = refill_bytes;
-  ++layers_done_;
 }
 
-void StepClock::end_step(std::uint64_t upload_bytes) {
+void StepClock::leave_for_host(std::uint64_t bytes) {
+  const double each = static_cast<double>(bytes) / static_cast<double>(batches_.size());
+  for (const double ready : batches_) {
+    link_to_host_free_ = std::max(link_to_host_free_, ready) + latency_ + each * seconds_per_byte_;
+  }
+  now_ = std::max(now_, link_to_host_free_);
+}
+
+void StepClock::end_step(const StepTransfers& transfers) {
   // Layers that select nothing compute all the same.
   const std::size_t others = refilled_.size() - std::min(layers_done_, refilled_.size());
   now_ += static_cast<double>(others) * (costs_.select_seconds + costs_.attend_seconds);
   layers_done_ = 0;
+  if (transfers.to_host > 0) leave_for_host(transfers.to_host);
+  batches_.clear();
   for (std::size_t layer = 0; layer < refilled_.size(); ++layer) {
     refilled_[layer] = transfer(std::exchange(refills_[layer], 0));
   }
-  transfer(upload_bytes);
+  if (transfers.index > 0) uploaded_ = transfer(transfers.index);
 }
 
 }  // namespace terrace::tuning

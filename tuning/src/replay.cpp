@@ -73,7 +73,10 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
       ++outcome_.steps;
       outcome_.bytes.offload += record.offload_bytes;
       outcome_.bytes.index += record.index_bytes;
-      if (!its.clock.empty()) its.clock.front().end_step(record.index_bytes - record.ids_bytes);
+      if (!its.clock.empty()) {
+        its.clock.front().end_step({.index = record.index_bytes - record.ids_bytes,
+                                    .to_host = record.offload_bytes + record.ids_bytes});
+      }
   }
 }
 

@@ -6,13 +6,6 @@
 #include "../sequence_state.hpp"
 
 namespace terrace {
-namespace {
-
-// Layers whose rows and selections leave for the host together, and whose cache's changes leave for
-// the device. To wake a queue takes longer than many a piece of its work.
-constexpr std::size_t layers_per_batch = 4;
-
-}  // namespace
 
 Status SequenceState::begin_step() {
   if (phase_ != SequencePhase::idle) {

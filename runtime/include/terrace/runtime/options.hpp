@@ -22,6 +22,10 @@ namespace terrace {
 
 class SelectionObserver;
 
+/// Layers whose rows and selections leave for the host together, and whose cache's changes leave
+/// for the device. To wake a queue takes longer than many a piece of its work.
+inline constexpr std::size_t layers_per_batch = 4;
+
 /// Where rows lie; never which rows are attended.
 enum class Placement : std::uint8_t {
   offload,         ///< rows leave device memory as they leave the window

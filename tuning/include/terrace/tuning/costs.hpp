@@ -52,27 +52,38 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
 Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,
                                 const TraceEnd& end);
 
+/// What a step moves beside the rows of its cache.
+struct StepTransfers {
+  std::uint64_t index = 0;    ///< bytes to the device
+  std::uint64_t to_host = 0;  ///< bytes of rows and selected ids
+};
+
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
 /// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
-/// step; codes nothing but the link. What leaves for the host has the other way for itself.
+/// step; codes every layer's. What leaves for the host has the other way for itself, batch by batch
+/// of layers as soon as they have selected, and the step ends once it is there.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);
 
   void layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes);
-  void end_step(std::uint64_t upload_bytes);
+  void end_step(const StepTransfers& transfers);
 
   [[nodiscard]] double seconds() const noexcept { return now_; }
 
  private:
   double transfer(std::uint64_t bytes);
+  void leave_for_host(std::uint64_t bytes);
 
   StepCosts costs_;
   double latency_ = 0;
   double seconds_per_byte_ = 0;
   double now_ = 0;
-  double link_free_ = 0;
+  double link_free_ = 0;  ///< to the device
+  double link_to_host_free_ = 0;
+  double uploaded_ = 0;  ///< when the codes of the step before are there
   std::size_t layers_done_ = 0;
+  std::vector<double> batches_;         ///< when the layers of each had selected
   std::vector<std::uint64_t> refills_;  ///< of each layer of this step, bytes
   std::vector<double> refilled_;        ///< when each layer's refills are there
 };
