@@ -131,7 +131,8 @@ constexpr std::array keys{
         .kind = number,
         .default_text = "1",
         .high = 1,
-        .meaning = "clusters estimated at most, the best of those not attended, as a share of all"},
+        .meaning =
+            "clusters estimated at most, as a share of all; 0 suits attention without a bias"},
     ConfigKey{.name = "wave.estimate",
               .kind = choice,
               .default_text = "centroid",

@@ -57,13 +57,13 @@ class Wave final : public ClusterIndex {
                                                 options.tokens_per_cluster, options.segment_tokens),
                       .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
                       .batch_tokens_max = chunk_tokens,
-                      .gives_pseudo_entries = true,
+                      .gives_pseudo_entries = options.estimated_share > 0,
                       .bounds_mass = true},
                      index_options(options)),
         options_(options) {}
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
-    return kernels::cluster_room(clusters(), tokens);
+    return traits().gives_pseudo_entries ? kernels::cluster_room(clusters(), tokens) : 0;
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
