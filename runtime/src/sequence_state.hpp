@@ -37,7 +37,7 @@ struct StepBuffers {
   Buffer attention_scratch;
   Buffer seen;  ///< per-query-head lists only
   Buffer seen_epoch;
-  Buffer pseudo_rows;  ///< [lists, pseudo_entries] rows
+  Buffer pseudo_rows;  ///< [lists, pseudo_entries]: rows of the index
   Buffer pseudo_bias;
   std::size_t candidates = 0;  ///< that select_scratch holds
   std::size_t entries = 0;     ///< that attention_scratch holds

@@ -18,6 +18,7 @@ constexpr std::size_t absurd = std::size_t{1} << 62;
 struct Memory {
   std::byte byte{};
   std::byte* block = &byte;
+  const std::byte* row = &byte;
   float number = 0;
   std::uint32_t count = 0;
   MassBounds mass;
@@ -123,7 +124,7 @@ TEST_F(OpArguments, OfClusterSelect) {
       .clusters = {.chunk_tokens = 64, .slots = 6, .estimates = true},
       .index = index(),
       .estimated = 5,
-      .pseudo = {&memory_.byte, &memory_.number, &memory_.count, 5},
+      .pseudo = {&memory_.row, &memory_.number, &memory_.count, 5},
       .resident = {&memory_.block, 64},
       .mass = &memory_.mass,
   };

@@ -169,8 +169,7 @@ TEST(DecodeAttention, TakesAPseudoEntryLikeARow) {
     const std::size_t first = list * scenario.stride();
     for (std::size_t i = 0; i < 20; ++i) rows.push_back(scenario.selected_[first + i]);
     for (std::size_t i = 0; i < 5; ++i) {
-      rows.push_back(scenario.pseudo_rows_.data() +
-                     (first + i) * scenario.options_.shape.row_bytes());
+      rows.push_back(const_cast<std::byte*>(scenario.pseudo_rows_[first + i]));
     }
   }
   const std::vector<std::uint32_t> counts(2, 25);

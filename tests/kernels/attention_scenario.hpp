@@ -46,7 +46,8 @@ class AttentionScenario {
         selected_(options.lists() * stride()),
         selected_bias_(selected_.size()),
         selected_count_(options.lists()),
-        pseudo_rows_(options.lists() * stride() * options.shape.row_bytes()),
+        pseudo_memory_(options.lists() * stride() * options.shape.row_bytes()),
+        pseudo_rows_(options.lists() * stride()),
         pseudo_bias_(options.lists() * stride()),
         pseudo_count_(options.lists(), static_cast<std::uint32_t>(options.pseudo)) {
     store_.fill_normal(1);
@@ -54,8 +55,12 @@ class AttentionScenario {
     for (float& x : query_) x = normal(rng);
     for (float& x : selected_bias_) x = normal(rng);
     for (float& x : pseudo_bias_) x = normal(rng);
-    for (std::size_t i = 0; i < pseudo_rows_.size() / size_bytes(options.shape.dtype); ++i) {
-      store_f32(pseudo_rows_.data(), options.shape.dtype, i, normal(rng));
+    for (std::size_t i = 0; i < pseudo_memory_.size() / size_bytes(options.shape.dtype); ++i) {
+      store_f32(pseudo_memory_.data(), options.shape.dtype, i, normal(rng));
+    }
+    for (std::size_t i = 0; i < pseudo_rows_.size(); ++i) {
+      // In the order of another place: rows lie anywhere.
+      pseudo_rows_[pseudo_rows_.size() - 1 - i] = &pseudo_memory_[i * options.shape.row_bytes()];
     }
     for (std::size_t list = 0; list < options.lists(); ++list) {
       if (options.selected > 0) {
@@ -118,7 +123,8 @@ class AttentionScenario {
   std::vector<std::byte*> selected_;
   std::vector<float> selected_bias_;
   std::vector<std::uint32_t> selected_count_;
-  std::vector<std::byte> pseudo_rows_;
+  std::vector<std::byte> pseudo_memory_;
+  std::vector<const std::byte*> pseudo_rows_;
   std::vector<float> pseudo_bias_;
   std::vector<std::uint32_t> pseudo_count_;
 

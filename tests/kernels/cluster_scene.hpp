@@ -22,7 +22,7 @@ class Scene {
         scratch(kernels::cluster_scratch_floats(kv, clusters, tokens)),
         ids(kv.query_heads * tokens, 0xffffffffU),
         counts(kv.query_heads),
-        pseudo_rows(kv.kv_heads * pseudo_max * kv.row_bytes()),
+        pseudo_rows(kv.kv_heads * pseudo_max),
         pseudo_bias(kv.kv_heads * pseudo_max),
         pseudo_counts(kv.kv_heads),
         mass(kv.query_heads) {
@@ -62,7 +62,7 @@ class Scene {
   Guarded<float> scratch;
   Guarded<std::uint32_t> ids;
   Guarded<std::uint32_t> counts;
-  Guarded<std::byte> pseudo_rows;
+  Guarded<const std::byte*> pseudo_rows;
   Guarded<float> pseudo_bias;
   Guarded<std::uint32_t> pseudo_counts;
   Guarded<MassBounds> mass;

@@ -78,6 +78,7 @@ class ClusterStore {
     const std::size_t slot = cluster % clusters_.slots;
     target.sizes[slot] = static_cast<std::uint32_t>(positions.size());
     if (positions.empty()) return;
+    target.firsts[slot] = static_cast<std::uint32_t>(positions.front() - first_);
     const std::size_t dims = clusters_.estimates ? 2 * shape_.head_dim : shape_.head_dim;
     std::byte* const stored = target.centroids + slot * kernels::centroid_bytes(shape_, clusters_);
     double rounding = 0;

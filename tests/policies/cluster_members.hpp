@@ -37,6 +37,7 @@ class ClustersOf {
       const kernels::ClusterPlane home = plane(head, cluster / clusters_.slots);
       const std::size_t slot = cluster % clusters_.slots;
       EXPECT_EQ(home.sizes[slot], positions.size());
+      EXPECT_EQ(home.firsts[slot], positions.front() - index_.indexed().begin);
       for (std::size_t i = 0; i < dims; ++i) {
         double mean = 0;
         for (const std::size_t p : positions) mean += double{rows.key(head, p, i)};

@@ -58,7 +58,7 @@ class PolicyIndex {
     ids_.assign(lists * capacity, 0xffffffffU);
     counts_.assign(lists, 0);
     scratch_.resize(policy_.select_scratch_floats(shape, indexed_.size()));
-    pseudo_rows.resize(lists * pseudo * shape.row_bytes());
+    pseudo_rows.resize(lists * pseudo);
     pseudo_bias.resize(lists * pseudo);
     pseudo_counts.assign(lists, 0);
     mass.assign(shape.query_heads, {});
@@ -112,7 +112,7 @@ class PolicyIndex {
   std::vector<float> query_window;
   double mass_wanted = 0;
   // Of the last selection.
-  std::vector<std::byte> pseudo_rows;
+  std::vector<const std::byte*> pseudo_rows;
   std::vector<float> pseudo_bias;
   std::vector<std::uint32_t> pseudo_counts;
   std::vector<MassBounds> mass;

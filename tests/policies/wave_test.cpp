@@ -371,8 +371,7 @@ TEST(Wave, MassesOfExactEstimatedAndRestSumToOne) {
     double estimated = 0;
     std::vector<bool> stands_for(kinds);
     for (std::size_t i = 0; i < wave.index.pseudo_counts[head]; ++i) {
-      const std::byte* row =
-          wave.index.pseudo_rows.data() + (head * stride + i) * exact_shape.row_bytes();
+      const std::byte* const row = wave.index.pseudo_rows[head * stride + i];
       estimated += weight(row) * std::exp(double{wave.index.pseudo_bias[head * stride + i]});
       for (std::size_t kind = 0; kind < kinds; ++kind) {
         if (equal_keys(row, rows.row(head, kind))) stands_for[kind] = true;
@@ -462,6 +461,42 @@ TEST(Wave, CountsExactlyTheCandidatesWhenItEstimatesByCentroids) {
       EXPECT_NEAR(estimated, static_cast<double>(window - sinks - lists[head].size()), 1e-2);
     }
   }
+}
+
+TEST(Wave, KnowsNothingOfBatchesThatWereCutOff) {
+  BlockStore rows(shape, 16, 1600);
+  rows.fill_normal(107);
+  const auto policy = policies::make_retrieval_policy("wave").value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(1400);
+  index.extend(1464);
+  const auto expected = index.select(query_of(108), 1420, 200);
+  const auto rows_before = index.pseudo_rows;
+  const auto bias_before = index.pseudo_bias;
+  const auto counts_before = index.pseudo_counts;
+  index.extend(1528);  // into the same chunk
+  index.truncate(1464);
+  EXPECT_EQ(index.select(query_of(108), 1420, 200), expected);
+  EXPECT_EQ(index.pseudo_counts, counts_before);
+  const std::size_t stride = policy->pseudo_capacity(index.indexed().size());
+  for (std::size_t head = 0; head < expected.size(); ++head) {
+    for (std::size_t i = head * stride; i < head * stride + counts_before[head]; ++i) {
+      EXPECT_EQ(index.pseudo_rows[i], rows_before[i]);
+      EXPECT_EQ(index.pseudo_bias[i], bias_before[i]);
+    }
+  }
+}
+
+TEST(Wave, NeedsNoAttentionWithABiasWhereItEstimatesNothing) {
+  const auto policy =
+      policies::make_retrieval_policy("wave", {.wave = {.estimated_share = 0}}).value();
+  EXPECT_FALSE(policy->traits().gives_pseudo_entries);
+  EXPECT_FALSE(policy->traits().gives_logit_bias);
+  BlockStore rows(shape, 16, 700);
+  rows.fill_normal(109);
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(700);
+  EXPECT_GT(index.select(query_of(110), 640, 100)[0].size(), 80U);
 }
 
 TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVectorAndMovesCentroidsByIt) {

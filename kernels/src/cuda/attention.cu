@@ -87,8 +87,7 @@ __device__ Entry entry_at(const DecodeAttention& op, const ListSections& section
     return {op.selected[place], op.selected_bias == nullptr ? 0.0F : op.selected_bias[place]};
   }
   const std::size_t place = list * op.pseudo.stride + (i - sections.selected);
-  return {op.pseudo.rows + place * op.shape.row_bytes(),
-          op.pseudo.bias == nullptr ? 0.0F : op.pseudo.bias[place]};
+  return {op.pseudo.rows[place], op.pseudo.bias == nullptr ? 0.0F : op.pseudo.bias[place]};
 }
 
 /// Turns a head's logits into weights exp(logit - maximum). One warp a head.

@@ -280,15 +280,14 @@ struct ClusterList {
       unsigned found = 0;
       const unsigned at = entries + scan.exclusive_sum(stands ? 1 : 0, found);
       if (stands) {
-        ranking.items[at] = cluster;  // the ranking has been used
-        op.pseudo.bias[list * op.pseudo.stride + at] =
+        const std::size_t place = list * op.pseudo.stride + at;
+        op.pseudo.rows[place] = places.centroid(cluster);
+        op.pseudo.bias[place] =
             rows.log_members(i) + cluster_spread(op, places, cluster, query_square);
       }
       entries += found;
     }
     if (threadIdx.x == 0) op.pseudo.count[list] = entries;
-    __syncthreads();
-    copy_rows(places, entries);
   }
 
  private:
@@ -343,21 +342,6 @@ struct ClusterList {
       square += queries[i] * queries[i];
     }
     return reduce_block(square, Sum(), memory.reduction) / static_cast<float>(elements);
-  }
-
-  /// Copies the rows stored for the first `entries` clusters that the ranking's items name.
-  __device__ void copy_rows(const ClusterPlaces& places, unsigned entries) const {
-    const std::size_t row_bytes = op.common.shape.row_bytes();
-    const unsigned units = units_of(row_bytes);
-    std::byte* const target = op.pseudo.rows + list * op.pseudo.stride * row_bytes;
-    for (unsigned i = threadIdx.x; i < entries * units; i += choose_threads) {
-      const std::size_t offset = std::size_t{i % units} * unit_bytes;
-      Unit unit;
-      unit.read(target + i / units * row_bytes + offset,
-                places.centroid(ranking.items[i / units]) + offset,
-                unit_size(row_bytes, i % units));
-      unit.write();
-    }
   }
 };
 

@@ -97,7 +97,7 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
   const Slice pseudo = cut.next_section(pseudo_count(op, list));
   for (std::size_t i = 0; i < pseudo.count; ++i) {
     const std::size_t source = list * op.pseudo.stride + pseudo.first + i;
-    out.rows[pseudo.place + i] = op.pseudo.rows + source * op.shape.row_bytes();
+    out.rows[pseudo.place + i] = op.pseudo.rows[source];
     if (op.pseudo.bias != nullptr) out.bias[pseudo.place + i] = op.pseudo.bias[source];
   }
   const std::size_t taken = cut.taken();

@@ -19,75 +19,89 @@ constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr std::size_t rows_at_once = 64;
 constexpr std::size_t queries_at_once = 4;
 
-/// The logarithm of a sum of exponentials, term by term.
-class LogSum {
- public:
-  void add(float logit) noexcept {
-    const auto term = double{std::min(logit, std::numeric_limits<float>::max())};
-    if (!(term > -std::numeric_limits<double>::infinity())) return;
-    if (term > largest_) {
-      sum_ *= std::exp(largest_ - term);
-      largest_ = term;
-    }
-    sum_ += std::exp(term - largest_);
-  }
-  [[nodiscard]] double value() const noexcept {
-    return sum_ > 0 ? largest_ + std::log(sum_) : -std::numeric_limits<double>::infinity();
-  }
+/// Logarithms of small counts.
+const std::array<float, 257> logs = [] {
+  std::array<float, 257> of{};
+  for (std::size_t i = 0; i < of.size(); ++i) of[i] = std::log(static_cast<float>(i));
+  return of;
+}();
 
- private:
-  double largest_ = -std::numeric_limits<double>::infinity();
-  double sum_ = 0;
-};
+/// What is no number counts for nothing, and nothing for more than there are numbers.
+void limit(std::span<float> logits) noexcept {
+  for (float& logit : logits) {
+    logit = logit > minus_infinity ? std::min(logit, std::numeric_limits<float>::max())
+                                   : minus_infinity;
+  }
+}
 
 }  // namespace
 
 ClusterHead::ClusterHead(const ClusterSelect& op, std::size_t head) noexcept
     : op_(op), head_(head), stride_(cluster_row_floats(op.clusters, op.index.token_count)) {
-  const std::size_t rows = 2 * group() + 5;
+  const std::size_t rows = 2 * group() + 6;
   scores_ = op.common.scratch + head * rows * stride_;
   weights_ = scores_ + 2 * group() * stride_;
   counts_ = reinterpret_cast<std::uint32_t*>(weights_ + stride_);
   active_ = counts_ + stride_;
   order_ = active_ + stride_;
-  marks_ = order_ + stride_;
+  marks_ = order_ + 2 * stride_;
   for (std::size_t q = 0; q < group(); ++q) mean_square_ += square_of_query(q);
   mean_square_ /= static_cast<float>(group());
 }
 
 void ClusterHead::count_members() noexcept {
-  // Neighbours tend to share a cluster. In tables of their own they need not wait for each other.
-  std::uint32_t* const tables[] = {counts_, active_, order_, marks_};
-  for (std::uint32_t* const table : tables) std::fill_n(table, stride_, 0U);
-  for_each_chunk(op_.index, op_.common.candidates,
-                 [&](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
-                   const std::uint32_t* const labels =
-                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
-                   for (std::size_t i = 0; i < count; ++i) ++tables[i % 4][labels[i]];
-                 });
-  for (std::size_t c = 0; c < stride_; ++c) counts_[c] += active_[c] + order_[c] + marks_[c];
+  const std::size_t slots = op_.clusters.slots;
+  const std::size_t indexed = op_.index.token_count;
+  const std::size_t room = cluster_room(op_.clusters, indexed);
+  for (std::size_t begin = 0; begin < room; begin += slots) {
+    const ClusterPlane plane =
+        cluster_plane(op_.common.shape, op_.clusters, op_.index.chunks[begin / slots], head_);
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      counts_[begin + slot] = plane.firsts[slot] < indexed ? plane.sizes[slot] : 0;
+    }
+  }
+  const std::size_t first = op_.index.first_token;
+  leave_out({first, op_.common.candidates.begin});
+  leave_out({op_.common.candidates.end, first + indexed});
   std::fill_n(marks_, stride_, 0U);
   active_count_ = 0;
-  for (std::uint32_t cluster = 0; cluster < stride_; ++cluster) {
-    if (counts_[cluster] > 0) active_[active_count_++] = cluster;
+  for (std::uint32_t cluster = 0; cluster < room; ++cluster) {
+    active_[active_count_] = cluster;
+    active_count_ += counts_[cluster] > 0 ? 1 : 0;
   }
 }
 
-ClusterPlane ClusterHead::plane_of(std::uint32_t i, std::size_t& slot) const noexcept {
-  const std::uint32_t cluster = active_[i];
-  slot = cluster % op_.clusters.slots;
-  return cluster_plane(op_.common.shape, op_.clusters,
-                       op_.index.chunks[cluster / op_.clusters.slots], head_);
+void ClusterHead::leave_out(TokenRange tokens) noexcept {
+  for_each_chunk(op_.index, tokens,
+                 [&](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
+                   const std::uint32_t* const labels =
+                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
+                   for (std::size_t i = 0; i < count; ++i) --counts_[labels[i]];
+                 });
+}
+
+const ClusterPlane& ClusterHead::plane_of(std::uint32_t i, std::size_t& slot) const noexcept {
+  const std::size_t slots = op_.clusters.slots;
+  const std::size_t cluster = active_[i];
+  const bool here = cluster >= first_of_plane_ && cluster < first_of_plane_ + slots;
+  if (!here || plane_.labels == nullptr) {
+    const std::size_t chunk = cluster / slots;
+    plane_ = cluster_plane(op_.common.shape, op_.clusters, op_.index.chunks[chunk], head_);
+    first_of_plane_ = chunk * slots;
+  }
+  slot = cluster - first_of_plane_;
+  return plane_;
 }
 
 const std::byte* ClusterHead::centroid(std::uint32_t i) const noexcept {
   std::size_t slot = 0;
-  const ClusterPlane plane = plane_of(i, slot);
+  const ClusterPlane& plane = plane_of(i, slot);
   return plane.centroids + slot * centroid_bytes(op_.common.shape, op_.clusters);
 }
 
 float ClusterHead::log_members(std::size_t i) const noexcept {
-  return std::log(static_cast<float>(counts_[active_[i]]));
+  const std::uint32_t count = counts_[active_[i]];
+  return count < logs.size() ? logs[count] : std::log(static_cast<float>(count));
 }
 
 std::size_t ClusterHead::ask_for_centroids(std::size_t begin,
@@ -145,7 +159,7 @@ float ClusterHead::square_of_query(std::size_t query) const noexcept {
 float ClusterHead::spread(std::uint32_t i, float query_square) const noexcept {
   if (!op_.spreads) return 0;
   std::size_t slot = 0;
-  const ClusterPlane plane = plane_of(i, slot);
+  const ClusterPlane& plane = plane_of(i, slot);
   return std::min(0.5F * query_square * plane.variance[slot], spread_max);
 }
 
@@ -159,7 +173,7 @@ void ClusterHead::score_steady_rows() noexcept {
   std::array<float, queries_at_once * rows_at_once> logits;
   for (std::size_t first = 0; first < group(); first += queries_at_once) {
     const std::size_t queries = std::min(queries_at_once, group() - first);
-    std::array<LogSum, queries_at_once> sums;
+    std::array<MassEstimate, queries_at_once> sums;
     for (const TokenRange& range : {op_.sinks, op_.window}) {
       for (std::size_t begin = range.begin; begin < range.end; begin += rows_at_once) {
         const std::size_t count = std::min(rows_at_once, range.end - begin);
@@ -176,19 +190,22 @@ void ClusterHead::score_steady_rows() noexcept {
                       .logits = logits.data(),
                       .stride = rows_at_once});
         for (std::size_t q = 0; q < queries; ++q) {
-          for (std::size_t i = 0; i < count; ++i) sums[q].add(logits[q * rows_at_once + i]);
+          float* const its = &logits[q * rows_at_once];
+          limit({its, count});
+          add_logits(its, count, sums[q]);
         }
       }
     }
     for (std::size_t q = 0; q < queries; ++q) {
-      scores(first + q)[active_count_] = static_cast<float>(sums[q].value());
+      scores(first + q)[active_count_] = static_cast<float>(sums[q].log());
     }
   }
 }
 
-std::span<std::uint32_t> ClusterHead::order() noexcept {
-  std::iota(order_, order_ + active_count_, 0U);
-  return {order_, active_count_};
+std::span<RankedCluster> ClusterHead::ranked(const float* weights) noexcept {
+  auto* const all = reinterpret_cast<RankedCluster*>(order_);
+  for (std::uint32_t i = 0; i < active_count_; ++i) all[i] = {key_of(weights[i]), i};
+  return {all, active_count_};
 }
 
 std::span<std::uint32_t> ClusterHead::unchosen() noexcept {

@@ -9,9 +9,21 @@
 #include <span>
 
 #include "host/mass_sums.hpp"
+#include "host/weight_keys.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 
 namespace terrace::kernels::host {
+
+/// An active cluster and its weight as a key, by which it is larger than those to come after it.
+struct RankedCluster {
+  Key key = lowest_key;
+  std::uint32_t i = 0;
+
+  /// Ties go to the lower number.
+  friend bool operator<(const RankedCluster& a, const RankedCluster& b) noexcept {
+    return a.key != b.key ? a.key < b.key : a.i > b.i;
+  }
+};
 
 class ClusterHead {
  public:
@@ -36,7 +48,7 @@ class ClusterHead {
     return scores_ + query * stride_;
   }
   /// Room for [group, stride] scores that ranking may overwrite, and for [stride] weights.
-  [[nodiscard]] float* ranked() const noexcept { return scores_ + group() * stride_; }
+  [[nodiscard]] float* scores_to_reduce() const noexcept { return scores_ + group() * stride_; }
   [[nodiscard]] float* weights() const noexcept { return weights_; }
   [[nodiscard]] std::uint32_t members(std::uint32_t i) const noexcept {
     return counts_[active_[i]];
@@ -49,12 +61,13 @@ class ClusterHead {
   /// Returns the logit bias of the entry that stands for a cluster, for the group as a whole.
   [[nodiscard]] float bias(std::uint32_t i) const noexcept;
 
-  /// The stored centroid of an active cluster, and all that is stored beside it.
+  /// The stored centroid of an active cluster, and all that is stored beside it. To ask for one
+  /// after the other in rising order is cheap.
   [[nodiscard]] const std::byte* centroid(std::uint32_t i) const noexcept;
-  [[nodiscard]] ClusterPlane plane_of(std::uint32_t i, std::size_t& slot) const noexcept;
+  [[nodiscard]] const ClusterPlane& plane_of(std::uint32_t i, std::size_t& slot) const noexcept;
 
-  /// Returns room for an order of the active clusters, filled with 0, 1, ...
-  [[nodiscard]] std::span<std::uint32_t> order() noexcept;
+  /// Returns the active clusters, each with the key of its weight.
+  [[nodiscard]] std::span<RankedCluster> ranked(const float* weights) noexcept;
 
   /// Chooses the first `taken` candidates of a cluster.
   void mark(std::uint32_t i, std::uint32_t taken) noexcept {
@@ -66,13 +79,15 @@ class ClusterHead {
   /// Writes the chosen candidates in rising order and returns how many there are.
   std::uint32_t list_members(std::uint32_t* ids) const noexcept;
 
-  /// Returns the active clusters that are not chosen; takes the place of order().
+  /// Returns the active clusters that are not chosen; takes the place of ranked().
   [[nodiscard]] std::span<std::uint32_t> unchosen() noexcept;
 
  private:
   // Set in the mark of a chosen cluster; the bits below count its candidates still to be listed.
   static constexpr std::uint32_t chosen_bit = std::uint32_t{1} << 31;
 
+  /// Takes tokens that are no candidates from the counts of their clusters.
+  void leave_out(TokenRange tokens) noexcept;
   void score_steady_rows() noexcept;
   /// Asks the memory for the centroids of some active clusters from `begin` on, and writes where
   /// they lie. Returns how many.
@@ -85,10 +100,12 @@ class ClusterHead {
   float* weights_;
   std::uint32_t* counts_;  ///< [clusters]: candidates of each
   std::uint32_t* active_;  ///< [active]: cluster numbers
-  std::uint32_t* order_;
-  std::uint32_t* marks_;  ///< [clusters]
+  std::uint32_t* order_;   ///< [active] clusters, or twice as many words: RankedCluster
+  std::uint32_t* marks_;   ///< [clusters]
   std::size_t active_count_ = 0;
-  float mean_square_ = 0;  ///< square_of_query in the mean over the group
+  mutable ClusterPlane plane_;              ///< the last one asked for
+  mutable std::size_t first_of_plane_ = 0;  ///< cluster of it
+  float mean_square_ = 0;                   ///< square_of_query in the mean over the group
 };
 
 /// Follows what share of a list's attention mass is certainly chosen.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <span>
 
@@ -32,18 +31,15 @@ class HeadSelection {
   void choose_list(std::size_t list, std::size_t first, std::size_t count) noexcept {
     MassTracker mass(op_, head_, first, count);
     const float* const weights = rank(first, count);
-    std::span<std::uint32_t> heap = head_.order();
-    const auto worse = [weights](std::uint32_t a, std::uint32_t b) {
-      return weights[a] != weights[b] ? weights[a] < weights[b] : a > b;
-    };
-    std::ranges::make_heap(heap, worse);
+    std::span<RankedCluster> heap = head_.ranked(weights);
+    std::make_heap(heap.begin(), heap.end());
     std::size_t left = op_.common.wanted(head_.index());
     std::size_t passed_over = 0;
     std::size_t popped = 0;
     while (left > 0 && popped < heap.size() && !mass.is_enough()) {
-      std::ranges::pop_heap(heap.first(heap.size() - popped), worse);
+      std::pop_heap(heap.begin(), heap.end() - static_cast<std::ptrdiff_t>(popped));
       ++popped;
-      const std::uint32_t best = heap[heap.size() - popped];
+      const std::uint32_t best = heap[heap.size() - popped].i;
       const std::uint32_t members = head_.members(best);
       const auto taken = static_cast<std::uint32_t>(std::min<std::size_t>(members, left));
       if (taken < members && !op_.trims) {
@@ -63,7 +59,7 @@ class HeadSelection {
   /// Returns a weight for each active cluster; none is NaN.
   const float* rank(std::size_t first, std::size_t count) noexcept {
     const std::size_t active = head_.active_count();
-    float* const rows = head_.ranked();
+    float* const rows = head_.scores_to_reduce();
     std::copy_n(head_.scores(first), count * head_.stride(), rows);
     if (count == 1) {
       // One head's order needs no softmax, whose underflow would make ties.
@@ -95,10 +91,9 @@ class HeadSelection {
       rest = rest.first(wanted);
       std::ranges::sort(rest);
     }
-    const std::size_t row_bytes = op_.common.shape.row_bytes();
     for (std::size_t i = 0; i < rest.size(); ++i) {
       const std::size_t at = list * op_.pseudo.stride + i;
-      std::memcpy(op_.pseudo.rows + at * row_bytes, head_.centroid(rest[i]), row_bytes);
+      op_.pseudo.rows[at] = head_.centroid(rest[i]);
       op_.pseudo.bias[at] = head_.bias(rest[i]);
     }
     op_.pseudo.count[list] = static_cast<std::uint32_t>(rest.size());

@@ -24,12 +24,12 @@ struct LogTerms {
   Floats even;
 };
 
-/// Scores of clusters from i on, -inf in places without one.
-HWY_INLINE Floats scores_of(const MassTerms& terms, const MassQuery& query, std::size_t i) {
+/// Logits from i on, -inf in places without one.
+HWY_INLINE Floats logits_at(const float* logits, std::size_t count, std::size_t i) {
   const FloatTag tag;
-  const auto there = hn::FirstN(tag, terms.count > i ? terms.count - i : 0);
+  const auto there = hn::FirstN(tag, count > i ? count - i : 0);
   const Floats nothing = hn::Set(tag, -std::numeric_limits<float>::infinity());
-  return hn::IfThenElse(there, hn::LoadU(tag, query.scores + i), nothing);
+  return hn::IfThenElse(there, hn::LoadU(tag, logits + i), nothing);
 }
 
 HWY_INLINE LogTerms log_terms(const MassTerms& terms, const MassQuery& query, std::size_t i) {
@@ -41,7 +41,7 @@ HWY_INLINE LogTerms log_terms(const MassTerms& terms, const MassQuery& query, st
   const Floats rounding = hn::Mul(hn::Mul(norm, whole), hn::Load(tag, &terms.rounding[i]));
   const Floats spread =
       hn::Min(hn::Mul(hn::Set(tag, 0.5F * query.square), variance), hn::Set(tag, query.spread_max));
-  const Floats middle = hn::Sub(scores_of(terms, query, i), spread);
+  const Floats middle = hn::Sub(logits_at(query.scores, terms.count, i), spread);
   return {.most = hn::Add(middle, hn::MulAdd(hn::Set(tag, 2.0F), rounding, radius)),
           .least = hn::Sub(middle, radius),
           .even = hn::Sub(middle, rounding)};
@@ -55,10 +55,10 @@ float greatest_term(const MassTerms& terms, const MassQuery& query) {
   return max_of_lanes(greatest);
 }
 
-float greatest_score(const MassTerms& terms, const MassQuery& query) {
+float greatest_logit(const float* logits, std::size_t count) {
   Floats greatest = hn::Set(FloatTag(), -std::numeric_limits<float>::infinity());
-  for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
-    greatest = hn::Max(greatest, scores_of(terms, query, i));
+  for (std::size_t i = 0; i < count; i += lanes) {
+    greatest = hn::Max(greatest, logits_at(logits, count, i));
   }
   return max_of_lanes(greatest);
 }
@@ -89,11 +89,11 @@ void add_terms(const MassTerms& terms, const MassQuery& query, MassSums& sums) {
   sums.high += static_cast<double>(sum_of_lanes(high));
 }
 
-/// Adds scores, none above estimate.base.
-void add_scores(const MassTerms& terms, const MassQuery& query, MassEstimate& estimate) {
+/// Adds logits, none above estimate.base.
+void add_weights(const float* logits, std::size_t count, MassEstimate& estimate) {
   Floats sum = hn::Zero(FloatTag());
-  for (std::size_t i = 0; i < MassTerms::size_max; i += lanes) {
-    sum = hn::Add(sum, weight(scores_of(terms, query, i), estimate.base));
+  for (std::size_t i = 0; i < count; i += lanes) {
+    sum = hn::Add(sum, weight(logits_at(logits, count, i), estimate.base));
   }
   estimate.sum += static_cast<double>(sum_of_lanes(sum));
 }
@@ -105,9 +105,9 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 
 HWY_EXPORT(greatest_term);
-HWY_EXPORT(greatest_score);
+HWY_EXPORT(greatest_logit);
 HWY_EXPORT(add_terms);
-HWY_EXPORT(add_scores);
+HWY_EXPORT(add_weights);
 
 void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) noexcept {
   const double greatest{HWY_DYNAMIC_DISPATCH(greatest_term)(terms, query)};
@@ -118,13 +118,12 @@ void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) no
   if (std::isfinite(sums.base)) HWY_DYNAMIC_DISPATCH(add_terms)(terms, query, sums);
 }
 
-void add_estimates(const MassTerms& terms, const MassQuery& query,
-                   MassEstimate& estimate) noexcept {
-  const double greatest{HWY_DYNAMIC_DISPATCH(greatest_score)(terms, query)};
+void add_logits(const float* logits, std::size_t count, MassEstimate& estimate) noexcept {
+  const double greatest{HWY_DYNAMIC_DISPATCH(greatest_logit)(logits, count)};
   if (greatest > estimate.base) {
     estimate = {.base = greatest, .sum = estimate.sum * std::exp(estimate.base - greatest)};
   }
-  if (std::isfinite(estimate.base)) HWY_DYNAMIC_DISPATCH(add_scores)(terms, query, estimate);
+  if (std::isfinite(estimate.base)) HWY_DYNAMIC_DISPATCH(add_weights)(logits, count, estimate);
 }
 
 }  // namespace terrace::kernels::host

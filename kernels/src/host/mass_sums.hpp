@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -32,15 +33,22 @@ struct MassSums {
   double high = 0;
 };
 
-/// What clusters weigh by estimate, relative to exp(`base`). It is a base of its own: next to the
-/// most that a cluster far out could weigh, estimates would vanish.
+/// What logits weigh, relative to exp(`base`). For what clusters weigh by estimate it is a base of
+/// its own: next to the most that a cluster far out could weigh, estimates would vanish.
 struct MassEstimate {
   double base = -std::numeric_limits<double>::infinity();
   double sum = 0;
+
+  /// The logarithm of the whole.
+  [[nodiscard]] double log() const noexcept {
+    return sum > 0 ? base + std::log(sum) : -std::numeric_limits<double>::infinity();
+  }
 };
 
 /// Adds clusters to sums, as log_mass_bounds() has them. Sums of what is not a number are none.
 void add_mass(const MassTerms& terms, const MassQuery& query, MassSums& sums) noexcept;
-void add_estimates(const MassTerms& terms, const MassQuery& query, MassEstimate& estimate) noexcept;
+/// Adds `count` logits, of [MassTerms::size_max] that can be read. One that is +inf or NaN makes
+/// the estimate none.
+void add_logits(const float* logits, std::size_t count, MassEstimate& estimate) noexcept;
 
 }  // namespace terrace::kernels::host

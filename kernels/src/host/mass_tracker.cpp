@@ -54,7 +54,7 @@ void MassTracker::add_clusters() noexcept {
     for (std::size_t i = 0; i < terms.count; ++i) {
       const auto cluster = static_cast<std::uint32_t>(begin + i);
       std::size_t slot = 0;
-      const ClusterPlane plane = head_.plane_of(cluster, slot);
+      const ClusterPlane& plane = head_.plane_of(cluster, slot);
       terms.radius[i] = plane.radius[slot];
       terms.rounding[i] = plane.rounding[slot];
       terms.variance[i] = op_.spreads ? plane.variance[slot] : 0.0F;
@@ -66,7 +66,7 @@ void MassTracker::add_clusters() noexcept {
                             .spread_max = ClusterHead::spread_max,
                             .scores = head_.scores(first_ + q) + begin};
       add_mass(terms, query, queries_[q].rest);
-      if (wants_estimate()) add_estimates(terms, query, queries_[q].estimate);
+      if (wants_estimate()) add_logits(query.scores, terms.count, queries_[q].estimate);
     }
   }
 }
@@ -89,7 +89,7 @@ double MassTracker::steady_logit(std::size_t q) const noexcept {
 
 LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const noexcept {
   std::size_t slot = 0;
-  const ClusterPlane plane = head_.plane_of(i, slot);
+  const ClusterPlane& plane = head_.plane_of(i, slot);
   const std::uint32_t members = head_.members(i);
   return log_mass_bounds({.logit = double{head_.scores(first_ + q)[i]} -
                                    double{head_.log_members(i)} -

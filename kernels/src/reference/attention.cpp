@@ -31,8 +31,7 @@ std::vector<Entry> list_entries(const DecodeAttention& op, std::size_t query_hea
   for (std::size_t i = 0; op.pseudo.count != nullptr && i < op.pseudo.count[list]; ++i) {
     const std::size_t place = list * op.pseudo.stride + i;
     const float* bias = op.pseudo.bias;
-    entries.push_back({op.pseudo.rows + place * op.shape.row_bytes(),
-                       bias == nullptr ? 0.0 : double{bias[place]}});
+    entries.push_back({op.pseudo.rows[place], bias == nullptr ? 0.0 : double{bias[place]}});
   }
   return entries;
 }

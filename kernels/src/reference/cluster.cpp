@@ -123,10 +123,9 @@ void estimate(const ClusterSelect& op, std::size_t list, std::vector<Cluster>& c
   std::ranges::stable_sort(rest, std::greater<>(), [](const Cluster* one) { return one->weight; });
   rest.resize(std::min({rest.size(), op.estimated, op.pseudo.stride}));
   std::ranges::sort(rest, {}, [](const Cluster* one) { return one->number; });
-  const std::size_t row_bytes = op.common.shape.row_bytes();
   for (std::size_t i = 0; i < rest.size(); ++i) {
     const std::size_t at = list * op.pseudo.stride + i;
-    std::memcpy(op.pseudo.rows + at * row_bytes, centroid_of(op, list, rest[i]->number), row_bytes);
+    op.pseudo.rows[at] = centroid_of(op, list, rest[i]->number);
     op.pseudo.bias[at] =
         static_cast<float>(std::log(static_cast<double>(rest[i]->candidates.size())));
   }

@@ -121,7 +121,10 @@ void Clusters::find_places() {
     if (label >= first_place && label < places_end) used[label - first_place] = true;
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) places_.push_back(static_cast<std::uint32_t>(first_place + i));
+    if (used[i]) continue;
+    const std::size_t place = first_place + i;
+    places_.push_back(static_cast<std::uint32_t>(place));
+    plane(place / shape.slots).sizes[place % shape.slots] = 0;
   }
 }
 
@@ -136,7 +139,8 @@ void Clusters::join_the_last() {
   const ClusterPlane target = plane(chunk);
   const std::size_t slot = cluster - first_place;
   target.sizes[slot] += static_cast<std::uint32_t>(labels_.size());
-  // Its centroid stays, so that nothing is known of how far they lie from it.
+  // Its centroid stays, so that nothing is known of how far they lie from it. Nor does it shrink
+  // should they be cut off again.
   if (options_.shape.estimates) target.radius[slot] = std::numeric_limits<float>::infinity();
 }
 
@@ -248,6 +252,7 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
     if (k < dims) rounding += std::pow(mean[k] - double{load_f32(stored, dtype, k)}, 2);
   }
   target.sizes[slot] = static_cast<std::uint32_t>(members.size());
+  target.firsts[slot] = static_cast<std::uint32_t>(first_at() + members.front());
   if (!options_.shape.estimates) return;
   double radius = 0;
   double sum = 0;

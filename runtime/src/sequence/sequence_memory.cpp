@@ -279,8 +279,8 @@ Status SequenceState::reserve_pseudo_entries(std::size_t length) {
   if (runtime_.policy->pseudo_capacity(length) <= step_.pseudo_entries) return {};
   const std::size_t entries = runtime_.policy->pseudo_capacity(with_room(length));
   Backend& backend = *runtime_.backend;
-  TERRACE_TRY(reserve_buffer(backend, step_.pseudo_rows,
-                             lists() * entries * runtime_.shape().row_bytes(), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, step_.pseudo_rows, lists() * entries * sizeof(std::byte*),
+                             Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.pseudo_bias, lists() * entries * sizeof(float),
                              Purpose::staging));
   step_.pseudo_entries = entries;

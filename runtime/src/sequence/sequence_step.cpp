@@ -194,7 +194,7 @@ TokenRange SequenceState::candidates_of(const LayerState& layer) const noexcept 
 }
 
 PseudoTarget SequenceState::pseudo_target(const SelectionBuffers& buffers) const noexcept {
-  return {.rows = step_.pseudo_rows.data(),
+  return {.rows = step_.pseudo_rows.as<const std::byte*>(),
           .bias = step_.pseudo_bias.as<float>(),
           .count = buffers.pseudo_counts,
           .stride = step_.pseudo_entries};
@@ -368,8 +368,11 @@ Status SequenceState::attend(LayerId id, const StepInput& input, float* output, 
       .pseudo = pseudo,
       .scale = 1.0F / std::sqrt(static_cast<float>(runtime_.shape().head_dim)),
       .scratch = step_.attention_scratch.as<float>()};
-  TERRACE_ASSIGN(layer_state(id).attended,
+  TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attention));
+  layer_state(id).attended = attended;
+  // Estimates are rows of the index.
+  if (index_streamed_ && pseudo.rows != nullptr) stages_[index(id) % 2].read = attended;
   return {};
 }
 

@@ -178,8 +178,10 @@ struct MapQueries {
 ///   radius     f32 [slots], with `estimates`: the largest |key - centroid as stored|
 ///   rounding   f32 [slots], with `estimates`: at least |mean key - centroid as stored|
 ///   variance   f32 [slots], with `estimates`: mean (key - centroid)^2 over members and dimensions
-///   sizes      u32 [slots]: members when it was made; 0 = no cluster
+///   sizes      u32 [slots]: members; 0 = no cluster
+///   firsts     u32 [slots]: the first member, counted from the index's first token
 ///   labels     u32 [chunk_tokens]: the cluster of each token
+/// An index is cut between clusters: all members of one are there, or none is.
 struct ClusterShape {
   std::size_t chunk_tokens = 0;
   std::size_t slots = 0;
@@ -208,9 +210,9 @@ struct MassBounds {
 
 /// Where entries that stand for clusters are written.
 struct PseudoTarget {
-  std::byte* rows = nullptr;       ///< [lists, stride] rows
-  float* bias = nullptr;           ///< [lists, stride]
-  std::uint32_t* count = nullptr;  ///< [lists]
+  const std::byte** rows = nullptr;  ///< [lists, stride]: rows of the index, which stay there
+  float* bias = nullptr;             ///< [lists, stride]
+  std::uint32_t* count = nullptr;    ///< [lists]
   std::size_t stride = 0;
 };
 
@@ -240,9 +242,9 @@ struct PageSelect {
 inline constexpr std::size_t clusters_passed_over_max = 64;
 
 /// Chooses clusters by falling rank until `common.count` candidates are reached, and lists their
-/// members among the candidates, ascending. Sizes are counted among the candidates, so what is in
-/// the window or was truncated is neither chosen nor estimated; a cluster without candidates does
-/// not exist.
+/// members among the candidates, ascending. Only candidates count as members, so what is in the
+/// window or was truncated is neither chosen nor estimated; a cluster without candidates does not
+/// exist.
 struct ClusterSelect {
   SelectCommon common;  ///< `reduction` is not used; scratch: cluster_scratch_floats
   ClusterShape clusters;
@@ -367,11 +369,11 @@ struct CacheRows {
   CachedRows target;
 };
 
-/// Entries that stand for clusters not fetched: rows of their own with a logit bias.
+/// Entries that stand for clusters not fetched: rows of the index with a logit bias.
 struct PseudoEntries {
-  const std::byte* rows = nullptr;       ///< [lists, stride] rows
-  const float* bias = nullptr;           ///< [lists, stride], added to the scaled logit
-  const std::uint32_t* count = nullptr;  ///< [lists]
+  const std::byte* const* rows = nullptr;  ///< [lists, stride]
+  const float* bias = nullptr;             ///< [lists, stride], added to the scaled logit
+  const std::uint32_t* count = nullptr;    ///< [lists]
   std::size_t stride = 0;
 };
 

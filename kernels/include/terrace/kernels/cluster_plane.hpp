@@ -16,6 +16,7 @@ struct ClusterPlane {
   float* rounding = nullptr;        ///< [slots]; null without estimates
   float* variance = nullptr;        ///< [slots]; null without estimates
   std::uint32_t* sizes = nullptr;   ///< [slots]
+  std::uint32_t* firsts = nullptr;  ///< [slots]
   std::uint32_t* labels = nullptr;  ///< [chunk_tokens]
 };
 
@@ -30,6 +31,7 @@ struct ClusterPlaneOffsets {
   std::size_t rounding = 0;  ///< 0 without estimates
   std::size_t variance = 0;  ///< 0 without estimates
   std::size_t sizes = 0;
+  std::size_t firsts = 0;
   std::size_t labels = 0;
   std::size_t plane_bytes = 0;
 
@@ -44,7 +46,8 @@ struct ClusterPlaneOffsets {
       at.variance = at.rounding + words;
       at.sizes = at.variance + words;
     }
-    at.labels = at.sizes + words;
+    at.firsts = at.sizes + words;
+    at.labels = at.firsts + words;
     at.plane_bytes = align_up(at.labels + 4 * clusters.chunk_tokens, 64);
     return at;
   }
@@ -62,6 +65,7 @@ inline ClusterPlane cluster_plane(const KvShape& shape, const ClusterShape& clus
   std::byte* const begin = chunk + head * at.plane_bytes;
   ClusterPlane plane{.centroids = begin,
                      .sizes = reinterpret_cast<std::uint32_t*>(begin + at.sizes),
+                     .firsts = reinterpret_cast<std::uint32_t*>(begin + at.firsts),
                      .labels = reinterpret_cast<std::uint32_t*>(begin + at.labels)};
   if (clusters.estimates) {
     plane.radius = reinterpret_cast<float*>(begin + at.radius);

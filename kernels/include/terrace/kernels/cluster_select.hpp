@@ -22,13 +22,13 @@ constexpr std::size_t cluster_row_floats(const ClusterShape& clusters,
 }
 
 /// Returns the floats of SelectCommon::scratch for at most `tokens` indexed tokens. Per KV head the
-/// host needs rows of the group's scores twice and weights, and of member counts, numbers, order
-/// and marks of the clusters; a device scores and for each list keys and order, and counts and
-/// numbers.
+/// host needs rows of the group's scores twice and weights, and of member counts, numbers, ranks
+/// (two words each) and marks of the clusters; a device scores and for each list keys and order,
+/// and counts and numbers.
 constexpr std::size_t cluster_scratch_floats(const KvShape& shape, const ClusterShape& clusters,
                                              std::size_t tokens) noexcept {
   const std::size_t group = shape.group();
-  const std::size_t rows = 2 * group + 5 > 3 * group + 2 ? 2 * group + 5 : 3 * group + 2;
+  const std::size_t rows = 2 * group + 6 > 3 * group + 2 ? 2 * group + 6 : 3 * group + 2;
   return shape.kv_heads * rows * cluster_row_floats(clusters, tokens);
 }
 
@@ -58,7 +58,7 @@ namespace host {
 /// Shapes   candidates must be coded; scratch: cluster_scratch_floats of index.token_count
 /// Order    a NaN score ranks below all others; ties go to the lower cluster number
 /// Threads  one part per KV head; results do not depend on threads; allocates nothing
-/// Cost     one pass over the labels to count members, one to list them; a product per cluster
+/// Cost     one pass over the labels, to list members; a product per cluster
 /// Source   token budgets over clusters: ClusterKV 2024; estimation and its lower bound: RetroInfer
 ///          2025; ranking by member weight, upper bound: own
 /// Tests    tests/kernels/cluster_select_test.cpp
