@@ -15,15 +15,17 @@ Status measure_planning(const std::string& model_folder, const Config& config,
   }
   TERRACE_ASSIGN(const auto model, engine::LlamaModel::load(folder));
   const Dtype dtype = *parse_dtype(config.text("kv.dtype"));
-  TERRACE_ASSIGN(const RuntimeOptions options,
+  TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, model.config().kv_shape(dtype)));
-  TERRACE_ASSIGN(const auto policy,
-                 policies::make_retrieval_policy(options.policy, options.retrieval));
-  if (!policy->traits().clusters) return {};
   TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
-  TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options, policy->traits(),
-                                                      *chosen.backend)],
-                 engine::measure_costs(model, options, *chosen.backend));
+  for (const auto& entry : policies::retrieval_policies()) {
+    const auto policy = policies::make_retrieval_policy(entry.name, options.retrieval);
+    if (!policy || !(*policy)->traits().clusters) continue;  // or it does not fit the settings
+    options.policy = entry.name;
+    TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options,
+                                                        (*policy)->traits(), *chosen.backend)],
+                   engine::measure_costs(model, options, *chosen.backend));
+  }
   return {};
 }
 

@@ -8,9 +8,8 @@
 
 namespace terrace::apps {
 
-/// Measures what the iterations of the config's policy may cost behind the layers of a model, and
-/// puts the fits into `profile`. `model_folder` empty = the bundled model. Nothing to do for a
-/// policy that does not cluster.
+/// Measures what the iterations of each policy that clusters may cost behind the layers of a model,
+/// and puts the fits into `profile`. `model_folder` empty = the bundled model.
 Status measure_planning(const std::string& model_folder, const Config& config,
                         MachineProfile& profile);
 

@@ -85,7 +85,8 @@ class WrongUsage(StatusTest):
 
     def test_configs_that_cannot_be_run_are_not_valid(self):
         validate = ("config", "validate", "--set")
-        self.wrong("cluster", *validate, "cache.granularity=cluster")
+        self.wrong("cluster", *validate, "retrieval.policy=pqcache", "--set",
+                   "cache.granularity=cluster")
         self.wrong("sim|host", *validate, "backend=sim")
         self.wrong("guess|full, streaming, oracle, pqcache", *validate,
                    "retrieval.policy=full,guess")

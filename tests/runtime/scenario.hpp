@@ -93,6 +93,7 @@ bool takes_variant(std::size_t number);
 struct Scenario {
   RuntimeOptions runtime{
       .shape = {.layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16},
+      .policy = "pqcache",
       .budget = {.kind = TokenBudget::Kind::tokens, .value = 48},
       .sink_tokens = 4,
       .block_tokens = 8,

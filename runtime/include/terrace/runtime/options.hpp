@@ -73,7 +73,7 @@ struct PlanningOptions {
 
 struct RuntimeOptions {
   KvShape shape;
-  std::string policy = "pqcache";
+  std::string policy = "wave";
   /// Selects in place of the policy that `policy` names: an embedder's own.
   std::shared_ptr<const RetrievalPolicy> own_policy;
   policies::RetrievalOptions retrieval;
