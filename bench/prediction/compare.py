@@ -50,7 +50,9 @@ class Comparison:
             tuned = self.ask("tune", "--trace", str(self.trace), "--device-memory",
                              self.options.device_memory, "--write-config", config, *over)
             for cache, row in (("tuned", tuned["recommended"]), ("none", tuned["without_cache"])):
-                arguments = ["--cache", "none"] if cache == "none" else []
+                block = row["parameters"]["block_tokens"]
+                arguments = ["--set", f"kv.block_tokens={block}"]
+                arguments += ["--cache", "none"] if cache == "none" else []
                 (run,) = self.ask("run", *self.job, "--config", config, *over, *arguments)["runs"]
                 figures = self.figures[link, cache]
                 figures["predicted"].append(row["predicted_seconds_per_token"])
