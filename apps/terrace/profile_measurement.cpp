@@ -19,11 +19,12 @@ Status measure_planning(const std::string& model_folder, const Config& config,
                  RuntimeOptions::from(config, model.config().kv_shape(dtype)));
   TERRACE_ASSIGN(const offload::ChosenBackend chosen, choose_backend(config));
   for (const auto& entry : policies::retrieval_policies()) {
-    const auto policy = policies::make_retrieval_policy(entry.name, options.retrieval);
-    if (!policy || !(*policy)->traits().clusters) continue;  // or it does not fit the settings
+    TERRACE_ASSIGN(const auto policy,
+                   policies::make_retrieval_policy(entry.name, options.retrieval));
+    if (!policy->traits().clusters) continue;
     options.policy = entry.name;
-    TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options,
-                                                        (*policy)->traits(), *chosen.backend)],
+    TERRACE_ASSIGN(profile.compute[engine::cost_setting(model.config(), options, policy->traits(),
+                                                        *chosen.backend)],
                    engine::measure_costs(model, options, *chosen.backend));
   }
   return {};
