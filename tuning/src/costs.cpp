@@ -155,7 +155,7 @@ void StepClock::end_step(const StepTransfers& transfers) {
   for (std::size_t layer = 0; layer < refilled_.size(); ++layer) {
     refilled_[layer] = transfer(std::exchange(refills_[layer], 0));
   }
-  if (transfers.index > 0) uploaded_ = transfer(transfers.index);
+  uploaded_ = transfer(transfers.index);
 }
 
 }  // namespace terrace::tuning

@@ -1,7 +1,5 @@
 #include "run/session.hpp"
 
-#include <algorithm>
-
 #include "backend_choice.hpp"
 #include "terrace/engine/cost_measurement.hpp"
 

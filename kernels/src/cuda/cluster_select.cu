@@ -14,7 +14,6 @@
 #include "device/launch_kernel.cuh"
 #include "device/ranking.cuh"
 #include "device/row_place.cuh"
-#include "device/units.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 

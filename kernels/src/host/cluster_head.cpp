@@ -54,8 +54,7 @@ void ClusterHead::count_members() noexcept {
   const std::size_t indexed = op_.index.token_count;
   const std::size_t room = cluster_room(op_.clusters, indexed);
   for (std::size_t begin = 0; begin < room; begin += slots) {
-    const ClusterPlane plane =
-        cluster_plane(op_.common.shape, op_.clusters, op_.index.chunks[begin / slots], head_);
+    const ClusterPlane plane = plane_in(op_.index.chunks[begin / slots]);
     for (std::size_t slot = 0; slot < slots; ++slot) {
       counts_[begin + slot] = plane.firsts[slot] < indexed ? plane.sizes[slot] : 0;
     }
@@ -63,7 +62,7 @@ void ClusterHead::count_members() noexcept {
   const std::size_t first = op_.index.first_token;
   leave_out({first, op_.common.candidates.begin});
   leave_out({op_.common.candidates.end, first + indexed});
-  std::fill_n(marks_, stride_, 0U);
+  clear_marks();
   active_count_ = 0;
   for (std::uint32_t cluster = 0; cluster < room; ++cluster) {
     active_[active_count_] = cluster;
@@ -74,8 +73,7 @@ void ClusterHead::count_members() noexcept {
 void ClusterHead::leave_out(TokenRange tokens) noexcept {
   for_each_chunk(op_.index, tokens,
                  [&](std::byte* chunk, std::size_t offset, std::size_t, std::size_t count) {
-                   const std::uint32_t* const labels =
-                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
+                   const std::uint32_t* const labels = plane_in(chunk).labels + offset;
                    for (std::size_t i = 0; i < count; ++i) --counts_[labels[i]];
                  });
 }
@@ -86,7 +84,7 @@ const ClusterPlane& ClusterHead::plane_of(std::uint32_t i, std::size_t& slot) co
   const bool here = cluster >= first_of_plane_ && cluster < first_of_plane_ + slots;
   if (!here || plane_.labels == nullptr) {
     const std::size_t chunk = cluster / slots;
-    plane_ = cluster_plane(op_.common.shape, op_.clusters, op_.index.chunks[chunk], head_);
+    plane_ = plane_in(op_.index.chunks[chunk]);
     first_of_plane_ = chunk * slots;
   }
   slot = cluster - first_of_plane_;
@@ -231,8 +229,7 @@ std::uint32_t ClusterHead::list_members(std::uint32_t* ids) const noexcept {
   };
   for_each_chunk(op_.index, op_.common.candidates,
                  [&](std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
-                   const std::uint32_t* const labels =
-                       cluster_plane(op_.common.shape, op_.clusters, chunk, head_).labels + offset;
+                   const std::uint32_t* const labels = plane_in(chunk).labels + offset;
                    for (std::size_t i = 0; i < count; i += labels_at_once) {
                      list(labels + i, first + i, std::min(labels_at_once, count - i));
                    }

@@ -86,6 +86,9 @@ class ClusterHead {
   // Set in the mark of a chosen cluster; the bits below count its candidates still to be listed.
   static constexpr std::uint32_t chosen_bit = std::uint32_t{1} << 31;
 
+  [[nodiscard]] ClusterPlane plane_in(std::byte* chunk) const noexcept {
+    return cluster_plane(op_.common.shape, op_.clusters, chunk, head_);
+  }
   /// Takes tokens that are no candidates from the counts of their clusters.
   void leave_out(TokenRange tokens) noexcept;
   void score_steady_rows() noexcept;

@@ -138,9 +138,9 @@ void Clusters::join_the_last() {
   for (std::size_t i = 0; i < labels_.size(); ++i) label_at(first_at() + i) = cluster;
   const ClusterPlane target = plane(chunk);
   const std::size_t slot = cluster - first_place;
+  // It does not shrink should they be cut off again (decision 0036).
   target.sizes[slot] += static_cast<std::uint32_t>(labels_.size());
-  // Its centroid stays, so that nothing is known of how far they lie from it. Nor does it shrink
-  // should they be cut off again.
+  // Its centroid stays, so that nothing is known of how far they lie from it.
   if (options_.shape.estimates) target.radius[slot] = std::numeric_limits<float>::infinity();
 }
 
