@@ -7,12 +7,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <ostream>
 #include <vector>
 
+#include "host/bf16_search.hpp"
 #include "host/search_in_tiles-inl.hpp"
 #include "kernels/seed.hpp"
 
@@ -23,19 +23,17 @@ float from_bf16(std::uint16_t number) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(number) << 16);
 }
 
+/// To the nearest, ties to even.
 std::uint16_t to_bf16(float number) {
-  return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(number) + 0x8000U) >> 16);
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
 /// A register of 16 lines of 64 bytes.
 struct Tile {
-  alignas(64) std::byte lines[16][64];
+  alignas(64) std::byte lines[16][64] = {};
 
-  void load(const void* from, std::size_t stride) {
-    for (std::size_t i = 0; i < 16; ++i) {
-      std::memcpy(lines[i], static_cast<const std::byte*>(from) + i * stride, 64);
-    }
-  }
+  void load(const void* from) { std::memcpy(lines, from, sizeof lines); }
   [[nodiscard]] std::uint16_t bf16(std::size_t line, std::size_t i) const {
     std::uint16_t number = 0;
     std::memcpy(&number, &lines[line][i * 2], 2);
@@ -63,25 +61,46 @@ void add_products(Tile& sums, const Tile& a, const Tile& b) {
 
 class TilesOfTest {
  public:
-  void begin(const float* addends) {
-    for (std::size_t i = 0; i < 4; ++i) sums_[i].load(addends + i % 2 * 16, 0);
+  template <int turn>
+  void begin() {
+    for (Tile& sums : sums_[turn]) sums = {};
   }
-  void add(const std::uint16_t* rows, std::size_t row_bytes, const std::byte* coefficients,
-           std::size_t line_bytes) {
-    Tile of_rows[2];
-    Tile of_centroids[2];
-    for (std::size_t i = 0; i < 2; ++i) {
-      of_rows[i].load(reinterpret_cast<const std::byte*>(rows) + i * 16 * row_bytes, row_bytes);
-      of_centroids[i].load(coefficients + i * 64, line_bytes);
+  template <int turn>
+  void add(const std::byte* coefficients, const std::byte* rows, std::size_t steps) {
+    constexpr std::size_t bytes = AmxShape::tile_bytes;
+    for (std::size_t step = 0; step < steps; ++step) {
+      Tile of_rows;
+      of_rows.load(rows + step * bytes);
+      for (std::size_t half = 0; half < 2; ++half) {
+        Tile of_centroids;
+        of_centroids.load(coefficients + (2 * step + half) * bytes);
+        add_products(sums_[turn][half], of_centroids, of_rows);
+      }
     }
-    for (std::size_t i = 0; i < 4; ++i) add_products(sums_[i], of_rows[i / 2], of_centroids[i % 2]);
   }
+  template <int turn>
   void store(TileSums& sums) {
-    for (std::size_t i = 0; i < 4; ++i) std::memcpy(sums.of[i / 2][i % 2], sums_[i].lines, 1024);
+    for (std::size_t half = 0; half < 2; ++half) {
+      std::memcpy(sums.of[half], sums_[turn][half].lines, sizeof(Tile));
+    }
   }
 
  private:
-  Tile sums_[4];
+  Tile sums_[2][2];
+};
+
+/// Bytes where the CPU's tiles are read from.
+class Packed {
+ public:
+  explicit Packed(std::size_t size) : bytes_(size + 64) {}
+  std::byte* get() {
+    void* at = bytes_.data();
+    std::size_t space = bytes_.size();
+    return static_cast<std::byte*>(std::align(64, space - 64, at, space));
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
 };
 
 struct Case {
@@ -94,51 +113,82 @@ struct Case {
   }
 };
 
-/// Rounded rows and centroids in one packed tile after the other, as clustering has them.
-class SearchInTiles : public ::testing::TestWithParam<Case> {
- protected:
-  SearchInTiles()
-      : its_(GetParam()), rows_(draw(its_.rows, 1)), centroids_(draw(its_.centroids, 2)) {
-    rounded_.assign((its_.rows + amx_rows - 1) / amx_rows * amx_rows * its_.dims, 0);
-    for (std::size_t i = 0; i < rows_.size(); ++i) rounded_[i] = to_bf16(rows_[i]);
-    for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = from_bf16(rounded_[i]);
-    tiles_ = std::vector<Packed>((its_.centroids + bf16_tile_centroids - 1) / bf16_tile_centroids);
-    for (std::size_t t = 0; t < tiles_.size(); ++t) {
-      const std::size_t first = t * bf16_tile_centroids;
-      pack_bf16_tile(&centroids_[first * its_.dims], count_of(t), its_.dims, Metric::l2,
-                     tiles_[t].bytes);
-    }
-  }
+std::size_t row_bytes(const AmxShape& shape, std::size_t count) {
+  return divide_up(count, amx_rows) * shape.row_block_bytes();
+}
+std::size_t centroid_bytes(const AmxShape& shape, std::size_t count) {
+  return divide_up(count, amx_centroids) * shape.centroid_block_bytes();
+}
 
-  using OfTile = std::function<void(NearestSearch&, const Bf16Tile&)>;
-  std::vector<std::uint32_t> labels_by(const OfTile& search_tile) {
-    const auto search = std::make_unique<NearestSearch>();
-    search->row_count = its_.rows;
-    search->dims = its_.dims;
-    std::fill(search->distances.begin(), search->distances.end(),
-              std::numeric_limits<float>::infinity());
-    search->labels.fill(0);
-    for (std::size_t t = 0; t < tiles_.size(); ++t) {
-      search_tile(*search, {.rows = rounded_.data(),
-                            .data = tiles_[t].bytes,
-                            .count = count_of(t),
-                            .first = static_cast<std::uint32_t>(t * bf16_tile_centroids)});
-    }
-    std::vector<std::uint32_t> labels(its_.rows);
-    for (std::size_t r = 0; r < its_.rows; ++r) {
-      std::size_t best = r * 16;
-      for (std::size_t i = r * 16; i < (r + 1) * 16; ++i) {
-        const auto rank = [&](std::size_t at) {
-          return std::pair(search->distances[at], search->labels[at]);
-        };
-        if (rank(i) < rank(best)) best = i;
+/// Number `part` of what a number is rounded to or split in.
+std::uint16_t part_of(float number, std::size_t part) {
+  const std::uint16_t rounded = to_bf16(number);
+  return part == 0 ? rounded : to_bf16(number - from_bf16(rounded));
+}
+
+void write_bf16(std::byte* at, std::size_t element, std::uint16_t number) {
+  std::memcpy(at + element * 2, &number, 2);
+}
+
+/// As the header has it: [parts, steps, 16 pairs, 16 rows, 2] of each 16 rows.
+void pack_rows_plainly(const AmxShape& shape, const std::vector<float>& rows, std::byte* packed) {
+  const std::size_t count = rows.size() / shape.dims;
+  for (std::size_t r = 0; r < align_up(count, amx_rows); ++r) {
+    std::byte* const block = packed + r / amx_rows * shape.row_block_bytes();
+    for (std::size_t part = 0; part < shape.parts(); ++part) {
+      for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
+        const float number = i < shape.dims ? rows[std::min(r, count - 1) * shape.dims + i] : 0;
+        const std::size_t tile = part * shape.steps() + i / amx_dims;
+        const std::size_t pair = i % amx_dims / 2;
+        write_bf16(block + tile * AmxShape::tile_bytes, (pair * 16 + r % amx_rows) * 2 + i % 2,
+                   part_of(number, part));
       }
-      labels[r] = search->labels[best];
     }
-    return labels;
+  }
+}
+
+/// As the header has it: [parts, steps, 32, 32 dimensions], and addends, of each 32 centroids.
+void pack_centroids_plainly(const AmxShape& shape, const std::vector<float>& centroids,
+                            std::byte* packed) {
+  const std::size_t count = centroids.size() / shape.dims;
+  for (std::size_t c = 0; c < align_up(count, amx_centroids); ++c) {
+    std::byte* const block = packed + c / amx_centroids * shape.centroid_block_bytes();
+    const CentroidTerms terms =
+        c < count ? terms_of(&centroids[c * shape.dims], shape.dims, Metric::l2) : nowhere;
+    std::memcpy(block + shape.addends_offset() + c % amx_centroids * 4, &terms.addend, 4);
+    for (std::size_t part = 0; part < shape.parts(); ++part) {
+      for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
+        const bool is_there = c < count && i < shape.dims;
+        const float number = terms.factor * (is_there ? centroids[c * shape.dims + i] : 0);
+        const std::size_t tiles = 2 * (part * shape.steps() + i / amx_dims);
+        write_bf16(block + tiles * AmxShape::tile_bytes,
+                   c % amx_centroids * amx_dims + i % amx_dims, part_of(number, part));
+      }
+    }
+  }
+}
+
+class SearchInTilesTest : public ::testing::TestWithParam<std::tuple<Case, AmxNumbers>> {
+ protected:
+  SearchInTilesTest()
+      : its_(std::get<Case>(GetParam())),
+        shape_{its_.dims, std::get<AmxNumbers>(GetParam())},
+        rows_(draw(its_.rows, 1)),
+        centroids_(draw(its_.centroids, 2)),
+        packed_rows_(row_bytes(shape_, its_.rows)),
+        packed_centroids_(centroid_bytes(shape_, its_.centroids)) {
+    pack_rows_plainly(shape_, rows_, packed_rows_.get());
+    pack_centroids_plainly(shape_, centroids_, packed_centroids_.get());
   }
 
-  /// |x - c|^2, of a row as it was rounded.
+  AmxSearch search() {
+    return {.shape = shape_,
+            .rows = packed_rows_.get(),
+            .row_count = its_.rows,
+            .centroids = packed_centroids_.get(),
+            .centroid_count = its_.centroids};
+  }
+
   [[nodiscard]] double distance(std::size_t row, std::size_t centroid) const {
     double sum = 0;
     for (std::size_t i = 0; i < its_.dims; ++i) {
@@ -147,26 +197,19 @@ class SearchInTiles : public ::testing::TestWithParam<Case> {
     return sum;
   }
 
-  /// Coefficients are rounded to 8 bits: errors of a fifth of a per cent a product, which add up
-  /// like steps of a walk; five times what is usual.
+  /// Numbers are rounded to 8 bits, or split into 16: errors of a product, which add up like steps
+  /// of a walk; five times what is usual.
   void expect_nearest(const std::vector<std::uint32_t>& labels) const {
+    const double error = shape_.numbers == AmxNumbers::rounded ? 0.03 : 0.0001;
     for (std::size_t r = 0; r < its_.rows; ++r) {
       ASSERT_LT(labels[r], its_.centroids) << r;
       double least = std::numeric_limits<double>::infinity();
       for (std::size_t c = 0; c < its_.centroids; ++c) least = std::min(least, distance(r, c));
-      const double tolerance = 0.015 * std::sqrt(static_cast<double>(its_.dims));
-      ASSERT_LE(distance(r, labels[r]), least + tolerance)
+      ASSERT_LE(distance(r, labels[r]), least + error * std::sqrt(static_cast<double>(its_.dims)))
           << "row " << r << ", " << testing::seed_text();
     }
   }
 
- private:
-  struct alignas(64) Packed {
-    std::byte bytes[bf16_tile_bytes(128)];
-  };
-  [[nodiscard]] std::size_t count_of(std::size_t t) const {
-    return std::min(bf16_tile_centroids, its_.centroids - t * bf16_tile_centroids);
-  }
   [[nodiscard]] std::vector<float> draw(std::size_t count, std::uint64_t what) const {
     std::vector<float> numbers(count * its_.dims);
     Rng rng(testing::seed(), {its_.rows, its_.dims, what});
@@ -175,43 +218,69 @@ class SearchInTiles : public ::testing::TestWithParam<Case> {
   }
 
   Case its_;
+  AmxShape shape_;
   std::vector<float> rows_;
   std::vector<float> centroids_;
-  std::vector<std::uint16_t> rounded_;
-  std::vector<Packed> tiles_;
+  Packed packed_rows_;
+  Packed packed_centroids_;
 };
 
-void search_in_own_tiles(NearestSearch& search, const Bf16Tile& tile) {
+TEST_P(SearchInTilesTest, FindsTheNearest) {
   TilesOfTest tiles;
-  search_in_tiles(tiles, search, tile);
+  std::vector<std::uint32_t> labels(its_.rows);
+  SearchInTiles(tiles, search()).run(labels.data());
+  expect_nearest(labels);
 }
 
-TEST_P(SearchInTiles, FindsTheNearest) {
-  expect_nearest(labels_by(search_in_own_tiles));
-  // Where there are none, host.kernels_on_amx is shown as skipped.
-  if (has_amx_search()) expect_nearest(labels_by(search_amx_tile));
+TEST_P(SearchInTilesTest, FindsTheSameInTheCpusTiles) {
+  if (!has_amx_search()) GTEST_SKIP() << "this machine has no AMX";
+  std::vector<std::uint32_t> labels(its_.rows);
+  search_amx(search(), labels.data());
+  expect_nearest(labels);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, SearchInTiles,
-                         ::testing::Values(Case{1, 32, 1}, Case{31, 32, 16}, Case{32, 64, 17},
-                                           Case{33, 64, 64}, Case{192, 64, 70}, Case{100, 96, 33},
-                                           Case{64, 128, 200}, Case{150, 128, 48}));
+TEST_P(SearchInTilesTest, PacksAsItSays) {
+  if (!has_amx_search()) GTEST_SKIP() << "this machine has no AMX";
+  Packed rows(row_bytes(shape_, its_.rows));
+  if (shape_.numbers == AmxNumbers::split) {
+    pack_amx_split_rows(its_.dims, rows_.data(), its_.rows, rows.get());
+  } else {
+    std::vector<std::uint16_t> rounded(its_.rows * bf16_row_elements(its_.dims));
+    rows_to_bf16(rows_.data(), its_.rows, its_.dims, rounded.data());
+    pack_amx_rounded_rows(its_.dims, rounded.data(), its_.rows, rows.get());
+  }
+  EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), row_bytes(shape_, its_.rows)), 0);
+  Packed centroids(centroid_bytes(shape_, its_.centroids));
+  pack_amx_centroids(shape_, centroids_.data(), its_.centroids, Metric::l2, centroids.get());
+  EXPECT_EQ(
+      std::memcmp(centroids.get(), packed_centroids_.get(), centroid_bytes(shape_, its_.centroids)),
+      0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, SearchInTilesTest,
+    ::testing::Combine(::testing::Values(Case{1, 32, 1}, Case{15, 32, 16}, Case{32, 64, 17},
+                                         Case{33, 64, 64}, Case{192, 64, 70}, Case{100, 96, 33},
+                                         Case{64, 128, 200}, Case{150, 128, 48}, Case{40, 1, 5},
+                                         Case{17, 33, 40}, Case{31, 80, 65}),
+                       ::testing::Values(AmxNumbers::rounded, AmxNumbers::split)));
 
 TEST(SearchInTilesOfTies, TakesTheLowerLabel) {
-  constexpr std::size_t dims = 32;
-  std::vector<float> centroids(40 * dims, 1.0F);
-  std::vector<std::uint16_t> rows(amx_rows * dims, to_bf16(2.0F));
-  alignas(64) std::byte packed[bf16_tile_bytes(dims)];
-  pack_bf16_tile(centroids.data(), 40, dims, Metric::l2, packed);
-  const auto search = std::make_unique<NearestSearch>();
-  search->row_count = 20;
-  search->dims = dims;
-  search->distances.fill(std::numeric_limits<float>::infinity());
-  search->labels.fill(0);
-  for (const std::uint32_t first : {100U, 140U}) {
-    search_in_own_tiles(*search, {rows.data(), packed, 40, first});
+  constexpr AmxShape shape{.dims = 32};
+  const std::vector<float> rows(20 * 32, 2.0F);
+  for (const float sign : {1.0F, -1.0F}) {  // distances below zero and above
+    std::vector<float> centroids(70 * 32, sign);
+    for (std::size_t i = 0; i < 3 * 32; ++i) centroids[i] = -100;
+    Packed packed_rows(row_bytes(shape, 20));
+    Packed packed_centroids(centroid_bytes(shape, 70));
+    pack_rows_plainly(shape, rows, packed_rows.get());
+    pack_centroids_plainly(shape, centroids, packed_centroids.get());
+    TilesOfTest tiles;
+    std::vector<std::uint32_t> labels(20);
+    const AmxSearch search{shape, packed_rows.get(), 20, packed_centroids.get(), 70};
+    SearchInTiles(tiles, search).run(labels.data());
+    EXPECT_EQ(labels, std::vector<std::uint32_t>(20, 3)) << sign;
   }
-  for (std::uint32_t lane = 0; lane < 16; ++lane) EXPECT_EQ(search->labels[lane], 100 + lane);
 }
 
 }  // namespace

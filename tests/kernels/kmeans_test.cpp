@@ -93,6 +93,26 @@ TEST(Kmeans, DoesNotDependOnThreads) {
   }
 }
 
+TEST(Kmeans, GivesTheSameBitsInPiecesWhereverTheyAreLeft) {
+  constexpr std::size_t rows = 9500;  // sums of three runs, the last of them shorter
+  const KmeansOptions options{.clusters = 37, .iterations = 4, .seed = 3};
+  Clustering expected(rows, 20, 37);
+  Serial serial;
+  const KmeansReport report = expected.run(options, serial).value();
+  for (const std::size_t pieces : {0U, 1U, 13U, 14U, 27U, 1000U}) {
+    Clustering clustering(rows, 20, 37);
+    auto work = kernels::host::KmeansInPieces::begin(
+        {.rows = clustering.rows_.data(), .row_count = rows, .dims = 20}, options,
+        {.centroids = clustering.centroids_.data(), .labels = clustering.labels_.data()});
+    for (std::size_t i = 0; i < pieces && !work->do_piece(); ++i) continue;
+    PartThreads threads(3);
+    work->finish(threads);
+    EXPECT_EQ(work->report()->inertia, report.inertia) << pieces;
+    EXPECT_TRUE(clustering.centroids_.same_bits(expected.centroids_)) << pieces;
+    EXPECT_TRUE(clustering.labels_.same_bits(expected.labels_)) << pieces;
+  }
+}
+
 TEST(Kmeans, MakesEveryDistinctRowACentroidWhenTheyAreFew) {
   for (const std::size_t distinct : {1U, 5U, 16U}) {
     Clustering clustering(1000, 3, 16);

@@ -114,31 +114,60 @@ void nearest_labels(const NearestSearch& search, std::uint32_t* labels) {
   }
 }
 
-bool is_finite_row(const float* row, std::size_t dims) {
+bool are_finite(const float* numbers, std::size_t count) {
+  constexpr std::size_t chains = 4;  // that do not wait for each other
   const FloatTag tag;
-  Floats zeros = hn::Zero(tag);  // x * 0 is 0, or NaN for what is not finite
-  float tail = 0;
+  Floats zeros[chains] = {hn::Zero(tag), hn::Zero(tag), hn::Zero(tag), hn::Zero(tag)};
+  float tail = 0;  // x * 0 is 0, or NaN for what is not finite
   std::size_t i = 0;
-  for (; i + lanes <= dims; i += lanes) {
-    zeros = hn::MulAdd(hn::LoadU(tag, row + i), hn::Zero(tag), zeros);
+  for (; i + chains * lanes <= count; i += chains * lanes) {
+    for (std::size_t c = 0; c < chains; ++c) {
+      zeros[c] = hn::MulAdd(hn::LoadU(tag, numbers + i + c * lanes), hn::Zero(tag), zeros[c]);
+    }
   }
-  for (; i < dims; ++i) tail += row[i] * 0.0F;
-  return sum_of_lanes(zeros) + tail == 0.0F;
+  for (; i < count; ++i) tail += numbers[i] * 0.0F;
+  const Floats all = hn::Add(hn::Add(zeros[0], zeros[1]), hn::Add(zeros[2], zeros[3]));
+  return sum_of_lanes(all) + tail == 0.0F;
 }
 
-void add_rows_of(const LabelledRows& rows, float* sums) {
+void find_finite_rows(const float* rows, std::size_t row_count, std::size_t dims,
+                      std::uint8_t* finite) {
+  constexpr std::size_t at_once = 16;  // nearly all are
+  for (std::size_t begin = 0; begin < row_count; begin += at_once) {
+    const std::size_t end = std::min(row_count, begin + at_once);
+    const bool all = are_finite(rows + begin * dims, (end - begin) * dims);
+    for (std::size_t r = begin; r < end; ++r) {
+      finite[r] = static_cast<std::uint8_t>(all || are_finite(rows + r * dims, dims));
+    }
+  }
+}
+
+template <typename Elements>
+void add_rows_of(const LabelledRows& rows, const RowSums& target) {
   const FloatTag tag;
   const std::size_t dims = rows.dims;
   const std::size_t whole = dims / lanes * lanes;
-  for (std::size_t r = 0; r < rows.row_count; ++r) {
+  const auto* row = static_cast<const std::byte*>(rows.rows);
+  for (std::size_t r = 0; r < rows.row_count; ++r, row += rows.row_elements * Elements::bytes) {
     if (rows.admitted[r] == 0) continue;
-    const float* row = rows.rows + r * dims;
-    float* sum = sums + rows.labels[r] * dims;
+    float* sum = target.sums + rows.labels[r] * dims;
+    ++target.counts[rows.labels[r]];
     for (std::size_t i = 0; i < whole; i += lanes) {
-      hn::StoreU(hn::Add(hn::LoadU(tag, sum + i), hn::LoadU(tag, row + i)), tag, sum + i);
+      const Floats some = Elements::load(row + i * Elements::bytes);
+      hn::StoreU(hn::Add(hn::LoadU(tag, sum + i), some), tag, sum + i);
     }
-    for (std::size_t i = whole; i < dims; ++i) sum[i] += row[i];
+    if (whole == dims) continue;
+    alignas(64) float tail[lanes];
+    hn::Store(load_tail<Elements>(row + whole * Elements::bytes, dims - whole), tag, tail);
+    for (std::size_t i = whole; i < dims; ++i) sum[i] += tail[i - whole];
   }
+}
+
+void add_f32_rows_of(const LabelledRows& rows, const RowSums& target) {
+  add_rows_of<F32Elements>(rows, target);
+}
+void add_bf16_rows_of(const LabelledRows& rows, const RowSums& target) {
+  add_rows_of<Bf16Elements>(rows, target);
 }
 
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
@@ -149,8 +178,9 @@ namespace terrace::kernels::host {
 
 HWY_EXPORT(search_tiles_of);
 HWY_EXPORT(nearest_labels);
-HWY_EXPORT(is_finite_row);
-HWY_EXPORT(add_rows_of);
+HWY_EXPORT(find_finite_rows);
+HWY_EXPORT(add_f32_rows_of);
+HWY_EXPORT(add_bf16_rows_of);
 
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept {
   float square = 0;
@@ -186,8 +216,9 @@ void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept {
   HWY_DYNAMIC_DISPATCH(nearest_labels)(search, labels);
 }
 
-bool is_finite(const float* row, std::size_t dims) noexcept {
-  return HWY_DYNAMIC_DISPATCH(is_finite_row)(row, dims);
+void find_finite(const float* rows, std::size_t row_count, std::size_t dims,
+                 std::uint8_t* finite) noexcept {
+  HWY_DYNAMIC_DISPATCH(find_finite_rows)(rows, row_count, dims, finite);
 }
 
 float exact_distance(const float* row, const float* centroid, std::size_t dims,
@@ -207,8 +238,12 @@ float exact_distance(const float* row, const float* centroid, std::size_t dims,
   return norms > 0 ? std::max(0.0F, 1.0F - product / norms) : 1.0F;
 }
 
-void add_rows(const LabelledRows& rows, float* sums) noexcept {
-  HWY_DYNAMIC_DISPATCH(add_rows_of)(rows, sums);
+void add_f32_rows(const LabelledRows& rows, const RowSums& target) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_f32_rows_of)(rows, target);
+}
+
+void add_bf16_rows(const LabelledRows& rows, const RowSums& target) noexcept {
+  HWY_DYNAMIC_DISPATCH(add_bf16_rows_of)(rows, target);
 }
 
 }  // namespace terrace::kernels::host

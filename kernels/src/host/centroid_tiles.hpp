@@ -65,8 +65,9 @@ void search_tiles(NearestSearch& search, const float* tiles, std::size_t tile_co
 /// Writes the labels of the nearest centroids: [row_count].
 void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept;
 
-/// Returns whether no element is NaN or infinite.
-bool is_finite(const float* row, std::size_t dims) noexcept;
+/// Writes 1 for each of the rows [row_count, dims] that has no NaN and nothing infinite, else 0.
+void find_finite(const float* rows, std::size_t row_count, std::size_t dims,
+                 std::uint8_t* finite) noexcept;
 
 /// Returns the distance of a row and a centroid as the metric has it, never negative: |x - c|^2
 /// or 1 - cos(x, c).
@@ -74,14 +75,21 @@ float exact_distance(const float* row, const float* centroid, std::size_t dims,
                      Metric metric) noexcept;
 
 struct LabelledRows {
-  const float* rows = nullptr;  ///< [row_count, dims]
+  const void* rows = nullptr;  ///< [row_count, row_elements] f32 or bf16
   std::size_t row_count = 0;
+  std::size_t row_elements = 0;  ///< `dims` of which count
   std::size_t dims = 0;
   const std::uint32_t* labels = nullptr;   ///< [row_count]
   const std::uint8_t* admitted = nullptr;  ///< [row_count]; 0 = left out
 };
 
-/// Adds each row to the sum [dims] of its label, in their order.
-void add_rows(const LabelledRows& rows, float* sums) noexcept;
+struct RowSums {
+  float* sums = nullptr;            ///< [labels, dims]
+  std::uint32_t* counts = nullptr;  ///< [labels]
+};
+
+/// Adds each row to the sum of its label and counts it there, in their order.
+void add_f32_rows(const LabelledRows& rows, const RowSums& target) noexcept;
+void add_bf16_rows(const LabelledRows& rows, const RowSums& target) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -123,7 +123,7 @@ Status use_isa(std::string_view name) {
 
 bool looks_up_word_bits() noexcept { return extras() != IsaExtras::none; }
 
-Search search_of(std::size_t dims) noexcept {
+Search search_in_use() noexcept {
   switch (extras()) {
     case IsaExtras::none:
     case IsaExtras::vbmi:
@@ -131,8 +131,7 @@ Search search_of(std::size_t dims) noexcept {
     case IsaExtras::bf16:
       return Search::bf16;
     case IsaExtras::amx:
-      if (dims % amx_dims == 0) return Search::amx;
-      return faster_searches().bf16 ? Search::bf16 : Search::f32;
+      return Search::amx;
   }
   return Search::f32;
 }

@@ -13,8 +13,7 @@ bool looks_up_word_bits() noexcept;
 /// bf16 in vectors (bf16_search.hpp) or tiles (amx_search.hpp).
 enum class Search : std::uint8_t { f32, bf16, amx };
 
-/// Returns the one for rows of `dims`: forced by use_isa(), else the fastest, which the first call
-/// measures.
-Search search_of(std::size_t dims) noexcept;
+/// Returns the one forced by use_isa(), else the fastest, which the first call measures.
+Search search_in_use() noexcept;
 
 }  // namespace terrace::kernels::host

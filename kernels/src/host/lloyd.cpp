@@ -1,6 +1,6 @@
-// Assignment runs over parts of rows, each against tiles of centroids, so that distances live in
-// registers only. The update reads the rows in their order and adds each to the sum of its label;
-// parts of rows have sums of their own, cut by the rows' number alone, so that the order of
+// Assignment runs over blocks of rows, each against packed centroids, so that distances live in
+// registers only, and adds the rows of a block to the sums of their labels while they are in the
+// cache. Runs of rows have sums of their own, cut by the rows' number alone, so that the order of
 // additions is the same whoever computes it.
 #include "host/lloyd.hpp"
 
@@ -8,9 +8,7 @@
 #include <bit>
 #include <span>
 
-#include "host/amx_search.hpp"
 #include "host/bf16_search.hpp"
-#include "host/isa_choice.hpp"
 #include "host/kmeans_seeds.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -19,8 +17,8 @@ namespace {
 
 constexpr std::size_t part_rows = 1024;
 constexpr std::size_t part_clusters = 64;
-constexpr std::size_t summed_rows_min = 4096;  // that have sums of their own
-constexpr std::size_t summed_parts_max = 16;
+constexpr std::size_t run_parts_min = 4;  // that have sums of their own
+constexpr std::size_t runs_max = 16;
 constexpr std::size_t rounding_rows_min = 4096;  // of fewer, iterations are cheap
 
 }  // namespace
@@ -28,20 +26,27 @@ constexpr std::size_t rounding_rows_min = 4096;  // of fewer, iterations are che
 bool Lloyd::allocate() {
   const std::size_t rows = input_.row_count;
   const std::size_t clusters = options_.clusters;
-  const std::size_t tiles = tile_count(clusters);
-  summed_parts_ = std::clamp(rows / summed_rows_min, std::size_t{1}, summed_parts_max);
-  parts_ = (rows + part_rows - 1) / part_rows;
+  parts_ = divide_up(rows, part_rows);
+  run_parts_ = std::max(run_parts_min, divide_up(parts_, runs_max));
+  runs_ = divide_up(parts_, run_parts_);
   admitted_ = hwy::AllocateAligned<std::uint8_t>(rows);
   numbers_ = hwy::AllocateAligned<std::uint32_t>(rows);
   distances_ = hwy::AllocateAligned<float>(rows);
   members_ = hwy::AllocateAligned<std::uint32_t>(clusters + 1);
-  sums_ = hwy::AllocateAligned<float>(summed_parts_ * clusters * input_.dims);
+  sums_ = hwy::AllocateAligned<float>(runs_ * clusters * input_.dims);
+  counts_ = hwy::AllocateAligned<std::uint32_t>(runs_ * clusters);
   slots_ = hwy::AllocateAligned<std::uint32_t>(2 * std::bit_ceil(clusters + 1));
-  tiles_ = hwy::AllocateAligned<float>(tiles * tile_floats(input_.dims));
   part_result_ = hwy::AllocateAligned<double>(parts_);
+  search_.emplace(CentroidSearchOptions{
+      .rows = input_,
+      .centroids = clusters,
+      .metric = options_.metric,
+      .by = rows < rounding_rows_min || options_.iterations == 0 ? Search::f32 : search_in_use(),
+      .callers = runs_,
+  });
   stage_ = {parts_, &Lloyd::admit_part, &Lloyd::after_admission};
-  return admitted_ && numbers_ && distances_ && members_ && slots_ && sums_ && tiles_ &&
-         part_result_;
+  return admitted_ && numbers_ && distances_ && members_ && sums_ && counts_ && slots_ &&
+         part_result_ && search_->allocate();
 }
 
 Lloyd::Rows Lloyd::rows_of(std::size_t part) const noexcept {
@@ -57,9 +62,17 @@ bool Lloyd::do_piece() {
 
 void Lloyd::finish(Parallel& threads) {
   while (!done_) {
-    threads.for_each(stage_.parts - next_part_,
-                     [this](std::size_t part) { (this->*stage_.part)(next_part_ + part); });
+    const std::size_t first = next_part_ / stage_.run;
+    threads.for_each(divide_up(stage_.parts, stage_.run) - first,
+                     [this, first](std::size_t run) { finish_run(first + run); });
     end_stage();
+  }
+}
+
+void Lloyd::finish_run(std::size_t run) {
+  const std::size_t end = std::min(stage_.parts, (run + 1) * stage_.run);
+  for (std::size_t part = std::max(next_part_, run * stage_.run); part < end; ++part) {
+    (this->*stage_.part)(part);
   }
 }
 
@@ -75,9 +88,8 @@ Result<KmeansReport> Lloyd::report() const {
 
 void Lloyd::admit_part(std::size_t part) {
   const Rows rows = rows_of(part);
-  for (std::size_t i = rows.begin; i < rows.end; ++i) {
-    admitted_[i] = is_finite(row(i), input_.dims);
-  }
+  find_finite(row(rows.begin), rows.end - rows.begin, input_.dims, &admitted_[rows.begin]);
+  if (search_->rounds()) search_->round_rows(rows.begin, rows.end);
 }
 
 void Lloyd::after_admission() {
@@ -91,11 +103,9 @@ void Lloyd::after_admission() {
     return;
   }
   report_.converged = place_centroids();
-  if (!report_.converged && options_.iterations > 0 && may_round()) {
-    stage_ = {parts_, &Lloyd::round_part, &Lloyd::begin_assignment};
-  } else {
-    begin_assignment();
-  }
+  ends_ = report_.converged;
+  if (!is_last_assignment() && search_->rounds()) exactness_ = Exactness::rounded;
+  begin_assignment();
 }
 
 bool Lloyd::place_centroids() {
@@ -121,111 +131,86 @@ bool Lloyd::place_centroids() {
   return false;
 }
 
-bool Lloyd::may_round() {
-  if (input_.row_count < rounding_rows_min) return false;
-  const Search search = search_of(input_.dims);
-  if (search == Search::f32) return false;
-  const std::size_t row_elements = bf16_row_elements(input_.dims);
-  const std::size_t whole_rows = align_up(input_.row_count, amx_rows);
-  const std::size_t tiles = divide_up(options_.clusters, bf16_tile_centroids);
-  bf16_rows_ = hwy::AllocateAligned<std::uint16_t>(whole_rows * row_elements);
-  bf16_tiles_ = hwy::AllocateAligned<std::byte>(tiles * bf16_tile_bytes(input_.dims));
-  if (!bf16_rows_ || !bf16_tiles_) return false;  // f32 needs neither
-  std::fill(&bf16_rows_[input_.row_count * row_elements], &bf16_rows_[whole_rows * row_elements],
-            std::uint16_t{0});
-  search_ = search;
-  return true;
-}
-
-void Lloyd::round_part(std::size_t part) {
-  const Rows rows = rows_of(part);
-  rows_to_bf16(row(rows.begin), rows.end - rows.begin, input_.dims,
-               &bf16_rows_[rows.begin * bf16_row_elements(input_.dims)]);
-}
-
-void Lloyd::pack_tiles() noexcept {
-  const std::size_t clusters = options_.clusters;
-  const std::size_t dims = input_.dims;
-  const bool rounds = search_ != Search::f32;
-  const std::size_t size = rounds ? bf16_tile_centroids : tile_centroids;
-  for (std::size_t c = 0; c < clusters; c += size) {
-    const std::size_t count = std::min(size, clusters - c);
-    if (rounds) {
-      pack_bf16_tile(centroid(c), count, dims, options_.metric,
-                     &bf16_tiles_[c / size * bf16_tile_bytes(dims)]);
-    } else {
-      pack_tile(centroid(c), count, dims, options_.metric, &tiles_[c / size * tile_floats(dims)]);
-    }
-  }
-}
-
 void Lloyd::begin_assignment() {
-  pack_tiles();
-  stage_ = {parts_, &Lloyd::assign_part, &Lloyd::after_assignment};
+  search_->pack_centroids(output_.centroids, exactness_);
+  stage_ = {parts_, &Lloyd::assign_part, &Lloyd::after_assignment, run_parts_};
 }
 
 void Lloyd::assign_part(std::size_t part) {
   const Rows rows = rows_of(part);
-  part_result_[part] = 0;
-  for (std::size_t i = rows.begin; i < rows.end; i += search_rows_max) {
-    if (assign_rows(i, std::min(rows.end, i + search_rows_max))) part_result_[part] = 1;
+  const std::size_t run = part / run_parts_;
+  begin_run(part);
+  bool changed = false;
+  for (std::size_t begin = rows.begin; begin < rows.end; begin += search_rows_max) {
+    const Rows block{begin, std::min(rows.end, begin + search_rows_max)};
+    changed |= assign_rows(block, run);
+    if (!is_last_assignment()) add_to_sums(block, run);
   }
+  part_result_[part] = changed ? 1 : 0;
+}
+
+void Lloyd::begin_run(std::size_t part) noexcept {
+  if (part % run_parts_ != 0) return;
+  const std::size_t first = part / run_parts_ * options_.clusters;
+  std::fill_n(&counts_[first], options_.clusters, 0U);
+  std::fill_n(&sums_[first * input_.dims], options_.clusters * input_.dims, 0.0F);
 }
 
 void Lloyd::after_assignment() {
   const bool changed = std::any_of(part_result_.get(), part_result_.get() + parts_,
                                    [](double one) { return one != 0; });
-  if (!ends_ && report_.iterations > 0 && !changed) {
-    // Labels repeat when those of f32 do.
+  const bool repeats = !ends_ && report_.iterations > 0 && !changed;
+  report_.converged |= repeats && exactness_ == Exactness::f32;
+  ends_ = report_.converged || is_last_assignment() || !may_go_on();
+  if (ends_) {
     if (stop_rounding()) return begin_assignment();
-    report_.converged = true;
+    done_ = !options_.measures_inertia;
+    stage_ = {parts_, &Lloyd::inertia_part, &Lloyd::after_inertia};
+  } else if (repeats) {
+    stop_rounding();
+    stage_ = {parts_, &Lloyd::sum_part, &Lloyd::begin_update, run_parts_};
+  } else {
+    begin_update();
   }
-  ends_ = ends_ || report_.converged || report_.iterations == options_.iterations || !may_go_on();
-  if (!ends_) return begin_update();
-  if (stop_rounding()) return begin_assignment();
-  done_ = !options_.measures_inertia;
-  stage_ = {parts_, &Lloyd::inertia_part, &Lloyd::after_inertia};
 }
 
-bool Lloyd::assign_rows(std::size_t begin, std::size_t end) noexcept {
-  const std::size_t dims = input_.dims;
-  NearestSearch search;
-  search.rows = row(begin);
-  search.row_count = end - begin;
-  search.dims = dims;
-  begin_search(search);
-  if (search_ == Search::f32) {
-    search_tiles(search, tiles_.get(), tile_count(options_.clusters), 0);
-  } else {
-    search_rounded(search, &bf16_rows_[begin * bf16_row_elements(dims)]);
-  }
+bool Lloyd::assign_rows(Rows rows, std::size_t run) noexcept {
   std::array<std::uint32_t, search_rows_max> labels;
-  end_search(search, labels.data());
+  search_->find(rows.begin, rows.end, run, labels.data());
   bool changed = false;
-  for (std::size_t i = begin; i < end; ++i) {
-    const std::uint32_t label = admitted_[i] != 0 ? labels[i - begin] : 0;
+  for (std::size_t i = rows.begin; i < rows.end; ++i) {
+    const std::uint32_t label = admitted_[i] != 0 ? labels[i - rows.begin] : 0;
     changed |= label != output_.labels[i];
     output_.labels[i] = label;
   }
   return changed;
 }
 
-void Lloyd::search_rounded(NearestSearch& search, const std::uint16_t* rows) const noexcept {
-  const auto search_tile = search_ == Search::amx ? search_amx_tile : search_bf16_tile;
-  for (std::size_t c = 0; c < options_.clusters; c += bf16_tile_centroids) {
-    search_tile(search,
-                {.rows = rows,
-                 .data = &bf16_tiles_[c / bf16_tile_centroids * bf16_tile_bytes(search.dims)],
-                 .count = std::min(bf16_tile_centroids, options_.clusters - c),
-                 .first = static_cast<std::uint32_t>(c)});
+void Lloyd::add_to_sums(Rows rows, std::size_t run) noexcept {
+  const std::size_t first = run * options_.clusters;
+  const RowSums target{.sums = &sums_[first * input_.dims], .counts = &counts_[first]};
+  LabelledRows labelled{.rows = row(rows.begin),
+                        .row_count = rows.end - rows.begin,
+                        .row_elements = input_.dims,
+                        .dims = input_.dims,
+                        .labels = &output_.labels[rows.begin],
+                        .admitted = &admitted_[rows.begin]};
+  // The last means are exact.
+  if (exactness_ == Exactness::f32 || report_.iterations + 1 == options_.iterations) {
+    return add_f32_rows(labelled, target);
   }
+  labelled.rows = search_->rounded_row(rows.begin);
+  labelled.row_elements = bf16_row_elements(input_.dims);
+  add_bf16_rows(labelled, target);
 }
 
 void Lloyd::begin_update() {
   const std::span members(members_.get(), options_.clusters);
-  std::ranges::fill(members, 0U);
-  for (std::size_t i = 0; i < input_.row_count; ++i) members[output_.labels[i]] += admitted_[i];
-  if (std::ranges::find(members, 0U) == members.end()) return begin_sums();
+  for (std::size_t c = 0; c < members.size(); ++c) {
+    members[c] = 0;
+    for (std::size_t run = 0; run < runs_; ++run) members[c] += counts_[run * members.size() + c];
+  }
+  if (std::ranges::find(members, 0U) == members.end()) return begin_means();
   stage_ = {parts_, &Lloyd::measure_part, &Lloyd::after_measuring};
 }
 
@@ -238,7 +223,13 @@ void Lloyd::measure_part(std::size_t part) {
 
 void Lloyd::after_measuring() {
   fill_empty_clusters();
-  begin_sums();
+  stage_ = {parts_, &Lloyd::sum_part, &Lloyd::begin_means, run_parts_};
+}
+
+/// Sums anew, because labels changed since, or sums were of rounded rows.
+void Lloyd::sum_part(std::size_t part) {
+  begin_run(part);
+  add_to_sums(rows_of(part), part / run_parts_);
 }
 
 void Lloyd::fill_empty_clusters() noexcept {
@@ -268,33 +259,17 @@ void Lloyd::write_mean(std::size_t c) noexcept {
   if (members_[c] == 0) return;  // nothing is left to give it: it keeps its centroid
   const std::size_t dims = input_.dims;
   const float scale = 1.0F / static_cast<float>(members_[c]);
-  for (std::size_t i = 0; i < dims; ++i) {
-    float sum = 0;
-    for (std::size_t part = 0; part < summed_parts_; ++part) {
-      sum += sums_[(part * options_.clusters + c) * dims + i];
-    }
-    centroid(c)[i] = sum * scale;
+  float* const mean = centroid(c);
+  std::fill_n(mean, dims, 0.0F);
+  for (std::size_t run = 0; run < runs_; ++run) {
+    const float* const sums = &sums_[(run * options_.clusters + c) * dims];
+    for (std::size_t i = 0; i < dims; ++i) mean[i] += sums[i];
   }
-}
-
-void Lloyd::begin_sums() { stage_ = {summed_parts_, &Lloyd::sum_part, &Lloyd::begin_means}; }
-
-void Lloyd::sum_part(std::size_t part) {
-  const std::size_t size = options_.clusters * input_.dims;
-  const std::size_t begin = input_.row_count * part / summed_parts_;
-  const std::size_t end = input_.row_count * (part + 1) / summed_parts_;
-  float* const sums = &sums_[part * size];
-  std::fill_n(sums, size, 0.0F);
-  add_rows({.rows = row(begin),
-            .row_count = end - begin,
-            .dims = input_.dims,
-            .labels = &output_.labels[begin],
-            .admitted = &admitted_[begin]},
-           sums);
+  for (std::size_t i = 0; i < dims; ++i) mean[i] *= scale;
 }
 
 void Lloyd::begin_means() {
-  const std::size_t parts = (options_.clusters + part_clusters - 1) / part_clusters;
+  const std::size_t parts = divide_up(options_.clusters, part_clusters);
   stage_ = {parts, &Lloyd::mean_part, &Lloyd::after_update};
 }
 

@@ -4,16 +4,16 @@
 #include <hwy/aligned_allocator.h>
 
 #include <algorithm>
-#include <utility>
+#include <optional>
 
+#include "host/centroid_search.hpp"
 #include "host/centroid_tiles.hpp"
-#include "host/isa_choice.hpp"
 #include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::kernels::host {
 
-/// All of it is a row of stages, each of parts that share nothing: threads take the parts of a
-/// stage at once, and work in pieces takes one part at a time.
+/// All of it is a row of stages, each of parts in runs that share nothing: threads take the runs of
+/// a stage at once, and work in pieces takes one part at a time.
 class Lloyd {
  public:
   Lloyd(const KmeansRows& input, const KmeansOptions& options, const KmeansOutput& output) noexcept
@@ -31,30 +31,30 @@ class Lloyd {
   template <typename T>
   using Buffer = hwy::AlignedFreeUniquePtr<T[]>;
 
-  /// Parts that share nothing, in any order, then what follows from all of them.
+  /// Parts, then what follows from all of them.
   struct Stage {
     std::size_t parts;
     void (Lloyd::*part)(std::size_t);
     void (Lloyd::*then)();
+    std::size_t run = 1;  ///< parts that come one after the other
   };
   struct Rows {
     std::size_t begin;
     std::size_t end;
   };
 
+  void finish_run(std::size_t run);
   void end_stage();
 
   // Stages, in their order; what follows one chooses the next.
   void admit_part(std::size_t part);
   void after_admission();
-  void round_part(std::size_t part);
   void begin_assignment();
   void assign_part(std::size_t part);
   void after_assignment();
   void begin_update();
   void measure_part(std::size_t part);
   void after_measuring();
-  void begin_sums();
   void sum_part(std::size_t part);
   void begin_means();
   void mean_part(std::size_t part);
@@ -65,11 +65,12 @@ class Lloyd {
   /// Writes the first centroids. Returns true when they are all the distinct rows there are.
   bool place_centroids();
 
-  /// Makes searches round, where that is faster and worth it. Returns whether rows are to be.
-  bool may_round();
-
-  /// Makes searches exact in f32. Returns whether they were not.
-  bool stop_rounding() noexcept { return std::exchange(search_, Search::f32) != Search::f32; }
+  /// Makes searches exact. Returns whether they were not.
+  bool stop_rounding() noexcept {
+    const bool rounded = exactness_ == Exactness::rounded;
+    exactness_ = Exactness::f32;
+    return rounded;
+  }
 
   [[nodiscard]] bool may_go_on() const noexcept {
     if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_acquire)) {
@@ -91,17 +92,24 @@ class Lloyd {
   void copy_row_to_centroid(std::size_t c, std::size_t i) noexcept {
     std::copy_n(row(i), input_.dims, centroid(c));
   }
+  [[nodiscard]] bool is_last_assignment() const noexcept {
+    return ends_ || report_.iterations == options_.iterations;
+  }
+  /// Sets the sums and members of a run to zero before its first part.
+  void begin_run(std::size_t part) noexcept;
+  /// Adds rows to the sums of their run.
+  void add_to_sums(Rows rows, std::size_t run) noexcept;
   void fill_empty_clusters() noexcept;
-  void pack_tiles() noexcept;
-  bool assign_rows(std::size_t begin, std::size_t end) noexcept;
-  void search_rounded(NearestSearch& search, const std::uint16_t* rows) const noexcept;
+  /// Returns whether a label is new.
+  bool assign_rows(Rows rows, std::size_t run) noexcept;
   void write_mean(std::size_t c) noexcept;
 
   KmeansRows input_;
   KmeansOptions options_;
   KmeansOutput output_;
   std::size_t parts_ = 0;
-  std::size_t summed_parts_ = 0;
+  std::size_t run_parts_ = 0;  // of rows, whose sums are made in one
+  std::size_t runs_ = 0;
   Stage stage_{};
   std::size_t next_part_ = 0;
   bool done_ = false;
@@ -114,11 +122,10 @@ class Lloyd {
   Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
   Buffer<std::uint32_t> members_;  // [clusters + 1]: how many each has
   Buffer<std::uint32_t> slots_;    // for finding distinct rows
-  Buffer<float> sums_;             // [summed_parts, clusters, dims]
-  Buffer<float> tiles_;
-  Search search_ = Search::f32;  // else of what follows
-  Buffer<std::uint16_t> bf16_rows_;
-  Buffer<std::byte> bf16_tiles_;
+  Buffer<float> sums_;             // [runs, clusters, dims]
+  Buffer<std::uint32_t> counts_;   // [runs, clusters]: members there
+  std::optional<CentroidSearch> search_;
+  Exactness exactness_ = Exactness::f32;
   Buffer<double> part_result_;  // [parts]
 };
 

@@ -39,10 +39,11 @@ struct SubspaceCoder {
                .first_dim = subspace * dims(),
                .dims = dims()},
               keys.data());
+    std::array<std::uint8_t, search_rows_max> finite;
     find_nearest(keys.data(), tokens.size(), labels.data());
+    find_finite(keys.data(), tokens.size(), dims(), finite.data());
     for (std::size_t t = 0; t < tokens.size(); ++t) {
-      const bool finite = is_finite(&keys[t * dims()], dims());
-      write_code(tokens.begin + t, finite ? labels[t] : 0);
+      write_code(tokens.begin + t, finite[t] != 0 ? labels[t] : 0);
     }
   }
 

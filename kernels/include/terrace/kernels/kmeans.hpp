@@ -67,14 +67,18 @@ namespace host {
 /// 5. It ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
 ///    result is whole in each case.
 ///
+/// Where it is faster, iterations before the last see rows rounded to bf16. The last means are of
+/// the rows as they are, as are those after labels have repeated, and labels always; at the deadline
+/// or when cancelled the means may be of rounded rows.
+///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all.
 ///
 /// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, a null
 ///          pointer, or initial_rows of another size, out of range or not finite; out_of_memory:
-///          about 13 bytes a row, and two for each of its elements where searches round, could not
-///          be had. Then nothing is written
-/// Threads  parts of 1024 rows or 64 clusters; one problem per thread needs no locking
+///          about 13 bytes a row, and two for each of its elements where rows are rounded, and the
+///          centroids up to sixteen times, could not be had. Then nothing is written
+/// Threads  runs of 4096 rows or more, or 64 clusters; one problem per thread needs no locking
 /// Cost     2 * row_count * clusters * dims flops an iteration; no distance matrix
 /// Source   Lloyd 1982
 /// Tests    tests/kernels/kmeans_test.cpp
