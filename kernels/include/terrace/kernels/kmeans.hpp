@@ -68,8 +68,8 @@ namespace host {
 ///    result is whole in each case.
 ///
 /// Where it is faster, iterations before the last see rows rounded to bf16. The last means are of
-/// the rows as they are, as are those after labels have repeated, and labels always; at the deadline
-/// or when cancelled the means may be of rounded rows.
+/// the rows as they are, as are those after labels have repeated; when it ends early they may be of
+/// rounded rows. The labels returned are exact always.
 ///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all.
