@@ -179,8 +179,7 @@ void ClusterSlots::reset() noexcept {
 
 Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable source,
                                    const std::byte* staging) {
-  TERRACE_TRY(blocks_.flush(queue));
-  Ticket done;
+  TERRACE_ASSIGN(Ticket done, blocks_.flush(queue));
   zeros_.reset();
   if (clears_) {
     TERRACE_ASSIGN(zeros_, backend.allocate({.bytes = numbers_.bytes(), .tier = Tier::host}));

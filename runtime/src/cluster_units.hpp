@@ -6,6 +6,7 @@
 // any size fit without gaps that grow, and what a step looks up is one number per row.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -69,6 +70,11 @@ class ClusterSlots {
   /// Errors: out_of_memory, those of queues.
   Status reserve(Backend& backend, Queue& queue, const ClusterRoom& room);
 
+  /// Returns slots enough for all rows of `room`, whatever units they belong to. Grows seldom.
+  [[nodiscard]] std::size_t enough_for(const ClusterRoom& room) const noexcept {
+    return std::bit_ceil(room.units + room.positions * shape_.kv_heads / slot_rows_);
+  }
+
   /// Whether reserve() would leave the tables where they are.
   [[nodiscard]] bool has_room(std::size_t slots, std::size_t positions) const noexcept {
     return slots <= taken_.size() && positions <= positions_;
@@ -94,10 +100,14 @@ class ClusterSlots {
   /// Blocks that no unit uses any more; they are the caller's again.
   [[nodiscard]] std::vector<std::byte*> take_unused_blocks();
 
+  [[nodiscard]] bool has_tables() const noexcept { return static_cast<bool>(numbers_); }
+
   /// Gives device memory up. Nothing may be placed, no block held.
   void reset() noexcept;
 
-  [[nodiscard]] bool changed() const noexcept { return !changes_.empty() || clears_; }
+  [[nodiscard]] bool changed() const noexcept {
+    return !changes_.empty() || clears_ || blocks_.changed();
+  }
 
   /// Whether changes need rows that are on the host alone.
   [[nodiscard]] bool needs_link() const noexcept { return needs_link_; }

@@ -44,8 +44,8 @@ void PointerTable::set(std::size_t i, std::byte* pointer) {
   if (tier_ == Tier::device) changed_.push_back(static_cast<std::uint32_t>(i));
 }
 
-Status PointerTable::flush(Queue& queue) {
-  if (tier_ == Tier::host || changed_.empty()) return {};
+Result<Ticket> PointerTable::flush(Queue& queue) {
+  if (changed_.empty()) return Ticket{};
   std::sort(changed_.begin(), changed_.end());
   std::vector<CopyExtent> extents;
   std::size_t end = 0;  // one past the last entry covered
@@ -60,7 +60,7 @@ Status PointerTable::flush(Queue& queue) {
     end = std::size_t{i} + 1;
   }
   changed_.clear();
-  return queue.copy(Phase::update, extents).map([](Ticket) {});
+  return queue.copy(Phase::update, extents);
 }
 
 void PointerTable::reset() noexcept {

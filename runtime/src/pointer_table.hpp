@@ -28,8 +28,11 @@ class PointerTable {
     return i < size_ ? host_.as<std::byte*>()[i] : nullptr;
   }
 
-  /// Enqueues the copying of all entries set since the last flush.
-  [[nodiscard]] Status flush(Queue& queue);
+  /// Whether entries were set since the last flush: what ops read is not current.
+  [[nodiscard]] bool changed() const noexcept { return !changed_.empty(); }
+
+  /// Enqueues the copying of all entries set since the last flush; no ticket where there are none.
+  [[nodiscard]] Result<Ticket> flush(Queue& queue);
 
   /// Takes every entry as set since the last flush: what a failed queue was to copy may be missing.
   void touch_all();

@@ -56,6 +56,17 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
     return outputs_of(plain, prompt, steps);
   }
 
+  [[nodiscard]] std::size_t peak_without_cache(std::size_t steps) const {
+    Scenario plain = scenario_;
+    plain.runtime.cache = {.policy = "none"};
+    const auto runtime = plain.open();
+    const Traffic traffic(plain.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(prompt).has_value());
+    EXPECT_TRUE(drive.steps(steps).has_value());
+    return runtime->backend().memory(Tier::device).peak;
+  }
+
   Scenario scenario_;
 };
 
@@ -76,6 +87,15 @@ TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
       }
     }
   }
+}
+
+TEST_P(EachClustering, TakesACacheThatNothingCouldFill) {
+  Scenario vast = scenario_;
+  vast.runtime.cache.tokens = std::size_t{1} << 40;  // slots for it alone would be terabytes
+  const Decoded decoded = decode(vast);
+  EXPECT_EQ(decoded.outputs, without_cache());
+  EXPECT_GT(decoded.counters.cache.rows_hit, 0U);
+  EXPECT_EQ(decoded.counters.cache.evicted, 0U);
 }
 
 TEST_P(EachClustering, HitsAndPaysForExactlyWhatItMissesAndRefills) {
@@ -172,23 +192,32 @@ TEST_P(EachClustering, GoesOnThroughPauseForkAndTruncation) {
   drive.expect_all_rows_right();
 }
 
+TEST_P(EachClustering, FailsNoStepForItsOwnTables) {
+  Scenario roomy = scenario_;
+  roomy.runtime.cache.tokens = 4096;
+  const Traffic traffic(roomy.runtime.shape, 1);
+  const auto expected = without_cache();
+  const std::size_t least = peak_without_cache(step_count);
+  // Each layer has a staging area of its own, which takes less than 8 KB; the tables take 20.
+  for (const std::size_t room : {8'000U, 12'000U, 16'000U, 20'000U, 25'000U}) {
+    roomy.backend.device_memory_limit = least + room;
+    const auto runtime = roomy.open();
+    Drive drive(*runtime, traffic);
+    const Status filled = drive.prefill(prompt);
+    ASSERT_TRUE(filled.has_value()) << room << ": " << filled.error().message();
+    const Status done = drive.steps(step_count);
+    ASSERT_TRUE(done.has_value()) << room << ": " << done.error().message();
+    EXPECT_EQ(drive.outputs(), expected) << room;
+  }
+}
+
 TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
   Scenario roomy = scenario_;
   roomy.runtime.cache.tokens = 4096;
   const Traffic traffic(roomy.runtime.shape, 1);
   const std::size_t steps = 20 + 40 / testing::scenario_slowness;
   const auto expected = without_cache(steps);
-  std::size_t least = 0;
-  {
-    Scenario plain = scenario_;
-    plain.runtime.cache = {.policy = "none"};
-    const auto runtime = plain.open();
-    Drive drive(*runtime, traffic);
-    ASSERT_TRUE(drive.prefill(prompt).has_value());
-    ASSERT_TRUE(drive.steps(steps).has_value());
-    least = runtime->backend().memory(Tier::device).peak;
-  }
-  roomy.backend.device_memory_limit = least + 30'000;
+  roomy.backend.device_memory_limit = peak_without_cache(steps) + 30'000;
   const auto runtime = roomy.open();
   std::size_t kept = 0;  // slabs of blocks stay with the runtime, for the next sequence
   for (std::size_t life = 0; life < 3; ++life) {

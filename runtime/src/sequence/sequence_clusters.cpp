@@ -2,6 +2,8 @@
 // Blocks take part in attention where they lie; rows of cached clusters lie in slots and are found
 // row by row, through a table that changes in the refill queue's order. What a step has missed of a
 // cluster is copied from where it was staged: only the rest of the cluster crosses the link.
+#include <algorithm>
+
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
@@ -15,7 +17,9 @@ std::size_t SequenceState::cluster_units(const LayerState& layer) const noexcept
 }
 
 Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
-  const std::size_t slots = layer.cache->capacity_slots();
+  const std::size_t slots =
+      std::min(layer.cache->capacity_slots(),
+               layer.slots.enough_for({.units = cluster_units(layer), .positions = length}));
   // Refills under way use the tables that growing would move.
   if (!layer.slots.has_room(slots, length)) TERRACE_TRY(wait(layer.refilled, deadline()));
   const Status reserved = layer.slots.reserve(
@@ -59,7 +63,11 @@ bool SequenceState::spill_clusters(LayerState& layer) {
   // Another sequence's queue may write a block as soon as it is free.
   if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
   drop_clusters(layer);
-  return release_unused_blocks(layer);
+  if (release_unused_blocks(layer)) return true;
+  // The tables last: without them the layer has no cache until there is room for them again.
+  const bool freed = layer.slots.has_tables();
+  layer.slots.reset();
+  return freed;
 }
 
 Result<Ticket> SequenceState::flush_slots(LayerState& layer, Queue& queue) {

@@ -116,7 +116,8 @@ Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
     }
     layer.arriving.clear();
   }
-  return layer.device_blocks.flush(compute);
+  TERRACE_TRY(layer.device_blocks.flush(compute));
+  return {};
 }
 
 Result<Ticket> SequenceState::store_token(const LayerState& layer, const StepInput& input,
