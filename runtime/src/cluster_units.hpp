@@ -76,8 +76,8 @@ class ClusterSlots {
   }
 
   /// Whether reserve() would leave the tables where they are.
-  [[nodiscard]] bool has_room(std::size_t slots, std::size_t positions) const noexcept {
-    return slots <= taken_.size() && positions <= positions_;
+  [[nodiscard]] bool has_room(const ClusterRoom& room) const noexcept {
+    return room.slots <= taken_.size() && room.positions <= positions_;
   }
 
   [[nodiscard]] bool holds(UnitKey unit) const noexcept { return rows_of(unit) != 0; }

@@ -13,8 +13,7 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t dims = 64;
-constexpr std::size_t row_count = 64;
-constexpr std::size_t centroid_count = 64;
+constexpr std::size_t row_count = 64;  // and of centroids, which are the rows
 
 template <typename Run>
 double fastest_of_some(Run run) {
@@ -36,11 +35,11 @@ FasterSearches measure_searches() noexcept {
   rows.fill(1);
   const auto seconds_by = [&](Search by) {
     CentroidSearch search({.rows = {.rows = rows.data(), .row_count = row_count, .dims = dims},
-                           .centroids = centroid_count,
+                           .centroids = row_count,
                            .by = by});
     if (!search.allocate()) return std::numeric_limits<double>::infinity();
     if (search.rounds()) search.round_rows(0, row_count);
-    search.pack_centroids(rows.data(), Exactness::rounded);  // they are rows
+    search.pack_centroids(rows.data(), Exactness::rounded);
     std::array<std::uint32_t, row_count> labels;
     return fastest_of_some([&] { search.find(0, row_count, 0, labels.data()); });
   };

@@ -17,14 +17,11 @@ std::size_t SequenceState::cluster_units(const LayerState& layer) const noexcept
 }
 
 Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
-  const std::size_t slots =
-      std::min(layer.cache->capacity_slots(),
-               layer.slots.enough_for({.units = cluster_units(layer), .positions = length}));
+  ClusterRoom room{.units = cluster_units(layer), .positions = length, .deadline = deadline()};
+  room.slots = std::min(layer.cache->capacity_slots(), layer.slots.enough_for(room));
   // Refills under way use the tables that growing would move.
-  if (!layer.slots.has_room(slots, length)) TERRACE_TRY(wait(layer.refilled, deadline()));
-  const Status reserved = layer.slots.reserve(
-      *runtime_.backend, *refill_queue_,
-      {.units = cluster_units(layer), .slots = slots, .positions = length, .deadline = deadline()});
+  if (!layer.slots.has_room(room)) TERRACE_TRY(wait(layer.refilled, deadline()));
+  const Status reserved = layer.slots.reserve(*runtime_.backend, *refill_queue_, room);
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
   // No step fails for its cache: the layer goes without until there is room.
   drop_clusters(layer);
