@@ -2,8 +2,9 @@
 #include "host/bf16_search.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+
+#include "terrace/core/dtype.hpp"
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -86,12 +87,6 @@ void search_all(NearestSearch& search, const Bf16Tile& tile) {
 
 #pragma GCC pop_options
 
-/// Rounds a finite number to the nearest, ties to even.
-std::uint16_t rounded_to_bf16(float number) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(number);
-  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
 }  // namespace
 
 bool has_bf16_search() noexcept {
@@ -122,7 +117,7 @@ void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims,
     addends[c] = terms.addend;
     for (std::size_t i = 0; c < count && i < dims; ++i) {
       coefficients[(i / 2 * bf16_tile_centroids + c) * 2 + i % 2] =
-          rounded_to_bf16(terms.factor * centroids[c * dims + i]);
+          f32_to_bf16(terms.factor * centroids[c * dims + i]);
     }
   }
 }
