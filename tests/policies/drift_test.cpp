@@ -146,13 +146,15 @@ std::size_t slices_of(const RetrievalPolicy& policy, PolicyIndex& index, std::si
       return 0;
     }
     whole = *built;
-    // Clustering looks, too, once an iteration; the look that finds the time over is the last one.
-    EXPECT_LE(clock.stopped() - begin, slice + std::chrono::milliseconds{2});
+    // A piece takes a look, or two where clustering looks as well, once an iteration: one of two
+    // may follow where the longest so far took one. The first piece comes after two looks.
+    EXPECT_LE(clock.stopped() - begin, std::max<Duration>(slice + std::chrono::milliseconds{1},
+                                                          std::chrono::milliseconds{3}));
   }
   return slices;
 }
 
-TEST(RefreshSlice, StartsNothingAfterItsTimeIsOver) {
+TEST(RefreshSlice, StartsNothingThatIsLikelyToOutlastItsTime) {
   BlockStore rows(shape, 16, length);
   fill_with_a_turn(rows);
   for (const std::string& name : testing::selecting_policies()) {

@@ -4,6 +4,7 @@
 
 #include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
+#include "terrace/runtime/selection_observer.hpp"
 
 namespace terrace {
 namespace {
@@ -204,6 +205,37 @@ TEST(Refresh, KeepsEveryRowAndBudgetOfEveryPolicy) {
     drive.expect_all_rows_right();
     EXPECT_LE(drive.sequence().counters().attended, drive.sequence().counters().lists * 48);
   }
+}
+
+/// Counts how often the clusters of each layer became others.
+class RenamedClusters final : public SelectionObserver {
+ public:
+  explicit RenamedClusters(std::size_t layers) : of_layer(layers) {}
+
+  void on_share(SequenceId, std::size_t) override {}
+  void on_prompt(SequenceId, TokenRange) override {}
+  void on_selection(const LayerSelection& selection) override {
+    if (selection.clusters_renamed) ++of_layer[index(selection.layer)];
+  }
+  void on_step_end(const StepTraffic&) override {}
+
+  std::vector<std::size_t> of_layer;
+};
+
+TEST(Refresh, HasItsTurnInEveryLayerHoweverLongOneTakes) {
+  // Piece by piece a layer takes longer than it takes the first one to be due again.
+  Scenario scenario = refreshed("clusterkv", Duration::zero());
+  scenario.runtime.shape.layers = 6;
+  scenario.runtime.cache.granularity = CacheGranularity::cluster;
+  RenamedClusters renamed(6);
+  scenario.runtime.observer = &renamed;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(2 * step_count).has_value());
+  // The prompt's index is one; a round of all layers is far less than half of the steps.
+  for (const std::size_t count : renamed.of_layer) EXPECT_GE(count, 1U + 2U);
 }
 
 TEST(Refresh, DoesOnePieceAStepWhenItsTimeIsOverAtOnce) {

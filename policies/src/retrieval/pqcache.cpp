@@ -8,7 +8,7 @@
 // Index: subspaces bytes a token and KV head, 4 * 2^bits * head_dim bytes a KV head. Deterministic
 // for a seed on any number of threads. Source: PQCache (Zhang et al., arXiv 2407.12820), idea and
 // parameters; see docs/decisions/0003 for where codes are made.
-#include <vector>
+#include <memory>
 
 #include "pq_codes.hpp"
 #include "rows.hpp"
@@ -27,9 +27,9 @@ class Subspace final : public IndexPart {
         head_(part / pq.subspaces),
         subspace_(part % pq.subspaces),
         dims_(request.shape.head_dim / pq.subspaces),
-        keys_(request.tokens.size() * dims_),
+        keys_(std::make_unique_for_overwrite<float[]>(request.tokens.size() * dims_)),
         unread_(request.tokens),
-        training_(request, pq, {keys_.data(), head_, subspace_}) {}
+        training_(request, pq, {keys_.get(), head_, subspace_}) {}
 
   [[nodiscard]] Result<bool> do_piece() override {
     if (unread_.empty()) return training_.do_piece();
@@ -50,7 +50,8 @@ class Subspace final : public IndexPart {
   std::size_t head_;
   std::size_t subspace_;
   std::size_t dims_;
-  std::vector<float> keys_;  // [tokens, dims]
+  // [tokens, dims]. Not set to zero first: of a long sequence that takes longer than a piece may.
+  std::unique_ptr<float[]> keys_;
   TokenPieces unread_;
   CodebookTraining training_;
 };

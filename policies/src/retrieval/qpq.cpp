@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -75,21 +76,29 @@ void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<fl
   }
 }
 
-/// Subtracts the mean of the finite rows, and writes it.
-void centre(std::span<float> keys, std::size_t dims, float* mean) {
-  std::vector<double> sum(dims);
-  double count = 0;
-  for (std::size_t at = 0; at < keys.size(); at += dims) {
-    const std::span row(&keys[at], dims);
-    if (!all_finite(row)) continue;
-    for (std::size_t i = 0; i < dims; ++i) sum[i] += double{row[i]};
-    ++count;
+/// The mean of the finite rows, of whom some come at a time.
+class RowMean {
+ public:
+  explicit RowMean(std::size_t dims) : sum_(dims) {}
+
+  void add(std::span<const float> rows) {
+    for (std::size_t at = 0; at < rows.size(); at += sum_.size()) {
+      const auto row = rows.subspan(at, sum_.size());
+      if (!all_finite(row)) continue;
+      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += double{row[i]};
+      ++count_;
+    }
   }
-  for (std::size_t i = 0; i < dims; ++i) {
-    mean[i] = count > 0 ? static_cast<float>(sum[i] / count) : 0.0F;
+  void write(float* mean) const {
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      mean[i] = count_ > 0 ? static_cast<float>(sum_[i] / count_) : 0.0F;
+    }
   }
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % dims];
-}
+
+ private:
+  std::vector<double> sum_;
+  double count_ = 0;
+};
 
 /// The queries of a KV head's group: [positions * group, head_dim].
 std::vector<float> group_queries(const BuildRequest& request, std::size_t head) {
@@ -115,9 +124,12 @@ class HeadIndex final : public IndexPart {
         maps_(request.shape, pq, request.fixed),
         // An index made anew has no queries at hand: it keeps looking where the first one did.
         knows_maps_(request.anew && request.hints.query_window.empty()),
-        keys_(request.tokens.size() * request.shape.head_dim),
+        keys_(std::make_unique_for_overwrite<float[]>(request.tokens.size() *
+                                                      request.shape.head_dim)),
         unread_(request.tokens),
-        unmapped_(request.tokens) {}
+        unmapped_(request.tokens),
+        mean_(request.shape.head_dim),
+        uncut_(request.tokens) {}
 
   [[nodiscard]] Result<bool> do_piece() override {
     if (!unread_.empty()) {
@@ -126,11 +138,9 @@ class HeadIndex final : public IndexPart {
     } else if (!knows_maps_) {
       find_maps();
     } else if (!unmapped_.empty()) {
-      map_keys(maps_, head_, dims(), keys_of(unmapped_.take()));
-      if (unmapped_.empty()) centre(keys_, dims(), maps_.mean(head_));
+      map_some();
     } else if (!training_) {
-      cut_out_subspace();
-      training_.emplace(request_, pq_, SubKeys{subspace_keys_.data(), head_, subspace_});
+      cut_out_some();
     } else {
       return train();
     }
@@ -142,13 +152,13 @@ class HeadIndex final : public IndexPart {
   [[nodiscard]] std::size_t dims() const noexcept { return request_.shape.head_dim; }
   [[nodiscard]] std::span<float> keys_of(TokenRange tokens) noexcept {
     const std::size_t begin = tokens.begin - request_.tokens.begin;
-    return std::span(keys_).subspan(begin * dims(), tokens.size() * dims());
+    return {&keys_[begin * dims()], tokens.size() * dims()};
   }
 
   void find_maps() {
     const QueryBasis basis = find_query_basis({.dims = dims(),
                                                .queries = group_queries(request_, head_),
-                                               .keys = keys_,
+                                               .keys = keys_of(request_.tokens),
                                                .shrinkage = shrinkage_,
                                                .subspaces = pq_.subspaces});
     std::ranges::copy(basis.query_map, maps_.queries(head_));
@@ -156,12 +166,31 @@ class HeadIndex final : public IndexPart {
     knows_maps_ = true;
   }
 
-  void cut_out_subspace() {
+  void map_some() {
+    const std::span<float> keys = keys_of(unmapped_.take());
+    map_keys(maps_, head_, dims(), keys);
+    mean_.add(keys);
+    if (unmapped_.empty()) mean_.write(maps_.mean(head_));
+  }
+
+  /// Centred.
+  void cut_out_some() {
     const std::size_t width = dims() / pq_.subspaces;
-    subspace_keys_.resize(request_.tokens.size() * width);
-    for (std::size_t i = 0; i < request_.tokens.size(); ++i) {
-      std::copy_n(&keys_[i * dims() + subspace_ * width], width, &subspace_keys_[i * width]);
+    if (!subspace_keys_) {
+      subspace_keys_ = std::make_unique_for_overwrite<float[]>(request_.tokens.size() * width);
     }
+    const TokenRange tokens = uncut_.take();
+    const std::span<const float> keys = keys_of(tokens);
+    const float* const mean = maps_.mean(head_);
+    float* target = &subspace_keys_[(tokens.begin - request_.tokens.begin) * width];
+    for (std::size_t row = 0; row < keys.size(); row += dims()) {
+      for (std::size_t i = subspace_ * width; i < (subspace_ + 1) * width; ++i) {
+        *target++ = keys[row + i] - mean[i];
+      }
+    }
+    if (!uncut_.empty()) return;
+    uncut_ = TokenPieces(request_.tokens);  // for the next sub-space
+    training_.emplace(request_, pq_, SubKeys{subspace_keys_.get(), head_, subspace_});
   }
 
   Result<bool> train() {
@@ -178,11 +207,15 @@ class HeadIndex final : public IndexPart {
   std::size_t head_;
   Maps maps_;
   bool knows_maps_;
-  std::vector<float> keys_;  // [tokens, head_dim]
+  // [tokens, head_dim]. Not set to zero first: of a long sequence that takes longer than a piece
+  // may.
+  std::unique_ptr<float[]> keys_;
   TokenPieces unread_;
   TokenPieces unmapped_;
+  RowMean mean_;
   std::size_t subspace_ = 0;
-  std::vector<float> subspace_keys_;  // [tokens, head_dim / subspaces]
+  TokenPieces uncut_;
+  std::unique_ptr<float[]> subspace_keys_;  // [tokens, head_dim / subspaces]
   std::optional<CodebookTraining> training_;
   BuildReport report_;
 };

@@ -3,6 +3,7 @@
 // indexes; the new one takes over between two steps, when it lacks few.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
@@ -18,12 +19,18 @@ Status SequenceState::refresh_indexes() {
     if (!done) return give_refresh_up();
     return *done ? continue_refresh() : Status{};
   }
+  // The one that waits longest: where building one takes long, the first layers would be due again
+  // before the last ones ever had their turn.
+  std::optional<std::size_t> stalest;
+  std::size_t most = 0;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const LayerIndex& index = layers_[layer].index;
-    if (index.building || index.tokens.end < index.fresh_end + due) continue;
-    return start_refresh(layer);
+    const std::size_t since = index.tokens.end - index.fresh_end;
+    if (index.building || since < std::max(due, most + 1)) continue;
+    stalest = layer;
+    most = since;
   }
-  return {};
+  return stalest ? start_refresh(*stalest) : Status{};
 }
 
 Status SequenceState::start_refresh(std::size_t layer) {
@@ -86,26 +93,38 @@ Status SequenceState::give_refresh_up() {
 }
 
 Status SequenceState::build_slice() {
-  TERRACE_ASSIGN(
-      refresh_.slice,
-      refresh_queue_->call(Phase::cluster, [this, request = refresh_request(refresh_.built)] {
-        const TimePoint begin = request.clock->now();
-        refresh_.whole = runtime_.policy->build_some(request, refresh_.progress,
-                                                     begin + runtime_.options.refresh.slice);
-        refresh_.slice_time = request.clock->now() - begin;
-        return Result<std::size_t>(0);
-      }));
+  const auto build = [this, request = refresh_request(refresh_.built)] {
+    const TimePoint begin = request.clock->now();
+    refresh_.whole = runtime_.policy->build_some(request, refresh_.progress,
+                                                 begin + runtime_.options.refresh.slice);
+    refresh_.slice_time = request.clock->now() - begin;
+    return Result<std::size_t>(0);
+  };
+  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, build));
   return {};
 }
 
 Status SequenceState::catch_up() {
   const LayerState& layer = layers_[*refresh_.layer];
-  const TokenRange since{refresh_.end, layer.index.tokens.end};
+  // A chunk of them a slice: more come with each step, but fewer.
+  const std::size_t chunk_end = refresh_.end + runtime_.index_layout.chunk_tokens;
+  const TokenRange since{refresh_.end, std::min(layer.index.tokens.end, chunk_end)};
   if (!reserve_refresh()) return give_refresh_up();
   note_refresh_blocks(since.end);
   TERRACE_TRY(refresh_queue_->wait_for(layer.offloaded));
-  TERRACE_ASSIGN(refresh_.slice, runtime_.policy->extend(refresh_request(since), *refresh_queue_,
-                                                         offload::host_ops()));
+  const Clock& clock = runtime_.backend->clock();
+  const auto begin = [this, &clock] {
+    refresh_.slice_begin = clock.now();
+    return Result<std::size_t>(0);
+  };
+  const auto end = [this, &clock] {
+    refresh_.slice_time = clock.now() - refresh_.slice_begin;
+    return Result<std::size_t>(0);
+  };
+  TERRACE_TRY(refresh_queue_->call(Phase::cluster, begin));
+  TERRACE_TRY(
+      runtime_.policy->extend(refresh_request(since), *refresh_queue_, offload::host_ops()));
+  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, end));
   refresh_.end = since.end;
   if (takes_batches()) refresh_.batches.push_back(since.begin);
   return {};

@@ -103,8 +103,8 @@ class IndexPart {
   IndexPart& operator=(const IndexPart&) = delete;
   virtual ~IndexPart() = default;
 
-  /// Does a piece: what takes a millisecond or two, however long the sequence. Returns whether none
-  /// is left.
+  /// Does a piece: what takes some milliseconds, however long the sequence. Returns whether none is
+  /// left.
   [[nodiscard]] virtual Result<bool> do_piece() = 0;
 
   /// Of a part that is done.
@@ -118,6 +118,7 @@ class IndexPart {
 struct IndexProgress {
   std::size_t parts_done = 0;
   std::unique_ptr<IndexPart> part;  ///< the one under way
+  Duration longest_piece{};         ///< of that part
 };
 
 /// Chooses rows for one query token of a layer, all heads. Device memory.
@@ -189,9 +190,15 @@ class RetrievalPolicy {
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
   /// Goes on with an index until the time is over, by the request's clock, but for a piece at
-  /// least. Returns whether the index is whole.
+  /// least; no further one is begun in less time than the longest has taken. Returns whether the
+  /// index is whole.
   [[nodiscard]] Result<bool> build_some(const BuildRequest& request, IndexProgress& progress,
                                         TimePoint until) const;
+
+  /// Cuts an index to index.token_count tokens, between two batches of extensions: what stands for
+  /// tokens before the cut forgets those behind it. `tokens` is empty, at the cut. Returns whether
+  /// it changed the chunk that the cut lies in; it changes no other. Errors: as build().
+  [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
 
   /// Enqueues the indexing of further tokens on a host queue with a table of host kernels. Only
   /// chunks that hold one of `tokens` may change.
@@ -200,6 +207,10 @@ class RetrievalPolicy {
 
   [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                               Queue& queue, const Ops& ops) const = 0;
+
+ protected:
+  /// Of policies whose extensions may add to what earlier ones made.
+  [[nodiscard]] virtual Result<bool> do_cut(const BuildRequest& /*request*/) const { return false; }
 };
 
 }  // namespace terrace
