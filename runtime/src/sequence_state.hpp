@@ -65,6 +65,7 @@ struct Refresh {
   // Written by the slice, read after it is done.
   IndexProgress progress = {};
   Result<bool> whole = false;
+  TimePoint slice_begin = {};
   Duration slice_time = {};
 
   void stop() noexcept {
@@ -339,6 +340,8 @@ class SequenceState {
   // sequence_life.cpp
   /// Forgets what is indexed from length() on.
   void cut_indexes();
+  /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
+  void cut_index(std::size_t layer, std::size_t end);
   /// Waits for all work and clears failed queues. Returns whether they have come to rest; if not,
   /// tickets tell what has not.
   bool settle_queues();

@@ -91,6 +91,9 @@ TEST(ClusterKv, GoesOnWhenManyShortExtensionsFillAChunk) {
   for (std::size_t end = 110; end <= 700; end += 10) index.extend(end);
   const auto lists = index.select(std::vector<float>(64, 1.0F), 690, 686);
   EXPECT_EQ(lists[0].size(), 686U);
+  for (const std::size_t head : {0U, 1U}) {
+    clusters_of(index).expect_means_of_members(rows, head, 1e-3);
+  }
 }
 
 TEST(ClusterKv, RefusesClusterSizesThatNoChunkCanHold) {

@@ -43,8 +43,14 @@ class PolicyIndex {
     indexed_.end = end;
   }
 
-  /// Forgets the tokens from `end` on.
-  void truncate(std::size_t end) { indexed_.end = end; }
+  /// Forgets the tokens from `end` on, where an extension began. Returns whether that changed what
+  /// stands for others.
+  bool truncate(std::size_t end) {
+    indexed_.end = end;
+    const Result<bool> changed = policy_.cut(request({end, end}));
+    EXPECT_TRUE(changed.has_value());
+    return changed.value_or(false);
+  }
 
   /// Selects `count` of the indexed tokens before `window`; returns the lists.
   std::vector<std::vector<std::uint32_t>> select(const std::vector<float>& query,

@@ -192,6 +192,57 @@ INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfRows,
                          ::testing::Values("oracle", "quest", "clusterkv", "wave"),
                          [](const auto& name) { return name.param; });
 
+/// Policies whose extensions make something of whole batches.
+class EachIndexOfClusters : public testing::OfEachPolicy {};
+
+TEST_P(EachIndexOfClusters, RemembersNothingOfTruncatedOutput) {
+  // So small a budget that batches are short, and join clusters of those before them.
+  scenario_.runtime.budget.value = 60;
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  const auto runtime = scenario_.open();
+  const auto expected = outputs_of(scenario_, 300, 460);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  for (std::size_t length = 460; length <= 700; length += 7) {
+    const std::size_t ahead = drive.sequence().length() - 300;
+    ASSERT_TRUE(drive.steps(length + 60 - 300 - ahead).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(length).has_value());
+    const std::size_t known = drive.outputs().size();
+    ASSERT_TRUE(drive.steps(50).has_value());
+    for (std::size_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(drive.outputs()[known + i], expected[length - 300 + i]) << length << " + " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfClusters, ::testing::Values("clusterkv", "wave"),
+                         [](const auto& name) { return name.param; });
+
+TEST(Truncation, LeavesNoTokenBetweenWhatIsIndexedAndTheWindow) {
+  // 4 sinks, a window of 116 and 13 to select: what waits beyond both would be out of reach.
+  Scenario scenario;
+  scenario.runtime.policy = "wave";
+  scenario.runtime.budget.value = 133;
+  scenario.runtime.window_share = 0.9;
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const auto runtime = scenario.open();
+  // A cut goes back to the segment's begin, position 2,052: all from there on wait.
+  for (std::size_t waiting = 80; waiting < 140; waiting += 5) {
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(2'500).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(2'052 + waiting).has_value());
+    for (std::size_t i = 0; i < 70; ++i) {
+      ASSERT_TRUE(drive.step().has_value());
+      for (const std::size_t layer : {0UL, 1UL}) {
+        // The token itself, the window, and half of what is selected.
+        EXPECT_LE(drive.sequence().selection(static_cast<LayerId>(layer)).window.size(),
+                  1U + 116 + 7)
+            << waiting << " + " << i;
+      }
+    }
+  }
+}
+
 TEST(ShortPrompts, AreServedWhateverTheirLength) {
   std::size_t variant = 0;
   for (const auto& entry : policies::retrieval_policies()) {

@@ -25,7 +25,6 @@ using kernels::ClusterPlane;
 struct Batch {
   TokenRange tokens;
   std::size_t head = 0;
-  bool fresh = true;  ///< nothing was indexed before it
 };
 
 /// A batch on its way into the index.
@@ -36,17 +35,18 @@ class Clusters final : public IndexPart {
         options_(options),
         batch_(batch),
         row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim),
-        unread_(batch.tokens),
-        labels_(batch.tokens.size()) {
-    find_places();
-  }
+        unread_(batch.tokens) {}
+
+  /// Makes one cluster anew instead, from those tokens before the batch's end that have its label.
+  /// Returns how many they are.
+  std::size_t take_members_of(std::uint32_t cluster);
 
   [[nodiscard]] Result<bool> do_piece() override;
   [[nodiscard]] BuildReport report() const noexcept override { return report_; }
 
  private:
   [[nodiscard]] const float* row(std::size_t i) const noexcept {
-    return rows_.data() + i * row_dims_;
+    return rows_.get() + i * row_dims_;
   }
   [[nodiscard]] ClusterPlane plane(std::size_t chunk) const noexcept {
     return kernels::cluster_plane(request_.shape, options_.shape, request_.index.chunks[chunk],
@@ -63,7 +63,7 @@ class Clusters final : public IndexPart {
   void find_places();
   void join_the_last();
   void read_some();
-  void find_keys_to_compare();
+  [[nodiscard]] const float* keys_to_compare();
   Status begin_clustering();
   Status end_clustering();
   void split_large();
@@ -75,8 +75,8 @@ class Clusters final : public IndexPart {
   std::size_t row_dims_;
   std::vector<std::uint32_t> places_;  // free ones for clusters
   TokenPieces unread_;
-  std::vector<float> rows_;  // [tokens, row_dims]: keys, with estimates values beside
-  std::vector<float> keys_;  // [tokens, head_dim]: what is compared
+  std::unique_ptr<float[]> rows_;  // [tokens, row_dims]: keys, with estimates values beside
+  std::vector<float> keys_;        // [tokens, head_dim]: what is compared, where rows are not
   std::vector<float> centroids_;
   std::vector<std::uint32_t> seeds_;
   std::vector<std::uint32_t> labels_;  // [tokens]
@@ -89,63 +89,69 @@ class Clusters final : public IndexPart {
 
 Result<bool> Clusters::do_piece() {
   if (places_.empty()) {
-    join_the_last();
-    return true;
+    find_places();
+    if (places_.empty()) join_the_last();
+    return false;
   }
   if (!unread_.empty()) {
     read_some();
-    if (unread_.empty()) find_keys_to_compare();
     return false;
+  }
+  if (!members_.empty()) {
+    write_cluster(places_[written_], members_[written_]);
+    return ++written_ == members_.size();
   }
   if (!clustering_) {
     TERRACE_TRY(begin_clustering());
-    return false;
+  } else if (clustering_->do_piece()) {
+    TERRACE_TRY(end_clustering());
   }
-  if (members_.empty()) {
-    if (clustering_->do_piece()) TERRACE_TRY(end_clustering());
-    return false;
-  }
-  write_cluster(places_[written_], members_[written_]);
-  return ++written_ == members_.size();
+  return false;
 }
 
 void Clusters::find_places() {
   const ClusterShape& shape = options_.shape;
-  const std::size_t end = batch_.tokens.end - request_.index.first_token;
-  const std::size_t first_place = first_at() / shape.chunk_tokens * shape.slots;
-  const std::size_t places_end = ((end - 1) / shape.chunk_tokens + 1) * shape.slots;
-  std::vector<bool> used(places_end - first_place);
-  // What was truncated leaves clusters without members: their places are free again.
-  for (std::size_t at = 0; !batch_.fresh && at < first_at(); ++at) {
-    const std::uint32_t label = label_at(at);
-    if (label >= first_place && label < places_end) used[label - first_place] = true;
-  }
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) continue;
-    const std::size_t place = first_place + i;
-    places_.push_back(static_cast<std::uint32_t>(place));
-    plane(place / shape.slots).sizes[place % shape.slots] = 0;
+  const std::size_t first = first_at() / shape.chunk_tokens;
+  const std::size_t last =
+      (batch_.tokens.end - 1 - request_.index.first_token) / shape.chunk_tokens;
+  for (std::size_t chunk = first; chunk <= last; ++chunk) {
+    // Only a chunk that has tokens already can have clusters.
+    const bool in_use = chunk == first && first_at() % shape.chunk_tokens != 0;
+    const ClusterPlane target = plane(chunk);
+    for (std::size_t slot = 0; slot < shape.slots; ++slot) {
+      // One that begins here, or later, was cut off.
+      if (in_use && target.sizes[slot] > 0 && target.firsts[slot] < first_at()) continue;
+      target.sizes[slot] = 0;
+      places_.push_back(static_cast<std::uint32_t>(chunk * shape.slots + slot));
+    }
   }
 }
 
 /// Possible after many short extensions of one chunk: the tokens join the last cluster there.
 void Clusters::join_the_last() {
-  const std::size_t chunk = first_at() / options_.shape.chunk_tokens;
-  const std::size_t first_place = chunk * options_.shape.slots;
+  const std::size_t first_place = first_at() / options_.shape.chunk_tokens * options_.shape.slots;
   std::size_t last = first_at() - 1;
   while (label_at(last) < first_place) --last;
   const std::uint32_t cluster = label_at(last);
-  for (std::size_t i = 0; i < labels_.size(); ++i) label_at(first_at() + i) = cluster;
-  const ClusterPlane target = plane(chunk);
-  const std::size_t slot = cluster - first_place;
-  // It does not shrink should they be cut off again (decision 0036).
-  target.sizes[slot] += static_cast<std::uint32_t>(labels_.size());
-  // Its centroid stays, so that nothing is known of how far they lie from it.
-  if (options_.shape.estimates) target.radius[slot] = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < batch_.tokens.size(); ++i) label_at(first_at() + i) = cluster;
+  take_members_of(cluster);
+}
+
+std::size_t Clusters::take_members_of(std::uint32_t cluster) {
+  const std::size_t slots = options_.shape.slots;
+  places_ = {cluster};
+  batch_.tokens.begin = request_.index.first_token + plane(cluster / slots).firsts[cluster % slots];
+  unread_ = TokenPieces(batch_.tokens);
+  members_.resize(1);
+  for (std::uint32_t i = 0; i < batch_.tokens.size(); ++i) {
+    if (label_at(first_at() + i) == cluster) members_.front().push_back(i);
+  }
+  return members_.front().size();
 }
 
 void Clusters::read_some() {
-  rows_.resize(labels_.size() * row_dims_);
+  // Not set to zero first: of a long sequence that would take longer than a piece may.
+  if (!rows_) rows_ = std::make_unique_for_overwrite<float[]>(batch_.tokens.size() * row_dims_);
   const TokenRange tokens = unread_.take();
   // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
   kernels::host::read_keys({.shape = request_.shape,
@@ -156,26 +162,30 @@ void Clusters::read_some() {
                            &rows_[(tokens.begin - batch_.tokens.begin) * row_dims_]);
 }
 
-void Clusters::find_keys_to_compare() {
+const float* Clusters::keys_to_compare() {
   const std::size_t dims = request_.shape.head_dim;
-  keys_.resize(labels_.size() * dims);
+  const std::size_t count = batch_.tokens.size();
+  if (row_dims_ == dims && !options_.centred) return rows_.get();
+  keys_.resize(count * dims);
   std::vector<double> mean(dims);
   std::size_t finite = 0;
-  for (std::size_t i = 0; i < labels_.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     std::copy_n(row(i), dims, &keys_[i * dims]);
     if (!options_.centred || !all_finite({row(i), dims})) continue;
     ++finite;
     for (std::size_t k = 0; k < dims; ++k) mean[k] += double{row(i)[k]};
   }
-  if (finite == 0) return;
-  for (std::size_t i = 0; i < keys_.size(); ++i) {
+  for (std::size_t i = 0; finite > 0 && i < keys_.size(); ++i) {
     keys_[i] -= static_cast<float>(mean[i % dims] / static_cast<double>(finite));
   }
+  return keys_.data();
 }
 
 Status Clusters::begin_clustering() {
-  const std::size_t count = labels_.size();
+  const std::size_t count = batch_.tokens.size();
   const std::size_t dims = request_.shape.head_dim;
+  const float* const keys = keys_to_compare();
+  labels_.resize(count);
   clusters_ = std::clamp<std::size_t>(count / options_.tokens_per_cluster, 1, places_.size());
   centroids_.resize(clusters_ * dims);
   seeds_.resize(options_.strided_seeds ? clusters_ : 0);
@@ -184,11 +194,11 @@ Status Clusters::begin_clustering() {
   }
   // A seed must be finite; where one is not, seeds are drawn among those that are.
   const bool finite = std::ranges::all_of(
-      seeds_, [&](std::uint32_t i) { return all_finite({&keys_[i * dims], dims}); });
+      seeds_, [&](std::uint32_t i) { return all_finite({keys + i * dims, dims}); });
   if (!finite) seeds_.clear();
   Rng seeds(request_.seed, {index(request_.layer), batch_.head, batch_.tokens.begin});
   TERRACE_ASSIGN(clustering_, kernels::host::KmeansInPieces::begin(
-                                  {.rows = keys_.data(), .row_count = count, .dims = dims},
+                                  {.rows = keys, .row_count = count, .dims = dims},
                                   {.clusters = clusters_,
                                    .iterations = request_.iterations,
                                    .metric = options_.metric,
@@ -213,8 +223,6 @@ Status Clusters::end_clustering() {
 }
 
 void Clusters::split_large() {
-  std::vector<std::size_t> sizes(clusters_);
-  for (const std::uint32_t one : labels_) ++sizes[one];
   std::vector<std::uint32_t> current(clusters_);
   std::iota(current.begin(), current.end(), 0U);
   std::vector<std::size_t> taken(clusters_);
@@ -317,13 +325,35 @@ Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
     for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
       for (std::size_t begin = request.tokens.begin; begin < request.tokens.end;) {
         const TokenRange tokens = segment_at(request, begin);
-        Clusters clusters(request, options_, {.tokens = tokens, .head = head, .fresh = false});
+        Clusters clusters(request, options_, {.tokens = tokens, .head = head});
         TERRACE_TRY(clusters.finish());
         begin = tokens.end;
       }
     }
     return 0;
   });
+}
+
+Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
+  const std::size_t end = request.index.token_count;
+  const std::size_t slots = options_.shape.slots;
+  const std::size_t chunk = end / options_.shape.chunk_tokens;
+  // Tokens join clusters of the chunk that their batch begins in, if one before it lies there.
+  if (end % options_.shape.chunk_tokens == 0) return false;
+  bool changed = false;
+  for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
+    const ClusterPlane plane =
+        kernels::cluster_plane(request.shape, options_.shape, request.index.chunks[chunk], head);
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      if (plane.sizes[slot] == 0 || plane.firsts[slot] >= end) continue;
+      const auto place = static_cast<std::uint32_t>(chunk * slots + slot);
+      Clusters cluster(request, options_, {.tokens = request.tokens, .head = head});
+      if (cluster.take_members_of(place) == plane.sizes[slot]) continue;
+      TERRACE_TRY(cluster.finish());
+      changed = true;
+    }
+  }
+  return changed;
 }
 
 TokenRange ClusterIndex::segment_at(const BuildRequest& request, std::size_t begin) const noexcept {

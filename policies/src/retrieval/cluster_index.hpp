@@ -2,8 +2,9 @@
 //
 // Tokens are clustered in segments, each on its own. Segments are whole chunks, so that the
 // clusters of a segment lie in its chunks; an extension, cut where segments begin, puts its
-// clusters into places of the chunks it touches that no earlier token uses. Nothing that was made
-// before changes.
+// clusters into places of the chunks it touches that no earlier token uses. What was made before
+// stays, but where many short extensions have taken all places of a chunk: then tokens join the
+// last cluster there, which is made anew.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,8 @@ class ClusterIndex : public RetrievalPolicy {
                                       const Ops& host_ops) const final;
 
  protected:
+  [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const final;
+
   ClusterIndex(const RetrievalTraits& traits, const ClusterIndexOptions& options)
       : traits_(traits), options_(options) {}
 

@@ -2,7 +2,7 @@
 //   build:  for each KV head, k-means of all keys behind the sinks by cosine; centroids are plain
 //           means; one cluster for every 80 tokens
 //   extend: each batch of up to 320 generated tokens becomes clusters of its own, 4 for a whole
-//           one; until then its tokens stay in the window. Old clusters never change
+//           one; until then its tokens stay in the window. Old clusters stay as they are
 //   select: clusters by falling q.centroid (not cosine) until the budget is full; of the last one
 //           the lowest positions stay. Lists are per KV head: for each query head the softmax over
 //           all candidates, each standing at its centroid, summed over the group; or per query

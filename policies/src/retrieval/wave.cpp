@@ -3,7 +3,7 @@
 //           cluster for every 16 tokens, seeds at equal distances; clusters of more than 64 are
 //           split. Per cluster: mean key, mean value, size, radius
 //   extend: a batch of up to 256 generated tokens becomes clusters of its own; until then they
-//           stay in the window. Old clusters never change
+//           stay in the window. Old clusters stay as they are
 //   select: per query head the softmax over all members, each standing at its centroid, and over
 //           sinks and window exactly; summed over the group. Whole clusters by falling worth of a
 //           member while they fit into the budget. Every other cluster becomes one entry of

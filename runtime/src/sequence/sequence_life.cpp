@@ -88,13 +88,13 @@ bool SequenceState::settle_queues() {
 }
 
 void SequenceState::forget_lost_coding() {
-  for (LayerState& layer : layers_) {
-    LayerIndex& index = layer.index;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    LayerIndex& index = layers_[layer].index;
     index.stale = true;
     if (index.building) continue;     // await_indexes() sees to it
     if (poll(index.coded)) continue;  // done, or still under way
-    index.end_at(index.coded_before);
     index.coded = {};
+    cut_index(layer, index.coded_before);
   }
 }
 
@@ -165,12 +165,24 @@ void SequenceState::cut_indexes() {
     const std::size_t kept = index.remembered_from(length_, together);
     const bool nothing_is_left = kept == index.tokens.begin && kept < length_;
     if (nothing_is_left && build_index(layer, {kept, length_})) continue;
-    index.end_at(kept);
+    cut_index(layer, kept);
     // Who takes batches indexes the rest with what comes next, as before.
     const bool goes_on = !nothing_is_left && kept < length_ && !takes_batches();
     if (goes_on) static_cast<void>(extend_index(layer, length_));
   }
   static_cast<void>(send_uploads());
+}
+
+void SequenceState::cut_index(std::size_t layer, std::size_t end) {
+  LayerIndex& index = layers_[layer].index;
+  index.end_at(end);
+  if (index.tokens.empty()) return;
+  const Result<bool> changed = runtime_.policy->cut(index_request(layer, {end, end}));
+  if (!changed) {
+    index.tokens = {};  // the next step builds it anew
+  } else if (*changed) {
+    index.stale = true;
+  }
 }
 
 Status SequenceState::pause() {

@@ -171,7 +171,9 @@ bool SequenceState::batch_is_due(std::size_t layer) const noexcept {
   const std::size_t waiting = length_ - std::min(length_, layers_[layer].index.tokens.end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.
   const bool on_turn = (length_ + layer * batch / layers_.size()) % batch == 0;
-  return waiting >= 2 * batch || (on_turn && 2 * waiting >= batch);
+  // After a cut more may wait than half the selected tokens could make room for.
+  const std::size_t most = std::min(2 * batch, split_.window + split_.selected / 2);
+  return waiting >= std::max<std::size_t>(1, most) || (on_turn && 2 * waiting >= batch);
 }
 
 Result<std::size_t> SequenceState::stage_upload(LayerState& layer, TokenRange tokens,
