@@ -131,6 +131,22 @@ TEST_P(EarlyFetching, GoesOnAfterTruncatingAndPausing) {
 INSTANTIATE_TEST_SUITE_P(Table, EarlyFetching, ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
+TEST(EarlyFetchOfWave, CorrectsAllWhereBoundsOfMassAreThoseOfTheStepsOwnSelection) {
+  Scenario scenario;
+  scenario.runtime.policy = "wave";
+  scenario.runtime.retrieval.wave.estimated_share = 0;
+  scenario.runtime.early_fetch = EarlyFetch::turned;
+  scenario.runtime.early_likeness = -1;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  const EarlyCounters counters = drive.sequence().counters().early;
+  EXPECT_GT(counters.lists, 0U);
+  EXPECT_EQ(counters.corrected, counters.lists);
+}
+
 TEST(EarlyFetchFaults, AFailedFetchLosesNothing) {
   Scenario scenario;
   const auto expected = outputs_of(scenario, 150, 30);

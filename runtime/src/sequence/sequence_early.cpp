@@ -50,9 +50,10 @@ Result<Ticket> SequenceState::resolve_early(LayerState& layer, ResolveRows resol
   resolve.ids = wanted.ids;
   resolve.id_count = wanted.counts;
   TERRACE_TRY(compute.wait_for(early.arrival));
-  // Entries that stand for clusters go with the selection they were made for.
+  // Entries that stand for clusters, and bounds of mass, are those of one selection.
+  const RetrievalTraits& traits = runtime_.policy->traits();
   const bool corrects_all = runtime_.options.early_fetch == EarlyFetch::exact ||
-                            runtime_.policy->traits().gives_pseudo_entries;
+                            traits.gives_pseudo_entries || traits.bounds_mass;
   const ResolveEarlyRows op{
       .resolve = resolve,
       .ids = attended.ids,
