@@ -13,7 +13,18 @@ TEST(PairedDifference, IsTheMeanOfDifferencesWithItsStandardError) {
   constexpr std::array b{1.0, 2.0, 6.0};
   const MeanWithError difference = paired_difference(a, b);
   EXPECT_DOUBLE_EQ(difference.mean, 2.0);
-  EXPECT_DOUBLE_EQ(difference.standard_error.value(), std::sqrt(1.0 / 3.0));
+  // Of the stretches {1} and {2, 3}.
+  EXPECT_DOUBLE_EQ(difference.standard_error.value(), std::sqrt((1.0 + 0.25) / 2));
+}
+
+TEST(PairedDifference, ErrsByWhatDiffersFromStretchToStretch) {
+  // Four stretches of four, alike within each: as much is known as from four steps.
+  std::array<double, 16> a{};
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<double>(i / 4);
+  constexpr std::array<double, 16> zero{};
+  const MeanWithError difference = paired_difference(a, zero);
+  EXPECT_DOUBLE_EQ(difference.mean, 1.5);
+  EXPECT_DOUBLE_EQ(difference.standard_error.value(), std::sqrt(5.0 / 3 / 4));
 }
 
 TEST(PairedDifference, OfOneStepHasNoStandardError) {

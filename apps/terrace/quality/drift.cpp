@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
 #include "harness/row.hpp"
 #include "run/quality_pass.hpp"
@@ -32,16 +34,25 @@ Status turn_text(const DriftOptions& options, RunJob& job) {
   return {};
 }
 
-double mean(std::span<const double> values) {
+using Steps = std::span<const std::optional<double>>;
+
+/// Of the steps that have the figure.
+std::optional<double> mean(Steps steps) {
   double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
+  std::size_t count = 0;
+  for (const std::optional<double>& step : steps) {
+    if (!step) continue;
+    sum += *step;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
 }
 
-std::vector<double> means(std::span<const double> values, std::size_t span) {
-  std::vector<double> result;
-  for (std::size_t begin = 0; begin < values.size(); begin += span) {
-    result.push_back(mean(values.subspan(begin, std::min(span, values.size() - begin))));
+DriftCurve means(Steps steps, std::size_t span) {
+  DriftCurve result;
+  for (std::size_t begin = 0; begin < steps.size(); begin += span) {
+    result.push_back(mean(steps.subspan(begin, std::min(span, steps.size() - begin))));
   }
   return result;
 }
@@ -57,22 +68,32 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
   TERRACE_TRY(prefill(job, session));
   const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
   TERRACE_ASSIGN(const QualityPass pass, run_quality_pass(job, session, fed, probe, progress));
-  std::vector<double> recall;
-  std::vector<double> mass;
+  DriftCurve recall;
+  DriftCurve mass;
   for (const engine::AttentionQuality& step : pass.scores.attention) {
-    recall.push_back(step.recall_count > 0 ? step.recall() : 0);
+    recall.push_back(step.recall_count > 0 ? std::optional(step.recall()) : std::nullopt);
     mass.push_back(step.mass());
   }
+  const DriftCurve bits(pass.scores.bits.begin(), pass.scores.bits.end());
   const std::size_t settled = (job.decode - options.turn_after) / 2;
-  return DriftRun{
-      .policy = policy,
-      .refresh_tokens = refresh_tokens,
-      .refreshes = session.sequence->counters().refreshes,
-      .longest_slice = seconds(session.sequence->counters().longest_refresh_slice),
-      .recall = means(recall, options.span),
-      .mass = means(mass, options.span),
-      .bits = means(pass.scores.bits, options.span),
-      .settled_recall = mean(std::span(recall).last(std::max<std::size_t>(1, settled)))};
+  return DriftRun{.policy = policy,
+                  .refresh_tokens = refresh_tokens,
+                  .refreshes = session.sequence->counters().refreshes,
+                  .longest_slice = seconds(session.sequence->counters().longest_refresh_slice),
+                  .recall = means(recall, options.span),
+                  .mass = means(mass, options.span),
+                  .bits = means(bits, options.span),
+                  .settled_recall = mean(Steps(recall).last(std::max<std::size_t>(1, settled)))};
+}
+
+Json to_json(const DriftCurve& curve) {
+  Json values = Json::array();
+  for (const std::optional<double>& value : curve) values.push_back(value ? Json(*value) : Json());
+  return values;
+}
+
+std::string in_columns(const std::optional<double>& recall, int width) {
+  return recall ? fmt::format(" {:>{}.3f}", *recall, width) : fmt::format(" {:>{}}", "-", width);
 }
 
 }  // namespace
@@ -112,13 +133,14 @@ Json drift_rows(const DriftStudy& study) {
                        {"turn_after", study.turn_after},
                        {"span", study.span}},
         .value = run.settled_recall,
+        .reason = run.settled_recall ? "" : "the policy selects nothing",
         .unit = "recall",
         .better = bench::Better::higher,
         .samples = (study.decode - study.turn_after) / 2};
     rows.push_back(bench::to_json(row));
-    rows.back()["figures"] = {{"recall", run.recall},
-                              {"attention_mass", run.mass},
-                              {"bits_per_token", run.bits},
+    rows.back()["figures"] = {{"recall", to_json(run.recall)},
+                              {"attention_mass", to_json(run.mass)},
+                              {"bits_per_token", to_json(run.bits)},
                               {"refreshes", run.refreshes},
                               {"longest_refresh_slice", run.longest_slice}};
   }
@@ -138,9 +160,9 @@ std::string drift_table(const DriftStudy& study) {
   text += fmt::format(" {:>8} {:>9} {:>8}\n", "settled", "refreshes", "slice ms");
   for (const DriftRun& run : study.runs) {
     text += fmt::format("{:<24}", run.policy + (run.refresh_tokens == 0 ? "" : ", refreshed"));
-    for (const double recall : means(run.recall, each)) text += fmt::format(" {:>6.3f}", recall);
-    text += fmt::format(" {:>8.3f} {:>9} {:>8.1f}\n", run.settled_recall, run.refreshes,
-                        1e3 * run.longest_slice);
+    for (const auto& recall : means(run.recall, each)) text += in_columns(recall, 6);
+    text += in_columns(run.settled_recall, 8);
+    text += fmt::format(" {:>9} {:>8.1f}\n", run.refreshes, 1e3 * run.longest_slice);
   }
   return text;
 }

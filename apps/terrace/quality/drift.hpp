@@ -2,6 +2,7 @@
 // with and without indexes built anew.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,18 +20,21 @@ struct DriftOptions {
   std::size_t span = 100;  ///< steps that a figure is the mean of
 };
 
-/// One policy on the text that turns. Lists have one figure for each span of steps.
+/// A figure for each span of steps; none where no step of it has one.
+using DriftCurve = std::vector<std::optional<double>>;
+
+/// One policy on the text that turns.
 struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
   std::uint64_t refreshes = 0;
   double longest_slice = 0;  ///< of a refresh between two steps, seconds
-  std::vector<double> recall = {};
-  std::vector<double> mass = {};
-  std::vector<double> bits = {};  ///< per token
+  DriftCurve recall = {};
+  DriftCurve mass = {};
+  DriftCurve bits = {};  ///< per token
 
-  /// Recall in the last half of what follows the turn.
-  double settled_recall = 0;
+  /// Recall in the last half of what follows the turn; none where nothing is selected.
+  std::optional<double> settled_recall = {};
 };
 
 struct DriftStudy {

@@ -72,7 +72,8 @@ CacheFigures cache_figures(std::string policy, std::string granularity, std::siz
 PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
                            const QualityPass& quality, const ReferencePass& reference);
 
-/// Returns the mean of a[i] - b[i] and its standard error.
+/// Returns the mean of a[i] - b[i] and its standard error, for which means over stretches of about
+/// sqrt(steps) steps are taken to be independent; none for fewer than two steps.
 MeanWithError paired_difference(std::span<const double> a, std::span<const double> b);
 
 }  // namespace terrace::apps
