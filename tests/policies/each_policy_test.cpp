@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "policies/policy_index.hpp"
@@ -39,21 +40,40 @@ class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
     }
   }
 
+  /// Selects, and checks what is selected and what stands for the rest.
+  void expect_selection(PolicyIndex& index, std::size_t window, std::size_t count) const {
+    const auto lists = index.select(query(), window, count);
+    expect_lists(lists, window, count);
+    if (!policy_->traits().gives_pseudo_entries) return;
+    const std::size_t stride = policy_->pseudo_capacity(index.indexed().size());
+    for (std::size_t list = 0; list < lists.size(); ++list) {
+      double covered = static_cast<double>(lists[list].size());
+      for (std::size_t i = 0; i < index.pseudo_counts[list]; ++i) {
+        const std::byte* const row = index.pseudo_rows[list * stride + i];
+        for (std::size_t k = 0; k < 2 * shape_.head_dim; ++k) {
+          EXPECT_TRUE(std::isfinite(load_f32(row, shape_.dtype, k)));
+        }
+        covered += std::exp(double{index.pseudo_bias[list * stride + i]});
+      }
+      // Every candidate is attended, or a member of what stands for it.
+      EXPECT_NEAR(covered, static_cast<double>(window - sinks), 1e-2);
+    }
+  }
+
   /// Builds, selects, grows and selects again, over rows as they are.
   void exercise(BlockStore& rows, std::size_t prompt, std::size_t window_tokens) {
     PolicyIndex index(*policy_, rows, sinks);
     index.build(prompt);
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{37}, prompt}) {
-      expect_lists(index.select(query(), prompt - window_tokens, count), prompt - window_tokens,
-                   count);
+      expect_selection(index, prompt - window_tokens, count);
     }
     for (std::size_t end = prompt; end < rows.tokens();) {
       end = std::min(end + policy_->traits().batch_tokens_min, rows.tokens());
       index.extend(end);
     }
     const std::size_t window = rows.tokens() - window_tokens;
-    expect_lists(index.select(query(), window, 50), window, 50);
-    expect_lists(index.select(query(), window, rows.tokens()), window, rows.tokens());
+    expect_selection(index, window, 50);
+    expect_selection(index, window, rows.tokens());
   }
 
   KvShape shape_{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};

@@ -53,6 +53,27 @@ TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
   }
 }
 
+TEST(Quest, WithPagesOfOneTokenSelectsWhatTheOracleSelects) {
+  // One query head a KV head, so that the order is that of the scores themselves.
+  constexpr KvShape single{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 16};
+  BlockStore rows(single, 16, 700);
+  rows.fill_normal(109);
+  const auto quest =
+      policies::make_retrieval_policy("quest", {.quest = {.page_tokens = 1}}).value();
+  const auto oracle = policies::make_retrieval_policy("oracle").value();
+  PolicyIndex pages(*quest, rows, sinks);
+  PolicyIndex exact(*oracle, rows, sinks);
+  pages.build(700);
+  exact.build(700);
+  Rng rng(testing::seed(), {110});
+  std::vector<float> query(single.query_heads * single.head_dim);
+  for (float& x : query) x = testing::normal(rng);
+  for (const std::size_t count : {1U, 37U, 300U}) {
+    EXPECT_EQ(pages.select(query, 660, count), exact.select(query, 660, count))
+        << testing::seed_text();
+  }
+}
+
 /// The vector that stands for a block of 128 tokens.
 std::vector<float> block_vector(const PolicyIndex& index, std::size_t head, std::size_t block) {
   std::vector<float> vector(shape.head_dim);

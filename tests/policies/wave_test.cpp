@@ -281,6 +281,14 @@ TEST(Wave, FlushesGiveTheIndexThatIsBuiltAtOnceFromTheSameSegments) {
   EXPECT_EQ(grown.chunks(), at_once.chunks()) << testing::seed_text();
 }
 
+TEST(Wave, IsFullAttentionWhenItAttendsToEveryCluster) {
+  BlockStore rows(exact_shape, 16, 700);
+  rows.fill_normal(120);
+  Estimates wave(rows, {});
+  const std::vector<float> query = query_of(121);
+  EXPECT_LT(wave.attend(query, 700).error(wave.attend_to_all(query)), attention_tolerance);
+}
+
 TEST(Wave, EstimatesExactlyWhenEveryClusterHasOneToken) {
   BlockStore rows(exact_shape, 16, 400);
   rows.fill_normal(112);
