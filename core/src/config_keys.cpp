@@ -51,7 +51,8 @@ constexpr std::array keys{
         .kind = choice,
         .default_text = "off",
         .words = "off|exact|turned",
-        .meaning = "fetch rows a step ahead; correct every selection, or where queries turned"},
+        .meaning =
+            "fetch rows a step ahead; correct all lists, or those whose query turned (wave: all)"},
     ConfigKey{.name = "retrieval.early_likeness",
               .kind = number,
               .default_text = "0.9",
