@@ -151,27 +151,34 @@ bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
 bool ResidentCache::make_room(UnitKey incoming, std::size_t slots, Evictable evictable,
                               std::vector<UnitKey>& evicted) {
   const std::size_t first = evicted.size();
+  std::size_t freed = 0;
   double given_up = 0;
-  const auto may_go = [&](UnitKey unit) { return evictable(unit, given_up); };
-  for (std::size_t used = used_; used + slots > capacity_;) {
-    const auto victim = replacement_->evict(incoming, may_go);
-    if (!victim) {
-      // Too little may go, or is worth less than what comes: what would go in vain stays.
-      keep(std::span(evicted).subspan(first));
-      evicted.resize(first);
-      return false;
-    }
-    used -= units_[*victim].slots;
+  const auto may_go = [&](UnitKey unit) {
+    return !units_[unit].chosen && evictable(unit, given_up);
+  };
+  const auto enough = [&] { return used_ + slots <= capacity_ + freed; };
+  while (!enough()) {
+    const auto victim = replacement_->choose_victim(incoming, may_go);
+    if (!victim) break;  // too little may go, or is worth less than what comes
+    units_[*victim].chosen = true;
+    freed += units_[*victim].slots;
     given_up += worth(*victim);
     evicted.push_back(*victim);
   }
-  for (const UnitKey unit : std::span(evicted).subspan(first)) clear_slots(unit);
-  counters_.evicted_units += evicted.size() - first;
+  const auto chosen = std::span(evicted).subspan(first);
+  for (const UnitKey unit : chosen) units_[unit].chosen = false;
+  if (!enough()) {
+    evicted.resize(first);
+    return false;
+  }
+  for (const UnitKey unit : chosen) evict(unit);
   return true;
 }
 
-void ResidentCache::keep(std::span<const UnitKey> units) {
-  for (const UnitKey unit : units) replacement_->track(unit, units_[unit].slots);
+void ResidentCache::evict(UnitKey unit) {
+  replacement_->evict(unit);
+  clear_slots(unit);
+  ++counters_.evicted_units;
 }
 
 void ResidentCache::expire(std::vector<UnitKey>& evicted) {
@@ -225,9 +232,13 @@ void ResidentCache::drop(UnitKey unit) {
 void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted) {
   capacity_ = capacity_slots;
   replacement_->resize({.keys = units_.size(), .slots = capacity_});
-  const auto any = [](UnitKey, double) { return true; };
-  [[maybe_unused]] const bool fits = make_room(no_unit, 0, any, evicted);
-  TERRACE_ASSERT(fits);
+  // One by one: nothing has to fit, so no search need pass over what was chosen before.
+  while (used_ > capacity_) {
+    const auto victim = replacement_->choose_victim(no_unit, [](UnitKey) { return true; });
+    TERRACE_ASSERT(victim.has_value());
+    evict(*victim);
+    evicted.push_back(*victim);
+  }
 }
 
 }  // namespace terrace::offload

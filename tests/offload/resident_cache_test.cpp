@@ -20,8 +20,8 @@ using testing::UnorderedElementsAre;
 /// First in, first out; notes what it is told.
 class Fifo final : public ReplacementPolicy {
  public:
-  explicit Fifo(std::vector<UnitKey>* touched = nullptr, std::size_t* evictions_asked = nullptr)
-      : touched_(touched), evictions_asked_(evictions_asked) {}
+  explicit Fifo(std::vector<UnitKey>* touched = nullptr, std::size_t* victims_asked = nullptr)
+      : touched_(touched), victims_asked_(victims_asked) {}
 
   void resize(const CacheExtent& extent) override { EXPECT_GT(extent.keys, 0U); }
   void track(UnitKey key, std::uint32_t) override {
@@ -38,14 +38,12 @@ class Fifo final : public ReplacementPolicy {
     for (const UnitKey key : misses) EXPECT_EQ(std::ranges::count(order_, key), 0);
   }
   void forget(UnitKey key) override { std::erase(order_, key); }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
-    if (evictions_asked_ != nullptr) ++*evictions_asked_;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
+    if (victims_asked_ != nullptr) ++*victims_asked_;
     const auto found = std::ranges::find_if(order_, [&](UnitKey key) { return evictable(key); });
     if (found == order_.end()) return std::nullopt;
-    const UnitKey key = *found;
-    order_.erase(found);
-    return key;
+    return *found;
   }
   [[nodiscard]] std::size_t size() const noexcept override { return order_.size(); }
   [[nodiscard]] std::size_t state_bytes() const noexcept override { return 0; }
@@ -53,7 +51,7 @@ class Fifo final : public ReplacementPolicy {
  private:
   std::deque<UnitKey> order_;
   std::vector<UnitKey>* touched_;
-  std::size_t* evictions_asked_;
+  std::size_t* victims_asked_;
 };
 
 /// Worth as the test sets it; `purse` limits what refills may cost.
@@ -92,8 +90,7 @@ std::vector<UnitKey> admitted(const CachePlan& plan, const std::vector<WantedUni
 class ResidentCacheTest : public testing::Test {
  protected:
   ResidentCache make(std::size_t capacity, std::unique_ptr<AdmissionPolicy> admission = nullptr) {
-    return ResidentCache::create(capacity, 1000,
-                                 std::make_unique<Fifo>(&touched_, &evictions_asked_),
+    return ResidentCache::create(capacity, 1000, std::make_unique<Fifo>(&touched_, &victims_asked_),
                                  std::move(admission))
         .value();
   }
@@ -103,7 +100,7 @@ class ResidentCacheTest : public testing::Test {
   }
 
   std::vector<UnitKey> touched_;
-  std::size_t evictions_asked_ = 0;
+  std::size_t victims_asked_ = 0;
   std::vector<WantedUnit> wanted_;
   CachePlan plan_;
 };
@@ -230,6 +227,17 @@ TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatIsNotWorthAllThatWouldG
   EXPECT_TRUE(cache.resident(3));
 }
 
+TEST_F(ResidentCacheTest, WhatIsSparedForAnotherGoesInItsTurn) {
+  std::map<UnitKey, double> worth{{1, 10}, {2, 100}, {3, 60}, {4, 1000}};
+  auto cache = make(4, std::make_unique<SetWorth>(worth));
+  std::vector<UnitKey> evicted;
+  ASSERT_TRUE(cache.adopt(1, 2, evicted) && cache.adopt(2, 2, evicted));
+  step(cache, {{.unit = 3, .rows_wanted = 10, .slots = 4, .refill_rows = 1}});  // 1 alone may go
+  ASSERT_THAT(plan_.evicted, IsEmpty());
+  step(cache, {unit(4)});
+  EXPECT_THAT(plan_.evicted, ElementsAre(1)) << "still the first that came";
+}
+
 TEST_F(ResidentCacheTest, AsksNoMoreOnceNothingIsWorthSoLittle) {
   std::map<UnitKey, double> worth;
   for (UnitKey key = 0; key < 200; ++key) worth[key] = key < 100 ? 1000 : 500;
@@ -239,9 +247,9 @@ TEST_F(ResidentCacheTest, AsksNoMoreOnceNothingIsWorthSoLittle) {
   for (UnitKey key = 0; key < 100; ++key) residents.push_back(unit(key));
   for (UnitKey key = 100; key < 200; ++key) newcomers.push_back(unit(key));
   step(cache, residents);
-  evictions_asked_ = 0;
+  victims_asked_ = 0;
   step(cache, newcomers);
-  EXPECT_EQ(evictions_asked_, 1U);
+  EXPECT_EQ(victims_asked_, 1U);
   EXPECT_EQ(cache.counters().no_room_units, 100U);
   worth[150] = 600;  // the next step asks anew
   worth[7] = 400;

@@ -84,7 +84,9 @@ std::size_t count_hits(const GoldenCount& golden, const std::vector<UnitKey>& un
     if (policy->size() == golden.slots) {
       // The peer always takes the newcomer in, its offline optimum too.
       const UnitKey incoming = golden.policy == "belady" ? no_unit : unit;
-      resident[policy->evict(incoming, [](UnitKey) { return true; }).value()] = false;
+      const UnitKey victim = policy->choose_victim(incoming, [](UnitKey) { return true; }).value();
+      policy->evict(victim);
+      resident[victim] = false;
     }
     policy->track(unit, 1);
     resident[unit] = true;

@@ -12,12 +12,10 @@ using Keys = std::vector<UnitKey>;  ///< oldest first
 bool has(const Keys& keys, UnitKey key) { return std::ranges::count(keys, key) != 0; }
 bool take(Keys& keys, UnitKey key) { return std::erase(keys, key) != 0; }
 
-std::optional<UnitKey> take_first(Keys& keys, const ReplacementModel::Allowed& allowed) {
+std::optional<UnitKey> first_of(const Keys& keys, const ReplacementModel::Allowed& allowed) {
   const auto found = std::ranges::find_if(keys, allowed);
   if (found == keys.end()) return std::nullopt;
-  const UnitKey key = *found;
-  keys.erase(found);
-  return key;
+  return *found;
 }
 
 /// Knows how many slots units take.
@@ -50,8 +48,8 @@ class Lru final : public ReplacementModel {
     }
   }
   void forget(UnitKey key) override { take(keys_, key); }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
-    return take_first(keys_, allowed);
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
+    return first_of(keys_, allowed);
   }
 
  private:
@@ -73,11 +71,13 @@ class LastSteps final : public ReplacementModel {
     }
   }
   void forget(UnitKey key) override { take(keys_, key); }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
-    return take_first(keys_, allowed);
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
+    return first_of(keys_, allowed);
   }
   std::optional<UnitKey> expire() override {
-    return take_first(keys_, [&](UnitKey key) { return step_ - wanted_[key] >= kept_; });
+    const auto old = first_of(keys_, [&](UnitKey key) { return step_ - wanted_[key] >= kept_; });
+    if (old) take(keys_, *old);
+    return old;
   }
 
  private:
@@ -108,12 +108,11 @@ class Lfu final : public ReplacementModel {
     }
   }
   void forget(UnitKey key) override { take(keys_, key); }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
     std::optional<UnitKey> best;
     for (const UnitKey key : keys_) {
       if (allowed(key) && (!best || uses_[key] < uses_[*best])) best = key;
     }
-    if (best) take(keys_, *best);
     return best;
   }
 
@@ -139,15 +138,13 @@ class Sieve final : public ReplacementModel {
     if (static_cast<std::size_t>(at) < hand_) --hand_;
     if (hand_ >= keys_.size()) hand_ = 0;
   }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
     if (std::ranges::none_of(keys_, allowed)) return std::nullopt;
     while (!allowed(keys_[hand_]) || visited_[keys_[hand_]]) {
       if (allowed(keys_[hand_])) visited_[keys_[hand_]] = false;
       hand_ = (hand_ + 1) % keys_.size();
     }
-    const UnitKey key = keys_[hand_];
-    forget(key);
-    return key;
+    return keys_[hand_];
   }
 
  private:
@@ -181,32 +178,38 @@ class S3Fifo final : public SizedModel {
       if (take(ghost_, key)) recalled_.push_back(key);
     }
   }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
-    evicted_ = true;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
     const bool main_first = slots_of(main_) > main_max_ || small_.empty();
     auto victim = main_first ? from_main(allowed) : from_small(allowed);
     if (!victim) victim = from_main(allowed);
     if (!victim) victim = from_small(allowed);
     return victim;
   }
+  void evict(UnitKey key) override {
+    evicted_ = true;
+    if (take(main_, key)) return;
+    take(small_, key);
+    uses_[key] = 0;
+    ghost_.push_back(key);
+    while (slots_of(ghost_) > main_max_) ghost_.erase(ghost_.begin());
+  }
 
  private:
   std::optional<UnitKey> from_main(const Allowed& allowed) {
-    while (const auto key = take_first(main_, allowed)) {
+    while (const auto key = first_of(main_, allowed)) {
       if (uses_[*key] == 0) return key;
       --uses_[*key];
+      take(main_, *key);
       main_.push_back(*key);
     }
     return std::nullopt;
   }
   std::optional<UnitKey> from_small(const Allowed& allowed) {
-    while (const auto key = take_first(small_, allowed)) {
-      const bool stays = uses_[*key] >= 2;
+    while (const auto key = first_of(small_, allowed)) {
+      if (uses_[*key] < 2) return key;
       uses_[*key] = 0;
-      (stays ? main_ : ghost_).push_back(*key);
-      if (stays) continue;
-      while (slots_of(ghost_) > main_max_) ghost_.erase(ghost_.begin());
-      return key;
+      take(small_, *key);
+      main_.push_back(*key);
     }
     return std::nullopt;
   }
@@ -248,25 +251,19 @@ class Arc final : public SizedModel {
   void forget(UnitKey key) override {
     for (Keys* const keys : {&t1_, &t2_, &b1_, &b2_}) take(*keys, key);
   }
-  std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
-    const bool known = has(b1_, incoming) || has(b2_, incoming);
-    if (!known && slots_of(t1_) >= c_ && b1_.empty()) {
-      if (const auto key = take_first(t1_, allowed)) return key;
-    }
+  std::optional<UnitKey> choose_victim(UnitKey incoming, const Allowed& allowed) override {
     const auto t1 = static_cast<double>(slots_of(t1_));
     const bool from_t1 = t1 > 0 && (t1 > p_ || (has(b2_, incoming) && t1 == p_));
-    auto victim = from_t1 ? remember(t1_, b1_, allowed) : remember(t2_, b2_, allowed);
-    if (!victim) victim = remember(t1_, b1_, allowed);
-    if (!victim) victim = remember(t2_, b2_, allowed);
-    return victim;
+    const auto victim = first_of(from_t1 ? t1_ : t2_, allowed);
+    return victim ? victim : first_of(from_t1 ? t2_ : t1_, allowed);
+  }
+  void evict(UnitKey key) override {
+    (take(t1_, key) ? b1_ : b2_).push_back(key);
+    take(t2_, key);
+    trim();
   }
 
  private:
-  static std::optional<UnitKey> remember(Keys& from, Keys& to, const Allowed& allowed) {
-    const auto key = take_first(from, allowed);
-    if (key) to.push_back(*key);
-    return key;
-  }
   void trim() {
     while (slots_of(t1_) + slots_of(b1_) > c_ && !b1_.empty()) b1_.erase(b1_.begin());
     const auto all = [&] { return slots_of(t1_) + slots_of(t2_) + slots_of(b1_) + slots_of(b2_); };
@@ -306,26 +303,22 @@ class WTinyLfu final : public SizedModel {
     for (Keys* const keys : {&window_, &trial_, &protected_}) take(*keys, key);
     wants_.erase(key);
   }
-  std::optional<UnitKey> evict(UnitKey /*incoming*/, const Allowed& allowed) override {
-    const bool full = slots_of(window_) >= window_max_;
-    Keys window = window_;
-    const auto newcomer = full ? take_first(window, allowed) : std::nullopt;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/, const Allowed& allowed) override {
+    const auto newcomer =
+        slots_of(window_) >= window_max_ ? first_of(window_, allowed) : std::nullopt;
     Keys others = trial_;
     others.insert(others.end(), protected_.begin(), protected_.end());
-    const auto resident = take_first(others, allowed);
-    const auto last = !resident ? take_first(window_, allowed) : std::nullopt;
-    if (!resident) return last;
-    if (newcomer && wants_[*newcomer] <= wants_[*resident]) {
-      take(window_, *newcomer);
-      return newcomer;
-    }
+    const auto resident = first_of(others, allowed);
+    if (!resident) return first_of(window_, allowed);
+    if (newcomer && wants_[*newcomer] <= wants_[*resident]) return newcomer;
     if (newcomer) {
       take(window_, *newcomer);
       trial_.push_back(*newcomer);
     }
-    take(trial_, *resident);
-    take(protected_, *resident);
     return resident;
+  }
+  void evict(UnitKey key) override {
+    for (Keys* const keys : {&window_, &trial_, &protected_}) take(*keys, key);
   }
 
  private:
@@ -359,14 +352,13 @@ class Belady final : public ReplacementModel {
     for (const UnitKey key : hits) track(key, 0);
   }
   void forget(UnitKey key) override { next_.erase(key); }
-  std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) override {
+  std::optional<UnitKey> choose_victim(UnitKey incoming, const Allowed& allowed) override {
     std::optional<UnitKey> best;
     for (const auto& [key, step] : next_) {
       if (allowed(key) && (!best || step > next_[*best])) best = key;
     }
     if (!best) return best;
     if (incoming != no_unit && foresight_.next_step(incoming) >= next_[*best]) return std::nullopt;
-    next_.erase(*best);
     return best;
   }
 

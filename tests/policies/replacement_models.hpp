@@ -25,7 +25,8 @@ class ReplacementModel {
   virtual void touch(std::span<const UnitKey> hits) = 0;
   virtual void miss(std::span<const UnitKey> /*misses*/) {}
   virtual void forget(UnitKey key) = 0;
-  virtual std::optional<UnitKey> evict(UnitKey incoming, const Allowed& allowed) = 0;
+  virtual std::optional<UnitKey> choose_victim(UnitKey incoming, const Allowed& allowed) = 0;
+  virtual void evict(UnitKey key) { forget(key); }
   virtual std::optional<UnitKey> expire() { return std::nullopt; }
 };
 

@@ -3,10 +3,11 @@
 //   miss: a key that went from `recent` raises the target size of `recent`, by the ratio of what is
 //         remembered of both sides; one that went from `frequent` lowers it
 //   track: a remembered key becomes frequent, any other recent      touch: becomes frequent
-//   evict: from `recent` while it is above its target (at it, for a key remembered as frequent),
-//          else from `frequent`, the oldest; it is remembered
+//   choose_victim: the oldest of `recent` while that is above its target (at it, for a key
+//          remembered as frequent), else of `frequent`      evict: the key is remembered
 //   recent + its memory hold at most the capacity; all four at most twice that
-// State: 16 bytes a key. Needs hits, misses and sizes. Deterministic.
+// For one incoming unit sides are as full as before its first victim goes. State: 16 bytes a key.
+// Needs hits, misses and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"
@@ -60,23 +61,25 @@ class Arc final : public ReplacementPolicy {
     take_out(key);
   }
 
-  std::optional<UnitKey> evict(UnitKey incoming, FunctionRef<bool(UnitKey)> evictable) override {
+  std::optional<UnitKey> choose_victim(UnitKey incoming,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
     const Place place = incoming == no_unit ? Place::nowhere : units_[incoming].place;
-    if (!is_memory(place) && slots_in(Place::recent) >= capacity_ &&
-        slots_in(Place::was_recent) == 0) {
-      // Nothing but keys wanted once: what goes is not worth remembering.
-      if (const auto victim = evict_from(Place::recent, Place::nowhere, evictable)) return victim;
-    }
     const auto recent = static_cast<double>(slots_in(Place::recent));
     const bool from_recent =
         recent > 0 &&
         (recent > recent_target_ || (place == Place::was_frequent && recent == recent_target_));
-    auto victim = from_recent ? evict_from(Place::recent, Place::was_recent, evictable)
-                              : evict_from(Place::frequent, Place::was_frequent, evictable);
-    // All of the one side may be wanted by this step.
-    if (!victim) victim = evict_from(Place::recent, Place::was_recent, evictable);
-    if (!victim) victim = evict_from(Place::frequent, Place::was_frequent, evictable);
-    return victim;
+    const Place first = from_recent ? Place::recent : Place::frequent;
+    if (const auto victim = lists_.oldest_evictable(first, evictable)) return victim;
+    // All of that side may be wanted by this step.
+    return lists_.oldest_evictable(from_recent ? Place::frequent : Place::recent, evictable);
+  }
+
+  void evict(UnitKey key) override {
+    const bool recent = units_[key].place == Place::recent;
+    take_out(key);
+    put(key, recent ? Place::was_recent : Place::was_frequent);
+    --size_;
+    forget_too_old();
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
@@ -98,7 +101,6 @@ class Arc final : public ReplacementPolicy {
 
   void put(UnitKey key, Place place) {
     units_[key].place = place;
-    if (place == Place::nowhere) return;
     lists_.push_newest(place, key);
     slots_in(place) += units_[key].slots;
   }
@@ -107,15 +109,6 @@ class Arc final : public ReplacementPolicy {
     lists_.remove(key);
     slots_in(units_[key].place) -= units_[key].slots;
     units_[key].place = Place::nowhere;
-  }
-
-  std::optional<UnitKey> evict_from(Place from, Place to, FunctionRef<bool(UnitKey)> evictable) {
-    const UnitKey key = lists_.oldest_evictable(from, evictable);
-    if (key == no_unit) return std::nullopt;
-    take_out(key);
-    put(key, to);
-    --size_;
-    return key;
   }
 
   void forget_too_old() {

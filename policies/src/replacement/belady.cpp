@@ -1,5 +1,6 @@
 // Belady's optimum (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace:
-//   evict: the evictable key whose next use is farthest, the lower key of equals; nothing when the
+//   choose_victim: the evictable key whose next use is farthest, the lower key of equals; nothing
+//   when the
 //          newcomer's own next use is no nearer
 // Keys lie in a heap by next use; a touch pushes a new entry, and entries that no longer say what
 // their key's next use is are dropped when they come up, or when there are too many.
@@ -36,7 +37,8 @@ class Belady final : public ReplacementPolicy {
     --size_;
   }
 
-  std::optional<UnitKey> evict(UnitKey incoming, FunctionRef<bool(UnitKey)> evictable) override {
+  std::optional<UnitKey> choose_victim(UnitKey incoming,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
     kept_.clear();
     std::optional<UnitKey> victim;
     while (!heap_.empty()) {
@@ -47,11 +49,7 @@ class Belady final : public ReplacementPolicy {
       kept_.push_back(farthest);
       if (!evictable(farthest.key)) continue;
       const bool in_vain = incoming != no_unit && comes_at(incoming) >= farthest.step;
-      if (!in_vain) {
-        kept_.pop_back();
-        victim = farthest.key;
-        forget(farthest.key);
-      }
+      if (!in_vain) victim = farthest.key;
       break;
     }
     for (const Use& use : kept_) push(use);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "terrace/core/assert.hpp"
@@ -57,11 +58,13 @@ class KeyLists {
     return key_of(links_[node_of(key)].newer);
   }
 
-  /// Returns the oldest key that `evictable` accepts, or no_unit.
-  [[nodiscard]] UnitKey oldest_evictable(List list, FunctionRef<bool(UnitKey)> evictable) const {
-    UnitKey key = oldest(list);
-    while (key != no_unit && !evictable(key)) key = newer(key);
-    return key;
+  /// Returns the oldest key that `evictable` accepts, or nothing.
+  [[nodiscard]] std::optional<UnitKey> oldest_evictable(
+      List list, FunctionRef<bool(UnitKey)> evictable) const {
+    for (UnitKey key = oldest(list); key != no_unit; key = newer(key)) {
+      if (evictable(key)) return key;
+    }
+    return std::nullopt;
   }
 
   [[nodiscard]] std::size_t bytes() const noexcept { return links_.capacity() * sizeof(Link); }

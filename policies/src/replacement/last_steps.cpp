@@ -1,8 +1,8 @@
 // What the last R steps wanted and nothing else: ClusterKV's cache (arXiv 2412.03213), R = 1 there.
 // One list by the step that last wanted a key:
 //   touch, track: append at the newest end, stamped with the step
-//   expire: the oldest, if R steps have not wanted it     evict: the first evictable from the
-//   oldest
+//   expire: the oldest, if R steps have not wanted it
+//   choose_victim: the first evictable from the oldest
 // State: 16 bytes a key. Needs hits only. Deterministic.
 #include "key_lists.hpp"
 #include "rows.hpp"
@@ -41,12 +41,9 @@ class LastSteps final : public ReplacementPolicy {
     --size_;
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
-    const UnitKey key = uses_.oldest_evictable(TheList::all, evictable);
-    if (key == no_unit) return std::nullopt;
-    forget(key);
-    return key;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
+    return uses_.oldest_evictable(TheList::all, evictable);
   }
 
   std::optional<UnitKey> expire() override {

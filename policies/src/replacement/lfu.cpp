@@ -1,7 +1,7 @@
 // Least frequently used, ties to the least recently used. Keys lie in one list per use count; the
 // counts that have keys are linked in ascending order, so that every verb is O(1):
 //   track: into count 1                    touch: from count f to f + 1
-//   evict: the first evictable, lowest count and oldest use first
+//   choose_victim: the first evictable, lowest count and oldest use first
 // Without ageing a unit that was hot long ago stays for good (PQCache, arXiv 2407.12820, counts
 // so); with a half-life of h steps every count is halved each h steps, in O(tracked). State: 12
 // bytes a key, 24 a slot, of as many slots as keys at most. Needs hits only. Deterministic.
@@ -53,14 +53,12 @@ class Lfu final : public ReplacementPolicy {
     --size_;
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
     for (BucketId bucket = buckets_[head].higher; bucket != head;
          bucket = buckets_[bucket].higher) {
       for (UnitKey key = buckets_[bucket].oldest; key != no_unit; key = keys_[key].newer) {
-        if (!evictable(key)) continue;
-        forget(key);
-        return key;
+        if (evictable(key)) return key;
       }
     }
     return std::nullopt;

@@ -1,6 +1,6 @@
 // Least recently used. One list from oldest to newest use:
 //   track: append at the newest end        touch: move each to the newest end, in the order given
-//   evict: the first evictable from the oldest end
+//   choose_victim: the first evictable from the oldest end
 // State: 8 bytes a key. Needs hits only. Deterministic.
 #include "key_lists.hpp"
 #include "rows.hpp"
@@ -35,12 +35,9 @@ class Lru final : public ReplacementPolicy {
     --size_;
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
-    const UnitKey key = uses_.oldest_evictable(TheList::all, evictable);
-    if (key == no_unit) return std::nullopt;
-    forget(key);
-    return key;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
+    return uses_.oldest_evictable(TheList::all, evictable);
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }

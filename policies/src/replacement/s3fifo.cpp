@@ -2,11 +2,13 @@
 //   track: at the newest end of `small` (10 % of the slots), or of `main` if `ghost` remembers it,
 //          or if `small` is full before anything had to go
 //   touch: count one more use, at most 3
-//   evict: while `main` is above its 90 %, or `small` is empty, from `main`: the oldest with uses
-//          left goes round once more for one of them, the first without goes; else from `small`:
-//          what was used twice moves to `main`, the rest goes and is remembered by `ghost` (as many
-//          slots as `main`)
-// State: 20 bytes a key. Needs hits and sizes. Deterministic.
+//   choose_victim: while `main` is above its 90 %, or `small` is empty, from `main`: the oldest
+//          with uses left goes round once more for one of them, the first without is chosen; else
+//          from `small`: what was used twice moves to `main`, the first of the rest is chosen
+//   evict: what goes from `small` is remembered by `ghost` (as many slots as `main`)
+// For one incoming unit queues are as full as before its first victim goes. Rounds and moves of a
+// search stay, even if what it found stays in the end. State: 20 bytes a key. Needs hits and sizes.
+// Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"
@@ -68,15 +70,24 @@ class S3Fifo final : public ReplacementPolicy {
     }
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
-    evicted_ = true;
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
     const bool main_first = slots_in(Place::main) > main_slots_ || queues_.empty(Place::small);
-    auto victim = main_first ? evict_from_main(evictable) : evict_from_small(evictable);
+    auto victim = main_first ? victim_in_main(evictable) : victim_in_small(evictable);
     // Promotions may have emptied one queue, and a step may need all of the other.
-    if (!victim) victim = evict_from_main(evictable);
-    if (!victim) victim = evict_from_small(evictable);
+    if (!victim) victim = victim_in_main(evictable);
+    if (!victim) victim = victim_in_small(evictable);
     return victim;
+  }
+
+  void evict(UnitKey key) override {
+    evicted_ = true;
+    --size_;
+    const Place from = units_[key].place;
+    take_out(key);
+    if (from == Place::main) return;
+    put(key, Place::ghost);
+    while (slots_in(Place::ghost) > main_slots_) take_out(queues_.oldest(Place::ghost));
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
@@ -111,7 +122,7 @@ class S3Fifo final : public ReplacementPolicy {
     units_[key].place = Place::nowhere;
   }
 
-  std::optional<UnitKey> evict_from_main(FunctionRef<bool(UnitKey)> evictable) {
+  std::optional<UnitKey> victim_in_main(FunctionRef<bool(UnitKey)> evictable) {
     // Each round takes a use from every key that may go; after uses_max the first has none left.
     for (int round = 0; round <= uses_max; ++round) {
       const UnitKey last = queues_.newest(Place::main);
@@ -120,11 +131,7 @@ class S3Fifo final : public ReplacementPolicy {
         const UnitKey next = queues_.newer(key);
         more = key != last;
         if (evictable(key)) {
-          if (units_[key].uses == 0) {
-            take_out(key);
-            --size_;
-            return key;
-          }
+          if (units_[key].uses == 0) return key;
           const auto uses = static_cast<std::uint8_t>(units_[key].uses - 1);
           take_out(key);
           put(key, Place::main);
@@ -136,18 +143,14 @@ class S3Fifo final : public ReplacementPolicy {
     return std::nullopt;
   }
 
-  std::optional<UnitKey> evict_from_small(FunctionRef<bool(UnitKey)> evictable) {
+  std::optional<UnitKey> victim_in_small(FunctionRef<bool(UnitKey)> evictable) {
     UnitKey next = no_unit;
     for (UnitKey key = queues_.oldest(Place::small); key != no_unit; key = next) {
       next = queues_.newer(key);
       if (!evictable(key)) continue;
-      const bool stays = units_[key].uses >= uses_to_stay;
+      if (units_[key].uses < uses_to_stay) return key;
       take_out(key);
-      put(key, stays ? Place::main : Place::ghost);
-      if (stays) continue;
-      while (slots_in(Place::ghost) > main_slots_) take_out(queues_.oldest(Place::ghost));
-      --size_;
-      return key;
+      put(key, Place::main);
     }
     return std::nullopt;
   }

@@ -1,8 +1,10 @@
 // SIEVE (Zhang et al., NSDI 2024). One queue from oldest to newest arrival, never reordered, and a
 // hand that goes from old to new:
 //   track: append at the newest end, not visited         touch: mark visited
-//   evict: the hand passes visited keys and unmarks them; the first that is not visited goes, and
-//          the hand stays behind it; from the newest end it starts again at the oldest
+//   choose_victim: the hand passes visited keys and unmarks them, and stays at the first that is
+//          not visited; from the newest end it starts again at the oldest
+//   evict: the hand goes on behind it
+// What the hand has unmarked on its way stays so, even if the key it found stays in the end.
 // State: 9 bytes a key. Needs hits only. Deterministic.
 #include "key_lists.hpp"
 #include "rows.hpp"
@@ -35,19 +37,16 @@ class Sieve final : public ReplacementPolicy {
     --size_;
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
     // The first round may only unmark; the second finds what there is.
     for (std::size_t passed = 0; passed < 2 * size_; ++passed) {
-      const UnitKey key = hand_ == no_unit ? queue_.oldest(TheList::all) : hand_;
-      hand_ = queue_.newer(key);
-      if (!evictable(key)) continue;
-      if (state_[key] == State::visited) {
-        state_[key] = State::arrived;
-        continue;
+      if (hand_ == no_unit) hand_ = queue_.oldest(TheList::all);
+      if (evictable(hand_)) {
+        if (state_[hand_] == State::arrived) return hand_;
+        state_[hand_] = State::arrived;
       }
-      forget(key);
-      return key;
+      hand_ = queue_.newer(hand_);
     }
     return std::nullopt;
   }
@@ -62,7 +61,7 @@ class Sieve final : public ReplacementPolicy {
 
   KeyList queue_;
   std::vector<State> state_;
-  UnitKey hand_ = no_unit;  ///< where evict looks next; no_unit: at the oldest
+  UnitKey hand_ = no_unit;  ///< where the next search begins; no_unit: at the oldest
   std::size_t size_ = 0;
 };
 

@@ -4,10 +4,13 @@
 //   track: into the window (1 % of the slots); what the window cannot hold goes on trial
 //   touch: moves to the newest end; what is on trial becomes protected (80 % of the rest), the
 //          oldest protected key goes back on trial for it
-//   evict: with a full window its oldest key duels with the oldest on trial: the one counted less
-//          goes, the newcomer where they are equal; else the oldest on trial, else the oldest
-//          protected
-// State: 20 bytes a key. Needs hits, misses and sizes. Deterministic.
+//   choose_victim: with a full window its oldest key duels with the oldest on trial: the one
+//          counted less is chosen, the newcomer where they are equal; else the oldest on trial,
+//          else the oldest protected
+//   evict: the key goes, its count stays
+// A newcomer that wins its duel is on trial from then on, even if the loser stays in the end. For
+// one incoming unit the window is as full as before its first victim goes. State: 20 bytes a key.
+// Needs hits, misses and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"
@@ -50,30 +53,27 @@ class WTinyLfu final : public ReplacementPolicy {
   }
 
   void forget(UnitKey key) override {
-    if (units_[key].place != Place::nowhere) release(key);
+    if (units_[key].place != Place::nowhere) evict(key);
     units_[key].wants = 0;
   }
 
-  std::optional<UnitKey> evict(UnitKey /*incoming*/,
-                               FunctionRef<bool(UnitKey)> evictable) override {
+  std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
+                                       FunctionRef<bool(UnitKey)> evictable) override {
+    const auto oldest = [&](Place place) { return lists_.oldest_evictable(place, evictable); };
     const bool full = slots_in(Place::window) >= window_slots_;
-    const UnitKey newcomer = full ? lists_.oldest_evictable(Place::window, evictable) : no_unit;
-    UnitKey resident = lists_.oldest_evictable(Place::trial, evictable);
-    if (resident == no_unit) resident = lists_.oldest_evictable(Place::sheltered, evictable);
-    if (resident == no_unit) {
-      const UnitKey last =
-          newcomer != no_unit ? newcomer : lists_.oldest_evictable(Place::window, evictable);
-      if (last == no_unit) return std::nullopt;
-      release(last);
-      return last;
-    }
-    if (newcomer != no_unit && wants(newcomer) <= wants(resident)) {
-      release(newcomer);
-      return newcomer;
-    }
-    if (newcomer != no_unit) move(newcomer, Place::trial);
-    release(resident);
+    const auto newcomer = full ? oldest(Place::window) : std::nullopt;
+    auto resident = oldest(Place::trial);
+    if (!resident) resident = oldest(Place::sheltered);
+    if (!resident) return newcomer ? newcomer : oldest(Place::window);
+    if (!newcomer) return resident;
+    if (wants(*newcomer) <= wants(*resident)) return newcomer;
+    move(*newcomer, Place::trial);
     return resident;
+  }
+
+  void evict(UnitKey key) override {
+    take_out(key);
+    --size_;
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
@@ -123,11 +123,6 @@ class WTinyLfu final : public ReplacementPolicy {
   void move(UnitKey key, Place to) {
     take_out(key);
     put(key, to);
-  }
-
-  void release(UnitKey key) {
-    take_out(key);
-    --size_;
   }
 
   KeyLists<Place, 3> lists_;

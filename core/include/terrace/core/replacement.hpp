@@ -2,7 +2,8 @@
 // mechanism (terrace/offload/resident_cache.hpp) feeds it whole steps, in this order:
 //
 //   touch(hits); miss(misses);                     // all that the step wanted, resident or not
-//   evict(incoming, evictable)...; track(incoming)  // for each unit that is admitted
+//   choose_victim(incoming, evictable)...           // for each unit that is to be admitted, and
+//   evict(victim)...; track(incoming)               // where all that must go for it was found
 //   expire()...                                     // what is given up though there is room
 //
 // A cache that is used item by item is a cache whose steps want one unit each.
@@ -53,10 +54,16 @@ class ReplacementPolicy {
   /// Removes a unit, tracked or not, and all memory of it.
   virtual void forget(UnitKey key) = 0;
 
-  /// Removes and returns the unit to give up for `incoming` (no_unit: because the cache shrinks)
-  /// among those `evictable` allows; nothing when there is none, or when `incoming` is worth less
-  /// than each of them. Deterministic.
-  virtual std::optional<UnitKey> evict(UnitKey incoming, FunctionRef<bool(UnitKey)> evictable) = 0;
+  /// Returns the unit to give up for `incoming` (no_unit: because the cache shrinks) among those
+  /// `evictable` allows; nothing when there is none, or when `incoming` is worth less than each of
+  /// them. It stays tracked: a large unit needs several, which go all or not at all, and each is
+  /// asked for with the ones before not evictable. What the search itself moves (a hand, promotions
+  /// on its way) stays moved even so. Deterministic.
+  virtual std::optional<UnitKey> choose_victim(UnitKey incoming,
+                                               FunctionRef<bool(UnitKey)> evictable) = 0;
+
+  /// Removes a chosen unit; a policy with a memory of what went has it in there from now on.
+  virtual void evict(UnitKey key) { forget(key); }
 
   /// Removes and returns a unit that the policy gives up though there is room, or nothing. Called
   /// until it returns nothing, at the end of each step.

@@ -95,6 +95,7 @@ class ResidentCache {
  private:
   struct Unit {
     std::uint32_t slots = 0;        ///< 0 = not resident
+    bool chosen = false;            ///< to go for the unit that room is being made for
     std::uint64_t wanted_step = 0;  ///< the last step that wanted it
   };
   struct Candidate {
@@ -115,9 +116,9 @@ class ResidentCache {
   bool replace_for(const WantedUnit& wanted, double spare, std::vector<UnitKey>& evicted);
   bool make_room(UnitKey incoming, std::size_t slots, Evictable evictable,
                  std::vector<UnitKey>& evicted);
-  void keep(std::span<const UnitKey> units);
   void expire(std::vector<UnitKey>& evicted);
   [[nodiscard]] double worth(UnitKey unit) const;
+  void evict(UnitKey unit);
   void clear_slots(UnitKey unit) noexcept;
 
   std::size_t capacity_;
