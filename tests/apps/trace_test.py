@@ -179,6 +179,10 @@ class Clusters(unittest.TestCase):
             replayed = terrace("trace", "replay", trace, "--format", "json")
             self.assertEqual(json.loads(replayed.stdout)["cache"], live["cache"])
             self.assertEqual(json.loads(replayed.stdout)["bytes"], live["bytes"])
+            refused = terrace("trace", "convert", trace, pathlib.Path(folder) / "blocks")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("a trace of clusters has no tokens", refused.stderr)
+            self.assertEqual(refused.stderr.count("\n"), 1)
             tuned = terrace("tune", "--trace", trace, "--device-memory", "1400KiB", "--profile",
                             "pcie5-h100", "--write-config", config, "--format", "json")
             self.assertEqual(tuned.returncode, 0, tuned.stderr)

@@ -53,8 +53,19 @@ TEST(Convert, WritesBlocksAndTheirRows) {
       "sequence,layer,step,unit,rows,slots\n0,0,0,1,1,1\n0,0,0,3,1,1\n0,0,1,1,1,1\n0,0,1,3,1,1"
       "\n")
       << "block 0 holds sinks";
-  EXPECT_FALSE(convert_to_blocks(folder / "blocks", folder / "again", 4).has_value());
-  EXPECT_FALSE(std::filesystem::exists(folder / "again"));
+}
+
+TEST(Convert, MakesBlocksOfTokensOnly) {
+  const TemporaryFolder folder;
+  for (const TraceUnit unit : {TraceUnit::block, TraceUnit::cluster}) {
+    write_made_up(folder / "t", {.unit = unit, .steps = 3});
+    const Status made = convert_to_blocks(folder / "t", folder / "blocks", 8);
+    ASSERT_FALSE(made.has_value()) << to_string(unit);
+    EXPECT_EQ(made.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(made.error().message()), ::testing::HasSubstr("no tokens"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "blocks"));
+    EXPECT_TRUE(convert_to_csv(folder / "t", folder / "csv", 8).has_value());
+  }
 }
 
 TEST(Convert, ReadsMooncakesRequests) {

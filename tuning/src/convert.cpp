@@ -105,6 +105,11 @@ void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record
 Status convert_to_blocks(const std::filesystem::path& source, const std::filesystem::path& target,
                          std::size_t block_tokens) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
+  if (reader.head().unit != TraceUnit::token) {
+    return fail(Errc::invalid_argument,
+                "{}: a trace of {}s has no tokens to make blocks of; --to csv takes it",
+                source.string(), to_string(reader.head().unit));
+  }
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
   TraceHead head = reader.head();
   head.unit = TraceUnit::block;
