@@ -34,9 +34,8 @@ CacheOptions cache_of(std::string_view policy, const Capacity& capacity) {
 
 Result<tuning::RecordedFuture> future_of(const Trace& trace) {
   tuning::RecordedFuture future;
-  TERRACE_TRY(trace.each_record([&](const auto& record, const auto& traffic) {
-    if (record.kind == tuning::TraceRecord::Kind::selection) future.add(record, traffic);
-  }));
+  TERRACE_TRY(trace.each_record(
+      [&](const auto& record, const auto& traffic) { future.add(record, traffic); }));
   return future;
 }
 

@@ -19,18 +19,43 @@ bool ItemwiseLru::touch(UnitKey unit, std::size_t slots) {
   return false;
 }
 
+void ItemwiseLru::drop_from(UnitKey first) {
+  for (auto entry = uses_.begin(); entry != uses_.end();) {
+    const auto next = std::next(entry);
+    if (entry->unit >= first) {
+      used_ -= entry->slots;
+      places_.erase(entry->unit);
+      uses_.erase(entry);
+    }
+    entry = next;
+  }
+}
+
+void ItemwiseReplay::give_up(std::uint64_t sequence) {
+  layers_.erase(layers_.lower_bound({sequence, 0}), layers_.lower_bound({sequence + 1, 0}));
+}
+
+void ItemwiseReplay::load(Layer& layer, const tuning::LayerTraffic& traffic) const {
+  const bool clusters = head_.unit == tuning::TraceUnit::cluster;
+  layer.cache.drop_from(clusters ? 0 : static_cast<UnitKey>(traffic.window_begin));
+  layer.passed = traffic.window_begin;
+}
+
 void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::LayerTraffic& traffic) {
-  if (record.kind != tuning::TraceRecord::Kind::selection) return;
+  using Kind = tuning::TraceRecord::Kind;
+  if (record.kind == Kind::pause || record.kind == Kind::close) return give_up(record.sequence);
+  if (record.kind != Kind::selection && record.kind != Kind::load) return;
   const auto [found, opened] =
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});
   Layer& layer = found->second;
+  if (record.kind == Kind::load) return load(layer, traffic);
   if (head_.unit != tuning::TraceUnit::cluster && head_.placement == Placement::offload) {
     for (std::size_t block = std::max(layer.passed, traffic.middle_begin);
          block < traffic.window_begin; ++block) {
       const auto unit = static_cast<UnitKey>(block);
       if (!layer.cache.holds(unit)) layer.cache.touch(unit, 1);
     }
-    layer.passed = traffic.window_begin;
+    layer.passed = std::max(layer.passed, traffic.window_begin);
   }
   for (const offload::WantedUnit& unit : traffic.wanted) {
     const bool hit = layer.cache.touch(unit.unit, unit.slots);

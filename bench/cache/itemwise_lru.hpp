@@ -21,6 +21,9 @@ class ItemwiseLru {
   /// Makes a unit the newest. Returns whether it was there; if not, it is admitted where it fits.
   bool touch(UnitKey unit, std::size_t slots);
 
+  /// Drops the units from `first` on.
+  void drop_from(UnitKey first);
+
   [[nodiscard]] bool holds(UnitKey unit) const { return places_.contains(unit); }
 
  private:
@@ -58,6 +61,9 @@ class ItemwiseReplay {
     ItemwiseLru cache;
     std::size_t passed = 0;  ///< blocks before it have been offered
   };
+
+  void give_up(std::uint64_t sequence);
+  void load(Layer& layer, const tuning::LayerTraffic& traffic) const;
 
   const tuning::TraceHead& head_;
   std::size_t slots_;

@@ -55,11 +55,9 @@ Result<Trace> read_trace(const std::string& file, std::uint64_t most) {
     trace.truncated =
         trace.units >= most && trace.records.back().kind == tuning::TraceRecord::Kind::step_end;
     if (trace.truncated) break;
-    if (record.kind == tuning::TraceRecord::Kind::selection) {
-      for (const offload::WantedUnit& wanted : cutter.cut(record).wanted) {
-        ++trace.units;
-        trace.slots += wanted.slots;
-      }
+    for (const offload::WantedUnit& wanted : cutter.cut(record).wanted) {
+      ++trace.units;
+      trace.slots += wanted.slots;
     }
     trace.records.push_back(record);
   }

@@ -30,11 +30,7 @@ struct Trace {
   template <typename Act>
   Status each_record(Act&& act) const {
     TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, head.block_tokens));
-    const tuning::LayerTraffic nothing;
-    for (const tuning::TraceRecord& record : records) {
-      const bool selects = record.kind == tuning::TraceRecord::Kind::selection;
-      act(record, selects ? cutter.cut(record) : nothing);
-    }
+    for (const tuning::TraceRecord& record : records) act(record, cutter.cut(record));
     return {};
   }
 };

@@ -229,6 +229,10 @@ void ResidentCache::drop(UnitKey unit) {
   clear_slots(unit);
 }
 
+void ResidentCache::drop_from(UnitKey first) {
+  for (UnitKey unit = first; unit < units_.size(); ++unit) drop(unit);
+}
+
 void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted) {
   capacity_ = capacity_slots;
   replacement_->resize({.keys = units_.size(), .slots = capacity_});

@@ -314,6 +314,7 @@ class SequenceState {
   Status update_blocks(LayerState& layer);
   void report_selection(std::size_t layer);
   void report_step_end();
+  void report_load(std::span<const LoadingBlock> loaded);
   void leave_cache();
 
   // sequence_clusters.cpp
@@ -347,6 +348,7 @@ class SequenceState {
   bool settle_queues();
   /// Pauses behind a failure; the sequence is lost where the queues do not come to rest.
   void rest_without_device_memory();
+  void come_to_rest();  ///< pauses; the queues must have come to rest
   /// After a failure: what may have been lost of the indexes is forgotten, or sent again.
   void forget_lost_coding();
   Status own_block(std::size_t block);

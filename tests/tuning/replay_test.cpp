@@ -8,6 +8,7 @@
 
 #include "core/temporary_folder.hpp"
 #include "runtime/scenario.hpp"
+#include "terrace/tuning/optimum.hpp"
 #include "terrace/tuning/recorder.hpp"
 #include "tuning/made_up_trace.hpp"
 
@@ -84,8 +85,7 @@ ReplayOutcome replay_of(const std::filesystem::path& file, const ReplaySetup& se
           reader.head(), setup.block_tokens != 0 ? setup.block_tokens : reader.head().block_tokens)
           .value();
   for (TraceRecord record; reader.next(record).value();) {
-    replay.apply(record,
-                 record.kind == TraceRecord::Kind::selection ? cutter.cut(record) : LayerTraffic{});
+    replay.apply(record, cutter.cut(record));
   }
   return replay.outcome();
 }
@@ -176,18 +176,48 @@ TEST(Replay, FollowsASequenceThatIsCut) {
       ASSERT_TRUE(drive.steps(step_count).has_value());
     };
     const Recording live = record(scenario, folder / "t", 1, cut);
-    SequenceCounters counted = total(live);
-    ReplayOutcome replayed = replay_of(folder / "t", {.cache = cache, .as_recorded = true});
-    // A cut itself loads the blocks that the window is to lie in; no selection says so.
-    EXPECT_GE(counted.bytes.refill, replayed.bytes.refill);
-    counted.bytes.refill = replayed.bytes.refill = 0;
-    expect_equal(replayed, counted);
+    expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
     Scenario other = scenario;
     other.runtime.cache.tokens = 64;
     // What was on its way to the other cache when the sequence was cut is not known, either.
     EXPECT_EQ(replay_of(folder / "t", {.cache = other.runtime.cache}).cache.adopted,
               total(record(other, folder / "other", 1, cut)).cache.adopted);
   }
+}
+
+/// Forks, pauses, resumes and closes sequences in turn, recorded; `cuts` and prefills one, too.
+Recording record_lives(Scenario scenario, const std::filesystem::path& file, bool cuts) {
+  TraceRecorder recorder(TraceWriter::create(file, head_of(scenario)).value());
+  scenario.runtime.observer = &recorder;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Recording recording;
+  Drive first(*runtime, traffic);
+  EXPECT_TRUE(first.prefill(prompt).has_value());
+  first.sequence().reset_counters();
+  EXPECT_TRUE(first.steps(step_count).has_value());
+  for (std::size_t round = 0; round < 3; ++round) {
+    auto forked = first.sequence().fork();
+    EXPECT_TRUE(forked.has_value());
+    Drive twin(std::move(*forked), *runtime, traffic);
+    EXPECT_TRUE(twin.steps(step_count).has_value());
+    const bool pauses = round != 0;
+    EXPECT_TRUE(!pauses || first.sequence().pause().has_value());
+    EXPECT_TRUE(twin.steps(step_count).has_value());
+    EXPECT_TRUE(!pauses || first.sequence().resume().has_value());
+    if (cuts && round == 2) {
+      EXPECT_TRUE(twin.sequence().truncate(prompt - 50).has_value());
+      EXPECT_TRUE(twin.prefill(prompt + 100).has_value());
+    }
+    for (std::size_t step = 0; step < step_count; ++step) {
+      EXPECT_TRUE(twin.step().has_value());
+      EXPECT_TRUE(first.step().has_value());
+    }
+    recording.counters.push_back(twin.sequence().counters());
+  }
+  recording.counters.push_back(first.sequence().counters());
+  EXPECT_TRUE(recorder.finish(std::nullopt).has_value());
+  return recording;
 }
 
 Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
@@ -236,6 +266,72 @@ TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
 }
 
+TEST(Replay, FollowsSequencesThatAreForkedPausedResumedAndClosed) {
+  const TemporaryFolder folder;
+  for (const char* const retrieval : {"oracle", "clusterkv"}) {
+    for (const auto& entry : policies::replacement_policies()) {
+      if (entry.needs_foresight) continue;
+      SCOPED_TRACE(std::string(retrieval) + " " + std::string(entry.name));
+      const CacheOptions cache{
+          .policy = std::string(entry.name), .admission = "always", .tokens = 160};
+      const bool clusters = std::string_view(retrieval) == "clusterkv";
+      const Scenario scenario =
+          clusters ? clustered_scenario(retrieval, cache) : recorded_scenario(cache);
+      const Recording live = record_lives(scenario, folder / "t", true);
+      expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+      EXPECT_GT(total(live).cache.rows_hit, 0U);
+    }
+  }
+}
+
+TEST(Replay, PredictsSequencesThatAreForkedAndPausedInAnotherCache) {
+  const TemporaryFolder folder;
+  const auto record_with = [&](const CacheOptions& cache, std::size_t block_tokens) {
+    Scenario scenario = recorded_scenario(cache);
+    scenario.runtime.block_tokens = block_tokens;
+    return total(record_lives(scenario, folder / "t", false));
+  };
+  for (const std::size_t block_tokens : {8U, 16U}) {
+    const CacheOptions cache{.policy = "arc", .admission = "always", .tokens = 96};
+    SequenceCounters live = record_with(cache, block_tokens);
+    record_with({.policy = "lru", .admission = "always", .tokens = 160}, 8);
+    ReplayOutcome replayed =
+        replay_of(folder / "t", {.cache = cache, .block_tokens = block_tokens});
+    // What resuming loads is as recorded: in blocks of that size.
+    if (block_tokens != 8) replayed.bytes.refill = live.bytes.refill = 0;
+    expect_equal(replayed, live);
+  }
+}
+
+TEST(Replay, HoldsNothingOfSequencesThatAreClosed) {
+  TraceHead head = made_up_head({});
+  head.placement = Placement::resident_first;
+  auto cutter = TrafficCutter::create(head, head.block_tokens).value();
+  OptimumBound bound(head);
+  auto replay =
+      CacheReplay::create(head, {.cache = {.admission = "always"}, .costs = StepCosts{}}).value();
+  const auto apply = [&](const TraceRecord& record) {
+    replay.apply(record, cutter.cut(record));
+    bound.add(record, cutter.cut(record));
+  };
+  TraceRecord step{.position = 100, .units = {{.unit = 3, .rows = 5}}};
+  const auto decode = [&] {
+    apply(step);
+    apply({.kind = TraceRecord::Kind::step_end, .sequence = step.sequence});
+  };
+  decode();
+  const double once = replay.outcome().seconds;
+  apply({.kind = TraceRecord::Kind::close});
+  EXPECT_DOUBLE_EQ(replay.outcome().seconds, once) << "its time stays";
+  decode();
+  EXPECT_EQ(replay.outcome().cache.rows_hit, 0U);
+  EXPECT_EQ(bound.rows_hit(100), 0) << "another sequence's unit of that number";
+  EXPECT_DOUBLE_EQ(replay.outcome().seconds, 2 * once);
+  decode();
+  EXPECT_EQ(replay.outcome().cache.rows_hit, 5U);
+  EXPECT_EQ(bound.rows_hit(100), 5);
+}
+
 TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
   const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 128};
@@ -264,6 +360,28 @@ TEST(Replay, DropsWhatNoSelectionHasNamed) {
   const auto replayed =
       replay_of(folder / "t", {.cache = {.admission = "always"}, .as_recorded = true});
   EXPECT_EQ(replayed.cache.blocks_missed, 1U);
+}
+
+TEST(Replay, DropsWhatWasLostBetweenStepsBeforeTheCacheShrinks) {
+  const TemporaryFolder folder;
+  TraceHead head = made_up_head({});
+  head.placement = Placement::resident_first;
+  const CacheOptions two_blocks{.admission = "always", .tokens = 2 * head.block_tokens};
+  const auto hits = [&](std::vector<UnitKey> dropped, std::vector<UnitKey> dropped_late) {
+    auto writer = TraceWriter::create(folder / "t", head).value();
+    for (const UnitKey unit : {1U, 2U}) {
+      writer.append({.position = 100, .units = {{.unit = unit, .rows = 1}}});
+    }
+    writer.append({.kind = TraceRecord::Kind::share, .sharers = 2});
+    writer.append({.position = 100,
+                   .dropped = std::move(dropped),
+                   .dropped_late = std::move(dropped_late),
+                   .units = {{.unit = 1, .rows = 1}}});
+    EXPECT_TRUE(writer.finish(std::nullopt).has_value());
+    return replay_of(folder / "t", {.cache = two_blocks, .as_recorded = true}).cache.rows_hit;
+  };
+  EXPECT_EQ(hits({2}, {}), 1U) << "the one slot left is the other's";
+  EXPECT_EQ(hits({}, {2}), 0U) << "the older one went for want of slots";
 }
 
 TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {

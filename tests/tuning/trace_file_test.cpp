@@ -1,7 +1,9 @@
 #include "terrace/tuning/trace_file.hpp"
 
 #include <gmock/gmock.h>
+#include <xxhash.h>
 
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
@@ -35,13 +37,14 @@ TraceHead token_head() {
 
 TraceRecord random_record(Rng& rng) {
   TraceRecord record;
-  record.kind = static_cast<TraceRecord::Kind>(rng.below(4));
+  record.kind = static_cast<TraceRecord::Kind>(rng.below(7));
   record.sequence = rng.below(5);
   record.sharers = 1 + rng.below(1000);
   record.prompt = {rng.below(100), 100 + rng.below(100'000)};
   record.offload_bytes = rng();
   record.index_bytes = rng.below(1 << 20);
   record.ids_bytes = rng.below(record.index_bytes + 1);
+  record.loaded_bytes = rng();
   record.layer = rng.below(2);
   record.position = rng.below(1 << 20);
   record.sinks_end = rng.below(64);
@@ -49,6 +52,8 @@ TraceRecord random_record(Rng& rng) {
   record.resident_head = rng.below(9);
   record.resident_tail = rng.below(1 << 15);
   for (std::uint64_t i = rng.below(4); i > 0; --i) record.dropped.push_back(UnitKey(rng.below(99)));
+  for (std::uint64_t i = rng.below(4); i > 0; --i)
+    record.dropped_late.push_back(UnitKey(rng.below(99)));
   for (std::uint64_t i = rng.below(4); i > 0; --i)
     record.unplaced.push_back(UnitKey(rng.below(99)));
   for (std::size_t head = 0; head < 2; ++head) {
@@ -78,12 +83,18 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     ASSERT_EQ(a.index_bytes, b.index_bytes);
     ASSERT_EQ(a.ids_bytes, b.ids_bytes);
   }
-  if (a.kind != TraceRecord::Kind::selection) return;
+  const bool loads = a.kind == TraceRecord::Kind::load;
+  if (!loads && a.kind != TraceRecord::Kind::selection) return;
   ASSERT_EQ(a.layer, b.layer);
   ASSERT_EQ(a.position, b.position);
   ASSERT_EQ(a.window_begin, b.window_begin);
-  ASSERT_EQ(a.resident_tail, b.resident_tail);
   ASSERT_EQ(a.dropped, b.dropped);
+  if (loads) {
+    ASSERT_EQ(a.loaded_bytes, b.loaded_bytes);
+    return;
+  }
+  ASSERT_EQ(a.resident_tail, b.resident_tail);
+  ASSERT_EQ(a.dropped_late, b.dropped_late);
   ASSERT_EQ(a.unplaced, b.unplaced);
   ASSERT_EQ(a.head_counts, b.head_counts);
   ASSERT_EQ(a.positions, b.positions);
@@ -171,45 +182,100 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
   EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("behind"));
 }
 
-/// What reading one record gives, whose checksum is right whatever it says.
-Status read_one(TraceUnit unit, const TraceRecord& record) {
-  const TemporaryFolder folder;
-  auto writer = TraceWriter::create(folder / "t", made_up_head({.unit = unit})).value();
+/// What comes of writing one record.
+Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesystem::path& path) {
+  auto writer = TraceWriter::create(path, made_up_head({.unit = unit})).value();
   writer.append(record);
-  EXPECT_TRUE(writer.finish(std::nullopt).has_value());
-  return check_trace(folder / "t").map([](const TraceEnd&) {});
+  writer.append({.kind = TraceRecord::Kind::close});
+  return writer.finish(std::nullopt);
 }
 
-TEST(TraceFile, RefusesIdsThatNobodyCouldHaveThoughTheirChecksumIsRight) {
+TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
+  const TemporaryFolder folder;
   constexpr UnitKey too_large = 1U << 28;
   const TraceRecord right{.position = 100, .dropped = {3, 2}, .unplaced = {7}};
-  const auto of_units = [&](std::vector<SelectedUnit> units) {
+  const auto with = [&](auto alter) {
     TraceRecord record = right;
-    record.units = std::move(units);
+    alter(record);
     return record;
+  };
+  const auto of_units = [&](std::vector<SelectedUnit> units) {
+    return with([&](TraceRecord& record) { record.units = std::move(units); });
   };
   const auto of_positions = [&](std::vector<std::uint32_t> positions) {
-    TraceRecord record = right;
-    record.head_counts = {static_cast<std::uint32_t>(positions.size()), 0};
-    record.positions = std::move(positions);
-    return record;
+    return with([&](TraceRecord& record) {
+      record.head_counts = {static_cast<std::uint32_t>(positions.size()), 0};
+      record.positions = std::move(positions);
+    });
   };
-  TraceRecord dropped = of_units({{.unit = 0}, {.unit = 9}});
-  EXPECT_TRUE(read_one(TraceUnit::block, dropped).has_value());
-  EXPECT_TRUE(read_one(TraceUnit::token, of_positions({0, 9})).has_value());
-  dropped.dropped.push_back(too_large);
-  TraceRecord unplaced = of_units({});
-  unplaced.unplaced.push_back(too_large);
+  EXPECT_TRUE(write_one(TraceUnit::block, of_units({{.unit = 0}, {.unit = 9}}), folder / "t"));
+  EXPECT_TRUE(check_trace(folder / "t"));
+  EXPECT_TRUE(write_one(TraceUnit::token, of_positions({0, 9}), folder / "t"));
+  EXPECT_TRUE(check_trace(folder / "t"));
+  std::filesystem::remove(folder / "t");
+
+  const auto refused = [&](TraceUnit unit, const TraceRecord& record) {
+    const Status written = write_one(unit, record, folder / "t");
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    if (written) return std::string("nothing");
+    EXPECT_EQ(written.error().code, Errc::invalid_argument);
+    return std::string(written.error().message());
+  };
   for (const TraceRecord& wrong :
-       {dropped, unplaced, of_units({{.unit = 9}, {.unit = 9}}), of_units({{.unit = too_large}}),
-        of_units({{.unit = 9}, {.unit = 3}}), of_units({{.unit = 0}, {.unit = 0}})}) {
-    const Status read = read_one(TraceUnit::block, wrong);
-    ASSERT_FALSE(read.has_value());
-    EXPECT_EQ(read.error().code, Errc::corrupt);
-    EXPECT_THAT(std::string(read.error().message()), HasSubstr("a record of chunk 1"));
+       {of_units({{.unit = 9}, {.unit = 9}}), of_units({{.unit = 9}, {.unit = 3}}),
+        of_units({{.unit = 0}, {.unit = 0}})}) {
+    EXPECT_THAT(refused(TraceUnit::block, wrong), HasSubstr("units that do not ascend"));
   }
-  EXPECT_FALSE(read_one(TraceUnit::token, of_positions({9, 9})).has_value());
-  EXPECT_FALSE(read_one(TraceUnit::token, of_positions({9, 3})).has_value());
+  EXPECT_THAT(refused(TraceUnit::block, of_units({{.unit = too_large}})),
+              HasSubstr("a unit above 2^28"));
+  EXPECT_THAT(refused(TraceUnit::cluster, of_units({{.unit = 1}})),
+              HasSubstr("a cluster without rows"));
+  for (auto TraceRecord::* const list :
+       {&TraceRecord::dropped, &TraceRecord::dropped_late, &TraceRecord::unplaced}) {
+    const TraceRecord lost =
+        with([&](TraceRecord& record) { (record.*list).push_back(too_large); });
+    EXPECT_THAT(refused(TraceUnit::block, lost), HasSubstr("unit above 2^28"));
+  }
+  EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 9})), HasSubstr("do not ascend"));
+  EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 3})), HasSubstr("do not ascend"));
+  EXPECT_THAT(refused(TraceUnit::token, of_positions({101})), HasSubstr("behind its token"));
+  EXPECT_THAT(refused(TraceUnit::token, right), HasSubstr("heads"));
+  EXPECT_THAT(refused(TraceUnit::block, with([](TraceRecord& record) { record.layer = 2; })),
+              HasSubstr("layer"));
+  EXPECT_THAT(
+      refused(TraceUnit::block, with([](TraceRecord& record) { record.window_begin = 101; })),
+      HasSubstr("window"));
+  const TraceRecord far{.kind = TraceRecord::Kind::load, .position = too_large};
+  EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^28"));
+  EXPECT_TRUE(write_one(TraceUnit::cluster, far, folder / "t"));
+  std::filesystem::remove(folder / "t");
+  EXPECT_THAT(refused(TraceUnit::cluster, {.kind = TraceRecord::Kind::close, .sequence = 1 << 24}),
+              HasSubstr("sequence 16777216 has a record with a sequence number above 2^24"));
+}
+
+TEST(TraceFile, RefusesARecordThatIsNotRightThoughItsChecksumIs) {
+  const TemporaryFolder folder;
+  const TraceRecord record{.kind = TraceRecord::Kind::close, .sequence = 1};
+  ASSERT_TRUE(write_one(TraceUnit::block, record, folder / "t"));
+  std::string bytes = read_bytes(folder / "t");
+  // The record's chunk lies behind the head's, each behind a header whose last 8 bytes are the
+  // hash.
+  constexpr std::size_t hashed = 16;
+  constexpr std::size_t header = 24;
+  std::uint32_t head_bytes = 0;
+  std::memcpy(&head_bytes, &bytes[8 + 4], sizeof head_bytes);
+  const std::size_t chunk = 8 + header + head_bytes;
+  constexpr std::size_t payload = 4;  // two records of a kind and a number
+  ASSERT_EQ(bytes[chunk + header], static_cast<char>(TraceRecord::Kind::close));
+  bytes[chunk + header] = 7;  // no kind
+  const std::uint64_t hash =
+      XXH64(&bytes[chunk + header], payload, XXH64(&bytes[chunk], hashed, 0));
+  std::memcpy(&bytes[chunk + hashed], &hash, sizeof hash);
+  write_bytes(folder / "t", bytes);
+  const auto read = check_trace(folder / "t");
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, Errc::corrupt);
+  EXPECT_THAT(std::string(read.error().message()), HasSubstr("a record of chunk 1"));
 }
 
 TEST(TraceFile, SaysWhatIsNoTrace) {
@@ -219,11 +285,12 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
   EXPECT_THAT(std::string(TraceReader::open(folder / "text").error().message()),
               HasSubstr("no trace"));
   write_made_up(folder / "t", {.steps = 1});
-  std::string newer = read_bytes(folder / "t");
-  newer[7] = '9';
-  write_bytes(folder / "newer", newer);
-  EXPECT_THAT(std::string(TraceReader::open(folder / "newer").error().message()),
-              HasSubstr("another version"));
+  std::string older = read_bytes(folder / "t");
+  older[7] = '2';
+  write_bytes(folder / "older", older);
+  EXPECT_THAT(std::string(TraceReader::open(folder / "older").error().message()),
+              testing::AllOf(HasSubstr("another version"), HasSubstr("in format 2"),
+                             HasSubstr("record it anew")));
 }
 
 TEST(TraceFile, RefusesAHeadThatNoConfigCouldSay) {

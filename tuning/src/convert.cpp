@@ -122,11 +122,11 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
       take_units(cutter.cut(record), record.units);
       record.positions.clear();
       record.head_counts.clear();
-      if (block_tokens != reader.head().block_tokens) {
-        // These named blocks of another size.
-        record.dropped.clear();
-        record.unplaced.clear();
-      }
+    }
+    if (block_tokens != reader.head().block_tokens) {
+      // These named blocks of another size.
+      for (auto* const lost : {&record.dropped, &record.dropped_late, &record.unplaced})
+        lost->clear();
     }
     writer.append(record);
   }
@@ -151,6 +151,10 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
     const Result<bool> more = reader.next(record);
     if (!more) return give_up(more.error());
     if (!*more) break;
+    if (record.kind == TraceRecord::Kind::close) {
+      steps.erase(steps.lower_bound({record.sequence, 0}),
+                  steps.lower_bound({record.sequence + 1, 0}));
+    }
     if (record.kind != TraceRecord::Kind::selection) continue;
     const std::size_t step = steps[{record.sequence, record.layer}]++;
     for (const offload::WantedUnit& each : cutter.cut(record).wanted) {

@@ -18,8 +18,12 @@ Result<TrafficCutter> TrafficCutter::create(const TraceHead& head, std::size_t b
 
 const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
   wanted_.clear();
-  traffic_ = {.middle_begin = divide_up(record.sinks_end, block_tokens_),
-              .window_begin = record.window_begin / block_tokens_};
+  traffic_ = {};
+  const bool selects = record.kind == TraceRecord::Kind::selection;
+  if (!selects && record.kind != TraceRecord::Kind::load) return traffic_;
+  traffic_.window_begin = record.window_begin / block_tokens_;
+  if (!selects) return traffic_;
+  traffic_.middle_begin = divide_up(record.sinks_end, block_tokens_);
   if (head_.unit == TraceUnit::token) {
     cut_tokens(record);
   } else {

@@ -28,7 +28,22 @@ OptimumBound::OptimumBound(const TraceHead& head)
       by_worth_(class_count) {}
 
 void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
+  if (record.kind == TraceRecord::Kind::close) return close(record.sequence);
+  const bool loads = record.kind == TraceRecord::Kind::load;
+  if (!loads && record.kind != TraceRecord::Kind::selection) return;
   Layer& layer = layers_[{record.sequence, record.layer}];
+  if (loads) {
+    layer.passed = traffic.window_begin;
+  } else {
+    select(layer, traffic);
+  }
+}
+
+void OptimumBound::close(std::uint64_t sequence) {
+  layers_.erase(layers_.lower_bound({sequence, 0}), layers_.lower_bound({sequence + 1, 0}));
+}
+
+void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {
   if (layer.since.size() < traffic.keys) layer.since.resize(traffic.keys);
   ++layer.step;
   if (blocks_are_adopted_) {
@@ -36,7 +51,7 @@ void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
     for (std::size_t block = layer.passed; block < traffic.window_begin; ++block) {
       layer.since[block] = layer.step;
     }
-    layer.passed = traffic.window_begin;  // less than before where the sequence was cut
+    layer.passed = std::max(layer.passed, traffic.window_begin);
   }
   for (const offload::WantedUnit& each : traffic.wanted) {
     std::uint64_t& since = layer.since[each.unit];

@@ -46,6 +46,7 @@ void TraceRecorder::on_selection(const LayerSelection& selection) {
   record->rows_resident = selection.rows_resident;
   record->renamed = selection.clusters_renamed;
   record->dropped.assign(selection.dropped.begin(), selection.dropped.end());
+  record->dropped_late.assign(selection.dropped_late.begin(), selection.dropped_late.end());
   record->unplaced.assign(selection.unplaced.begin(), selection.unplaced.end());
   writer_.append(*record);
 }
@@ -58,6 +59,30 @@ void TraceRecorder::on_step_end(const StepTraffic& traffic) {
   record->index_bytes = traffic.index_bytes;
   record->ids_bytes = traffic.ids_bytes;
   writer_.append(*record);
+}
+
+void TraceRecorder::on_pause(SequenceId sequence) {
+  const std::lock_guard lock(mutex_);
+  const TraceRecord* const record = begin(TraceRecord::Kind::pause, sequence);
+  if (record != nullptr) writer_.append(*record);
+}
+
+void TraceRecorder::on_load(const LayerLoad& load) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::load, load.sequence);
+  if (record == nullptr) return;
+  record->layer = index(load.layer);
+  record->position = load.position;
+  record->window_begin = load.window_begin;
+  record->loaded_bytes = load.loaded_bytes;
+  record->dropped.assign(load.dropped.begin(), load.dropped.end());
+  writer_.append(*record);
+}
+
+void TraceRecorder::on_close(SequenceId sequence) {
+  const std::lock_guard lock(mutex_);
+  const TraceRecord* const record = begin(TraceRecord::Kind::close, sequence);
+  if (record != nullptr) writer_.append(*record);
 }
 
 Status TraceRecorder::finish(const std::optional<RecordedRun>& run) {

@@ -69,6 +69,12 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
       return prompt(its, record.prompt);
     case TraceRecord::Kind::selection:
       return select(its, record, traffic);
+    case TraceRecord::Kind::pause:
+      return pause(its);
+    case TraceRecord::Kind::load:
+      return load(its.layers[record.layer], record, traffic);
+    case TraceRecord::Kind::close:
+      return close(record.sequence);
     case TraceRecord::Kind::step_end:
       ++outcome_.steps;
       outcome_.bytes.offload += record.offload_bytes;
@@ -93,10 +99,38 @@ void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
   }
 }
 
+void CacheReplay::pause(Sequence& its) {
+  for (Layer& layer : its.layers) {
+    if (layer.cache) layer.cache->drop_from(0);
+  }
+}
+
+void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic) {
+  outcome_.bytes.refill += record.loaded_bytes;
+  layer.passed = traffic.window_begin;
+  layer.prompt_begin = SIZE_MAX;
+  if (!layer.cache) return;
+  drop(layer, record.dropped);
+  // Copies are none where the window lies, and clusters were made of tokens that may be gone.
+  const bool clusters = head_.unit == TraceUnit::cluster;
+  layer.cache->drop_from(clusters ? 0 : static_cast<UnitKey>(traffic.window_begin));
+}
+
+void CacheReplay::close(std::uint64_t number) {
+  for (const StepClock& clock : sequence(number).clock) outcome_.seconds += clock.seconds();
+  sequences_.erase(number);
+}
+
+void CacheReplay::drop(Layer& layer, std::span<const UnitKey> units) const {
+  if (!setup_.as_recorded || units.empty()) return;
+  // Units that only ever were lost may be above what any step names.
+  layer.cache->reserve_keys(std::ranges::max(units) + std::size_t{1});
+  for (const UnitKey unit : units) layer.cache->drop(unit);
+}
+
 void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record,
                           const LayerTraffic& traffic) {
-  std::size_t keys = std::max<std::size_t>(1, traffic.keys);
-  for (const UnitKey unit : record.dropped) keys = std::max(keys, unit + std::size_t{1});
+  const std::size_t keys = std::max<std::size_t>(1, traffic.keys);
   if (!layer.cache) {
     CacheOptions options = setup_.cache;
     if (setup_.future != nullptr) {
@@ -108,9 +142,9 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
     TERRACE_ASSERT(made.has_value());
     layer.cache.emplace(std::move(*made));
   }
+  drop(layer, record.dropped);
   evicted_.clear();
   if (layer.cache->capacity_slots() != its.slots) layer.cache->resize(its.slots, evicted_);
-  // Units that only ever were evicted may be above what later steps name.
   layer.cache->reserve_keys(keys);
   adopt_passed(layer, record, traffic);
   outcome_.cache.evicted += evicted_.size();
@@ -122,28 +156,21 @@ void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
   if (head_.unit == TraceUnit::cluster || head_.placement != Placement::offload) return;
   const std::size_t end = traffic.window_begin;
   const std::size_t kept_begin = end - std::min(layer.prompt_slots, end);
-  // In a sequence that was cut the window lies further down, and copies are none where it lies.
-  for (std::size_t block = end; block < layer.passed; ++block) {
-    layer.cache->drop(static_cast<UnitKey>(block));
-  }
-  layer.passed = std::min(layer.passed, end);
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
     const bool lay_there = block < layer.prompt_begin || block >= kept_begin;
-    // A block of the prompt that found no room in device memory.
+    // It found no room in device memory, or was not left there.
     const bool lost = setup_.as_recorded && std::ranges::count(record.dropped, block) != 0;
     if (!lay_there || lost || layer.cache->resident(static_cast<UnitKey>(block))) continue;
     if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;
   }
-  layer.passed = end;
+  layer.passed = std::max(layer.passed, end);
   layer.prompt_begin = SIZE_MAX;
 }
 
 std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
                                 const LayerTraffic& traffic) {
   offload::ResidentCache& cache = *layer.cache;
-  if (setup_.as_recorded) {
-    for (const UnitKey unit : record.dropped) cache.drop(unit);
-  }
+  drop(layer, record.dropped_late);
   if (layer.future != nullptr) layer.future->advance();
   const auto refused = [&] {
     return cache.counters().refused_units + cache.counters().no_room_units;

@@ -1,10 +1,17 @@
 #include "trace_codec.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
 
 namespace terrace::tuning {
 namespace {
+
+// Units are keys of arrays: a trace must not name ones that nobody could have.
+constexpr std::uint64_t ids_max = std::uint64_t{1} << 28;
+constexpr std::uint64_t positions_max = std::uint64_t{1} << 48;
+constexpr std::uint64_t sequences_max = std::uint64_t{1} << 24;
 
 void put(std::string& bytes, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(0x80 | (value & 0x7f)));
@@ -55,17 +62,16 @@ class Numbers {
     return good_ ? value : 0;
   }
 
-  /// The id behind `last`, of ids that ascend; the first of them has none before it.
-  std::uint32_t next_above(std::uint32_t last, bool first) {
-    const std::uint64_t step = next_small();
-    const std::uint64_t id = last + step;
-    if ((step == 0 && !first) || id > std::numeric_limits<std::uint32_t>::max()) good_ = false;
+  /// The id behind `last`, of ids that ascend.
+  std::uint32_t next_above(std::uint32_t last) {
+    const std::uint64_t id = std::uint64_t{last} + next_small();
+    if (id > std::numeric_limits<std::uint32_t>::max()) good_ = false;
     return static_cast<std::uint32_t>(id);
   }
 
   void next_ascending(std::span<std::uint32_t> ids) {
     std::uint32_t last = 0;
-    for (std::uint32_t& id : ids) id = last = next_above(last, &id == ids.data());
+    for (std::uint32_t& id : ids) id = last = next_above(last);
   }
 
   void next_list(std::vector<UnitKey>& ids) {
@@ -90,6 +96,7 @@ void encode_selection(TraceUnit unit, const TraceRecord& record, std::string& by
   put(bytes, record.resident_head);
   put(bytes, record.resident_tail);
   put_list(bytes, record.dropped);
+  put_list(bytes, record.dropped_late);
   put_list(bytes, record.unplaced);
   if (unit == TraceUnit::token) {
     const std::uint32_t* ids = record.positions.data();
@@ -133,36 +140,64 @@ void decode_units(const TraceHead& head, Numbers& numbers, TraceRecord& record) 
   record.units.resize(numbers.next_count());
   UnitKey last = 0;
   for (SelectedUnit& each : record.units) {
-    each.unit = last = numbers.next_above(last, &each == record.units.data());
+    each.unit = last = numbers.next_above(last);
     each.rows = numbers.next_small();
     each.size_rows = head.unit == TraceUnit::cluster ? numbers.next_small() : 0;
   }
 }
 
-/// Units are keys of arrays: a trace must not name ones that nobody could have.
-bool plausible(const TraceHead& head, const TraceRecord& record) {
-  constexpr std::uint64_t ids_max = std::uint64_t{1} << 28;
-  // Of clusters positions are keys of nothing.
-  const std::uint64_t positions_max =
-      head.unit == TraceUnit::cluster ? std::uint64_t{1} << 48 : ids_max;
-  if (record.layer >= head.shape.layers || record.position >= positions_max) return false;
-  if (record.window_begin > record.position) return false;
-  for (const std::uint32_t position : record.positions) {
-    if (position > record.position) return false;
-  }
-  for (const auto* const lost : {&record.dropped, &record.unplaced}) {
-    for (const UnitKey unit : *lost) {
-      if (unit >= ids_max) return false;
-    }
-  }
-  for (const SelectedUnit& each : record.units) {
-    if (each.unit >= ids_max) return false;
-    if (head.unit == TraceUnit::cluster && each.size_rows == 0) return false;
-  }
-  return true;
+bool ascend(std::span<const std::uint32_t> ids) {
+  return std::ranges::adjacent_find(ids, std::greater_equal{}) == ids.end();
 }
 
-bool decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
+const char* flaw_of_units(const TraceHead& head, std::span<const SelectedUnit> units) {
+  if (std::ranges::adjacent_find(units, std::greater_equal{}, &SelectedUnit::unit) != units.end()) {
+    return "units that do not ascend";
+  }
+  for (const SelectedUnit& each : units) {
+    if (each.unit >= ids_max) return "a unit above 2^28";
+    if (head.unit == TraceUnit::cluster && each.size_rows == 0) return "a cluster without rows";
+  }
+  return nullptr;
+}
+
+const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
+  if (record.head_counts.size() != head.shape.kv_heads) return "other heads than the model's";
+  std::span<const std::uint32_t> rest = record.positions;
+  for (const std::uint32_t count : record.head_counts) {
+    if (count > rest.size()) return "fewer positions than its heads count";
+    const auto ids = rest.first(count);
+    if (!ascend(ids)) return "positions that do not ascend";
+    if (!ids.empty() && ids.back() > record.position) return "a position behind its token";
+    rest = rest.subspan(count);
+  }
+  return rest.empty() ? nullptr : "more positions than its heads count";
+}
+
+/// What a selection and a load have in common.
+const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
+  if (record.layer >= head.shape.layers) return "a layer that the model has not";
+  // Of clusters positions are keys of nothing.
+  if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^28";
+  if (record.position >= positions_max) return "a position above 2^48";
+  if (record.window_begin > record.position) return "a window behind its token";
+  const bool known =
+      std::ranges::all_of(record.dropped, [](UnitKey unit) { return unit < ids_max; });
+  return known ? nullptr : "a dropped unit above 2^28";
+}
+
+const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
+  if (const char* const flaw = flaw_of_place(head, record)) return flaw;
+  for (const auto* const lost : {&record.dropped_late, &record.unplaced}) {
+    for (const UnitKey unit : *lost) {
+      if (unit >= ids_max) return "a lost unit above 2^28";
+    }
+  }
+  return head.unit == TraceUnit::token ? flaw_of_tokens(head, record)
+                                       : flaw_of_units(head, record.units);
+}
+
+void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
   record.layer = numbers.next();
   record.position = numbers.next();
   record.sinks_end = numbers.next();
@@ -170,6 +205,7 @@ bool decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
   record.resident_head = numbers.next();
   record.resident_tail = numbers.next();
   numbers.next_list(record.dropped);
+  numbers.next_list(record.dropped_late);
   numbers.next_list(record.unplaced);
   record.positions.clear();
   record.units.clear();
@@ -178,7 +214,22 @@ bool decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
   } else {
     decode_units(head, numbers, record);
   }
-  return plausible(head, record);
+}
+
+void encode_load(const TraceRecord& record, std::string& bytes) {
+  put(bytes, record.layer);
+  put(bytes, record.position);
+  put(bytes, record.position - record.window_begin);
+  put(bytes, record.loaded_bytes);
+  put_list(bytes, record.dropped);
+}
+
+void decode_load(Numbers& numbers, TraceRecord& record) {
+  record.layer = numbers.next();
+  record.position = numbers.next();
+  record.window_begin = record.position - numbers.next();
+  record.loaded_bytes = numbers.next();
+  numbers.next_list(record.dropped);
 }
 
 }  // namespace
@@ -201,37 +252,67 @@ void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes) {
       put(bytes, record.offload_bytes);
       put(bytes, record.index_bytes);
       put(bytes, record.ids_bytes);
+      break;
+    case TraceRecord::Kind::load:
+      encode_load(record, bytes);
+      break;
+    case TraceRecord::Kind::pause:
+    case TraceRecord::Kind::close:
+      break;
   }
+}
+
+const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
+  if (record.sequence >= sequences_max) return "a sequence number above 2^24";
+  switch (record.kind) {
+    case TraceRecord::Kind::share:
+      return record.sharers > 0 ? nullptr : "a cache that nobody shares";
+    case TraceRecord::Kind::selection:
+      return flaw_of_selection(head, record);
+    case TraceRecord::Kind::step_end:
+      return record.ids_bytes <= record.index_bytes ? nullptr : "more bytes of ids than of index";
+    case TraceRecord::Kind::load:
+      return flaw_of_place(head, record);
+    case TraceRecord::Kind::prompt:
+    case TraceRecord::Kind::pause:
+    case TraceRecord::Kind::close:
+      break;
+  }
+  return nullptr;
 }
 
 bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record) {
   if (at >= bytes.size()) return false;
   const auto kind = static_cast<unsigned char>(bytes[at]);
-  if (kind > static_cast<unsigned char>(TraceRecord::Kind::step_end)) return false;
+  if (kind > static_cast<unsigned char>(TraceRecord::Kind::close)) return false;
   record.kind = static_cast<TraceRecord::Kind>(kind);
   Numbers numbers(bytes, at + 1);
   record.sequence = numbers.next();
-  bool right = record.sequence < (std::uint64_t{1} << 24);
   switch (record.kind) {
     case TraceRecord::Kind::share:
       record.sharers = numbers.next();
-      right = right && record.sharers > 0;
       break;
     case TraceRecord::Kind::prompt:
       record.prompt.begin = numbers.next();
       record.prompt.end = numbers.next();
       break;
     case TraceRecord::Kind::selection:
-      right = decode_selection(head, numbers, record) && right;
+      decode_selection(head, numbers, record);
       break;
     case TraceRecord::Kind::step_end:
       record.offload_bytes = numbers.next();
       record.index_bytes = numbers.next();
       record.ids_bytes = numbers.next();
-      right = right && record.ids_bytes <= record.index_bytes;
+      break;
+    case TraceRecord::Kind::load:
+      decode_load(numbers, record);
+      break;
+    case TraceRecord::Kind::pause:
+    case TraceRecord::Kind::close:
+      break;
   }
   at = numbers.at();
-  return right && numbers.good();
+  return numbers.good() && flaw_of(head, record) == nullptr;
 }
 
 }  // namespace terrace::tuning

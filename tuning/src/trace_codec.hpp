@@ -11,7 +11,12 @@ namespace terrace::tuning {
 
 void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes);
 
-/// Reads one record from `bytes` at `at` and moves `at` behind it; false: these are no record.
+/// Says what is wrong with a record that nobody could have recorded, or read again; null where
+/// nothing is.
+const char* flaw_of(const TraceHead& head, const TraceRecord& record);
+
+/// Reads one record from `bytes` at `at` and moves `at` behind it; false: these are no record, or
+/// one with a flaw.
 bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record);
 
 std::string encode_head(const TraceHead& head);

@@ -16,7 +16,7 @@ namespace terrace::tuning {
 namespace {
 
 // The last letter is the version of the format.
-constexpr std::string_view magic = "TRRCTRC2";
+constexpr std::string_view magic = "TRRCTRC3";
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 constexpr std::size_t chunk_bytes_max = std::size_t{1} << 26;  ///< a larger one is damage
 
@@ -39,6 +39,11 @@ std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
   return XXH64(payload.data(), payload.size(), seed);
 }
 
+tl::unexpected<Error> cannot_write(const std::filesystem::path& path, int reason) {
+  return fail(Errc::io_error, "{}: cannot write the trace: {}", path.string(),
+              std::strerror(reason));
+}
+
 }  // namespace
 
 Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
@@ -56,7 +61,7 @@ TraceWriter::TraceWriter(std::filesystem::path path, std::string temporary, cons
       temporary_(std::move(temporary)),
       head_(head),
       file_(std::move(file)) {
-  failed_ = std::fwrite(magic.data(), 1, magic.size(), file_.get()) != magic.size();
+  write(magic.data(), magic.size());
   write_chunk(head_chunk, encode_head(head), 0);
 }
 
@@ -74,10 +79,13 @@ void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
                      .number = chunk_++,
                      .records = records};
   header.checksum = checksum(header, payload);
-  if (std::fwrite(&header, sizeof header, 1, file_.get()) != 1 ||
-      std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size()) {
-    failed_ = true;
-  }
+  write(&header, sizeof header);
+  write(payload.data(), payload.size());
+}
+
+void TraceWriter::write(const void* bytes, std::size_t count) {
+  if (!written_ || std::fwrite(bytes, 1, count, file_.get()) == count) return;
+  written_ = cannot_write(path_, errno);
 }
 
 void TraceWriter::count(const TraceRecord& record) {
@@ -101,6 +109,14 @@ void TraceWriter::count(const TraceRecord& record) {
 }
 
 void TraceWriter::append(const TraceRecord& record) {
+  if (!written_) return;
+  if (const char* const flaw = flaw_of(head_, record)) {
+    written_ =
+        fail(Errc::invalid_argument,
+             "{}: cannot be recorded: sequence {} has a record with {}; record a shorter run",
+             path_.string(), record.sequence, flaw);
+    return;
+  }
   count(record);
   encode(head_.unit, record, payload_);
   ++records_;
@@ -114,15 +130,13 @@ Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
   if (records_ > 0) write_chunk(record_chunk, payload_, records_);
   end_.run = run;
   write_chunk(end_chunk, encode_end(end_), 0);
-  std::FILE* const file = file_.release();
-  const bool closed = std::fclose(file) == 0 && !failed_;
+  const bool closed = std::fclose(file_.release()) == 0;
+  if (written_ && !closed) written_ = cannot_write(path_, errno);
   std::error_code error;
-  if (closed) std::filesystem::rename(temporary_, path_, error);
-  if (closed && !error) return {};
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-  return fail(Errc::io_error, "{}: cannot write the trace: {}", path_.string(),
-              error ? error.message() : std::strerror(errno));
+  if (written_) std::filesystem::rename(temporary_, path_, error);
+  if (error) written_ = cannot_write(path_, error.value());
+  if (!written_) std::filesystem::remove(temporary_, error);
+  return written_;
 }
 
 Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
@@ -141,7 +155,12 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
     return tl::unexpected(reader.corrupt(
         "this is no trace (Mooncake's JSONL: terrace trace convert --from mooncake)"));
   }
-  if (start != magic) return tl::unexpected(reader.corrupt("written by another version"));
+  if (start != magic) {
+    return fail(Errc::corrupt,
+                "{}: written by another version of terrace, in format {}, and this one reads {}; "
+                "record it anew with terrace run --trace",
+                path.string(), start.back(), magic.back());
+  }
   reader.read_bytes_ = magic.size();
   TERRACE_ASSIGN(const std::uint32_t kind, reader.read_chunk());
   if (kind != head_chunk) return tl::unexpected(reader.corrupt("it does not begin with a head"));

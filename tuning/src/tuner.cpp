@@ -76,7 +76,7 @@ class Search {
   Result<RecordedFuture> read_future(std::size_t block_tokens) const {
     RecordedFuture future;
     TERRACE_TRY(each_record(block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
-      if (record.kind == TraceRecord::Kind::selection) future.add(record, its);
+      future.add(record, its);
     }));
     return future;
   }
@@ -97,9 +97,7 @@ class Search {
     }
     TERRACE_TRY(
         each_record(job.block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
-          if (job.bound != nullptr && record.kind == TraceRecord::Kind::selection) {
-            job.bound->add(record, its);
-          }
+          if (job.bound != nullptr) job.bound->add(record, its);
           for (CacheReplay& replay : replays) replay.apply(record, its);
         }));
     for (std::size_t i = 0; i < replays.size(); ++i) job.rows[i]->outcome = replays[i].outcome();
@@ -110,12 +108,10 @@ class Search {
   Status each_record(std::size_t block_tokens, Do&& act) const {
     TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace));
     TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
-    const LayerTraffic nothing;
     for (TraceRecord record;;) {
       TERRACE_ASSIGN(const bool more, reader.next(record));
       if (!more) return {};
-      const bool selects = record.kind == TraceRecord::Kind::selection;
-      act(record, selects ? cutter.cut(record) : nothing);
+      act(record, cutter.cut(record));
     }
   }
 

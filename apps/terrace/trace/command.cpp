@@ -120,12 +120,10 @@ Result<tuning::TraceEnd> each_record(const std::string& file, std::size_t block_
                                      Progress& progress, const char* what, Act&& act) {
   TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
   TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), block_tokens));
-  const tuning::LayerTraffic nothing;
   for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
-    const bool selects = record.kind == tuning::TraceRecord::Kind::selection;
-    act(record, selects ? cutter.cut(record) : nothing);
+    act(record, cutter.cut(record));
     progress.show(file, what, reader.progress());
   }
   progress.clear();
@@ -144,12 +142,9 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
   std::unique_ptr<tuning::RecordedFuture> future;
   if (policies::needs_foresight(setup.cache.policy)) {
     future = std::make_unique<tuning::RecordedFuture>();
-    TERRACE_TRY(each_record(file, setup.block_tokens, progress, "read",
-                            [&](const tuning::TraceRecord& record, const auto& traffic) {
-                              if (record.kind == tuning::TraceRecord::Kind::selection) {
-                                future->add(record, traffic);
-                              }
-                            }));
+    TERRACE_TRY(each_record(
+        file, setup.block_tokens, progress, "read",
+        [&](const auto& record, const auto& traffic) { future->add(record, traffic); }));
     setup.future = future.get();
   }
   TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(head, setup));

@@ -218,6 +218,7 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   counters_.upkeep += runtime_.backend->clock().now() - begin;
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.dropped.clear();
+  layer.dropped_between = 0;
   layer.clusters_renamed = false;
   return refilled;
 }
@@ -304,6 +305,7 @@ void SequenceState::report_selection(std::size_t layer_number) {
   head_counts_.clear();
   if (!caches_clusters()) sort_positions(layer);
   const TokenRange cacheable = cacheable_positions(layer);
+  const std::span<const UnitKey> dropped = layer.dropped;
   runtime_.options.observer->on_selection(
       {.sequence = id_,
        .layer = static_cast<LayerId>(layer_number),
@@ -317,8 +319,26 @@ void SequenceState::report_selection(std::size_t layer_number) {
        .clusters = caches_clusters() ? wanted_ : std::span<const offload::WantedUnit>{},
        .rows_resident = rows_resident_,
        .clusters_renamed = layer.clusters_renamed,
-       .dropped = layer.dropped,
+       .dropped = dropped.first(layer.dropped_between),
+       .dropped_late = dropped.subspan(layer.dropped_between),
        .unplaced = unplaced_});
+}
+
+void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    if (runtime_.options.observer != nullptr) {
+      const auto blocks =
+          static_cast<std::size_t>(std::ranges::count(loaded, &layer, &LoadingBlock::layer));
+      runtime_.options.observer->on_load({.sequence = id_,
+                                          .layer = static_cast<LayerId>(i),
+                                          .position = length_,
+                                          .window_begin = window_of(i, length_).begin,
+                                          .loaded_bytes = blocks * runtime_.block_bytes(),
+                                          .dropped = layer.dropped});
+    }
+    layer.dropped.clear();
+  }
 }
 
 void SequenceState::report_step_end() {

@@ -5,6 +5,7 @@
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
+#include "terrace/runtime/selection_observer.hpp"
 
 namespace terrace {
 
@@ -31,6 +32,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
 }
 
 SequenceState::~SequenceState() {
+  if (runtime_.options.observer != nullptr) runtime_.options.observer->on_close(id_);
   runtime_.leave(*this);
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
@@ -150,9 +152,17 @@ Status SequenceState::truncate(std::size_t length) {
 
 void SequenceState::rest_without_device_memory() {
   // What a copy that does not end still writes to must not become another's.
-  const bool at_rest = settle_queues();
-  if (at_rest) give_up_device_memory();
-  phase_ = at_rest ? SequencePhase::paused : SequencePhase::lost;
+  if (settle_queues()) {
+    come_to_rest();
+  } else {
+    phase_ = SequencePhase::lost;
+  }
+}
+
+void SequenceState::come_to_rest() {
+  give_up_device_memory();
+  if (runtime_.options.observer != nullptr) runtime_.options.observer->on_pause(id_);
+  phase_ = SequencePhase::paused;
 }
 
 void SequenceState::cut_indexes() {
@@ -195,8 +205,7 @@ Status SequenceState::pause() {
   }
   TERRACE_TRY(await_indexes());
   if (!settle_queues()) return fail(Errc::not_ready, "pause: copies are still under way");
-  give_up_device_memory();
-  phase_ = SequencePhase::paused;
+  come_to_rest();
   return {};
 }
 

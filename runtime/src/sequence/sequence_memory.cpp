@@ -209,6 +209,7 @@ Status SequenceState::load_needed_blocks() {
       runtime_.give_block(one.slot);
     }
   }
+  if (loaded) report_load(loading);
   return loaded;
 }
 

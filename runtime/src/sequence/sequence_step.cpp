@@ -36,6 +36,7 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(prepare_indexes());
     TERRACE_TRY(await_indexes());
   }
+  for (LayerState& layer : layers_) layer.dropped_between = layer.dropped.size();
   if (cache_sharers_ != 0) TERRACE_TRY(fit_cache());
   release_passed_blocks();
   const auto reserve = [&]() -> Status {

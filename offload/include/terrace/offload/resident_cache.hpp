@@ -78,6 +78,9 @@ class ResidentCache {
   /// Drops a unit's residency only: what it holds is a copy, so this changes no output.
   void drop(UnitKey unit);
 
+  /// The same for all units from `first` on.
+  void drop_from(UnitKey first);
+
   /// Makes room for unit keys below `key_count`; what is known stays.
   void reserve_keys(std::size_t key_count);
 

@@ -31,11 +31,24 @@ struct LayerSelection {
   std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
   /// Where clusters are cached: those wanted, ascending, without rows in device memory anyway.
   std::span<const offload::WantedUnit> clusters;
-  std::uint64_t rows_resident = 0;    ///< wanted, in device memory without the cache
-  bool clusters_renamed = false;      ///< since the layer's last step: their keys mean others now
-  std::span<const UnitKey> dropped;   ///< lost their cached copy since the layer's last
-                                      ///< step, by no decision of the cache
-  std::span<const UnitKey> unplaced;  ///< admitted, but device memory had no room
+  std::uint64_t rows_resident = 0;  ///< wanted, in device memory without the cache
+  bool clusters_renamed = false;    ///< since the layer's last step: their keys mean others now
+  // Lost their cached copy since the layer's last step or load, by no decision of the cache:
+  std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over
+  std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step
+  std::span<const UnitKey> unplaced;      ///< admitted, but device memory had no room
+};
+
+/// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
+/// of the middle what the cache still holds. A cut drops blocks from where the window begins on,
+/// and clusters all of them.
+struct LayerLoad {
+  SequenceId sequence{};
+  LayerId layer{};
+  std::size_t position = 0;      ///< of the next token
+  std::size_t window_begin = 0;  ///< blocks that end before it are not offered to the cache again
+  std::uint64_t loaded_bytes = 0;
+  std::span<const UnitKey> dropped;  ///< as of a selection
 };
 
 /// What a step moved besides rows that were missed or refilled.
@@ -53,13 +66,17 @@ class SelectionObserver {
   SelectionObserver& operator=(const SelectionObserver&) = delete;
   virtual ~SelectionObserver() = default;
 
-  /// `sharers` sequences share the cache from this sequence's next step on. The first call for a
-  /// sequence opens it.
+  /// `sharers` sequences share the cache from this sequence's next step on.
   virtual void on_share(SequenceId sequence, std::size_t sharers) = 0;
   /// A prompt is about to be stored; blocks of its own beside the window fill the cache's slots.
   virtual void on_prompt(SequenceId sequence, TokenRange tokens) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
+  /// All that the sequence had in device memory is given up; on_load says what comes back.
+  virtual void on_pause(SequenceId sequence) = 0;
+  virtual void on_load(const LayerLoad& load) = 0;
+  /// The last call for a sequence.
+  virtual void on_close(SequenceId sequence) = 0;
 };
 
 }  // namespace terrace

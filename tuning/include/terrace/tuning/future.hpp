@@ -14,6 +14,7 @@ namespace terrace::tuning {
 /// The wanted units of each layer of each sequence. Memory: 4 bytes a selection.
 class RecordedFuture {
  public:
+  /// Adds a selection; other records say nothing.
   void add(const TraceRecord& record, const LayerTraffic& traffic);
 
   struct Wants {

@@ -12,7 +12,8 @@
 
 namespace terrace::tuning {
 
-/// One layer of one step. Spans are valid until the next cut.
+/// One layer of one step; of a record that is no selection nothing but where a load's window
+/// begins. Spans are valid until the next cut.
 struct LayerTraffic {
   std::span<const offload::WantedUnit> wanted;  ///< ascending; without what is resident anyway
   std::uint64_t resident_rows = 0;
@@ -29,6 +30,7 @@ class TrafficCutter {
   [[nodiscard]] static Result<TrafficCutter> create(const TraceHead& head,
                                                     std::size_t block_tokens);
 
+  /// Of any record.
   const LayerTraffic& cut(const TraceRecord& record);
 
   [[nodiscard]] std::size_t block_tokens() const noexcept { return block_tokens_; }

@@ -18,11 +18,12 @@
 
 namespace terrace::tuning {
 
-/// Memory: 8 bytes a unit, whatever the length of the trace.
+/// Memory: 8 bytes a unit of the sequences that are open, whatever the length of the trace.
 class OptimumBound {
  public:
   explicit OptimumBound(const TraceHead& head);
 
+  /// `traffic`: what the record was cut into.
   void add(const TraceRecord& record, const LayerTraffic& traffic);
 
   /// Returns the most rows that a cache can hit whose slots, summed over layers and steps, are
@@ -39,6 +40,9 @@ class OptimumBound {
     double rows = 0;
     double slot_steps = 0;
   };
+
+  void select(Layer& layer, const LayerTraffic& traffic);
+  void close(std::uint64_t sequence);
 
   bool blocks_are_adopted_;
   std::map<std::pair<std::uint64_t, std::size_t>, Layer> layers_;

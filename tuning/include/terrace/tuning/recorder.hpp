@@ -25,6 +25,9 @@ class TraceRecorder final : public SelectionObserver {
   void on_prompt(SequenceId sequence, TokenRange tokens) override;
   void on_selection(const LayerSelection& selection) override;
   void on_step_end(const StepTraffic& traffic) override;
+  void on_pause(SequenceId sequence) override;
+  void on_load(const LayerLoad& load) override;
+  void on_close(SequenceId sequence) override;
 
  private:
   TraceRecord* begin(TraceRecord::Kind kind, SequenceId sequence);

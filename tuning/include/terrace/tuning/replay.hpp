@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "terrace/tuning/costs.hpp"
@@ -35,13 +36,14 @@ struct ReplayOutcome {
   double seconds = 0;            ///< predicted, of all steps; 0 without costs
 };
 
+/// Memory   that of the sequences that are open
 /// Threads  one at a time
 class CacheReplay {
  public:
   /// Errors: invalid_argument from the cache's options, or for a run that fetched rows early.
   [[nodiscard]] static Result<CacheReplay> create(const TraceHead& head, ReplaySetup setup);
 
-  /// `traffic`: of a selection; ignored for other records.
+  /// `traffic`: what the record was cut into.
   void apply(const TraceRecord& record, const LayerTraffic& traffic);
 
   [[nodiscard]] ReplayOutcome outcome() const;
@@ -72,7 +74,11 @@ class CacheReplay {
   Sequence& sequence(std::uint64_t number);
   void share(Sequence& sequence, std::size_t sharers);
   void prompt(Sequence& sequence, TokenRange tokens);
+  static void pause(Sequence& sequence);
+  void load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+  void close(std::uint64_t number);
   void select(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
+  void drop(Layer& layer, std::span<const UnitKey> units) const;
   void prepare(Sequence& sequence, Layer& layer, const TraceRecord& record,
                const LayerTraffic& traffic);
   void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);

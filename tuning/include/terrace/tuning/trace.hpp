@@ -101,7 +101,7 @@ struct SelectedUnit {
 };
 
 struct TraceRecord {
-  enum class Kind : std::uint8_t { share, prompt, selection, step_end };
+  enum class Kind : std::uint8_t { share, prompt, selection, step_end, pause, load, close };
 
   Kind kind = Kind::selection;
   std::uint64_t sequence = 0;
@@ -111,14 +111,18 @@ struct TraceRecord {
   std::uint64_t index_bytes = 0;    ///< step_end
   std::uint64_t ids_bytes = 0;      ///< step_end: of index_bytes, to the host
 
-  // selection
+  // selection and load, as LayerSelection and LayerLoad say
   std::size_t layer = 0;
   std::size_t position = 0;
-  std::size_t sinks_end = 0;
   std::size_t window_begin = 0;
+  std::vector<UnitKey> dropped;
+  std::uint64_t loaded_bytes = 0;  ///< load
+
+  // selection
+  std::size_t sinks_end = 0;
   std::size_t resident_head = 0;  ///< in blocks
   std::size_t resident_tail = 0;
-  std::vector<UnitKey> dropped;
+  std::vector<UnitKey> dropped_late;
   std::vector<UnitKey> unplaced;
   std::vector<std::uint32_t> head_counts;  ///< token
   std::vector<std::uint32_t> positions;    ///< token: ascending, head after head

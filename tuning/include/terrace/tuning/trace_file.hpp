@@ -40,10 +40,12 @@ class TraceWriter {
   TraceWriter& operator=(TraceWriter&&) noexcept = default;
   ~TraceWriter();
 
-  /// Appends a record. An error of the file is kept for finish().
+  /// Appends a record. An error, of the file or because the record is one that no reader would
+  /// take, is kept for finish(); what comes behind it is not written.
   void append(const TraceRecord& record);
 
-  /// Writes the end and gives the file its name. Errors: io_error naming the file.
+  /// Writes the end and gives the file its name. Errors: the first of append(); io_error naming the
+  /// file.
   [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
 
   [[nodiscard]] const TraceEnd& totals() const noexcept { return end_; }
@@ -51,13 +53,14 @@ class TraceWriter {
  private:
   TraceWriter(std::filesystem::path path, std::string temporary, const TraceHead& head, File file);
   void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
+  void write(const void* bytes, std::size_t count);
   void count(const TraceRecord& record);
 
   std::filesystem::path path_;
   std::string temporary_;  ///< its name until it is whole
   TraceHead head_;
   File file_;
-  bool failed_ = false;
+  Status written_;  ///< the first error
   std::uint32_t chunk_ = 0;
   std::string payload_;
   std::uint32_t records_ = 0;
