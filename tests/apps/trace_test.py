@@ -44,6 +44,19 @@ class Traces(Traced):
         self.assertEqual(replayed["cache"], self.live["cache"])
         self.assertEqual(replayed["bytes"], self.live["bytes"])
 
+    def test_replay_has_what_the_run_lost_for_want_of_memory(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "trace"
+            live = run_json(*SMALL, "--policy", "pqcache", "--cache-tokens", 512, "--set",
+                            "cache.admission=always", "--device-memory", "800KiB", "--trace",
+                            trace)["runs"][0]
+            for size in ((), ("--block-tokens", 32)):  # as recorded
+                replayed = self.document("trace", "replay", trace, *size)
+                self.assertEqual(replayed["cache"], live["cache"])
+                self.assertEqual(replayed["bytes"], live["bytes"])
+            roomy = self.document("trace", "replay", trace, "--set", "cache.sequence_tokens=512")
+            self.assertNotEqual(roomy["cache"], live["cache"], "the test is about what was lost")
+
     def test_replay_predicts_another_cache(self):
         other = ("--cache", "arc", "--cache-tokens", 256, "--set", "cache.admission=always")
         live = run_json(*SMALL, "--policy", "pqcache", *other)["runs"][0]
@@ -157,6 +170,8 @@ class Traces(Traced):
         self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
         self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",
                    self.folder / "t")
+        self.fails(2, "record with retrieval.early_fetch off", "run", *SMALL, "--policy", "oracle",
+                   "--set", "retrieval.early_fetch=turned", "--trace", self.folder / "t")
         self.fails(1, "/no/such", "run", *SMALL, "--policy", "oracle", "--trace",
                    "/no/such/folder/t")
         self.fails(2, "recorded traces", "run", *SMALL, "--policy", "oracle", "--cache", "belady")
