@@ -87,8 +87,7 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
                                          const TraceHead& head) {
   tuning::ReplaySetup setup{
       .cache = head.cache,
-      .block_tokens = options.block_tokens == 0 ? head.block_tokens : options.block_tokens,
-      .as_recorded = options.block_tokens == 0};
+      .block_tokens = options.block_tokens == 0 ? head.block_tokens : options.block_tokens};
   TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
   const auto set = [&](const char* key) {
     return config.source(key).origin != ConfigOrigin::default_value;
@@ -110,7 +109,7 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
     cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
   }
   // What the live run dropped, another cache may never have held.
-  if (!(cache == before)) setup.as_recorded = false;
+  setup.as_recorded = setup.block_tokens == head.block_tokens && cache == before;
   return setup;
 }
 
