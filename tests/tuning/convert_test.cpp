@@ -103,6 +103,15 @@ TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
             "0,1,0,0,1536,1\n0,1,0,1,264,1\n");
 }
 
+TEST(Convert, SaysThatRequestsCouldNotBeRead) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "m.jsonl");  // opens, and fails to read
+  const Status read = import_mooncake(folder / "m.jsonl", folder / "t");
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(read.error().message()), ::testing::HasSubstr("beyond line 0"));
+}
+
 TEST(Convert, NamesTheLineThatIsNoRequest) {
   const TemporaryFolder folder;
   const std::pair<const char*, const char*> lines[] = {

@@ -188,6 +188,9 @@ Status import_mooncake(const std::filesystem::path& source, const std::filesyste
     read_request(request, head.shape.kv_heads, numbers, record);
     append_request(writer, head.shape.layers, record);
   }
+  if (stream.bad()) {
+    return fail(Errc::io_error, "{}: cannot be read beyond line {}", source.string(), number);
+  }
   if (writer.totals().layer_steps == 0) {
     return fail(Errc::corrupt, "{}: holds no request", source.string());
   }
