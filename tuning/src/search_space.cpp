@@ -3,8 +3,27 @@
 #include <algorithm>
 
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/config.hpp"
 
 namespace terrace::tuning {
+namespace {
+
+/// The slots that cache.tokens can say at the most.
+std::size_t slots_max(const TraceHead& head, std::size_t block_tokens) {
+  const auto tokens = static_cast<std::size_t>(find_config_key("cache.tokens")->high);
+  return std::max<std::size_t>(1, tokens / head.slot_tokens(block_tokens));
+}
+
+std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, std::size_t block_tokens) {
+  if (head.unit == TraceUnit::cluster) {
+    return divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
+  }
+  const std::size_t middle =
+      end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
+  return std::max<std::size_t>(1, divide_up(middle, block_tokens) + 1);
+}
+
+}  // namespace
 
 std::vector<std::size_t> block_sizes(const TraceHead& head) {
   if (head.unit != TraceUnit::token) return {head.block_tokens};
@@ -57,19 +76,17 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t b
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
   plan.fixed_bytes += needed * block_bytes;
+  plan.slots_useful =
+      std::min(useful_slots(head, end, block_tokens), slots_max(head, block_tokens));
   if (head.unit == TraceUnit::cluster) {
     plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
     plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part
-    plan.slots_useful = divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
     return plan;
   }
   plan.slot_bytes = block_bytes;
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
   plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
-  const std::size_t middle =
-      end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
-  plan.slots_useful = std::max<std::size_t>(1, divide_up(middle, block_tokens) + 1);
   return plan;
 }
 

@@ -21,7 +21,7 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;
   std::size_t slot_bytes = 0;
-  std::size_t slots_useful = 0;  ///< more would never be filled
+  std::size_t slots_useful = 0;  ///< more would never be filled, or no config could say so
 
   /// Returns the slots per layer that fit, none where even the fixed part does not.
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
