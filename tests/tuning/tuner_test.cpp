@@ -107,10 +107,12 @@ TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
 
 TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   write_made_up(folder_ / "t", {});
-  for (const std::size_t memory : {3'000U, 10'000U, 40'000U, 200'000U}) {
+  for (const std::size_t memory : {20'000U, 40'000U, 200'000U}) {
     const auto result = tune_with({.device_memory = memory, .policies = {"lru"}});
-    if (!result) continue;
+    ASSERT_TRUE(result.has_value()) << memory;
+    ASSERT_FALSE(result->rows.empty()) << memory;
     for (const TunedRow& row : result->rows) {
+      EXPECT_GT(row.cache.tokens, 0U) << memory;
       EXPECT_LE(result->fixed_bytes + row.cache.tokens * 2 * result->head.shape.token_bytes(),
                 memory);
     }
@@ -119,6 +121,25 @@ TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().code, Errc::invalid_argument);
   EXPECT_THAT(std::string(none.error().message()), HasSubstr("give at least"));
+}
+
+TEST_F(TunerTest, RecommendsNoLargerCacheThanAConfigCanSay) {
+  auto writer =
+      TraceWriter::create(folder_ / "t", made_up_head({.unit = TraceUnit::cluster, .layers = 1}))
+          .value();
+  // As many positions as requests bring that have little in common.
+  TraceRecord record{.position = std::uint64_t{1} << 40,
+                     .units = {{.unit = 1, .rows = 16, .size_rows = 16}}};
+  for (int step = 0; step < 9; ++step) {
+    writer.append(record);
+    writer.append({.kind = TraceRecord::Kind::step_end});
+  }
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+  constexpr std::size_t memory = std::size_t{1} << 50;
+  const TuneResult result = tune_with({.device_memory = memory, .policies = {"lru"}}).value();
+  for (const TunedRow& row : result.rows) {
+    EXPECT_EQ(tuned_config(result, row, memory).integer("cache.tokens"), row.cache.tokens);
+  }
 }
 
 TEST_F(TunerTest, IsContentWithWhatItAskedFor) {
