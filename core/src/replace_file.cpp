@@ -22,6 +22,10 @@ bool same_file(const std::string& a, const std::string& b) {
   return !place(a).empty() && place(a) == place(b);
 }
 
+tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
+  return fail(Errc::io_error, "{}: cannot be written: {}", path, std::strerror(reason));
+}
+
 }  // namespace
 
 std::string temporary_name(const std::string& path) {
@@ -29,22 +33,41 @@ std::string temporary_name(const std::string& path) {
   return fmt::format("{}.{}.{}.tmp", path, ::getpid(), writers.fetch_add(1));
 }
 
-Status replace_file(const std::string& path, std::string_view content) {
+Result<PendingFile> PendingFile::write(const std::string& path, std::string_view content) {
   const std::string temporary = temporary_name(path);
+  PendingFile pending(path, temporary);
   errno = 0;
   std::ofstream stream(temporary, std::ios::binary);
   stream << content;
   stream.close();
-  std::error_code failed;
-  if (!stream) {
-    failed = std::error_code(errno == 0 ? EIO : errno, std::generic_category());
-  } else {
-    std::filesystem::rename(temporary, path, failed);
-  }
-  if (!failed) return {};
+  if (!stream) return cannot_write(path, errno == 0 ? EIO : errno);
+  return pending;
+}
+
+PendingFile::PendingFile(PendingFile&& other) noexcept
+    : path_(std::move(other.path_)), temporary_(std::exchange(other.temporary_, {})) {}
+
+PendingFile::~PendingFile() {
   std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  return fail(Errc::io_error, "{}: cannot be written: {}", path, failed.message());
+  if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
+}
+
+Status PendingFile::publish() {
+  std::error_code failed;
+  std::filesystem::rename(temporary_, path_, failed);
+  if (failed) return cannot_write(path_, failed.value());
+  temporary_.clear();
+  return {};
+}
+
+Status publish_all(std::vector<PendingFile>& files) {
+  for (PendingFile& file : files) TERRACE_TRY(file.publish());
+  return {};
+}
+
+Status replace_file(const std::string& path, std::string_view content) {
+  TERRACE_ASSIGN(PendingFile pending, PendingFile::write(path, content));
+  return pending.publish();
 }
 
 Status check_replaceable(const std::string& path) {
@@ -54,8 +77,7 @@ Status check_replaceable(const std::string& path) {
   }
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
-  failed = std::error_code(errno, std::generic_category());
-  return fail(Errc::io_error, "{}: cannot be written: {}", path, failed.message());
+  return cannot_write(path, errno);
 }
 
 Status check_targets(const std::vector<NamedFile>& targets, const std::vector<NamedFile>& sources) {

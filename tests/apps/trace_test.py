@@ -148,6 +148,21 @@ class Traces(Traced):
         self.fails(1, "folder", "run", *SMALL, "--policy", "oracle", "--trace", self.folder,
                    "--timeline", self.folder / "t")
 
+    def test_a_file_that_cannot_be_written_costs_neither_the_result_nor_half_of_another(self):
+        small, large = self.folder / "small", self.folder / "large"
+        before = sorted(self.folder.iterdir())
+        run = ("run", "--context", 512, "--decode", 12, "--policy", "oracle", "--trace", large)
+        tune = ("tune", "--trace", self.trace, "--device-memory", "1MiB", "--profile",
+                "pcie5-h100", "--write-config", small, "--report", large)
+        for command in (run, tune):
+            process = terrace(*command, "--format", "json", file_bytes=2000)
+            self.assertEqual(process.returncode, 1, process.stderr)
+            self.assertIn("large: cannot", process.stderr)
+            self.assertIn("File too large", process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+            self.assertTrue(json.loads(process.stdout))
+            self.assertEqual(sorted(self.folder.iterdir()), before)
+
     def test_nothing_is_written_over_what_is_read(self):
         whole = self.trace.read_bytes()
         fresh = self.folder / "new"

@@ -48,6 +48,26 @@ TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   EXPECT_EQ(files(), 1);
 }
 
+TEST_F(ReplaceFile, PublishesWhatIsPendingOrRemovesIt) {
+  const std::string path = folder_ / "a";
+  {
+    std::vector<PendingFile> files;
+    files.push_back(PendingFile::write(path, "one").value());
+    files.push_back(PendingFile::write(folder_ / "b", "two").value());
+    EXPECT_FALSE(fs::exists(path));
+    EXPECT_FALSE(PendingFile::write(folder_ / "no" / "c", "three").has_value());
+  }
+  EXPECT_EQ(files(), 0) << "one of three could not be written";
+  std::vector<PendingFile> both;
+  both.push_back(PendingFile::write(path, "one").value());
+  both.push_back(PendingFile::write(folder_ / "b", "two").value());
+  ASSERT_TRUE(publish_all(both).has_value());
+  both.clear();
+  EXPECT_EQ(content(path), "one");
+  EXPECT_EQ(content(folder_ / "b"), "two");
+  EXPECT_EQ(files(), 2);
+}
+
 TEST_F(ReplaceFile, GivesEveryWriterANameOfItsOwn) {
   const std::string path = folder_ / "a";
   EXPECT_NE(temporary_name(path), temporary_name(path));

@@ -153,11 +153,14 @@ TEST(TraceFile, SaysWhyTheFirstWriteFailed) {
   const unsigned long number = std::stoul(last.substr(begin, end - begin)) + 1;
   std::filesystem::create_symlink("/dev/full",
                                   last.substr(0, begin) + std::to_string(number) + ".tmp");
-  auto writer = TraceWriter::create(folder / "t", token_head()).value();
-  Rng rng(1);
-  for (int i = 0; i < 20'000; ++i) writer.append(random_record(rng));
-  errno = EINVAL;  // of some other call since
-  const Status finished = writer.finish(std::nullopt);
+  const auto fill = [&] {
+    auto writer = TraceWriter::create(folder / "t", token_head()).value();
+    Rng rng(1);
+    for (int i = 0; i < 20'000; ++i) writer.append(random_record(rng));
+    errno = EINVAL;  // of some other call since
+    return writer.finish(std::nullopt);
+  };
+  const Status finished = fill();
   ASSERT_FALSE(finished.has_value());
   EXPECT_EQ(finished.error().code, Errc::io_error);
   EXPECT_THAT(std::string(finished.error().message()), HasSubstr(std::strerror(ENOSPC)));

@@ -137,20 +137,14 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
                       std::size_t block_tokens) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
-  const std::filesystem::path temporary = temporary_name(target.string());
+  const std::string temporary = temporary_name(target.string());
+  PendingFile pending(target.string(), temporary);
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
   std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> steps;
-  const auto give_up = [&](const Error& error) {
-    stream.close();
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    return tl::unexpected(error);
-  };
   for (TraceRecord record;;) {
-    const Result<bool> more = reader.next(record);
-    if (!more) return give_up(more.error());
-    if (!*more) break;
+    TERRACE_ASSIGN(const bool more, reader.next(record));
+    if (!more) break;
     if (record.kind == TraceRecord::Kind::close) {
       steps.erase(steps.lower_bound({record.sequence, 0}),
                   steps.lower_bound({record.sequence + 1, 0}));
@@ -163,10 +157,8 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
     }
   }
   stream.close();
-  std::error_code renamed;
-  if (stream) std::filesystem::rename(temporary, target, renamed);
-  if (stream && !renamed) return {};
-  return give_up(make_error(Errc::io_error, "{}: cannot be written", target.string()));
+  if (!stream) return fail(Errc::io_error, "{}: cannot be written", target.string());
+  return pending.publish();
 }
 
 Status import_mooncake(const std::filesystem::path& source, const std::filesystem::path& target,

@@ -85,10 +85,15 @@ void TraceRecorder::on_close(SequenceId sequence) {
   if (record != nullptr) writer_.append(*record);
 }
 
-Status TraceRecorder::finish(const std::optional<RecordedRun>& run) {
+Result<PendingFile> TraceRecorder::close(const std::optional<RecordedRun>& run) {
   stop();
   const std::lock_guard lock(mutex_);
-  return writer_.finish(run);
+  return writer_.close(run);
+}
+
+Status TraceRecorder::finish(const std::optional<RecordedRun>& run) {
+  TERRACE_ASSIGN(PendingFile whole, close(run));
+  return whole.publish();
 }
 
 }  // namespace terrace::tuning

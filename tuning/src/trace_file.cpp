@@ -39,9 +39,8 @@ std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
   return XXH64(payload.data(), payload.size(), seed);
 }
 
-tl::unexpected<Error> cannot_write(const std::filesystem::path& path, int reason) {
-  return fail(Errc::io_error, "{}: cannot write the trace: {}", path.string(),
-              std::strerror(reason));
+tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
+  return fail(Errc::io_error, "{}: cannot write the trace: {}", path, std::strerror(reason));
 }
 
 }  // namespace
@@ -52,24 +51,13 @@ Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const
   if (file == nullptr) {
     return fail(Errc::io_error, "{}: {}", path.string(), std::strerror(errno));
   }
-  return TraceWriter(path, std::move(temporary), head, std::move(file));
+  return TraceWriter({path.string(), std::move(temporary)}, head, std::move(file));
 }
 
-TraceWriter::TraceWriter(std::filesystem::path path, std::string temporary, const TraceHead& head,
-                         File file)
-    : path_(std::move(path)),
-      temporary_(std::move(temporary)),
-      head_(head),
-      file_(std::move(file)) {
+TraceWriter::TraceWriter(PendingFile pending, const TraceHead& head, File file)
+    : pending_(std::move(pending)), head_(head), file_(std::move(file)) {
   write(magic.data(), magic.size());
   write_chunk(head_chunk, encode_head(head), 0);
-}
-
-TraceWriter::~TraceWriter() {
-  if (file_ == nullptr) return;
-  file_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
 }
 
 void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
@@ -85,7 +73,7 @@ void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
 
 void TraceWriter::write(const void* bytes, std::size_t count) {
   if (!written_ || std::fwrite(bytes, 1, count, file_.get()) == count) return;
-  written_ = cannot_write(path_, errno);
+  written_ = cannot_write(pending_.path(), errno);
 }
 
 void TraceWriter::count(const TraceRecord& record) {
@@ -114,7 +102,7 @@ void TraceWriter::append(const TraceRecord& record) {
     written_ =
         fail(Errc::invalid_argument,
              "{}: cannot be recorded: sequence {} has a record with {}; record a shorter run",
-             path_.string(), record.sequence, flaw);
+             pending_.path(), record.sequence, flaw);
     return;
   }
   count(record);
@@ -126,17 +114,19 @@ void TraceWriter::append(const TraceRecord& record) {
   records_ = 0;
 }
 
-Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
+Result<PendingFile> TraceWriter::close(const std::optional<RecordedRun>& run) {
   if (records_ > 0) write_chunk(record_chunk, payload_, records_);
   end_.run = run;
   write_chunk(end_chunk, encode_end(end_), 0);
   const bool closed = std::fclose(file_.release()) == 0;
-  if (written_ && !closed) written_ = cannot_write(path_, errno);
-  std::error_code error;
-  if (written_) std::filesystem::rename(temporary_, path_, error);
-  if (error) written_ = cannot_write(path_, error.value());
-  if (!written_) std::filesystem::remove(temporary_, error);
-  return written_;
+  if (written_ && !closed) written_ = cannot_write(pending_.path(), errno);
+  TERRACE_TRY(written_);
+  return std::move(pending_);
+}
+
+Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
+  TERRACE_ASSIGN(PendingFile whole, close(run));
+  return whole.publish();
 }
 
 Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {

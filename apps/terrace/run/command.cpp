@@ -106,6 +106,20 @@ Status warn_of_no_caches(const RunJob& job, bool quiet) {
   return {};
 }
 
+/// All that were asked for, or none.
+Status write_files(const RunOptions& options, const Timeline& timeline, TraceRecording* trace) {
+  std::vector<PendingFile> files;
+  if (!options.timeline_file.empty()) {
+    TERRACE_ASSIGN(PendingFile file, timeline.write(options.timeline_file));
+    files.push_back(std::move(file));
+  }
+  if (trace != nullptr) {
+    TERRACE_ASSIGN(PendingFile file, trace->write());
+    files.push_back(std::move(file));
+  }
+  return publish_all(files);
+}
+
 Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   warn_of_long_context(job, options.shared.quiet);
@@ -131,14 +145,14 @@ Result<int> run(const RunOptions& options) {
     figures.push_back(std::move(*one));
   }
   progress.clear();
-  if (recorded != nullptr) TERRACE_TRY(timeline.write(options.timeline_file));
-  if (trace != nullptr) TERRACE_TRY(trace->write());
   const Machine machine = read_machine(job.backend.device);
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
   } else {
     fmt::print("{}", run_table(job, machine, figures));
   }
+  // Behind the result, which a disk that is full must not cost.
+  TERRACE_TRY(write_files(options, timeline, trace.get()));
   return 0;
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "terrace/core/replace_file.hpp"
-
 namespace terrace::apps {
 namespace {
 
@@ -33,7 +31,7 @@ void Timeline::on_work(const WorkRecord& record) {
                      record.phase, record.begin, record.end, record.bytes});
 }
 
-Status Timeline::write(const std::filesystem::path& file) const {
+Result<PendingFile> Timeline::write(const std::filesystem::path& file) const {
   const std::lock_guard lock(mutex_);
   nlohmann::json events = nlohmann::json::array();
   for (std::size_t policy = 0; policy < policies_.size(); ++policy) {
@@ -52,7 +50,7 @@ Status Timeline::write(const std::filesystem::path& file) const {
                       {"args", {{"bytes", event.bytes}}}});
   }
   const nlohmann::json document = {{"traceEvents", events}, {"displayTimeUnit", "ms"}};
-  return replace_file(file, document.dump() + '\n');
+  return PendingFile::write(file, document.dump() + '\n');
 }
 
 }  // namespace terrace::apps

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "terrace/core/queue.hpp"
+#include "terrace/core/replace_file.hpp"
 
 namespace terrace::apps {
 
@@ -22,8 +23,8 @@ class Timeline final : public WorkObserver {
 
   void on_work(const WorkRecord& record) override;
 
-  /// Writes the trace under a temporary name, then renames it. Errors: io_error naming the file.
-  [[nodiscard]] Status write(const std::filesystem::path& file) const;
+  /// Writes the trace, which has yet to be published. Errors: io_error naming the file.
+  [[nodiscard]] Result<PendingFile> write(const std::filesystem::path& file) const;
 
  private:
   struct Event {

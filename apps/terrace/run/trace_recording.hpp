@@ -29,8 +29,8 @@ class TraceRecording {
   /// Ends the recording with what the pass counted and took.
   void end(const TimedPass& pass);
 
-  /// Gives the file its name. Errors: io_error.
-  [[nodiscard]] Status write() { return recorder_.finish(run_); }
+  /// Ends the file, which has yet to be published. Errors: those of TraceRecorder::close.
+  [[nodiscard]] Result<PendingFile> write() { return recorder_.close(run_); }
 
  private:
   TraceRecording(std::string policy, tuning::TraceWriter writer)

@@ -99,15 +99,24 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
   return request;
 }
 
+/// All that were asked for, or none.
 Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
                    const tuning::TuneRequest& request, const Config& config) {
+  std::vector<PendingFile> files;
+  const auto write = [&](const std::string& target, const std::string& content) -> Status {
+    TERRACE_ASSIGN(PendingFile file, PendingFile::write(target, content));
+    files.push_back(std::move(file));
+    return {};
+  };
   if (!options.config_target.empty()) {
     const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
-    TERRACE_TRY(replace_file(options.config_target, write_config(tuned)));
+    TERRACE_TRY(write(options.config_target, write_config(tuned)));
   }
-  if (options.report_target.empty()) return {};
-  return replace_file(options.report_target,
-                      tuning::report_page(result, request, describe_costs(config)));
+  if (!options.report_target.empty()) {
+    TERRACE_TRY(
+        write(options.report_target, tuning::report_page(result, request, describe_costs(config))));
+  }
+  return publish_all(files);
 }
 
 void print_result(const tuning::TuneResult& result, std::size_t device_memory) {
@@ -141,7 +150,6 @@ Result<int> tune(const TuneOptions& options) {
   auto result = tuning::tune(request, *threads);
   progress.clear();
   if (!result) return tl::unexpected(result.error());
-  TERRACE_TRY(write_files(options, *result, request, config));
   if (options.shared.json()) {
     Json document = document_head("tune", config, machine);
     Json rows = Json::array();
@@ -156,6 +164,7 @@ Result<int> tune(const TuneOptions& options) {
   } else {
     print_result(*result, request.device_memory);
   }
+  TERRACE_TRY(write_files(options, *result, request, config));
   return 0;
 }
 

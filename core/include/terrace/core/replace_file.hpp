@@ -3,11 +3,41 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "terrace/core/result.hpp"
 
 namespace terrace {
+
+/// A file that is whole and lies under a temporary name beside its own: of several all are written
+/// before the first is published. What is not published is removed.
+class PendingFile {
+ public:
+  /// Takes over what is, or will be, written under `temporary`, a temporary_name() of `path`.
+  PendingFile(std::string path, std::string temporary)
+      : path_(std::move(path)), temporary_(std::move(temporary)) {}
+
+  /// Errors: io_error naming the file and the system's reason.
+  [[nodiscard]] static Result<PendingFile> write(const std::string& path, std::string_view content);
+
+  PendingFile(PendingFile&& other) noexcept;
+  PendingFile& operator=(PendingFile&&) = delete;
+  ~PendingFile();
+
+  /// Gives the file its name. Errors: io_error naming the file and the system's reason.
+  [[nodiscard]] Status publish();
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+  std::string temporary_;  ///< empty = nothing is pending
+};
+
+/// Gives files their names, in order. What fails here though check_replaceable() found nothing
+/// wrong, leaves those before it published. Errors: the first of PendingFile::publish().
+[[nodiscard]] Status publish_all(std::vector<PendingFile>& files);
 
 /// Writes `content` under a temporary name beside `path` and renames it, so that nobody ever reads
 /// half of it and an error leaves what was there.

@@ -18,7 +18,10 @@ class TraceRecorder final : public SelectionObserver {
   /// Ignores what comes from now on: a pass that is not to be recorded.
   void stop() noexcept { recording_.store(false, std::memory_order_relaxed); }
 
-  /// Errors: those of TraceWriter::finish.
+  /// Ends the recording. Errors: those of TraceWriter::close.
+  [[nodiscard]] Result<PendingFile> close(const std::optional<RecordedRun>& run);
+
+  /// The same, and gives the file its name. Errors: those of TraceWriter::finish.
   [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
 
   void on_share(SequenceId sequence, std::size_t sharers) override;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "terrace/core/replace_file.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/tuning/trace.hpp"
 
@@ -37,27 +38,26 @@ class TraceWriter {
   [[nodiscard]] static Result<TraceWriter> create(const std::filesystem::path& path,
                                                   const TraceHead& head);
   TraceWriter(TraceWriter&&) noexcept = default;
-  TraceWriter& operator=(TraceWriter&&) noexcept = default;
-  ~TraceWriter();
 
   /// Appends a record. An error, of the file or because the record is one that no reader would
   /// take, is kept for finish(); what comes behind it is not written.
   void append(const TraceRecord& record);
 
-  /// Writes the end and gives the file its name. Errors: the first of append(); io_error naming the
-  /// file.
+  /// Writes the end. Errors: the first of append(); io_error naming the file.
+  [[nodiscard]] Result<PendingFile> close(const std::optional<RecordedRun>& run);
+
+  /// Writes the end and gives the file its name. Errors: as close(); io_error naming the file.
   [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
 
   [[nodiscard]] const TraceEnd& totals() const noexcept { return end_; }
 
  private:
-  TraceWriter(std::filesystem::path path, std::string temporary, const TraceHead& head, File file);
+  TraceWriter(PendingFile pending, const TraceHead& head, File file);
   void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
   void write(const void* bytes, std::size_t count);
   void count(const TraceRecord& record);
 
-  std::filesystem::path path_;
-  std::string temporary_;  ///< its name until it is whole
+  PendingFile pending_;
   TraceHead head_;
   File file_;
   Status written_;  ///< the first error
