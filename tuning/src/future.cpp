@@ -1,6 +1,7 @@
 #include "terrace/tuning/future.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "terrace/core/assert.hpp"
 
@@ -9,6 +10,7 @@ namespace terrace::tuning {
 void RecordedFuture::add(const TraceRecord& record, const LayerTraffic& traffic) {
   if (record.kind != TraceRecord::Kind::selection) return;
   Wants& wants = wants_[{record.sequence, record.layer}];
+  if (record.renamed) wants.renamed.push_back(wants.step_begin.size());
   wants.step_begin.push_back(wants.units.size());
   for (const offload::WantedUnit& each : traffic.wanted) wants.units.push_back(each.unit);
 }
@@ -19,23 +21,36 @@ const RecordedFuture::Wants& RecordedFuture::of(std::uint64_t sequence, std::siz
   return found->second;
 }
 
-LayerFuture::LayerFuture(const RecordedFuture::Wants& wants)
-    : wants_(wants), behind_(wants.units.size()) {
+LayerFuture::LayerFuture(const RecordedFuture::Wants& wants) : wants_(wants) {
   const UnitKey last = wants.units.empty() ? 0 : std::ranges::max(wants.units);
-  next_.assign(std::size_t{last} + 1, never);
-  std::uint64_t step = wants.step_begin.size();
-  for (std::size_t i = wants.units.size(); i-- > 0;) {
-    while (step > 0 && wants.step_begin[step - 1] > i) --step;
-    behind_[i] = next_[wants.units[i]];
-    next_[wants.units[i]] = step - 1;
+  next_.resize(std::size_t{last} + 1);
+  look_ahead();
+}
+
+std::size_t LayerFuture::begin_of(std::size_t step) const noexcept {
+  return step < wants_.step_begin.size() ? wants_.step_begin[step] : wants_.units.size();
+}
+
+void LayerFuture::look_ahead() {
+  const auto renamed = std::ranges::upper_bound(wants_.renamed, step_);
+  names_end_ = renamed == wants_.renamed.end() ? wants_.step_begin.size() : *renamed;
+  first_ = begin_of(step_);
+  behind_.resize(begin_of(names_end_) - first_);
+  std::ranges::fill(next_, never);
+  for (std::size_t step = names_end_; step-- > step_;) {
+    for (std::size_t i = begin_of(step); i < begin_of(step + 1); ++i) {
+      behind_[i - first_] = std::exchange(next_[wants_.units[i]], step);
+    }
   }
 }
 
 void LayerFuture::advance() {
-  const std::size_t begin = wants_.step_begin[step_];
-  const std::size_t end =
-      ++step_ < wants_.step_begin.size() ? wants_.step_begin[step_] : wants_.units.size();
-  for (std::size_t i = begin; i < end; ++i) next_[wants_.units[i]] = behind_[i];
+  if (step_ == names_end_) look_ahead();
+  const std::size_t end = begin_of(step_ + 1);
+  for (std::size_t i = begin_of(step_); i < end; ++i) {
+    next_[wants_.units[i]] = behind_[i - first_];
+  }
+  ++step_;
 }
 
 }  // namespace terrace::tuning

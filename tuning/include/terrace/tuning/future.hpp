@@ -11,15 +11,17 @@
 
 namespace terrace::tuning {
 
-/// The wanted units of each layer of each sequence. Memory: 4 bytes a selection.
+/// The wanted units of each layer of each sequence, closed ones too. Memory: 4 bytes a selection,
+/// 8 a layer and step.
 class RecordedFuture {
  public:
   /// Adds a selection; other records say nothing.
   void add(const TraceRecord& record, const LayerTraffic& traffic);
 
   struct Wants {
-    std::vector<std::uint64_t> step_begin;  ///< of step i in `units`
+    std::vector<std::size_t> step_begin;  ///< of step i in `units`
     std::vector<UnitKey> units;
+    std::vector<std::size_t> renamed;  ///< steps from which on units' keys mean others; ascending
   };
 
   /// Returns what a layer wanted; it must have been added.
@@ -29,7 +31,8 @@ class RecordedFuture {
   std::map<std::pair<std::uint64_t, std::size_t>, Wants> wants_;
 };
 
-/// One layer's future as seen from the step under way.
+/// One layer's future as seen from the step under way. A unit has none beyond a renaming. Memory: 8
+/// bytes a unit, and 8 for each selection between two renamings.
 class LayerFuture final : public Foresight {
  public:
   explicit LayerFuture(const RecordedFuture::Wants& wants);
@@ -42,10 +45,15 @@ class LayerFuture final : public Foresight {
   }
 
  private:
+  [[nodiscard]] std::size_t begin_of(std::size_t step) const noexcept;
+  void look_ahead();
+
   const RecordedFuture::Wants& wants_;
+  std::size_t step_ = 0;               ///< the next one
+  std::size_t names_end_ = 0;          ///< the step at which units are renamed next
+  std::size_t first_ = 0;              ///< selection since the last renaming
   std::vector<std::uint64_t> next_;    ///< by unit
-  std::vector<std::uint64_t> behind_;  ///< by selection: the step that wants the unit again
-  std::uint64_t step_ = 0;
+  std::vector<std::uint64_t> behind_;  ///< from first_ on: the step that wants the unit again
 };
 
 }  // namespace terrace::tuning

@@ -1,8 +1,10 @@
 // Finds out from a trace which cache serves it best in a given amount of device memory.
 //
 // Every choice of replacement policy, admission and block size is replayed, with the cache as large
-// as the memory leaves room for; then the best ones once more with smaller and larger caches. All
-// choices of one block size share a pass over the file, so memory does not grow with the trace.
+// as the memory leaves room for; then the best ones once more with smaller and larger caches.
+// Choices of one block size share passes over the file. So memory grows with what the sequences
+// that are open at a time have in them, not with the trace; but for the offline optimum, which
+// holds every selection (future.hpp) and is left out where there are too many.
 #pragma once
 
 #include <filesystem>
