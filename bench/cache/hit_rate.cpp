@@ -6,6 +6,7 @@
 #include "cache/questions.hpp"
 #include "terrace/core/version.hpp"
 #include "terrace/policies/replacement.hpp"
+#include "terrace/tuning/optimum.hpp"
 #include "terrace/tuning/replay.hpp"
 
 namespace terrace::bench {
@@ -26,6 +27,7 @@ struct HitFigures {
   double hit_rate_units = 0;
   std::uint64_t demand_bytes = 0;
   std::uint64_t refill_bytes = 0;
+  double hit_rate_tokens_bound = 1;  ///< no cache of as many slots passes it
 };
 
 CacheOptions cache_of(std::string_view policy, const Capacity& capacity) {
@@ -49,12 +51,17 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
                  tuning::CacheReplay::create(
                      trace.head, {.cache = cache_of(entry.name, capacity),
                                   .future = entry.needs_foresight ? &future : nullptr}));
-  TERRACE_TRY(trace.each_record(
-      [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
+  tuning::OptimumBound bound(trace.head);
+  TERRACE_TRY(trace.each_record([&](const auto& record, const auto& traffic) {
+    replay.apply(record, traffic);
+    bound.add(record, traffic);
+  }));
   const tuning::ReplayOutcome outcome = replay.outcome();
+  const auto rows = static_cast<double>(outcome.cache.rows_hit + outcome.cache.rows_missed);
   return HitFigures{hit_share(outcome.cache.rows_hit, outcome.cache.rows_missed),
                     hit_share(outcome.cache.blocks_hit, outcome.cache.blocks_missed),
-                    outcome.bytes.demand, outcome.bytes.refill};
+                    outcome.bytes.demand, outcome.bytes.refill,
+                    bound.rows_hit(outcome.slot_steps) / std::max(1.0, rows)};
 }
 
 Result<HitFigures> itemwise(const Trace& trace, const Capacity& capacity) {
@@ -79,6 +86,14 @@ void fill(Row& row, const HitFigures& figures, const Trace& trace) {
   row.samples = trace.units;
 }
 
+/// Of units of unequal size the farthest next use is no optimum, and of equal ones it is that of
+/// units and not of their rows: what no cache passes is a relaxation (optimum.hpp).
+void state_optimum(Row& row, const HitFigures& figures, const Trace& trace) {
+  const bool unequal = trace.head.unit == tuning::TraceUnit::cluster;
+  row.parameters["optimum_of"] = unequal ? "nothing" : "hit_rate_units";
+  row.parameters["hit_rate_tokens_bound"] = figures.hit_rate_tokens_bound;
+}
+
 Question question(const std::shared_ptr<const Trace>& trace, std::string_view policy,
                   const Capacity& capacity) {
   return {.name = fmt::format("cache_hit_rate_{}_{}", policy, capacity.name),
@@ -100,6 +115,7 @@ Question of_policy(const std::shared_ptr<const Trace>& trace,
   asked.count = [trace, entry, capacity](Row& row) -> Status {
     TERRACE_ASSIGN(const HitFigures figures, step_atomic(*trace, entry, capacity));
     fill(row, figures, *trace);
+    if (entry.needs_foresight) state_optimum(row, figures, *trace);
     if (entry.name != "lru") return {};
     TERRACE_ASSIGN(const HitFigures rival, itemwise(*trace, capacity));
     row.peer = PeerFigure{itemwise_name, std::string(version()), rival.hit_rate_tokens};

@@ -130,12 +130,15 @@ class Cache(unittest.TestCase):
             self.assertLessEqual(rows[f"cache_hit_rate_lru_{times[:2]}_selected"]["parameters"]
                                  ["cache_tokens"], lru["parameters"]["cache_tokens"])
             self.assertTrue(belady["parameters"]["offline"])
+            self.assertEqual(belady["parameters"]["optimum_of"], "hit_rate_units")
+            bound = belady["parameters"]["hit_rate_tokens_bound"]
             wanted = None
             for name in (*self.policies, "itemwise_lru"):
                 row = rows[f"cache_hit_rate_{name}_{times}"]
                 self.assertEqual((row["unit"], row["better"]), ("share", "higher"))
                 self.assertLessEqual(row["parameters"]["hit_rate_units"],
                                      belady["parameters"]["hit_rate_units"])
+                self.assertLessEqual(row["value"], bound + 1e-9)
                 # All want the same rows: what they miss is fetched.
                 total = row["parameters"]["demand_bytes"] / (1 - row["value"])
                 self.assertAlmostEqual(total / (wanted or total), 1)
@@ -143,6 +146,20 @@ class Cache(unittest.TestCase):
                 self.assertGreater(row["parameters"]["refill_bytes"], 0)
             self.assertGreater(rows["cache_hit_rate_lru_2x"]["value"],
                                rows["cache_hit_rate_lru_1x"]["value"])
+
+    def test_belady_is_no_optimum_of_clusters(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "t"
+            process = terrace("run", "--context", 600, "--decode", 12, "--policy", "wave",
+                              "--cache-granularity", "cluster", "--trace", trace)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            rows = self.bench("--only", "hit_rate", "--trace", trace)
+            for times in ("1x", "2x"):
+                belady = rows[f"cache_hit_rate_belady_{times}"]
+                self.assertEqual(belady["parameters"]["optimum_of"], "nothing")
+                for policy in self.policies:
+                    self.assertLessEqual(rows[f"cache_hit_rate_{policy}_{times}"]["value"],
+                                         belady["parameters"]["hit_rate_tokens_bound"] + 1e-9)
 
     def test_a_trace(self):
         with tempfile.TemporaryDirectory() as name:

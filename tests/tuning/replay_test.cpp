@@ -189,27 +189,28 @@ TEST(Replay, FollowsASequenceThatIsCut) {
 Recording record_lives(Scenario scenario, const std::filesystem::path& file, bool cuts) {
   TraceRecorder recorder(TraceWriter::create(file, head_of(scenario)).value());
   scenario.runtime.observer = &recorder;
+  constexpr std::size_t between = 12;  // steps from one event to the next
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Recording recording;
   Drive first(*runtime, traffic);
   EXPECT_TRUE(first.prefill(prompt).has_value());
   first.sequence().reset_counters();
-  EXPECT_TRUE(first.steps(step_count).has_value());
+  EXPECT_TRUE(first.steps(between).has_value());
   for (std::size_t round = 0; round < 3; ++round) {
     auto forked = first.sequence().fork();
     EXPECT_TRUE(forked.has_value());
     Drive twin(std::move(*forked), *runtime, traffic);
-    EXPECT_TRUE(twin.steps(step_count).has_value());
+    EXPECT_TRUE(twin.steps(between).has_value());
     const bool pauses = round != 0;
     EXPECT_TRUE(!pauses || first.sequence().pause().has_value());
-    EXPECT_TRUE(twin.steps(step_count).has_value());
+    EXPECT_TRUE(twin.steps(between).has_value());
     EXPECT_TRUE(!pauses || first.sequence().resume().has_value());
     if (cuts && round == 2) {
       EXPECT_TRUE(twin.sequence().truncate(prompt - 50).has_value());
       EXPECT_TRUE(twin.prefill(prompt + 100).has_value());
     }
-    for (std::size_t step = 0; step < step_count; ++step) {
+    for (std::size_t step = 0; step < between; ++step) {
       EXPECT_TRUE(twin.step().has_value());
       EXPECT_TRUE(first.step().has_value());
     }
