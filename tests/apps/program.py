@@ -10,8 +10,9 @@ PROGRAM = os.environ["TERRACE_PROGRAM"]
 
 
 def terrace(*arguments, environment=None, stdout=subprocess.PIPE, file_bytes=None):
-    """Returns the finished process, which can make no file larger than file_bytes. The working directory is not the project's. Only a process that
-    hangs takes as long as the timeout, under sanitizers and load, too."""
+    """Returns the finished process, which can make no file larger than file_bytes. The working
+    directory is not the project's. Only a process that hangs takes as long as the timeout, under
+    sanitizers and load, too."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TERRACE_")}
     def limit_files():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead
