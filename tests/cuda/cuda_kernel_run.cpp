@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "contract/fuzz.hpp"
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -48,6 +49,12 @@ class DeviceRun {
 }  // namespace
 
 std::size_t odd_offset(Dtype dtype) { return size_bytes(dtype); }
+
+bool takes_shape(std::size_t number) {
+  // Prime to the numbers of values that shapes are made of, so that all values are met.
+  const std::size_t each = fuzz_steps() < 10'000 ? 11 : 1;
+  return number % each == 0;
+}
 
 std::size_t run(const StoreRows& op) {
   return DeviceRun()([&](const auto& launch) { return cuda::store_rows(op, launch); }).value();

@@ -26,10 +26,12 @@ void expect_like_reference(const AttentionCase& options) {
 }
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryShape) {
+  std::size_t number = 0;
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U, 576U}) {
       for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U, 11U}) {
         for (const std::size_t kv_heads : {1U, 3U}) {
+          if (!testing::takes_shape(number++)) continue;
           expect_like_reference({.shape = make_shape(group, kv_heads, head_dim, dtype),
                                  .block_tokens = 3,
                                  .sinks = 5,
@@ -43,9 +45,11 @@ TEST(DecodeAttention, AgreesWithTheReferenceForEveryShape) {
 }
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryList) {
+  std::size_t number = 0;
   for (const std::size_t block_tokens : {1U, 3U, 32U, 128U}) {
     for (const ListScope scope : {ListScope::kv_head, ListScope::query_head}) {
       for (const std::size_t count : {1U, 15U, 16U, 17U, 511U, 512U, 513U, 700U}) {
+        if (!testing::takes_shape(number++)) continue;
         expect_like_reference({.shape = make_shape(2, 2, 64, Dtype::f16),
                                .block_tokens = block_tokens,
                                .sinks = 4,

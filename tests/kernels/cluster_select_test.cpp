@@ -75,6 +75,7 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
       {.trims = false, .normalised_over_all = true, .estimated = 40},
       {.normalised_over_all = true, .estimated = 7},
       {.scope = ListScope::query_head, .ranking = ClusterRanking::cluster_weight}};
+  std::size_t number = 0;
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
     for (const std::size_t group : {1UL, 3UL, 5UL}) {
       KvShape kv = shape;
@@ -83,6 +84,7 @@ TEST(ClusterSelect, ChoosesWhatTheReferenceChooses) {
       ClusterStore store(kv, with_values, first, tokens, 23);
       for (const Variant& variant : variants) {
         for (const std::size_t count : {0UL, 1UL, 33UL, 100UL, 1000UL}) {
+          if (!testing::takes_shape(number++)) continue;
           Scene scene(store, kv);
           scene.op.common.count.mean = count;
           scene.op.scope = variant.scope;
