@@ -215,7 +215,8 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   Status refilled;
   unplaced_.clear();
   if (layer.cache != nullptr) refilled = update_cache(layer);
-  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  // Without a cache only what was selected is counted.
+  if (layer.cache != nullptr) counters_.upkeep += runtime_.backend->clock().now() - begin;
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.dropped.clear();
   layer.dropped_between = 0;

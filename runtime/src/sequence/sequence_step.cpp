@@ -37,8 +37,11 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(await_indexes());
   }
   for (LayerState& layer : layers_) layer.dropped_between = layer.dropped.size();
-  if (cache_sharers_ != 0) TERRACE_TRY(fit_cache());
+  const bool caches = cache_sharers_ != 0;
+  const TimePoint begin = runtime_.backend->clock().now();
+  if (caches) TERRACE_TRY(fit_cache());
   release_passed_blocks();
+  if (caches) counters_.upkeep += runtime_.backend->clock().now() - begin;
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
     TERRACE_TRY(own_block(length_ / block_tokens()));

@@ -64,7 +64,7 @@ struct SequenceCounters {
   double mass_high = 0;
   std::uint64_t mass_bounds = 0;  ///< how many: query heads summed over layers and steps
   std::uint64_t lists = 0;        ///< lists summed over layers and steps: the divisor of both
-  Duration upkeep{};              ///< host time of cache upkeep
+  Duration upkeep{};              ///< host time of cache upkeep; none without a cache
 };
 
 }  // namespace terrace
