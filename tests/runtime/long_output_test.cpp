@@ -227,7 +227,11 @@ class RenamedClusters final : public SelectionObserver {
 
 TEST(Refresh, HasItsTurnInEveryLayerHoweverLongOneTakes) {
   // Piece by piece a layer takes longer than it takes the first one to be due again.
+  ManualClock clock;
+  offload::SeededScheduler scheduler(3);
   Scenario scenario = refreshed("clusterkv", Duration::zero());
+  scenario.backend.clock = &clock;
+  scenario.backend.scheduler = &scheduler;
   scenario.runtime.shape.layers = 6;
   scenario.runtime.cache.granularity = CacheGranularity::cluster;
   RenamedClusters renamed(6);
