@@ -30,8 +30,11 @@ struct HitFigures {
   double hit_rate_tokens_bound = 1;  ///< no cache of as many slots passes it
 };
 
-CacheOptions cache_of(std::string_view policy, const Capacity& capacity) {
-  return {.policy = std::string(policy), .admission = "always", .tokens = capacity.tokens};
+CacheOptions cache_of(const Trace& trace, std::string_view policy, const Capacity& capacity) {
+  return {.policy = std::string(policy),
+          .admission = "always",
+          .granularity = trace.head.cache.granularity,
+          .tokens = capacity.tokens};
 }
 
 Result<tuning::RecordedFuture> future_of(const Trace& trace) {
@@ -49,7 +52,7 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
   }
   TERRACE_ASSIGN(auto replay,
                  tuning::CacheReplay::create(
-                     trace.head, {.cache = cache_of(entry.name, capacity),
+                     trace.head, {.cache = cache_of(trace, entry.name, capacity),
                                   .future = entry.needs_foresight ? &future : nullptr}));
   tuning::OptimumBound bound(trace.head);
   TERRACE_TRY(trace.each_record([&](const auto& record, const auto& traffic) {
@@ -66,8 +69,8 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
 
 Result<HitFigures> itemwise(const Trace& trace, const Capacity& capacity) {
   // As many slots as a policy of the runtime has.
-  TERRACE_ASSIGN(const auto peer,
-                 tuning::CacheReplay::create(trace.head, {.cache = cache_of("lru", capacity)}));
+  TERRACE_ASSIGN(const auto peer, tuning::CacheReplay::create(
+                                      trace.head, {.cache = cache_of(trace, "lru", capacity)}));
   ItemwiseReplay replay(trace.head, peer.slots());
   TERRACE_TRY(trace.each_record(
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));

@@ -36,8 +36,7 @@ void ItemwiseReplay::give_up(std::uint64_t sequence) {
 }
 
 void ItemwiseReplay::load(Layer& layer, const tuning::LayerTraffic& traffic) const {
-  const bool clusters = head_.unit == tuning::TraceUnit::cluster;
-  layer.cache.drop_from(clusters ? 0 : static_cast<UnitKey>(traffic.window_begin));
+  layer.cache.drop_from(keeps_clusters() ? 0 : static_cast<UnitKey>(traffic.window_begin));
   layer.passed = traffic.window_begin;
 }
 
@@ -49,7 +48,7 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});
   Layer& layer = found->second;
   if (record.kind == Kind::load) return load(layer, traffic);
-  if (head_.unit != tuning::TraceUnit::cluster && head_.placement == Placement::offload) {
+  if (!keeps_clusters() && head_.placement == Placement::offload) {
     for (std::size_t block = std::max(layer.passed, traffic.middle_begin);
          block < traffic.window_begin; ++block) {
       const auto unit = static_cast<UnitKey>(block);

@@ -64,6 +64,7 @@ class ItemwiseReplay {
 
   void give_up(std::uint64_t sequence);
   void load(Layer& layer, const tuning::LayerTraffic& traffic) const;
+  [[nodiscard]] bool keeps_clusters() const { return head_.has_sizes(head_.cache.granularity); }
 
   const tuning::TraceHead& head_;
   std::size_t slots_;

@@ -13,7 +13,10 @@ namespace {
 
 /// Capacity: twice what a layer wants in a step.
 CacheOptions cache_for(const Trace& trace, std::string_view policy) {
-  return {.policy = std::string(policy), .admission = "always", .tokens = trace.capacity_tokens(2)};
+  return {.policy = std::string(policy),
+          .admission = "always",
+          .granularity = trace.head.cache.granularity,
+          .tokens = trace.capacity_tokens(2)};
 }
 
 Result<tuning::ReplayOutcome> replay(const Trace& trace, const CacheOptions& cache) {

@@ -46,7 +46,7 @@ Trace made_up_trace(bool quick) {
 Result<Trace> read_trace(const std::string& file, std::uint64_t most) {
   TERRACE_ASSIGN(tuning::TraceReader reader, tuning::TraceReader::open(file));
   TERRACE_ASSIGN(tuning::TrafficCutter cutter,
-                 tuning::TrafficCutter::create(reader.head(), reader.head().block_tokens));
+                 tuning::TrafficCutter::create(reader.head(), reader.head().recorded()));
   Trace trace{.name = file, .head = reader.head()};
   for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
@@ -70,11 +70,11 @@ std::size_t Trace::capacity_tokens(std::size_t times) const {
   const auto selections = static_cast<std::uint64_t>(std::ranges::count(
       records, tuning::TraceRecord::Kind::selection, &tuning::TraceRecord::kind));
   const std::uint64_t wanted = times * slots / std::max<std::uint64_t>(1, selections);
-  return std::max<std::size_t>(1, wanted) * head.slot_tokens(head.block_tokens);
+  return std::max<std::size_t>(1, wanted) * head.slot_tokens(head.recorded());
 }
 
 std::size_t Trace::selected_capacity_tokens(std::size_t times) const {
-  const std::size_t slot_tokens = head.slot_tokens(head.block_tokens);
+  const std::size_t slot_tokens = head.slot_tokens(head.recorded());
   return std::max<std::size_t>(1, times * head.selected_tokens / slot_tokens) * slot_tokens;
 }
 

@@ -29,7 +29,7 @@ struct Trace {
   /// Cuts the selections and calls act(record, traffic) for every record.
   template <typename Act>
   Status each_record(Act&& act) const {
-    TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, head.block_tokens));
+    TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, head.recorded()));
     for (const tuning::TraceRecord& record : records) act(record, cutter.cut(record));
     return {};
   }

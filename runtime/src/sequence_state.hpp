@@ -23,6 +23,7 @@
 #include "terrace/core/rng.hpp"
 #include "terrace/offload/resident_cache.hpp"
 #include "terrace/policies/budget.hpp"
+#include "terrace/runtime/selection_observer.hpp"
 #include "terrace/runtime/sequence.hpp"
 
 namespace terrace {
@@ -307,7 +308,7 @@ class SequenceState {
   void want_blocks(const LayerState& layer);
   /// Returns how many rows of a unit the step wanted.
   std::uint32_t count_unit(UnitKey unit, bool hit);
-  void sort_positions(LayerState& layer);
+  void sort_positions(const LayerState& layer);
   void count_mass(const LayerState& layer);
   Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
@@ -335,6 +336,8 @@ class SequenceState {
   Status send_slots(std::span<LayerState> layers);
   Status publish_clusters(LayerState& layer, Queue& compute);
   void want_clusters(LayerState& layer);
+  /// Counts by clusters what sort_positions() found. Where a policy has none, none are wanted.
+  void count_clusters(LayerState& layer);
   void note_rows(const LayerState& layer);
   void update_clusters(LayerState& layer);
 
@@ -426,11 +429,11 @@ class SequenceState {
   std::vector<CopyExtent> extents_;
   std::vector<std::uint32_t> rows_per_unit_;  ///< zero between steps
   std::vector<UnitKey> units_touched_;
-  std::uint64_t rows_resident_ = 0;
   std::vector<SeenRow> rows_seen_;  ///< [kv_heads, positions]: only where it matters
   std::uint64_t row_epoch_ = 0;
   std::vector<std::uint32_t> positions_;  ///< for the observer
   std::vector<std::uint32_t> head_counts_;
+  std::vector<WantedCluster> wanted_clusters_;
   std::vector<UnitKey> unplaced_;
   std::vector<UnitKey> evicted_;
   std::uint64_t reported_index_bytes_ = 0;

@@ -195,38 +195,93 @@ class Traces(Traced):
 
 
 class Clusters(unittest.TestCase):
-    """A cache of clusters: recorded, replayed, tuned and run again."""
+    """Runs of a policy with clusters: whichever unit is cached, the trace serves both."""
 
-    OPTIONS = (*SMALL, "--policy", "wave", "--cache-granularity", "cluster")
+    OPTIONS = (*SMALL, "--policy", "clusterkv", "--set", "cache.admission=always")
 
-    def test_the_config_does_what_was_predicted(self):
-        with tempfile.TemporaryDirectory(prefix="terrace_clusters_") as folder:
-            trace = pathlib.Path(folder) / "a.trace"
-            config = pathlib.Path(folder) / "tuned.yaml"
-            live = run_json(*self.OPTIONS, "--trace", trace)["runs"][0]
-            self.assertEqual(live["cache"]["granularity"], "cluster")
-            self.assertGreater(live["cache"]["hit_rate_tokens"], 0)
-            replayed = terrace("trace", "replay", trace, "--format", "json")
-            self.assertEqual(json.loads(replayed.stdout)["cache"], live["cache"])
-            self.assertEqual(json.loads(replayed.stdout)["bytes"], live["bytes"])
-            refused = terrace("trace", "convert", trace, pathlib.Path(folder) / "blocks")
-            self.assertEqual(refused.returncode, 2)
-            self.assertIn("a trace of clusters has no tokens", refused.stderr)
-            self.assertEqual(refused.stderr.count("\n"), 1)
-            tuned = terrace("tune", "--trace", trace, "--device-memory", "1400KiB", "--profile",
-                            "pcie5-h100", "--write-config", config, "--format", "json")
-            self.assertEqual(tuned.returncode, 0, tuned.stderr)
-            best = json.loads(tuned.stdout)["recommended"]
-            self.assertEqual(best["granularity"], "cluster")
-            table = terrace("tune", "--trace", trace, "--device-memory", "1400KiB", "--profile",
-                            "pcie5-h100").stdout
-            self.assertIn(", clusters, ", table.splitlines()[-1])
-            self.assertNotIn("blocks of", table)
-            run = run_json(*SMALL, "--config", config)["runs"][0]
-            self.assertEqual(run["cache"]["granularity"], "cluster")
-            self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
-            self.assertEqual(run["bytes"]["refill"], best["refill_bytes"])
-            self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"])
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="terrace_clusters_"))
+        cls.traces, cls.live = {}, {}
+        for unit in ("block", "cluster"):
+            cls.traces[unit] = cls.folder / f"{unit}.trace"
+            cls.live[unit] = run_json(*cls.OPTIONS, "--cache-granularity", unit, "--trace",
+                                      cls.traces[unit])["runs"][0]
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def document(self, *arguments):
+        process = terrace(*arguments, "--format", "json")
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        return json.loads(process.stdout)
+
+    def refused(self, words, *arguments):
+        process = terrace(*arguments)
+        self.assertEqual((process.returncode, process.stdout), (2, ""))
+        self.assertIn(words, process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1)
+
+    def test_a_trace_replays_the_run_and_one_of_the_other_granularity(self):
+        for recorded, trace in self.traces.items():
+            self.assertEqual(self.live[recorded]["cache"]["granularity"], recorded)
+            self.assertGreater(self.live[recorded]["cache"]["hit_rate_tokens"], 0)
+            as_it_was = self.document("trace", "replay", trace)
+            self.assertEqual(as_it_was["cache"], self.live[recorded]["cache"])
+            for asked, live in self.live.items():
+                replayed = self.document("trace", "replay", trace, "--cache-granularity", asked)
+                self.assertEqual(replayed["cache"], live["cache"])
+                self.assertEqual(replayed["bytes"], live["bytes"])
+
+    def test_what_a_trace_serves(self):
+        for recorded, trace in self.traces.items():
+            head = self.document("trace", "info", trace)["trace"]
+            self.assertEqual(head["unit"], "token")
+            self.assertEqual(head["granularities"], ["block", "cluster"])
+            self.assertEqual(head["cache_granularity"], recorded)
+            blocks = self.folder / "blocks"
+            self.assertEqual(terrace("trace", "convert", trace, blocks).returncode, 0)
+            self.assertEqual(self.document("trace", "replay", blocks)["cache"],
+                             self.live["block"]["cache"])
+            head = self.document("trace", "info", blocks)["trace"]
+            self.assertEqual((head["unit"], head["granularities"]), ("block", ["block"]))
+            self.refused("no clusters to cache", "trace", "replay", blocks,
+                         "--cache-granularity", "cluster")
+            self.refused("clusters in blocks of 16", "trace", "replay", trace, "--block-tokens",
+                         16, "--cache-granularity", "cluster")
+            self.refused("--to csv", "trace", "convert", trace, self.folder / "more",
+                         "--cache-granularity", "cluster")
+            csv = self.folder / "csv"
+            lines = {}
+            for unit in self.traces:
+                terrace("trace", "convert", trace, csv, "--to", "csv", "--cache-granularity", unit)
+                lines[unit] = csv.read_text().count("\n")
+            self.assertNotEqual(lines["block"], lines["cluster"])
+
+    def test_tuning_searches_both_and_its_config_does_what_was_predicted(self):
+        for trace in self.traces.values():
+            # Each granularity is the better one with one amount of memory.
+            for memory, better in (("700KiB", "block"), ("1400KiB", "cluster")):
+                self.expect_prediction(trace, memory, better)
+
+    def expect_prediction(self, trace, memory, better):
+        config = self.folder / "tuned.yaml"
+        tune = ("tune", "--trace", trace, "--device-memory", memory, "--profile", "pcie5-h100")
+        document = self.document(*tune, "--write-config", config)
+        found = {row["parameters"]["granularity"] for row in document["rows"]}
+        self.assertEqual(found, {"block", "cluster"})
+        best = document["recommended"]
+        self.assertEqual(best["parameters"]["granularity"], better)
+        run = run_json(*SMALL, "--config", config)["runs"][0]
+        self.assertEqual(run["cache"]["granularity"], better)
+        self.assertEqual(run["cache"]["capacity_tokens"], best["parameters"]["cache_tokens"])
+        self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
+        self.assertEqual(run["bytes"]["refill"], best["refill_bytes"])
+        self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"])
+        table = terrace(*tune).stdout.splitlines()
+        named = ", clusters, " if better == "cluster" else ", blocks of "
+        self.assertIn(named, table[-1])
 
 
 class Tune(Traced):
@@ -236,13 +291,12 @@ class Tune(Traced):
     def test_rows_and_their_bound(self):
         document = self.tune("--device-memory", "1MiB")
         self.assertIs(document["offline_left_out"], False)
-        fields = {"policy", "granularity", "parameters", "hit_rate_tokens", "hit_rate_units",
-                  "demand_bytes",
+        fields = {"policy", "parameters", "hit_rate_tokens", "hit_rate_units", "demand_bytes",
                   "refill_bytes", "predicted_seconds_per_token", "optimum_ratio"}
         for row in document["rows"]:
             self.assertEqual(set(row), fields)
             self.assertLessEqual(row["optimum_ratio"], 1 + 1e-9)
-            self.assertEqual(row["granularity"], "block")
+            self.assertEqual(row["parameters"]["granularity"], "block")
         self.assertIn("belady", {row["policy"] for row in document["rows"]})
         best = document["recommended"]
         self.assertLessEqual(best["demand_bytes"] + best["refill_bytes"],

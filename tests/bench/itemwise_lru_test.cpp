@@ -12,7 +12,7 @@ using tuning::TraceRecord;
 TEST(ItemwiseReplay, FollowsSequencesThatAreCutPausedAndClosed) {
   tuning::TraceHead head = tuning::made_up_head({});
   head.placement = Placement::resident_first;
-  auto cutter = tuning::TrafficCutter::create(head, head.block_tokens).value();
+  auto cutter = tuning::TrafficCutter::create(head, head.recorded()).value();
   ItemwiseReplay replay(head, 10);
   const auto apply = [&](const TraceRecord& record) { replay.apply(record, cutter.cut(record)); };
   const TraceRecord step{.position = 100,

@@ -42,17 +42,35 @@ void write_tokens(const std::filesystem::path& path) {
 TEST(Convert, WritesBlocksAndTheirRows) {
   const TemporaryFolder folder;
   write_tokens(folder / "t");
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 4).has_value());
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 4}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n"
             "0,0,0,1,3,1\n0,0,0,2,1,1\n0,0,0,7,1,1\n0,0,1,2,1,1\n0,0,1,7,1,1\n");
   ASSERT_TRUE(convert_to_blocks(folder / "t", folder / "blocks", 8).has_value());
-  ASSERT_TRUE(convert_to_csv(folder / "blocks", folder / "csv", 8).has_value());
+  ASSERT_TRUE(convert_to_csv(folder / "blocks", folder / "csv", {.block_tokens = 8}).has_value());
   EXPECT_EQ(
       read_text(folder / "csv"),
       "sequence,layer,step,unit,rows,slots\n0,0,0,1,1,1\n0,0,0,3,1,1\n0,0,1,1,1,1\n0,0,1,3,1,1"
       "\n")
       << "block 0 holds sinks";
+}
+
+TEST(Convert, MakesBlocksOfTokensThatHaveClustersBesides) {
+  const TemporaryFolder folder;
+  write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20, .clusters = true});
+  ASSERT_TRUE(convert_to_blocks(folder / "t", folder / "blocks", 8).has_value());
+  for (const char* const trace : {"t", "blocks"}) {
+    ASSERT_TRUE(
+        convert_to_csv(folder / trace, folder / (std::string(trace) + ".csv"), {.block_tokens = 8})
+            .has_value());
+  }
+  EXPECT_EQ(read_text(folder / "blocks.csv"), read_text(folder / "t.csv"));
+  const CacheUnit clusters{CacheGranularity::cluster, 8};
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", clusters).has_value());
+  EXPECT_NE(read_text(folder / "csv"), read_text(folder / "t.csv"));
+  const Status none = convert_to_csv(folder / "blocks", folder / "csv", clusters);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_THAT(std::string(none.error().message()), ::testing::HasSubstr("no clusters to cache"));
 }
 
 TEST(Convert, MakesBlocksOfTokensOnly) {
@@ -64,7 +82,7 @@ TEST(Convert, MakesBlocksOfTokensOnly) {
     EXPECT_EQ(made.error().code, Errc::invalid_argument);
     EXPECT_THAT(std::string(made.error().message()), ::testing::HasSubstr("no tokens"));
     EXPECT_FALSE(std::filesystem::exists(folder / "blocks"));
-    EXPECT_TRUE(convert_to_csv(folder / "t", folder / "csv", 8).has_value());
+    EXPECT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 8}).has_value());
   }
 }
 
@@ -76,7 +94,7 @@ TEST(Convert, ReadsMooncakesRequests) {
              "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, \"hash_ids\": "
              "[900, 17, 4000000000000]}\n");
   ASSERT_TRUE(import_mooncake(folder / "m.jsonl", folder / "t").has_value());
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 512).has_value());
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 512}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,488,1\n0,0,1,0,512,1\n"
             "0,0,1,1,512,1\n0,0,1,2,476,1\n")
@@ -96,8 +114,8 @@ TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
   EXPECT_EQ(head.shape.kv_heads, 3U);
   EXPECT_EQ(head.weight_bytes, 1000U);
   EXPECT_EQ(head.model_fingerprint, "f");
-  EXPECT_EQ(head.slot_tokens(512), 512U);
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", 512).has_value());
+  EXPECT_EQ(head.slot_tokens(head.recorded()), 512U);
+  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 512}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n0,0,0,0,1536,1\n0,0,0,1,264,1\n"
             "0,1,0,0,1536,1\n0,1,0,1,264,1\n");

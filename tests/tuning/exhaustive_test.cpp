@@ -47,14 +47,14 @@ struct Cut {
     std::vector<offload::WantedUnit> wanted;
   };
   TraceHead head;
-  std::size_t block_tokens = 0;
+  CacheUnit unit;
   std::vector<Step> steps;
 };
 
-Cut cut(const std::filesystem::path& file, std::size_t block_tokens) {
+Cut cut(const std::filesystem::path& file, const CacheUnit& unit) {
   auto reader = TraceReader::open(file).value();
-  auto cutter = TrafficCutter::create(reader.head(), block_tokens).value();
-  Cut result{.head = reader.head(), .block_tokens = block_tokens};
+  auto cutter = TrafficCutter::create(reader.head(), unit).value();
+  Cut result{.head = reader.head(), .unit = unit};
   for (TraceRecord record; reader.next(record).value();) {
     Cut::Step& step = result.steps.emplace_back(Cut::Step{.record = record});
     if (record.kind != TraceRecord::Kind::selection) continue;
@@ -68,7 +68,7 @@ Cut cut(const std::filesystem::path& file, std::size_t block_tokens) {
 double seconds_per_token(const Cut& trace, const CacheOptions& cache, const StepCosts& costs) {
   auto replay =
       CacheReplay::create(trace.head,
-                          {.cache = cache, .block_tokens = trace.block_tokens, .costs = costs})
+                          {.cache = cache, .block_tokens = trace.unit.block_tokens, .costs = costs})
           .value();
   for (const Cut::Step& step : trace.steps) replay.apply(step.record, step.traffic);
   const ReplayOutcome outcome = replay.outcome();
@@ -78,33 +78,34 @@ double seconds_per_token(const Cut& trace, const CacheOptions& cache, const Step
 struct Best {
   double seconds = std::numeric_limits<double>::infinity();
   CacheOptions cache;
-  std::size_t block_tokens = 0;
+  CacheUnit unit;
   std::size_t tried = 0;
 };
 
 /// Tries every choice with every capacity that fits.
 Best search_everything(const std::filesystem::path& file, const TuneResult& tuned,
                        const StepCosts& costs) {
-  // The tuner fills the memory with every choice and block size.
-  std::map<std::size_t, std::size_t> slots_that_fit;
+  // The tuner fills the memory with every choice of every unit.
+  std::map<CacheUnit, std::size_t> slots_that_fit;
   for (const TunedRow& row : tuned.rows) {
-    auto& slots = slots_that_fit[row.block_tokens];
+    auto& slots = slots_that_fit[row.unit()];
     slots = std::max(slots, row.slots);
   }
-  slots_that_fit.try_emplace(tuned.without_cache.block_tokens, 0);
+  slots_that_fit.try_emplace(tuned.without_cache.unit(), 0);
   Best best;
-  for (const auto& [block_tokens, slots_max] : slots_that_fit) {
-    const Cut trace = cut(file, block_tokens);
-    const auto attempt = [&, of = block_tokens](const CacheOptions& cache) {
+  for (const auto& [unit, slots_max] : slots_that_fit) {
+    const Cut trace = cut(file, unit);
+    const auto attempt = [&, of = unit](CacheOptions cache) {
+      cache.granularity = of.granularity;
       const double seconds = seconds_per_token(trace, cache, costs);
       ++best.tried;
       if (seconds >= best.seconds) return;
-      best = {.seconds = seconds, .cache = cache, .block_tokens = of, .tried = best.tried};
+      best = {.seconds = seconds, .cache = cache, .unit = of, .tried = best.tried};
     };
     attempt({.policy = "none"});
     for (CacheOptions cache : all_choices()) {
       for (std::size_t slots = 1; slots <= slots_max; ++slots) {
-        cache.tokens = slots * tuned.head.slot_tokens(block_tokens);
+        cache.tokens = slots * tuned.head.slot_tokens(trace.unit);
         attempt(cache);
       }
     }
@@ -118,6 +119,7 @@ struct Setting {
   std::size_t device_memory;
   StepCosts costs;
   double stays;
+  bool clusters = unit == TraceUnit::cluster;
 };
 
 constexpr StepCosts slow_link{
@@ -137,7 +139,8 @@ class Exhaustive : public testing::TestWithParam<Setting> {
                       .units = 48,
                       .wanted = its.unit == TraceUnit::token ? 4U : 8U,
                       .steps = 80,
-                      .stays = its.stays};
+                      .stays = its.stays,
+                      .clusters = its.clusters};
     if (its.unit == TraceUnit::token) {
       write_made_up_tokens(folder_ / "t", made);
     } else {
@@ -161,9 +164,8 @@ TEST_P(Exhaustive, TheTunersPickCostsAtMostThreePercentMoreThanTheBestThereIs) {
   RecordProperty("over_the_best", std::to_string(pick.seconds_per_token() / best.seconds));
   EXPECT_GT(best.tried, 5 * tuned.rows.size()) << "the search left most of it out";
   EXPECT_LE(pick.seconds_per_token(), tolerance * best.seconds)
-      << pick.cache.policy << " of " << pick.cache.tokens << " tokens in blocks of "
-      << pick.block_tokens << "; the best is " << best.cache.policy << " " << best.cache.admission
-      << " of " << best.cache.tokens << " in blocks of " << best.block_tokens;
+      << describe(pick) << "; the best is "
+      << describe({.cache = best.cache, .block_tokens = best.unit.block_tokens});
   EXPECT_GE(pick.seconds_per_token(), best.seconds) << "the search missed something";
 }
 
@@ -173,6 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"tokens_fast_link", TraceUnit::token, 60'000, fast_link, 0.8},
                     Setting{"tokens_late_copies", TraceUnit::token, 40'000, late_copies, 0.5},
                     Setting{"tokens_restless", TraceUnit::token, 60'000, slow_link, 0.1},
+                    Setting{"tokens_and_clusters", TraceUnit::token, 40'000, slow_link, 0.8, true},
                     Setting{"blocks_nothing_stays", TraceUnit::block, 60'000, slow_link, 0},
                     Setting{"blocks_slow_link", TraceUnit::block, 40'000, slow_link, 0.8},
                     Setting{"blocks_restless", TraceUnit::block, 40'000, slow_link, 0.1},

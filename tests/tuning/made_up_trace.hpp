@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct MadeUp {
   std::size_t steps = 100;
   double stays = 0.8;  ///< share of a step's units that the next one wants too
   std::uint64_t seed = 1;
+  bool clusters = unit == TraceUnit::cluster;  ///< of tokens: besides them
 };
 
 inline TraceHead made_up_head(const MadeUp& made) {
@@ -32,9 +34,12 @@ inline TraceHead made_up_head(const MadeUp& made) {
           .budget = "0.1",
           .shape = {.layers = made.layers, .query_heads = 2, .kv_heads = 2, .head_dim = 16},
           .block_tokens = 8,
-          .slot_rows = 16,
+          .slot_rows = made.clusters ? 16U : 0U,
           .selected_tokens = 32,
-          .context_tokens = made.units * 8};
+          .context_tokens = made.units * 8,
+          .cache = {.granularity = made.unit == TraceUnit::cluster && *made.policy != '\0'
+                                       ? CacheGranularity::cluster
+                                       : CacheGranularity::block}};
 }
 
 /// Writes a trace whose selections drift: some units stay, others are drawn anew.
@@ -70,6 +75,27 @@ inline void write_made_up(const std::filesystem::path& path, const MadeUp& made)
   }
   const Status finished = writer.finish(std::nullopt);
   ASSERT_TRUE(finished.has_value()) << finished.error().message();
+}
+
+/// Counts a record's positions by clusters of neighbours, as far as blocks hold nothing else.
+inline std::vector<SelectedUnit> made_up_clusters(const TraceHead& head,
+                                                  const TraceRecord& record) {
+  constexpr std::uint32_t cluster_tokens = 12;
+  const std::size_t end = record.window_begin / head.block_tokens * head.block_tokens;
+  std::map<UnitKey, std::uint32_t> rows;
+  const std::uint32_t* position = record.positions.data();
+  for (std::size_t kv_head = 0; kv_head < record.head_counts.size(); ++kv_head) {
+    for (std::uint32_t i = 0; i < record.head_counts[kv_head]; ++i, ++position) {
+      if (*position >= end) continue;
+      const std::size_t cluster = *position / cluster_tokens;
+      ++rows[static_cast<UnitKey>(cluster * head.shape.kv_heads + kv_head)];
+    }
+  }
+  std::vector<SelectedUnit> units;
+  for (const auto& [unit, count] : rows) {
+    units.push_back({.unit = unit, .rows = count, .size_rows = cluster_tokens});
+  }
+  return units;
 }
 
 /// Writes a trace of tokens, of which blocks of any size can be made: runs of neighbours that
@@ -109,6 +135,7 @@ inline void write_made_up_tokens(const std::filesystem::path& path, const MadeUp
         record.head_counts.push_back(static_cast<std::uint32_t>(positions.size()));
         record.positions.insert(record.positions.end(), positions.begin(), positions.end());
       }
+      if (made.clusters) record.units = made_up_clusters(head, record);
       writer.append(record);
     }
     record = {.kind = TraceRecord::Kind::step_end, .index_bytes = 100};

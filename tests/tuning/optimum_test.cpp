@@ -44,7 +44,7 @@ TEST(OptimumBound, IsNeverBelowWhatAnyCacheCouldHitAndSeldomFarAbove) {
   double worst = 1;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
-    OptimumBound bound(head);
+    OptimumBound bound(head, head.cache.granularity);
     std::vector<std::vector<offload::WantedUnit>> steps;
     constexpr std::size_t units = 7;
     for (int step = 0; step < 25; ++step) {
@@ -69,7 +69,7 @@ TEST(OptimumBound, IsNeverBelowWhatAnyCacheCouldHitAndSeldomFarAbove) {
 
 TEST(OptimumBound, IsEverythingButFirstWantsWhereAllFits) {
   const TraceHead head = made_up_head({.unit = TraceUnit::cluster});
-  OptimumBound bound(head);
+  OptimumBound bound(head, head.cache.granularity);
   const std::vector<offload::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
   for (int step = 0; step < 4; ++step) bound.add({}, {.wanted = wanted, .keys = 1});
   EXPECT_DOUBLE_EQ(bound.rows_hit(100), 15);

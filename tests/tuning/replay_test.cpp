@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <utility>
 
 #include "core/temporary_folder.hpp"
 #include "runtime/scenario.hpp"
@@ -32,12 +33,12 @@ Scenario recorded_scenario(const CacheOptions& cache) {
 
 TraceHead head_of(const Scenario& scenario) {
   const RuntimeOptions& options = scenario.runtime;
-  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
-  return {.unit = clusters ? TraceUnit::cluster : TraceUnit::token,
+  const bool clusters = options.policy != "oracle";
+  return {.unit = TraceUnit::token,
           .shape = options.shape,
           .placement = options.placement,
           .block_tokens = options.block_tokens,
-          .slot_rows = cluster_slot_rows(options.shape, options.block_tokens),
+          .slot_rows = clusters ? cluster_slot_rows(options.shape, options.block_tokens) : 0,
           .sink_tokens = options.sink_tokens,
           .window_tokens = 28,
           .selected_tokens = 28,
@@ -77,13 +78,11 @@ Recording record(
   return recording;
 }
 
-ReplayOutcome replay_of(const std::filesystem::path& file, const ReplaySetup& setup) {
+ReplayOutcome replay_of(const std::filesystem::path& file, ReplaySetup setup) {
   auto reader = TraceReader::open(file).value();
+  if (setup.block_tokens == 0) setup.block_tokens = reader.head().block_tokens;
   auto replay = CacheReplay::create(reader.head(), setup).value();
-  auto cutter =
-      TrafficCutter::create(
-          reader.head(), setup.block_tokens != 0 ? setup.block_tokens : reader.head().block_tokens)
-          .value();
+  auto cutter = TrafficCutter::create(reader.head(), setup.unit()).value();
   for (TraceRecord record; reader.next(record).value();) {
     replay.apply(record, cutter.cut(record));
   }
@@ -225,7 +224,6 @@ Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
   Scenario scenario = recorded_scenario(cache);
   scenario.runtime.policy = policy;
   scenario.runtime.retrieval.clusterkv.tokens_per_cluster = 20;
-  scenario.runtime.cache.granularity = CacheGranularity::cluster;
   return scenario;
 }
 
@@ -236,8 +234,10 @@ TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
       if (entry.needs_foresight) continue;
       for (const char* const admission : {"always", "refill"}) {
         SCOPED_TRACE(std::string(retrieval) + " " + std::string(entry.name) + " " + admission);
-        const CacheOptions cache{
-            .policy = std::string(entry.name), .admission = admission, .tokens = 96};
+        const CacheOptions cache{.policy = std::string(entry.name),
+                                 .admission = admission,
+                                 .granularity = CacheGranularity::cluster,
+                                 .tokens = 96};
         const Recording live = record(clustered_scenario(retrieval, cache), folder / "t");
         const SequenceCounters counted = total(live);
         expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), counted);
@@ -249,20 +249,99 @@ TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
 
 TEST(Replay, PredictsARunThatCachesClustersInAnotherCache) {
   const TemporaryFolder folder;
-  record(clustered_scenario("clusterkv", {.tokens = 96}), folder / "t");
+  constexpr auto clusters = CacheGranularity::cluster;
+  record(clustered_scenario("clusterkv", {.granularity = clusters, .tokens = 96}), folder / "t");
   for (const std::size_t tokens : {0U, 48U, 400U}) {
     for (const char* const policy : {"lfu", "arc", "none"}) {
       SCOPED_TRACE(std::string(policy) + " " + std::to_string(tokens));
-      const CacheOptions cache{.policy = policy, .admission = "always", .tokens = tokens};
+      const CacheOptions cache{
+          .policy = policy, .admission = "always", .granularity = clusters, .tokens = tokens};
       const Recording live = record(clustered_scenario("clusterkv", cache), folder / "other");
       expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
     }
   }
 }
 
+/// A recorded run, and what it says of others of its policy.
+class RecordedRunOf {
+ public:
+  RecordedRunOf(const char* retrieval, const CacheOptions& cache, std::size_t sequences = 1)
+      : retrieval_(retrieval), sequences_(sequences) {
+    record(clustered_scenario(retrieval_, cache), folder_ / "t", sequences_);
+  }
+
+  void expect_predicts(const CacheOptions& cache) {
+    SCOPED_TRACE(fmt::format("{} {} {} {} of {}", retrieval_, cache.policy, cache.admission,
+                             to_string(cache.granularity), cache.tokens));
+    const Recording live =
+        record(clustered_scenario(retrieval_, cache), folder_ / "other", sequences_);
+    expect_equal(replay_of(folder_ / "t", {.cache = cache}), total(live));
+  }
+
+ private:
+  TemporaryFolder folder_;
+  const char* retrieval_;
+  std::size_t sequences_;
+};
+
+constexpr std::pair<CacheGranularity, CacheGranularity> either_way[] = {
+    {CacheGranularity::block, CacheGranularity::cluster},
+    {CacheGranularity::cluster, CacheGranularity::block},
+};
+
+TEST(Replay, PredictsARunOfTheOtherGranularity) {
+  for (const char* const retrieval : {"clusterkv", "wave"}) {
+    for (const auto& [recorded, asked] : either_way) {
+      RecordedRunOf run(retrieval, {.granularity = recorded, .tokens = 96});
+      for (const auto& entry : policies::replacement_policies()) {
+        if (entry.needs_foresight) continue;
+        for (const char* const admission : {"always", "refill"}) {
+          run.expect_predicts({.policy = std::string(entry.name),
+                               .admission = admission,
+                               .granularity = asked,
+                               .tokens = 128});
+        }
+      }
+    }
+  }
+}
+
+TEST(Replay, PredictsSequencesThatShareACacheOfTheOtherGranularity) {
+  for (const auto& [recorded, asked] : either_way) {
+    RecordedRunOf run("wave", {.granularity = recorded, .tokens = 160}, 3);
+    run.expect_predicts({.admission = "always", .granularity = asked, .tokens = 200});
+  }
+}
+
+TEST(Replay, PredictsACacheFromARunWithoutOne) {
+  RecordedRunOf run("clusterkv", {.policy = "none"});
+  for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+    run.expect_predicts({.admission = "always", .granularity = granularity, .tokens = 96});
+  }
+}
+
+TEST(Replay, PredictsSequencesThatAreForkedAndPausedWithTheOtherGranularity) {
+  const TemporaryFolder folder;
+  for (const char* const retrieval : {"clusterkv", "wave"}) {
+    for (const auto& [recorded, asked] : either_way) {
+      SCOPED_TRACE(std::string(retrieval) + " " + std::string(to_string(asked)));
+      const CacheOptions cache{.admission = "always", .granularity = asked, .tokens = 160};
+      const SequenceCounters live =
+          total(record_lives(clustered_scenario(retrieval, cache), folder / "t", false));
+      record_lives(clustered_scenario(retrieval, {.granularity = recorded, .tokens = 96}),
+                   folder / "t", false);
+      expect_equal(replay_of(folder / "t", {.cache = cache}), live);
+      EXPECT_GT(live.cache.rows_hit, 0U);
+    }
+  }
+}
+
 TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
   const TemporaryFolder folder;
-  const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 160};
+  const CacheOptions cache{.policy = "lru",
+                           .admission = "always",
+                           .granularity = CacheGranularity::cluster,
+                           .tokens = 160};
   const Recording live = record(clustered_scenario("clusterkv", cache), folder / "t", 3);
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
 }
@@ -273,9 +352,12 @@ TEST(Replay, FollowsSequencesThatAreForkedPausedResumedAndClosed) {
     for (const auto& entry : policies::replacement_policies()) {
       if (entry.needs_foresight) continue;
       SCOPED_TRACE(std::string(retrieval) + " " + std::string(entry.name));
-      const CacheOptions cache{
-          .policy = std::string(entry.name), .admission = "always", .tokens = 160};
       const bool clusters = std::string_view(retrieval) == "clusterkv";
+      const CacheOptions cache{
+          .policy = std::string(entry.name),
+          .admission = "always",
+          .granularity = clusters ? CacheGranularity::cluster : CacheGranularity::block,
+          .tokens = 160};
       const Scenario scenario =
           clusters ? clustered_scenario(retrieval, cache) : recorded_scenario(cache);
       const Recording live = record_lives(scenario, folder / "t", true);
@@ -307,8 +389,8 @@ TEST(Replay, PredictsSequencesThatAreForkedAndPausedInAnotherCache) {
 TEST(Replay, HoldsNothingOfSequencesThatAreClosed) {
   TraceHead head = made_up_head({});
   head.placement = Placement::resident_first;
-  auto cutter = TrafficCutter::create(head, head.block_tokens).value();
-  OptimumBound bound(head);
+  auto cutter = TrafficCutter::create(head, head.recorded()).value();
+  OptimumBound bound(head, head.cache.granularity);
   auto replay =
       CacheReplay::create(head, {.cache = {.admission = "always"}, .costs = StepCosts{}}).value();
   const auto apply = [&](const TraceRecord& record) {
@@ -416,7 +498,26 @@ TEST(Replay, RefusesOptionsThatCannotBe) {
   const TraceHead head = made_up_head({});
   EXPECT_FALSE(CacheReplay::create(head, {.cache = {.policy = "lur"}}));
   EXPECT_FALSE(CacheReplay::create(head, {.cache = {.policy = "belady"}}));
-  EXPECT_FALSE(TrafficCutter::create(head, 16)) << "blocks of 8 are not blocks of 16";
+}
+
+TEST(TrafficCutter, RefusesUnitsThatTheTraceCannotServe) {
+  constexpr auto cluster = CacheGranularity::cluster;
+  const auto refused = [](const MadeUp& made, const CacheUnit& unit) {
+    const auto cutter = TrafficCutter::create(made_up_head(made), unit);
+    return cutter ? std::string("nothing") : std::string(cutter.error().message());
+  };
+  const MadeUp tokens{.unit = TraceUnit::token};
+  const MadeUp both{.unit = TraceUnit::token, .clusters = true};
+  EXPECT_EQ(refused(both, {.block_tokens = 16}), "nothing");
+  EXPECT_EQ(refused(both, {cluster, 8}), "nothing");
+  for (const MadeUp& made : {tokens, MadeUp{.unit = TraceUnit::cluster}}) {
+    EXPECT_THAT(refused(made, {cluster, 8}), ::testing::HasSubstr("no clusters to cache"));
+  }
+  EXPECT_THAT(refused(both, {cluster, 16}),
+              ::testing::HasSubstr(
+                  "has clusters in blocks of 8 tokens and cannot serve clusters in blocks of 16"));
+  EXPECT_THAT(refused({}, {.block_tokens = 16}),
+              ::testing::HasSubstr("has blocks of 8 tokens and cannot serve blocks of 16"));
 }
 
 }  // namespace

@@ -28,11 +28,13 @@ void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
 }
 
 TraceHead token_head() {
-  TraceHead head = made_up_head({.unit = TraceUnit::token});
+  TraceHead head = made_up_head({.unit = TraceUnit::token, .clusters = true});
   head.model = "a \"model\" \xff";
   head.policy = "oracle";
   head.budget = "0.1";
   head.cache.refill.horizon_steps = 12.5;
+  head.cache.granularity = CacheGranularity::cluster;
+  head.staged_rows = 77;
   head.settings = {{"retrieval.window_share", "0.25"}};
   return head;
 }
@@ -68,6 +70,13 @@ TraceRecord random_record(Rng& rng) {
     record.positions.insert(record.positions.end(), ids.begin(), ids.end());
     record.head_counts.push_back(static_cast<std::uint32_t>(ids.size()));
   }
+  UnitKey unit = 0;
+  for (std::uint64_t i = rng.below(record.positions.size() + 1); i > 0; --i) {
+    unit += static_cast<UnitKey>(1 + rng.below(200));
+    record.units.push_back(
+        {.unit = unit, .rows = 1, .size_rows = static_cast<std::uint32_t>(1 + rng.below(300))});
+  }
+  record.renamed = rng.below(2) != 0;
   return record;
 }
 
@@ -100,6 +109,8 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
   ASSERT_EQ(a.unplaced, b.unplaced);
   ASSERT_EQ(a.head_counts, b.head_counts);
   ASSERT_EQ(a.positions, b.positions);
+  ASSERT_EQ(a.units, b.units);
+  ASSERT_EQ(a.renamed, b.renamed);
 }
 
 TEST(TraceFile, GivesBackWhatWasWritten) {
@@ -118,7 +129,8 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
   auto reader = TraceReader::open(folder / "t").value();
   EXPECT_EQ(reader.head().policy, "oracle");
   EXPECT_EQ(reader.head().settings, token_head().settings);
-  EXPECT_EQ(reader.head().cache.refill.horizon_steps, 12.5);
+  EXPECT_EQ(reader.head().cache, token_head().cache);
+  EXPECT_EQ(reader.head().staged_rows, 77U);
   TraceRecord record;
   for (const TraceRecord& written : records) {
     ASSERT_TRUE(reader.next(record).value()) << replay(seed, 0);
@@ -216,8 +228,11 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
 }
 
 /// What comes of writing one record.
-Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesystem::path& path) {
-  auto writer = TraceWriter::create(path, made_up_head({.unit = unit})).value();
+Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesystem::path& path,
+                 bool clusters = false) {
+  const TraceHead head =
+      made_up_head({.unit = unit, .clusters = clusters || unit == TraceUnit::cluster});
+  auto writer = TraceWriter::create(path, head).value();
   writer.append(record);
   writer.append({.kind = TraceRecord::Kind::close});
   return writer.finish(std::nullopt);
@@ -286,6 +301,28 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
               HasSubstr("sequence 16777216 has a record with a sequence number above 2^24"));
 }
 
+TEST(TraceFile, IsNotWrittenWithClustersThatItsTokensCannotBeIn) {
+  const TemporaryFolder folder;
+  const auto write = [&](std::vector<SelectedUnit> clusters) {
+    return write_one(
+        TraceUnit::token,
+        {.position = 100, .head_counts = {2, 0}, .positions = {0, 9}, .units = std::move(clusters)},
+        folder / "t", /*clusters=*/true);
+  };
+  EXPECT_TRUE(write({{.unit = 3, .rows = 2, .size_rows = 5}}));
+  EXPECT_TRUE(check_trace(folder / "t"));
+  for (const auto& [wrong, clusters] :
+       std::initializer_list<std::pair<const char*, std::vector<SelectedUnit>>>{
+           {"a cluster without rows", {{.unit = 3, .rows = 2}}},
+           {"units that do not ascend",
+            {{.unit = 3, .rows = 1, .size_rows = 5}, {.unit = 3, .rows = 1, .size_rows = 5}}},
+           {"more rows of clusters than positions", {{.unit = 3, .rows = 3, .size_rows = 5}}}}) {
+    const Status written = write(clusters);
+    ASSERT_FALSE(written.has_value()) << wrong;
+    EXPECT_THAT(std::string(written.error().message()), HasSubstr(wrong));
+  }
+}
+
 TEST(TraceFile, RefusesARecordThatIsNotRightThoughItsChecksumIs) {
   const TemporaryFolder folder;
   const TraceRecord record{.kind = TraceRecord::Kind::close, .sequence = 1};
@@ -348,7 +385,15 @@ TEST(TraceFile, RefusesAHeadThatNoConfigCouldSay) {
                 head.slot_rows = SIZE_MAX;
               }),
               HasSubstr("slot_rows"));
-  EXPECT_THAT(error_of([](TraceHead& head) { head.slot_rows = 0; }), HasSubstr("slot_rows"));
+  EXPECT_THAT(error_of([](TraceHead& head) {
+                head.unit = TraceUnit::cluster;
+                head.slot_rows = 0;
+              }),
+              HasSubstr("slot_rows"));
+  EXPECT_THAT(error_of([](TraceHead& head) { head.unit = TraceUnit::block; }),
+              HasSubstr("slot_rows 16: blocks are no clusters"));
+  EXPECT_THAT(error_of([](TraceHead& head) { head.slot_rows = 0; }),
+              HasSubstr("a cache of clusters"));
   EXPECT_EQ(error_of([](TraceHead& head) {
               head.policy = {};
               head.budget = {};

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "core/temporary_folder.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
@@ -89,6 +91,31 @@ TEST_F(TunerTest, NamesWhatIsCached) {
   const std::string page = report_page(result, request, "here");
   EXPECT_THAT(page, testing::Not(HasSubstr("blocks of")));
   EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+}
+
+TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
+  write_made_up_tokens(
+      folder_ / "t",
+      {.unit = TraceUnit::token, .policy = "wave", .wanted = 4, .steps = 60, .clusters = true});
+  const TuneRequest request{.device_memory = 120'000, .policies = {"lru", "arc"}};
+  const TuneResult result = tune_with(request).value();
+  std::set<CacheUnit> searched;
+  for (const TunedRow& row : result.rows) {
+    searched.insert(row.unit());
+    EXPECT_LE(row.optimum_ratio(), 1 + 1e-9) << describe(row);
+    const Config tuned = tuned_config(result, row, request.device_memory);
+    EXPECT_EQ(tuned.text("cache.granularity"), to_string(row.cache.granularity));
+    EXPECT_EQ(tuned.integer("kv.block_tokens"), row.block_tokens);
+    EXPECT_EQ(tuned.integer("cache.tokens"), row.cache.tokens);
+  }
+  std::set<CacheUnit> all{{CacheGranularity::cluster, 8}};
+  for (const std::size_t size : {8U, 16U, 32U, 64U, 128U}) all.insert({.block_tokens = size});
+  EXPECT_EQ(searched, all);
+  const std::string page = report_page(result, request, "here");
+  EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>16</td>"));
+  EXPECT_THAT(page, HasSubstr(">always, clusters<"));
+  EXPECT_THAT(page, HasSubstr(">always<"));
 }
 
 TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {

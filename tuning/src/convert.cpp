@@ -110,10 +110,13 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
                 "{}: a trace of {}s has no tokens to make blocks of; --to csv takes it",
                 source.string(), to_string(reader.head().unit));
   }
-  TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
+  const CacheUnit blocks{.block_tokens = block_tokens};
+  TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), blocks));
   TraceHead head = reader.head();
   head.unit = TraceUnit::block;
   head.block_tokens = block_tokens;
+  head.slot_rows = 0;
+  head.cache.granularity = CacheGranularity::block;
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(target, head));
   for (TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
@@ -122,9 +125,10 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
       take_units(cutter.cut(record), record.units);
       record.positions.clear();
       record.head_counts.clear();
+      record.renamed = false;
     }
-    if (block_tokens != reader.head().block_tokens) {
-      // These named blocks of another size.
+    if (blocks != reader.head().recorded()) {
+      // These named clusters, or blocks of another size.
       for (auto* const lost : {&record.dropped, &record.dropped_late, &record.unplaced})
         lost->clear();
     }
@@ -134,9 +138,9 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
 }
 
 Status convert_to_csv(const std::filesystem::path& source, const std::filesystem::path& target,
-                      std::size_t block_tokens) {
+                      const CacheUnit& unit) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
-  TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
+  TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
   const std::string temporary = temporary_name(target.string());
   PendingFile pending(target.string(), temporary);
   std::ofstream stream(temporary);

@@ -6,14 +6,22 @@
 
 namespace terrace::tuning {
 
-Result<TrafficCutter> TrafficCutter::create(const TraceHead& head, std::size_t block_tokens) {
-  if (block_tokens == 0 || (head.unit != TraceUnit::token && block_tokens != head.block_tokens)) {
+Result<TrafficCutter> TrafficCutter::create(const TraceHead& head, const CacheUnit& unit) {
+  if (head.serves(unit)) return TrafficCutter(head, unit);
+  const bool clusters = unit.granularity == CacheGranularity::cluster;
+  if (clusters && !head.serves({unit.granularity, head.block_tokens})) {
     return fail(Errc::invalid_argument,
-                "a trace of {}s of {} tokens cannot serve blocks of {}; record one with terrace "
-                "run --trace",
-                to_string(head.unit), head.block_tokens, block_tokens);
+                "the trace has no clusters to cache; record one of a policy that has them, as "
+                "clusterkv and wave, with terrace run --trace");
   }
-  return TrafficCutter(head, block_tokens);
+  const auto words = [](bool are_clusters) {
+    return are_clusters ? "clusters in blocks" : "blocks";
+  };
+  return fail(
+      Errc::invalid_argument,
+      "the trace has {} of {} tokens and cannot serve {} of {}; record one with terrace run "
+      "--trace",
+      words(head.has_clusters()), head.block_tokens, words(clusters), unit.block_tokens);
 }
 
 const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
@@ -24,10 +32,12 @@ const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
   traffic_.window_begin = record.window_begin / block_tokens_;
   if (!selects) return traffic_;
   traffic_.middle_begin = divide_up(record.sinks_end, block_tokens_);
-  if (head_.unit == TraceUnit::token) {
+  if (sized_) {
+    take_clusters(record);
+  } else if (head_.unit == TraceUnit::token) {
     cut_tokens(record);
   } else {
-    cut_units(record);
+    take_blocks(record);
   }
   traffic_.wanted = wanted_;
   return traffic_;
@@ -60,21 +70,27 @@ void TrafficCutter::cut_tokens(const TraceRecord& record) {
   }
 }
 
-void TrafficCutter::cut_units(const TraceRecord& record) {
-  const bool clusters = head_.unit == TraceUnit::cluster;
-  const auto block_rows = static_cast<std::uint32_t>(block_tokens_ * head_.shape.kv_heads);
-  traffic_.resident_rows = clusters ? record.rows_resident : 0;
+void TrafficCutter::take_blocks(const TraceRecord& record) {
+  const auto refill_rows = static_cast<std::uint32_t>(block_tokens_ * head_.shape.kv_heads);
   for (const SelectedUnit& each : record.units) {
-    const std::uint32_t rows = clusters ? each.size_rows : block_rows;
-    const auto slots = clusters ? static_cast<std::uint32_t>(divide_up(rows, head_.slot_rows)) : 1U;
-    // Of a cluster, what a step has fetched anyway is in device memory.
-    wanted_.push_back({.unit = each.unit,
-                       .rows_wanted = each.rows,
-                       .slots = slots,
-                       .refill_rows = clusters ? rows - std::min(rows, each.rows) : rows});
+    wanted_.push_back({.unit = each.unit, .rows_wanted = each.rows, .refill_rows = refill_rows});
   }
   if (!record.units.empty()) traffic_.keys = record.units.back().unit + std::size_t{1};
-  traffic_.keys = std::max(traffic_.keys, clusters ? 0 : traffic_.window_begin);
+  traffic_.keys = std::max(traffic_.keys, traffic_.window_begin);
+}
+
+void TrafficCutter::take_clusters(const TraceRecord& record) {
+  traffic_.resident_rows = record.positions.size();
+  for (const SelectedUnit& each : record.units) {
+    // What a step has fetched anyway is in device memory.
+    wanted_.push_back(
+        {.unit = each.unit,
+         .rows_wanted = each.rows,
+         .slots = static_cast<std::uint32_t>(divide_up(each.size_rows, head_.slot_rows)),
+         .refill_rows = each.size_rows - std::min(each.size_rows, each.rows)});
+    if (head_.unit == TraceUnit::token) traffic_.resident_rows -= each.rows;
+  }
+  if (!record.units.empty()) traffic_.keys = record.units.back().unit + std::size_t{1};
 }
 
 }  // namespace terrace::tuning

@@ -23,8 +23,8 @@ double worth_of(std::size_t at) {
 
 }  // namespace
 
-OptimumBound::OptimumBound(const TraceHead& head)
-    : blocks_are_adopted_(head.unit != TraceUnit::cluster && head.placement == Placement::offload),
+OptimumBound::OptimumBound(const TraceHead& head, CacheGranularity granularity)
+    : blocks_are_adopted_(!head.has_sizes(granularity) && head.placement == Placement::offload),
       by_worth_(class_count) {}
 
 void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {

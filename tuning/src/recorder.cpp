@@ -38,12 +38,10 @@ void TraceRecorder::on_selection(const LayerSelection& selection) {
   record->positions.assign(selection.positions.begin(), selection.positions.end());
   record->head_counts.assign(selection.head_counts.begin(), selection.head_counts.end());
   record->units.clear();
-  for (const offload::WantedUnit& each : selection.clusters) {
-    record->units.push_back({.unit = each.unit,
-                             .rows = each.rows_wanted,
-                             .size_rows = each.rows_wanted + each.refill_rows});
+  for (const WantedCluster& each : selection.clusters) {
+    record->units.push_back(
+        {.unit = each.unit, .rows = each.rows_wanted, .size_rows = each.size_rows});
   }
-  record->rows_resident = selection.rows_resident;
   record->renamed = selection.clusters_renamed;
   record->dropped.assign(selection.dropped.begin(), selection.dropped.end());
   record->dropped_late.assign(selection.dropped_late.begin(), selection.dropped_late.end());

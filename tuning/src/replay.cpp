@@ -39,9 +39,7 @@ Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup
   return replay;
 }
 
-std::size_t CacheReplay::slot_tokens() const noexcept {
-  return head_.slot_tokens(setup_.block_tokens);
-}
+std::size_t CacheReplay::slot_tokens() const noexcept { return head_.slot_tokens(setup_.unit()); }
 
 std::size_t CacheReplay::slots(std::size_t sharers) const noexcept {
   if (setup_.cache.none()) return 0;
@@ -112,8 +110,7 @@ void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraff
   if (!layer.cache) return;
   drop(layer, record.dropped);
   // Copies are none where the window lies, and clusters were made of tokens that may be gone.
-  const bool clusters = head_.unit == TraceUnit::cluster;
-  layer.cache->drop_from(clusters ? 0 : static_cast<UnitKey>(traffic.window_begin));
+  layer.cache->drop_from(keeps_clusters() ? 0 : static_cast<UnitKey>(traffic.window_begin));
 }
 
 void CacheReplay::close(std::uint64_t number) {
@@ -148,12 +145,12 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
   layer.cache->reserve_keys(keys);
   adopt_passed(layer, record, traffic);
   outcome_.cache.evicted += evicted_.size();
-  if (record.renamed) layer.cache->forget_all();
+  if (record.renamed && keeps_clusters()) layer.cache->forget_all();
 }
 
 void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
                                const LayerTraffic& traffic) {
-  if (head_.unit == TraceUnit::cluster || head_.placement != Placement::offload) return;
+  if (keeps_clusters() || head_.placement != Placement::offload) return;
   const std::size_t end = traffic.window_begin;
   const std::size_t kept_begin = end - std::min(layer.prompt_slots, end);
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {

@@ -19,18 +19,27 @@ ChartPoint hit_point(const TunedRow& row) {
   return {static_cast<double>(row.cache.tokens), row.hit_rate_tokens()};
 }
 
+/// What rows of one drawing have in common, by what is cached.
+std::string series_name(const std::string& words, const TunedRow& row) {
+  return row.cache.granularity == CacheGranularity::cluster ? words + ", clusters" : words;
+}
+
+/// The series of that name, at the end where there was none.
+ChartSeries& series_of(Chart& chart, const std::string& name, ChartSeries fresh = {}) {
+  const auto found = std::ranges::find(chart.series, name, &ChartSeries::name);
+  if (found != chart.series.end()) return *found;
+  fresh.name = name;
+  return chart.series.emplace_back(std::move(fresh));
+}
+
 Chart hit_chart(const TuneResult& result) {
   Chart chart{.title = "Hit rate against capacity",
               .x_label = "capacity, tokens per layer",
               .y_label = "rows hit",
               .marked = {hit_point(result.recommended())}};
   for (const TunedRow& row : result.curve) {
-    auto series = std::ranges::find(chart.series, row.cache.policy, &ChartSeries::name);
-    if (series == chart.series.end()) {
-      chart.series.push_back({.name = row.cache.policy, .dashed = row.offline});
-      series = std::prev(chart.series.end());
-    }
-    series->points.push_back(hit_point(row));
+    series_of(chart, series_name(row.cache.policy, row), {.dashed = row.offline})
+        .points.push_back(hit_point(row));
   }
   return chart;
 }
@@ -42,12 +51,10 @@ Chart bytes_chart(const TuneResult& result) {
   const auto point = [](const TunedRow& row) {
     return ChartPoint{row.hit_rate_tokens(), bytes_per_token(row) / 1e3};
   };
-  for (const char* const admission : {"refill", "always"}) {
-    ChartSeries series{.name = admission, .joined = false};
-    for (const TunedRow& row : result.rows) {
-      if (row.cache.admission == admission && !row.offline) series.points.push_back(point(row));
-    }
-    if (!series.points.empty()) chart.series.push_back(std::move(series));
+  for (const TunedRow& row : result.rows) {
+    if (row.offline) continue;
+    series_of(chart, series_name(row.cache.admission, row), {.joined = false})
+        .points.push_back(point(row));
   }
   chart.series.push_back(
       {.name = "no cache", .points = {point(result.without_cache)}, .joined = false});
@@ -63,14 +70,9 @@ Chart time_chart(const TuneResult& result) {
     return ChartPoint{static_cast<double>(row.cache.tokens), 1e3 * row.seconds_per_token()};
   };
   for (const TunedRow& row : result.curve) {
-    auto series = std::ranges::find(chart.series, row.cache.policy, &ChartSeries::name);
-    if (series == chart.series.end()) {
-      chart.series.push_back({.name = row.cache.policy,
-                              .points = {point(result.without_cache)},
-                              .dashed = row.offline});
-      series = std::prev(chart.series.end());
-    }
-    series->points.push_back(point(row));
+    series_of(chart, series_name(row.cache.policy, row),
+              {.points = {point(result.without_cache)}, .dashed = row.offline})
+        .points.push_back(point(row));
   }
   chart.marked = {point(result.recommended())};
   return chart;

@@ -9,27 +9,49 @@ namespace terrace::tuning {
 namespace {
 
 /// The slots that cache.tokens can say at the most.
-std::size_t slots_max(const TraceHead& head, std::size_t block_tokens) {
+std::size_t slots_max(const TraceHead& head, const CacheUnit& unit) {
   const auto tokens = static_cast<std::size_t>(find_config_key("cache.tokens")->high);
-  return std::max<std::size_t>(1, tokens / head.slot_tokens(block_tokens));
+  return std::max<std::size_t>(1, tokens / head.slot_tokens(unit));
 }
 
-std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, std::size_t block_tokens) {
-  if (head.unit == TraceUnit::cluster) {
+std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit) {
+  if (head.has_sizes(unit.granularity)) {
     return divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
   }
   const std::size_t middle =
       end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
-  return std::max<std::size_t>(1, divide_up(middle, block_tokens) + 1);
+  return std::max<std::size_t>(1, divide_up(middle, unit.block_tokens) + 1);
+}
+
+/// The recorded run's, but for what it had, or has to have, because of what it cached.
+std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
+                           CacheGranularity granularity) {
+  if (!end.run) return 0;
+  const auto clusters = [](CacheGranularity of) { return of == CacheGranularity::cluster; };
+  const bool had_clusters = clusters(head.cache.granularity);
+  std::size_t bytes = end.run->fixed_device_bytes;
+  // Layers share their staging, but where clusters are made of what is in it.
+  const std::size_t staging = (head.shape.layers - 1) * head.staged_rows * head.shape.row_bytes();
+  if (had_clusters) bytes -= std::min(bytes, staging);
+  if (!clusters(granularity)) return bytes;
+  bytes += staging;
+  if (had_clusters && !head.cache.none()) return bytes;
+  // Numbers of rows, with the room that tables keep for growth: each grows beside what it was.
+  const std::size_t positions = (end.last_position + 1) * 5 / 4 + 256;
+  const std::size_t table = positions * head.shape.kv_heads * sizeof(std::uint32_t);
+  return bytes + (head.shape.layers + 1) * table;
 }
 
 }  // namespace
 
-std::vector<std::size_t> block_sizes(const TraceHead& head) {
-  if (head.unit != TraceUnit::token) return {head.block_tokens};
+std::vector<CacheUnit> cache_units(const TraceHead& head) {
+  if (head.unit != TraceUnit::token) return {head.recorded()};
   std::vector<std::size_t> sizes{8, 16, 32, 64, 128};
   if (std::ranges::count(sizes, head.block_tokens) == 0) sizes.push_back(head.block_tokens);
-  return sizes;
+  std::vector<CacheUnit> units;
+  for (const std::size_t size : sizes) units.push_back({.block_tokens = size});
+  if (head.has_clusters()) units.push_back({CacheGranularity::cluster, head.block_tokens});
+  return units;
 }
 
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies) {
@@ -66,27 +88,27 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
   return choices;
 }
 
-MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t block_tokens) {
+MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit) {
   MemoryPlan plan;
   const std::size_t layers = head.shape.layers;
-  plan.fixed_bytes = end.run ? end.run->fixed_device_bytes : 0;
+  const std::size_t block_tokens = unit.block_tokens;
   const std::size_t block_bytes = layers * block_tokens * head.shape.token_bytes();
+  plan.fixed_bytes = measured_bytes(head, end, unit.granularity);
   // The window may begin and end anywhere in its first and last block.
   const std::size_t needed =
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
   plan.fixed_bytes += needed * block_bytes;
-  plan.slots_useful =
-      std::min(useful_slots(head, end, block_tokens), slots_max(head, block_tokens));
-  if (head.unit == TraceUnit::cluster) {
+  plan.slots_useful = std::min(useful_slots(head, end, unit), slots_max(head, unit));
+  // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
+  constexpr std::size_t pointer_bytes = 16;
+  plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
+  if (head.has_sizes(unit.granularity)) {
     plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
     plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part
     return plan;
   }
   plan.slot_bytes = block_bytes;
-  // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
-  constexpr std::size_t pointer_bytes = 16;
-  plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
   return plan;
 }
 

@@ -10,14 +10,14 @@
 
 namespace terrace::tuning {
 
-/// Returns the block sizes that a trace can serve.
-std::vector<std::size_t> block_sizes(const TraceHead& head);
+/// Returns what may be cached as one: all that a trace can serve, of blocks some sizes.
+std::vector<CacheUnit> cache_units(const TraceHead& head);
 
 /// Returns every cache to try, without its capacity; those that know the future last.
 /// Errors: invalid_argument: an unknown policy, with the nearest name; nothing left to try.
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies);
 
-/// Device memory of one block size: what is fixed, and what a slot of all layers takes.
+/// Device memory of caches of one kind of unit: what is fixed, and what a slot of all layers takes.
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;
   std::size_t slot_bytes = 0;
@@ -27,6 +27,6 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
 };
 
-MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, std::size_t block_tokens);
+MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit);
 
 }  // namespace terrace::tuning

@@ -88,7 +88,33 @@ class Numbers {
   bool good_ = true;
 };
 
-void encode_selection(TraceUnit unit, const TraceRecord& record, std::string& bytes) {
+void encode_tokens(const TraceRecord& record, std::string& bytes) {
+  const std::uint32_t* ids = record.positions.data();
+  for (const std::uint32_t count : record.head_counts) {
+    put(bytes, count);
+    put_ascending(bytes, {ids, count});
+    ids += count;
+  }
+}
+
+void encode_units(bool clusters, const TraceRecord& record, std::string& bytes) {
+  if (clusters) put(bytes, record.renamed ? 1 : 0);
+  put(bytes, record.units.size());
+  UnitKey last = 0;
+  for (const SelectedUnit& each : record.units) {
+    put(bytes, each.unit - last);
+    put(bytes, each.rows);
+    if (clusters) put(bytes, each.size_rows);
+    last = each.unit;
+  }
+}
+
+/// Whether selections are of units, besides tokens or without them.
+bool has_units(const TraceHead& head) {
+  return head.unit != TraceUnit::token || head.has_clusters();
+}
+
+void encode_selection(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
   put(bytes, record.layer);
   put(bytes, record.position);
   put(bytes, record.sinks_end);
@@ -98,27 +124,8 @@ void encode_selection(TraceUnit unit, const TraceRecord& record, std::string& by
   put_list(bytes, record.dropped);
   put_list(bytes, record.dropped_late);
   put_list(bytes, record.unplaced);
-  if (unit == TraceUnit::token) {
-    const std::uint32_t* ids = record.positions.data();
-    for (const std::uint32_t count : record.head_counts) {
-      put(bytes, count);
-      put_ascending(bytes, {ids, count});
-      ids += count;
-    }
-    return;
-  }
-  if (unit == TraceUnit::cluster) {
-    put(bytes, record.renamed ? 1 : 0);
-    put(bytes, record.rows_resident);
-  }
-  put(bytes, record.units.size());
-  UnitKey last = 0;
-  for (const SelectedUnit& each : record.units) {
-    put(bytes, each.unit - last);
-    put(bytes, each.rows);
-    if (unit == TraceUnit::cluster) put(bytes, each.size_rows);
-    last = each.unit;
-  }
+  if (head.unit == TraceUnit::token) encode_tokens(record, bytes);
+  if (has_units(head)) encode_units(head.has_clusters(), record, bytes);
 }
 
 void decode_tokens(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
@@ -132,17 +139,14 @@ void decode_tokens(const TraceHead& head, Numbers& numbers, TraceRecord& record)
   }
 }
 
-void decode_units(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
-  if (head.unit == TraceUnit::cluster) {
-    record.renamed = numbers.next() != 0;
-    record.rows_resident = numbers.next();
-  }
+void decode_units(bool clusters, Numbers& numbers, TraceRecord& record) {
+  if (clusters) record.renamed = numbers.next() != 0;
   record.units.resize(numbers.next_count());
   UnitKey last = 0;
   for (SelectedUnit& each : record.units) {
     each.unit = last = numbers.next_above(last);
     each.rows = numbers.next_small();
-    each.size_rows = head.unit == TraceUnit::cluster ? numbers.next_small() : 0;
+    each.size_rows = clusters ? numbers.next_small() : 0;
   }
 }
 
@@ -150,15 +154,19 @@ bool ascend(std::span<const std::uint32_t> ids) {
   return std::ranges::adjacent_find(ids, std::greater_equal{}) == ids.end();
 }
 
-const char* flaw_of_units(const TraceHead& head, std::span<const SelectedUnit> units) {
+const char* flaw_of_units(const TraceHead& head, const TraceRecord& record) {
+  const std::span<const SelectedUnit> units = record.units;
   if (std::ranges::adjacent_find(units, std::greater_equal{}, &SelectedUnit::unit) != units.end()) {
     return "units that do not ascend";
   }
+  std::uint64_t rows = 0;
   for (const SelectedUnit& each : units) {
     if (each.unit >= ids_max) return "a unit above 2^28";
-    if (head.unit == TraceUnit::cluster && each.size_rows == 0) return "a cluster without rows";
+    if (head.has_clusters() && each.size_rows == 0) return "a cluster without rows";
+    rows += each.rows;
   }
-  return nullptr;
+  const bool more = head.unit == TraceUnit::token && rows > record.positions.size();
+  return more ? "more rows of clusters than positions" : nullptr;
 }
 
 const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
@@ -193,8 +201,8 @@ const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) 
       if (unit >= ids_max) return "a lost unit above 2^28";
     }
   }
-  return head.unit == TraceUnit::token ? flaw_of_tokens(head, record)
-                                       : flaw_of_units(head, record.units);
+  const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;
+  return flaw != nullptr || !has_units(head) ? flaw : flaw_of_units(head, record);
 }
 
 void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
@@ -209,11 +217,8 @@ void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
   numbers.next_list(record.unplaced);
   record.positions.clear();
   record.units.clear();
-  if (head.unit == TraceUnit::token) {
-    decode_tokens(head, numbers, record);
-  } else {
-    decode_units(head, numbers, record);
-  }
+  if (head.unit == TraceUnit::token) decode_tokens(head, numbers, record);
+  if (has_units(head)) decode_units(head.has_clusters(), numbers, record);
 }
 
 void encode_load(const TraceRecord& record, std::string& bytes) {
@@ -234,7 +239,7 @@ void decode_load(Numbers& numbers, TraceRecord& record) {
 
 }  // namespace
 
-void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes) {
+void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
   bytes.push_back(static_cast<char>(record.kind));
   put(bytes, record.sequence);
   switch (record.kind) {
@@ -246,7 +251,7 @@ void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes) {
       put(bytes, record.prompt.end);
       break;
     case TraceRecord::Kind::selection:
-      encode_selection(unit, record, bytes);
+      encode_selection(head, record, bytes);
       break;
     case TraceRecord::Kind::step_end:
       put(bytes, record.offload_bytes);

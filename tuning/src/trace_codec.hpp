@@ -9,7 +9,7 @@
 
 namespace terrace::tuning {
 
-void encode(TraceUnit unit, const TraceRecord& record, std::string& bytes);
+void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes);
 
 /// Says what is wrong with a record that nobody could have recorded, or read again; null where
 /// nothing is.

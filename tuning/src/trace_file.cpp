@@ -82,10 +82,15 @@ void TraceWriter::count(const TraceRecord& record) {
   if (record.kind != TraceRecord::Kind::selection) return;
   ++end_.layer_steps;
   end_.last_position = std::max(end_.last_position, record.position);
-  end_.rows += record.positions.size();
-  for (const SelectedUnit& each : record.units) end_.rows += each.rows;
-  end_.selections += record.units.size();
-  if (record.positions.empty()) return;
+  if (head_.unit == TraceUnit::token) {
+    end_.rows += record.positions.size();
+  } else {
+    for (const SelectedUnit& each : record.units) end_.rows += each.rows;
+  }
+  if (head_.unit != TraceUnit::token || head_.cache.granularity == CacheGranularity::cluster) {
+    end_.selections += record.units.size();
+    return;
+  }
   blocks_.clear();
   for (const std::uint32_t position : record.positions) {
     const auto block = static_cast<std::uint32_t>(position / head_.block_tokens);
@@ -106,7 +111,7 @@ void TraceWriter::append(const TraceRecord& record) {
     return;
   }
   count(record);
-  encode(head_.unit, record, payload_);
+  encode(head_, record, payload_);
   ++records_;
   if (payload_.size() < chunk_bytes) return;
   write_chunk(record_chunk, payload_, records_);

@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, 3> unit_names{"token", "block", "cluster"
 Json cache_json(const CacheOptions& cache) {
   return {{"policy", cache.policy},
           {"admission", cache.admission},
+          {"granularity", to_string(cache.granularity)},
           {"tokens", cache.tokens},
           {"sequence_tokens", cache.sequence_tokens},
           {"lfu_half_life", cache.replacement.lfu_half_life},
@@ -26,6 +27,9 @@ CacheOptions cache_from(const Json& json) {
   CacheOptions cache;
   json.at("policy").get_to(cache.policy);
   json.at("admission").get_to(cache.admission);
+  cache.granularity = json.at("granularity").get<std::string>() == "cluster"
+                          ? CacheGranularity::cluster
+                          : CacheGranularity::block;
   json.at("tokens").get_to(cache.tokens);
   json.at("sequence_tokens").get_to(cache.sequence_tokens);
   json.at("lfu_half_life").get_to(cache.replacement.lfu_half_life);
@@ -114,6 +118,7 @@ TraceHead head_from(const Json& json) {
                                                                         : Placement::resident_first;
   json.at("block_tokens").get_to(head.block_tokens);
   json.at("slot_rows").get_to(head.slot_rows);
+  json.at("staged_rows").get_to(head.staged_rows);
   json.at("sink_tokens").get_to(head.sink_tokens);
   json.at("window_tokens").get_to(head.window_tokens);
   json.at("selected_tokens").get_to(head.selected_tokens);
@@ -136,16 +141,27 @@ TraceEnd end_from(const Json& json) {
   return end;
 }
 
+/// Clusters need slots, blocks have none, and a run that cached clusters has some.
+Status check_slots(const TraceHead& head) {
+  const bool too_large = head.slot_rows / head.block_tokens > head.shape.kv_heads;
+  if (too_large || (head.unit == TraceUnit::cluster && !head.has_clusters())) {
+    return fail(Errc::invalid_argument, "slot_rows {}: slots are cut from blocks", head.slot_rows);
+  }
+  if (head.unit == TraceUnit::block && head.has_clusters()) {
+    return fail(Errc::invalid_argument, "slot_rows {}: blocks are no clusters", head.slot_rows);
+  }
+  if (head.cache.granularity == CacheGranularity::cluster && !head.has_clusters()) {
+    return fail(Errc::invalid_argument, "a cache of clusters, and slot_rows 0");
+  }
+  return {};
+}
+
 /// What a tuned config takes from a head must be what a config may say; slots must be possible.
 Status check_settings(const TraceHead& head) {
   Config config;
   const ConfigSource source{ConfigOrigin::file, "trace"};
   TERRACE_TRY(config.set("kv.block_tokens", std::to_string(head.block_tokens), source));
-  const bool too_large =
-      head.unit == TraceUnit::cluster && head.slot_rows / head.block_tokens > head.shape.kv_heads;
-  if (head.slot_rows == 0 || too_large) {
-    return fail(Errc::invalid_argument, "slot_rows {}: slots are cut from blocks", head.slot_rows);
-  }
+  TERRACE_TRY(check_slots(head));
   if (head.policy.empty()) return {};  // no run was recorded
   TERRACE_TRY(config.set("retrieval.policy", head.policy, source));
   return config.set("retrieval.budget", head.budget, source);
@@ -179,6 +195,7 @@ std::string encode_head(const TraceHead& head) {
               {"placement", head.placement == Placement::offload ? "offload" : "resident_first"},
               {"block_tokens", head.block_tokens},
               {"slot_rows", head.slot_rows},
+              {"staged_rows", head.staged_rows},
               {"sink_tokens", head.sink_tokens},
               {"window_tokens", head.window_tokens},
               {"selected_tokens", head.selected_tokens},

@@ -24,7 +24,7 @@ double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 /// Choices that share a pass over the file.
 struct Job {
-  std::size_t block_tokens = 0;
+  CacheUnit unit;
   std::vector<TunedRow*> rows;
   bool offline = false;
   OptimumBound* bound = nullptr;  ///< to be found on the way
@@ -36,9 +36,9 @@ constexpr std::size_t rows_per_job = 12;
 std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
   std::vector<Job> jobs;
   for (TunedRow& row : rows) {
-    const bool room = !jobs.empty() && jobs.back().block_tokens == row.block_tokens &&
+    const bool room = !jobs.empty() && jobs.back().unit == row.unit() &&
                       jobs.back().offline == row.offline && jobs.back().rows.size() < rows_per_job;
-    if (!room) jobs.push_back({.block_tokens = row.block_tokens, .offline = row.offline});
+    if (!room) jobs.push_back({.unit = row.unit(), .offline = row.offline});
     jobs.back().rows.push_back(&row);
   }
   return jobs;
@@ -53,7 +53,7 @@ class Search {
   Status run(std::vector<TunedRow>& rows, double done, double share) {
     std::vector<Job> jobs = make_jobs(rows);
     for (Job& job : jobs) {
-      const auto [bound, is_new] = bounds_.try_emplace(job.block_tokens, head_);
+      const auto [bound, is_new] = bounds_.try_emplace(job.unit, head_, job.unit.granularity);
       if (is_new) job.bound = &bound->second;
     }
     std::vector<Status> outcomes(jobs.size());
@@ -67,15 +67,15 @@ class Search {
     });
     for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
     for (TunedRow& row : rows) {
-      row.optimum_rows = bounds_.at(row.block_tokens).rows_hit(row.outcome.slot_steps);
+      row.optimum_rows = bounds_.at(row.unit()).rows_hit(row.outcome.slot_steps);
     }
     return {};
   }
 
  private:
-  Result<RecordedFuture> read_future(std::size_t block_tokens) const {
+  Result<RecordedFuture> read_future(const CacheUnit& unit) const {
     RecordedFuture future;
-    TERRACE_TRY(each_record(block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
+    TERRACE_TRY(each_record(unit, [&](const TraceRecord& record, const LayerTraffic& its) {
       future.add(record, its);
     }));
     return future;
@@ -84,30 +84,29 @@ class Search {
   Status run_job(const Job& job) const {
     RecordedFuture future;
     if (job.offline) {
-      TERRACE_ASSIGN(future, read_future(job.block_tokens));
+      TERRACE_ASSIGN(future, read_future(job.unit));
     }
     std::vector<CacheReplay> replays;
     for (const TunedRow* const row : job.rows) {
       TERRACE_ASSIGN(CacheReplay replay,
                      CacheReplay::create(head_, {.cache = row->cache,
-                                                 .block_tokens = job.block_tokens,
+                                                 .block_tokens = job.unit.block_tokens,
                                                  .costs = request_.costs,
                                                  .future = job.offline ? &future : nullptr}));
       replays.push_back(std::move(replay));
     }
-    TERRACE_TRY(
-        each_record(job.block_tokens, [&](const TraceRecord& record, const LayerTraffic& its) {
-          if (job.bound != nullptr) job.bound->add(record, its);
-          for (CacheReplay& replay : replays) replay.apply(record, its);
-        }));
+    TERRACE_TRY(each_record(job.unit, [&](const TraceRecord& record, const LayerTraffic& its) {
+      if (job.bound != nullptr) job.bound->add(record, its);
+      for (CacheReplay& replay : replays) replay.apply(record, its);
+    }));
     for (std::size_t i = 0; i < replays.size(); ++i) job.rows[i]->outcome = replays[i].outcome();
     return {};
   }
 
   template <typename Do>
-  Status each_record(std::size_t block_tokens, Do&& act) const {
+  Status each_record(const CacheUnit& unit, Do&& act) const {
     TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace));
-    TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), block_tokens));
+    TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
     for (TraceRecord record;;) {
       TERRACE_ASSIGN(const bool more, reader.next(record));
       if (!more) return {};
@@ -118,7 +117,7 @@ class Search {
   const TuneRequest& request_;
   const TraceHead& head_;
   Parallel& threads_;
-  std::map<std::size_t, OptimumBound> bounds_;  ///< by block size, all they depend on
+  std::map<CacheUnit, OptimumBound> bounds_;  ///< by units, all they depend on
 };
 
 /// Time, then bytes.
@@ -131,14 +130,14 @@ bool better(const TunedRow& a, const TunedRow& b) {
 /// Best first; of equals the one tried first stays first.
 void sort_rows(std::vector<TunedRow>& rows) { std::ranges::stable_sort(rows, better); }
 
-TunedRow make_row(const TraceHead& head, const CacheOptions& cache, std::size_t block_tokens,
+TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheUnit& unit,
                   std::size_t slots) {
   TunedRow row{.cache = cache,
-               .block_tokens = block_tokens,
+               .block_tokens = unit.block_tokens,
                .slots = slots,
                .offline = policies::needs_foresight(cache.policy)};
-  row.cache.tokens = slots * head.slot_tokens(block_tokens);
-  row.cache.granularity = head.granularity();
+  row.cache.tokens = slots * head.slot_tokens(unit);
+  row.cache.granularity = unit.granularity;
   return row;
 }
 
@@ -146,8 +145,8 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   TERRACE_ASSIGN(const auto choices, cache_choices(request.policies));
   std::vector<TunedRow> rows;
   std::size_t least = SIZE_MAX;
-  for (const std::size_t size : block_sizes(result.head)) {
-    const MemoryPlan plan = plan_memory(result.head, result.end, size);
+  for (const CacheUnit& unit : cache_units(result.head)) {
+    const MemoryPlan plan = plan_memory(result.head, result.end, unit);
     least = std::min(least, plan.fixed_bytes + plan.slot_bytes);
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
@@ -157,7 +156,7 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
         result.offline_left_out = true;
         continue;
       }
-      rows.push_back(make_row(result.head, choice, size, slots));
+      rows.push_back(make_row(result.head, choice, unit, slots));
     }
   }
   if (rows.empty()) {
@@ -176,26 +175,26 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
   for (const TunedRow& row : result.rows) {
     if (std::ranges::count(seen, row.cache.policy) != 0) continue;
     seen.push_back(row.cache.policy);
-    const MemoryPlan plan = plan_memory(result.head, result.end, row.block_tokens);
+    const MemoryPlan plan = plan_memory(result.head, result.end, row.unit());
     std::size_t last = 0;
     for (const double factor : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0}) {
       const auto slots = std::min(static_cast<std::size_t>(factor * static_cast<double>(row.slots)),
                                   plan.slots_useful);
       if (slots == last || slots == 0) continue;
       last = slots;
-      curve.push_back(make_row(result.head, row.cache, row.block_tokens, slots));
+      curve.push_back(make_row(result.head, row.cache, row.unit(), slots));
       curve.back().fits = slots <= plan.slots(device_memory);
     }
   }
   return curve;
 }
 
-/// No cache, with every block size whose fixed part fits: bytes differ where blocks are cut.
+/// No cache, with all units whose fixed part fits: bytes differ where blocks are cut.
 std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t device_memory) {
   std::vector<TunedRow> rows;
-  for (const std::size_t size : block_sizes(result.head)) {
-    if (plan_memory(result.head, result.end, size).fixed_bytes > device_memory) continue;
-    rows.push_back(make_row(result.head, {.policy = "none"}, size, 0));
+  for (const CacheUnit& unit : cache_units(result.head)) {
+    if (plan_memory(result.head, result.end, unit).fixed_bytes > device_memory) continue;
+    rows.push_back(make_row(result.head, {.policy = "none"}, unit, 0));
   }
   return rows;
 }
@@ -248,12 +247,12 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   result.without_cache = *std::ranges::min_element(none, better);
   // A smaller cache may be the better one: what fits was searched too.
   for (const TunedRow& row : result.curve) {
-    const MemoryPlan plan = plan_memory(result.head, result.end, row.block_tokens);
+    const MemoryPlan plan = plan_memory(result.head, result.end, row.unit());
     if (row.slots < plan.slots(request.device_memory) && !row.offline) result.rows.push_back(row);
   }
   sort_rows(result.rows);
   result.fixed_bytes =
-      plan_memory(result.head, result.end, result.recommended().block_tokens).fixed_bytes;
+      plan_memory(result.head, result.end, result.recommended().unit()).fixed_bytes;
   return result;
 }
 

@@ -143,8 +143,9 @@ Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
       RuntimeOptions options,
       RuntimeOptions::from(config_of_policy(job, policy), job.model.config().kv_shape(Dtype::f16)));
   TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
+  TERRACE_ASSIGN(const IndexLayout layout, made->index_layout(options.shape));
   const auto split = policies::split_budget(options.budget_terms(job.context), made->traits());
-  return JobPolicy{std::move(options), made->traits(), split};
+  return JobPolicy{std::move(options), made->traits(), layout, split};
 }
 
 Config config_of_reference(const RunJob& job) {

@@ -49,12 +49,13 @@ Config config_of_policy(const RunJob& job, const std::string& policy);
 struct JobPolicy {
   RuntimeOptions options;
   RetrievalTraits traits;
+  IndexLayout layout;
   policies::BudgetSplit split;
 
   [[nodiscard]] CacheSharing cache_sharing() const noexcept;
 };
 
-/// Errors: those of RuntimeOptions::from and of making the policy.
+/// Errors: those of RuntimeOptions::from, of making the policy and of its index's layout.
 Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy);
 
 /// Returns the config of full attention with all KV in device memory, however much that is.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "machine.hpp"
+#include "terrace/policies/head_budget.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -30,10 +31,18 @@ Result<JobPolicy> find_policy(const RunJob& job) {
 constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "threads",
                                      "isa",   "link",    "deadline", "profile"};
 
+/// Rows that the lists of one layer have room for.
+std::size_t staged_rows(const JobPolicy& recorded) {
+  const RuntimeOptions& options = recorded.options;
+  const bool dealt = options.head_budget == HeadBudget::by_weight;
+  const std::size_t times = dealt ? std::min(policies::head_rows_most, options.shape.kv_heads) : 1;
+  return list_count(options.shape, recorded.traits.lists) * times * recorded.split.selected;
+}
+
 tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
-  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
-  return {.unit = clusters ? tuning::TraceUnit::cluster : tuning::TraceUnit::token,
+  const bool clusters = recorded.layout.chunk_clusters > 0;
+  return {.unit = tuning::TraceUnit::token,
           .source = "run",
           .model = std::filesystem::path(job.model_folder).filename().string(),
           .weight_bytes = 2 * job.model.parameters(),
@@ -42,7 +51,8 @@ tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
           .shape = options.shape,
           .placement = options.placement,
           .block_tokens = options.block_tokens,
-          .slot_rows = clusters ? cluster_slot_rows(options.shape, options.block_tokens) : 1,
+          .slot_rows = clusters ? cluster_slot_rows(options.shape, options.block_tokens) : 0,
+          .staged_rows = staged_rows(recorded),
           .sink_tokens = recorded.split.sinks,
           .window_tokens = recorded.split.window,
           .selected_tokens = recorded.split.selected,

@@ -34,6 +34,11 @@ struct TraceOptions {
 constexpr std::array replay_flags{
     KeyFlag{"--cache", "cache.policy", "another replacement policy than the trace's, or none"},
     KeyFlag{"--cache-tokens", "cache.tokens", "another capacity in tokens per layer"},
+    KeyFlag{"--cache-granularity", "cache.granularity", "another unit that is cached"},
+};
+
+constexpr std::array convert_flags{
+    KeyFlag{"--cache-granularity", "cache.granularity", "of csv: its unit, block or cluster"},
 };
 
 Status check_model(const TraceHead& head, const std::string& model) {
@@ -42,7 +47,14 @@ Status check_model(const TraceHead& head, const std::string& model) {
 
 // A damaged file is no wrong usage, a trace of another model is.
 Json head_object(const TraceHead& head) {
+  Json granularities = Json::array();
+  for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+    if (!head.serves({granularity, head.block_tokens})) continue;
+    granularities.push_back(to_string(granularity));
+  }
   return {{"unit", to_string(head.unit)},
+          {"granularities", granularities},
+          {"cache_granularity", to_string(head.cache.granularity)},
           {"source", head.source},
           {"model", head.model},
           {"policy", head.policy},
@@ -82,19 +94,31 @@ Result<int> info(const TraceOptions& options) {
   return 0;
 }
 
+bool is_set(const Config& config, const char* key) {
+  return config.source(key).origin != ConfigOrigin::default_value;
+}
+
+/// What the live run cached, or what the command line says instead.
+tuning::CacheUnit chosen_unit(const TraceOptions& options, const Config& config,
+                              const TraceHead& head) {
+  tuning::CacheUnit unit = head.recorded();
+  if (options.block_tokens != 0) unit.block_tokens = options.block_tokens;
+  if (is_set(config, "cache.granularity")) {
+    unit.granularity = config.is("cache.granularity", "cluster") ? CacheGranularity::cluster
+                                                                 : CacheGranularity::block;
+  }
+  return unit;
+}
+
 /// The cache of the live run, with what the command line says otherwise.
 Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Config& config,
                                          const TraceHead& head) {
-  tuning::ReplaySetup setup{
-      .cache = head.cache,
-      .block_tokens = options.block_tokens == 0 ? head.block_tokens : options.block_tokens};
+  const tuning::CacheUnit unit = chosen_unit(options, config, head);
+  tuning::ReplaySetup setup{.cache = head.cache, .block_tokens = unit.block_tokens};
   TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
-  const auto set = [&](const char* key) {
-    return config.source(key).origin != ConfigOrigin::default_value;
-  };
+  const auto set = [&](const char* key) { return is_set(config, key); };
   CacheOptions& cache = setup.cache;
-  cache.granularity = head.granularity();
-  const CacheOptions before = cache;
+  cache.granularity = unit.granularity;
   // A cache without tokens has no policy, and one that gets some has to have one.
   const bool sized = set("cache.tokens");
   if (set("cache.policy") || (sized && wanted.cache.none()) || (sized && cache.none())) {
@@ -109,16 +133,16 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
     cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
   }
   // What the live run dropped, another cache may never have held.
-  setup.as_recorded = setup.block_tokens == head.block_tokens && cache == before;
+  setup.as_recorded = unit == head.recorded() && cache == head.cache;
   return setup;
 }
 
 /// Reads a file to its end and calls act(record, traffic) for every record.
 template <typename Act>
-Result<tuning::TraceEnd> each_record(const std::string& file, std::size_t block_tokens,
+Result<tuning::TraceEnd> each_record(const std::string& file, const tuning::CacheUnit& unit,
                                      Progress& progress, const char* what, Act&& act) {
   TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
-  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), block_tokens));
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), unit));
   for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
@@ -142,12 +166,12 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
   if (policies::needs_foresight(setup.cache.policy)) {
     future = std::make_unique<tuning::RecordedFuture>();
     TERRACE_TRY(each_record(
-        file, setup.block_tokens, progress, "read",
+        file, setup.unit(), progress, "read",
         [&](const auto& record, const auto& traffic) { future->add(record, traffic); }));
     setup.future = future.get();
   }
   TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(head, setup));
-  TERRACE_ASSIGN(auto end, each_record(file, setup.block_tokens, progress, "replay",
+  TERRACE_ASSIGN(auto end, each_record(file, setup.unit(), progress, "replay",
                                        [&](const auto& record, const auto& traffic) {
                                          replay.apply(record, traffic);
                                        }));
@@ -218,10 +242,13 @@ Status write_converted(const TraceOptions& options, const Config& config) {
   if (options.from == "mooncake") return import_requests(options);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_model(reader.head(), options.model));
-  const std::size_t size =
-      options.block_tokens == 0 ? reader.head().block_tokens : options.block_tokens;
-  return options.to == "csv" ? tuning::convert_to_csv(options.file, options.target, size)
-                             : tuning::convert_to_blocks(options.file, options.target, size);
+  const tuning::CacheUnit unit = chosen_unit(options, config, reader.head());
+  if (options.to == "csv") return tuning::convert_to_csv(options.file, options.target, unit);
+  if (is_set(config, "cache.granularity") && unit.granularity == CacheGranularity::cluster) {
+    return fail(Errc::invalid_argument,
+                "cache.granularity cluster goes with --to csv: blocks are made of tokens");
+  }
+  return tuning::convert_to_blocks(options.file, options.target, unit.block_tokens);
 }
 
 Result<int> convert(const TraceOptions& options) {
@@ -283,6 +310,7 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
   add_model_option(*converts, *for_convert,
                    "of mooncake: the model whose prefixes they are; else as for the others");
   add_block_option(*converts, *for_convert);
+  add_key_flags(*converts, convert_flags, for_convert->shared);
 }
 
 }  // namespace terrace::apps

@@ -36,9 +36,9 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
 
 Json tuned_object(const tuning::TunedRow& row) {
   return {{"policy", row.cache.policy},
-          {"granularity", to_string(row.cache.granularity)},
           {"parameters",
            {{"admission", row.cache.admission},
+            {"granularity", to_string(row.cache.granularity)},
             {"horizon", row.cache.refill.horizon_steps},
             {"lfu_half_life", row.cache.replacement.lfu_half_life},
             {"last_steps", row.cache.replacement.last_steps},

@@ -81,9 +81,6 @@ void SequenceState::place_cache_seeds() {
   const std::size_t begin = divide_up(length_, block_tokens());
   const std::size_t end = std::max(begin, window.begin / block_tokens());
   const std::size_t slots = std::min(cache_tokens_ / block_tokens(), end - begin);
-  if (runtime_.options.observer != nullptr) {
-    runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
-  }
   for (LayerState& layer : layers_) {
     // Nearest to the window first: those the next queries are likeliest to want.
     for (std::size_t block = end; block-- > end - slots;) {
@@ -154,7 +151,6 @@ void SequenceState::count_wanted(LayerState& layer) {
   if (lists_overlap) start_noting_rows(layer);
   if (rows_per_unit_.size() < cache_units(layer)) rows_per_unit_.resize(cache_units(layer));
   units_touched_.clear();
-  rows_resident_ = 0;
   const TokenRange cacheable = cacheable_positions(layer);
   for (std::size_t list = 0; list < lists(); ++list) {
     const std::size_t head = list / group();
@@ -171,7 +167,7 @@ void SequenceState::count_wanted(LayerState& layer) {
       // Another query head of the KV head may want the row too.
       if (lists_overlap && !note_row(seen[ids[i]], first + i)) continue;
       if (!cacheable.contains(ids[i])) {
-        ++rows_resident_;  // no business of the cache
+        ++counters_.cache.rows_resident;  // no business of the cache
         continue;
       }
       const UnitKey unit = clusters.empty() ? static_cast<UnitKey>(ids[i] / block_tokens())
@@ -181,7 +177,6 @@ void SequenceState::count_wanted(LayerState& layer) {
   }
   counters_.bytes.demand += *buffers.missed_count * runtime_.shape().row_bytes();
   counters_.cache.rows_missed += *buffers.missed_count;
-  counters_.cache.rows_resident += rows_resident_;
 }
 
 void SequenceState::count_mass(const LayerState& layer) {
@@ -283,7 +278,7 @@ Status SequenceState::update_blocks(LayerState& layer) {
   return {};
 }
 
-void SequenceState::sort_positions(LayerState& layer) {
+void SequenceState::sort_positions(const LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
   const std::size_t heads = runtime_.shape().kv_heads;
   positions_.clear();
@@ -302,27 +297,24 @@ void SequenceState::sort_positions(LayerState& layer) {
 
 void SequenceState::report_selection(std::size_t layer_number) {
   LayerState& layer = layers_[layer_number];
-  positions_.clear();
-  head_counts_.clear();
-  if (!caches_clusters()) sort_positions(layer);
+  sort_positions(layer);
+  count_clusters(layer);
   const TokenRange cacheable = cacheable_positions(layer);
   const std::span<const UnitKey> dropped = layer.dropped;
-  runtime_.options.observer->on_selection(
-      {.sequence = id_,
-       .layer = static_cast<LayerId>(layer_number),
-       .position = length_,
-       .sinks = layer.sinks,
-       .window = layer.window,
-       .resident_head = cacheable.begin / block_tokens(),
-       .resident_tail = cacheable.end / block_tokens(),
-       .positions = positions_,
-       .head_counts = head_counts_,
-       .clusters = caches_clusters() ? wanted_ : std::span<const offload::WantedUnit>{},
-       .rows_resident = rows_resident_,
-       .clusters_renamed = layer.clusters_renamed,
-       .dropped = dropped.first(layer.dropped_between),
-       .dropped_late = dropped.subspan(layer.dropped_between),
-       .unplaced = unplaced_});
+  runtime_.options.observer->on_selection({.sequence = id_,
+                                           .layer = static_cast<LayerId>(layer_number),
+                                           .position = length_,
+                                           .sinks = layer.sinks,
+                                           .window = layer.window,
+                                           .resident_head = cacheable.begin / block_tokens(),
+                                           .resident_tail = cacheable.end / block_tokens(),
+                                           .positions = positions_,
+                                           .head_counts = head_counts_,
+                                           .clusters = wanted_clusters_,
+                                           .clusters_renamed = layer.clusters_renamed,
+                                           .dropped = dropped.first(layer.dropped_between),
+                                           .dropped_late = dropped.subspan(layer.dropped_between),
+                                           .unplaced = unplaced_});
 }
 
 void SequenceState::report_load(std::span<const LoadingBlock> loaded) {

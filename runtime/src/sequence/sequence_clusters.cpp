@@ -3,6 +3,7 @@
 // row by row, through a table that changes in the refill queue's order. What a step has missed of a
 // cluster is copied from where it was staged: only the rest of the cluster crosses the link.
 #include <algorithm>
+#include <utility>
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
@@ -122,6 +123,32 @@ void SequenceState::want_clusters(LayerState& layer) {
          .rows_wanted = rows,
          .slots = static_cast<std::uint32_t>(divide_up(size, slot_rows)),
          .refill_rows = static_cast<std::uint32_t>(size - std::min<std::size_t>(size, rows))});
+  }
+}
+
+void SequenceState::count_clusters(LayerState& layer) {
+  wanted_clusters_.clear();
+  if (runtime_.index_layout.chunk_clusters == 0) return;
+  read_members(layer);
+  if (rows_per_unit_.size() < layer.members.units()) rows_per_unit_.resize(layer.members.units());
+  units_touched_.clear();
+  const TokenRange cacheable = cacheable_positions(layer);
+  const std::uint32_t* position = positions_.data();
+  for (std::size_t head = 0; head < head_counts_.size(); ++head) {
+    const std::span<const UnitKey> units = layer.members.units_of(head);
+    for (const std::uint32_t* const end = position + head_counts_[head]; position < end;
+         ++position) {
+      if (!cacheable.contains(*position)) continue;
+      const UnitKey unit = units[*position - layer.members.first_position()];
+      if (rows_per_unit_[unit]++ == 0) units_touched_.push_back(unit);
+    }
+  }
+  std::ranges::sort(units_touched_);
+  for (const UnitKey unit : units_touched_) {
+    wanted_clusters_.push_back(
+        {.unit = unit,
+         .rows_wanted = std::exchange(rows_per_unit_[unit], 0U),
+         .size_rows = static_cast<std::uint32_t>(layer.members.of(unit).size())});
   }
 }
 

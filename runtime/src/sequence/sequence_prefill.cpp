@@ -54,6 +54,9 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
   for (LayerState& layer : layers_) layer.query_window.clear();
   prefill_end_ = total;
+  if (runtime_.options.observer != nullptr) {
+    runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
+  }
   place_cache_seeds();
   next_layer_ = 0;
   appended_ = length_;

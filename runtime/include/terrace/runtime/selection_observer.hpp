@@ -12,11 +12,18 @@
 #include "terrace/core/ids.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/replacement.hpp"
-#include "terrace/offload/resident_cache.hpp"
 
 namespace terrace {
 
-/// What one layer of one step wanted from the middle. Spans are valid during the call only.
+/// A cluster of one KV head that a step wants rows of.
+struct WantedCluster {
+  UnitKey unit = 0;
+  std::uint32_t rows_wanted = 0;  ///< without those in device memory whatever is cached
+  std::uint32_t size_rows = 0;
+};
+
+/// What one layer of one step wanted from the middle, by positions and by clusters, whichever of
+/// the two the cache keeps. Spans are valid during the call only.
 struct LayerSelection {
   SequenceId sequence{};
   LayerId layer{};
@@ -26,13 +33,10 @@ struct LayerSelection {
   /// Blocks [0, resident_head) and [resident_tail, ...) are in device memory without the cache.
   std::size_t resident_head = 0;
   std::size_t resident_tail = 0;
-  /// Where blocks are cached: positions wanted.
   std::span<const std::uint32_t> positions;    ///< distinct, ascending, one KV head after another
   std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
-  /// Where clusters are cached: those wanted, ascending, without rows in device memory anyway.
-  std::span<const offload::WantedUnit> clusters;
-  std::uint64_t rows_resident = 0;  ///< wanted, in device memory without the cache
-  bool clusters_renamed = false;    ///< since the layer's last step: their keys mean others now
+  std::span<const WantedCluster> clusters;     ///< ascending; none where the policy has none
+  bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
   // Lost their cached copy since the layer's last step or load, by no decision of the cache:
   std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over
   std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step

@@ -11,15 +11,16 @@
 
 namespace terrace::tuning {
 
-/// Writes a trace of tokens as one of blocks, smaller and of one block size.
+/// Writes a trace of tokens as one of blocks, smaller and of one block size, without clusters.
 /// Errors: those of the trace; invalid_argument: it has no tokens.
 [[nodiscard]] Status convert_to_blocks(const std::filesystem::path& source,
                                        const std::filesystem::path& target,
                                        std::size_t block_tokens);
 
 /// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators.
+/// Errors: those of the trace; invalid_argument: units that it cannot serve.
 [[nodiscard]] Status convert_to_csv(const std::filesystem::path& source,
-                                    const std::filesystem::path& target, std::size_t block_tokens);
+                                    const std::filesystem::path& target, const CacheUnit& unit);
 
 /// The model whose prefixes are imported: what a token weighs.
 struct ImportedModel {

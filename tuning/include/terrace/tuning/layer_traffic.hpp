@@ -25,25 +25,23 @@ struct LayerTraffic {
 /// Cuts selections into units. Threads: one at a time.
 class TrafficCutter {
  public:
-  /// `block_tokens`: of the blocks to cut tokens into.
-  /// Errors: invalid_argument: a trace of blocks or clusters has no other size than its own.
-  [[nodiscard]] static Result<TrafficCutter> create(const TraceHead& head,
-                                                    std::size_t block_tokens);
+  /// Errors: invalid_argument: units that the trace cannot serve.
+  [[nodiscard]] static Result<TrafficCutter> create(const TraceHead& head, const CacheUnit& unit);
 
   /// Of any record.
   const LayerTraffic& cut(const TraceRecord& record);
 
-  [[nodiscard]] std::size_t block_tokens() const noexcept { return block_tokens_; }
-
  private:
-  TrafficCutter(const TraceHead& head, std::size_t block_tokens)
-      : head_(head), block_tokens_(block_tokens) {}
+  TrafficCutter(const TraceHead& head, const CacheUnit& unit)
+      : head_(head), block_tokens_(unit.block_tokens), sized_(head.has_sizes(unit.granularity)) {}
   void cut_tokens(const TraceRecord& record);
-  void cut_units(const TraceRecord& record);
+  void take_blocks(const TraceRecord& record);
+  void take_clusters(const TraceRecord& record);
   [[nodiscard]] bool is_resident(const TraceRecord& record, std::size_t block) const noexcept;
 
   TraceHead head_;
   std::size_t block_tokens_;
+  bool sized_;                       ///< units are clusters
   std::vector<std::uint32_t> rows_;  ///< per block
   std::vector<offload::WantedUnit> wanted_;
   LayerTraffic traffic_;

@@ -21,7 +21,7 @@ namespace terrace::tuning {
 /// Memory: 8 bytes a unit of the sequences that are open, whatever the length of the trace.
 class OptimumBound {
  public:
-  explicit OptimumBound(const TraceHead& head);
+  OptimumBound(const TraceHead& head, CacheGranularity granularity);
 
   /// `traffic`: what the record was cut into.
   void add(const TraceRecord& record, const LayerTraffic& traffic);

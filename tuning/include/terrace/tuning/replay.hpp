@@ -1,8 +1,9 @@
 // Runs recorded selections through a resident cache: the policies and the mechanism of the live
 // runtime, and counters that are exactly those of a live run with the same options.
 //
-//   TERRACE_ASSIGN(auto cutter, TrafficCutter::create(reader.head(), block_tokens));
-//   TERRACE_ASSIGN(auto replay, CacheReplay::create(reader.head(), {.cache = options}));
+//   const ReplaySetup setup{.cache = options, .block_tokens = reader.head().block_tokens};
+//   TERRACE_ASSIGN(auto cutter, TrafficCutter::create(reader.head(), setup.unit()));
+//   TERRACE_ASSIGN(auto replay, CacheReplay::create(reader.head(), setup));
 //   ...for each record: replay.apply(record, cutter.cut(record));
 //   replay.outcome().cache.rows_hit
 #pragma once
@@ -22,10 +23,12 @@ namespace terrace::tuning {
 
 struct ReplaySetup {
   CacheOptions cache;
-  std::size_t block_tokens = 0;
-  bool as_recorded = false;  ///< with the copies that the live run lost for want of memory
+  std::size_t block_tokens = 0;  ///< 0 = the trace's own
+  bool as_recorded = false;      ///< with the copies that the live run lost for want of memory
   std::optional<StepCosts> costs = {};
   const RecordedFuture* future = nullptr;  ///< for policies that need it; must outlive the replay
+
+  [[nodiscard]] CacheUnit unit() const noexcept { return {cache.granularity, block_tokens}; }
 };
 
 struct ReplayOutcome {
@@ -81,6 +84,9 @@ class CacheReplay {
   void drop(Layer& layer, std::span<const UnitKey> units) const;
   void prepare(Sequence& sequence, Layer& layer, const TraceRecord& record,
                const LayerTraffic& traffic);
+  [[nodiscard]] bool keeps_clusters() const noexcept {
+    return head_.has_sizes(setup_.cache.granularity);
+  }
   void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,12 +30,21 @@ namespace terrace::tuning {
 
 /// What ids of a selection stand for.
 enum class TraceUnit : std::uint8_t {
-  token,    ///< positions of a KV head: any block size can be made of them
+  token,    ///< positions of a KV head, for blocks of any size; where the policy has clusters,
+            ///< those of one KV head besides
   block,    ///< blocks of TraceHead::block_tokens positions, all KV heads
-  cluster,  ///< clusters of one KV head, sizes in rows; keeping one costs the rows not fetched
+  cluster,  ///< clusters alone, sizes in rows; keeping one costs the rows not fetched
 };
 
 std::string_view to_string(TraceUnit unit) noexcept;
+
+/// What is cached as one, as a run's config says it.
+struct CacheUnit {
+  CacheGranularity granularity = CacheGranularity::block;
+  std::size_t block_tokens = 0;
+
+  auto operator<=>(const CacheUnit&) const = default;
+};
 
 /// What a trace was recorded from.
 struct TraceHead {
@@ -48,7 +58,8 @@ struct TraceHead {
   KvShape shape;
   Placement placement = Placement::offload;
   std::size_t block_tokens = 1;
-  std::size_t slot_rows = 1;  ///< cluster: rows that a slot holds
+  std::size_t slot_rows = 0;    ///< that a slot of clusters holds; 0 = there are no clusters
+  std::size_t staged_rows = 0;  ///< that a layer's step has room to fetch
   std::size_t sink_tokens = 0;
   std::size_t window_tokens = 0;
   std::size_t selected_tokens = 0;
@@ -58,17 +69,29 @@ struct TraceHead {
   std::vector<std::pair<std::string, std::string>> settings;
   std::uint64_t seed = 0;
 
-  /// What a run with these selections caches as one. Units that stand for no clusters of a policy,
-  /// as imported prefixes, are blocks to whoever configures a run.
-  [[nodiscard]] CacheGranularity granularity() const noexcept {
-    return unit == TraceUnit::cluster && !policy.empty() ? CacheGranularity::cluster
-                                                         : CacheGranularity::block;
+  /// What the live run cached as one. Clusters that no policy made, as imported prefixes, are
+  /// blocks to whoever configures a run.
+  [[nodiscard]] CacheUnit recorded() const noexcept { return {cache.granularity, block_tokens}; }
+
+  [[nodiscard]] bool has_clusters() const noexcept { return slot_rows > 0; }
+
+  /// Whether a cache of such units can be replayed: of tokens blocks of any size, and clusters in
+  /// blocks of the recorded size; else what was recorded.
+  [[nodiscard]] bool serves(const CacheUnit& asked) const noexcept {
+    if (unit != TraceUnit::token) return asked == recorded();
+    if (asked.granularity == CacheGranularity::block) return asked.block_tokens > 0;
+    return has_clusters() && asked.block_tokens == block_tokens;
   }
 
-  /// Tokens, of all KV heads, that a slot of a cache with blocks of `tokens_per_block` holds.
-  [[nodiscard]] std::size_t slot_tokens(std::size_t tokens_per_block) const noexcept {
-    return unit == TraceUnit::cluster ? std::max<std::size_t>(1, slot_rows / shape.kv_heads)
-                                      : tokens_per_block;
+  /// Whether units of that granularity have sizes of their own.
+  [[nodiscard]] bool has_sizes(CacheGranularity granularity) const noexcept {
+    return unit == TraceUnit::cluster || granularity == CacheGranularity::cluster;
+  }
+
+  /// Tokens, of all KV heads, that a slot of a cache of such units holds.
+  [[nodiscard]] std::size_t slot_tokens(const CacheUnit& of) const noexcept {
+    return has_sizes(of.granularity) ? std::max<std::size_t>(1, slot_rows / shape.kv_heads)
+                                     : of.block_tokens;
   }
 };
 
@@ -86,7 +109,7 @@ struct RecordedRun {
 struct TraceEnd {
   std::uint64_t layer_steps = 0;
   std::uint64_t steps = 0;
-  std::uint64_t selections = 0;  ///< units wanted, at the head's granularity (token: its blocks)
+  std::uint64_t selections = 0;  ///< units wanted, of those that the live run cached
   std::uint64_t rows = 0;
   std::size_t last_position = 0;
   std::size_t sequences = 0;
@@ -97,7 +120,9 @@ struct TraceEnd {
 struct SelectedUnit {
   UnitKey unit = 0;
   std::uint32_t rows = 0;
-  std::uint32_t size_rows = 0;  ///< cluster only
+  std::uint32_t size_rows = 0;  ///< of a cluster
+
+  bool operator==(const SelectedUnit&) const = default;
 };
 
 struct TraceRecord {
@@ -126,9 +151,9 @@ struct TraceRecord {
   std::vector<UnitKey> unplaced;
   std::vector<std::uint32_t> head_counts;  ///< token
   std::vector<std::uint32_t> positions;    ///< token: ascending, head after head
-  std::vector<SelectedUnit> units;         ///< block, cluster: ascending
-  std::uint64_t rows_resident = 0;         ///< cluster: wanted, and in device memory anyway
-  bool renamed = false;                    ///< cluster: keys mean others than before
+  /// Ascending: blocks, or clusters, of these without rows in device memory anyway.
+  std::vector<SelectedUnit> units;
+  bool renamed = false;  ///< keys of clusters mean others than before
 };
 
 }  // namespace terrace::tuning

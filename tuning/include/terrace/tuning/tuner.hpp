@@ -1,10 +1,11 @@
 // Finds out from a trace which cache serves it best in a given amount of device memory.
 //
-// Every choice of replacement policy, admission and block size is replayed, with the cache as large
-// as the memory leaves room for; then the best ones once more with smaller and larger caches.
-// Choices of one block size share passes over the file. So memory grows with what the sequences
-// that are open at a time have in them, not with the trace; but for the offline optimum, which
-// holds every selection (future.hpp) and is left out where there are too many.
+// Every choice of replacement policy, admission and what is cached as one (blocks of some size, or
+// clusters) is replayed, with the cache as large as the memory leaves room for; then the best ones
+// once more with smaller and larger caches. Choices of the same units share passes over the file.
+// So memory grows with what the sequences that are open at a time have in them, not with the trace;
+// but for the offline optimum, which holds every selection (future.hpp) and is left out where there
+// are too many.
 #pragma once
 
 #include <filesystem>
@@ -41,6 +42,7 @@ struct TunedRow {
   bool offline = false;     ///< knows the future: for comparison only
   bool fits = true;         ///< false: a point of the curve beyond the memory given
 
+  [[nodiscard]] CacheUnit unit() const noexcept { return {cache.granularity, block_tokens}; }
   [[nodiscard]] std::uint64_t rows() const noexcept {
     return outcome.cache.rows_hit + outcome.cache.rows_missed;
   }
@@ -58,9 +60,9 @@ struct TuneResult {
   TraceEnd end;
   std::vector<TunedRow> rows;     ///< what was searched, best first
   std::vector<TunedRow> curve;    ///< the best of each policy over capacities, ascending
-  TunedRow without_cache;         ///< at the block size that serves it best
+  TunedRow without_cache;         ///< with the units that serve it best
   bool offline_left_out = false;  ///< the trace is too long for policies that know the future
-  std::size_t fixed_bytes = 0;    ///< of device memory, at the recommended block size
+  std::size_t fixed_bytes = 0;    ///< of device memory, with the recommended units
 
   /// The best of all rows, or no cache where none of them does better.
   [[nodiscard]] const TunedRow& recommended() const;
