@@ -54,7 +54,7 @@ Result<HitFigures> step_atomic(const Trace& trace, const policies::ReplacementEn
                  tuning::CacheReplay::create(
                      trace.head, {.cache = cache_of(trace, entry.name, capacity),
                                   .future = entry.needs_foresight ? &future : nullptr}));
-  tuning::OptimumBound bound(trace.head);
+  tuning::OptimumBound bound(trace.head, trace.head.recorded().granularity);
   TERRACE_TRY(trace.each_record([&](const auto& record, const auto& traffic) {
     replay.apply(record, traffic);
     bound.add(record, traffic);
@@ -92,7 +92,8 @@ void fill(Row& row, const HitFigures& figures, const Trace& trace) {
 /// Of units of unequal size the farthest next use is no optimum, and of equal ones it is that of
 /// units and not of their rows: what no cache passes is a relaxation (optimum.hpp).
 void state_optimum(Row& row, const HitFigures& figures, const Trace& trace) {
-  const bool unequal = trace.head.unit == tuning::TraceUnit::cluster;
+  const bool unequal = trace.head.unit == tuning::TraceUnit::cluster ||
+                       trace.head.recorded().granularity == CacheGranularity::cluster;
   row.parameters["optimum_of"] = unequal ? "nothing" : "hit_rate_units";
   row.parameters["hit_rate_tokens_bound"] = figures.hit_rate_tokens_bound;
 }
