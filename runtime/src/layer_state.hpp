@@ -68,7 +68,7 @@ struct LayerState {
   std::vector<ArrivingBlock> arriving;
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
   std::vector<UnitKey> dropped;         ///< cached copies lost since the layer's last step or load
-  std::size_t dropped_between = 0;      ///< of those, before the step under way took blocks over
+  std::size_t dropped_before = 0;       ///< of those, before the step under way took blocks over
 
   // Where clusters are cached.
   Buffer staging;  ///< as StepBuffers::staging: read until what was missed is in its slots

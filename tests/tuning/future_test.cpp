@@ -8,7 +8,7 @@ namespace {
 TEST(LayerFuture, EndsForAUnitWhereItsKeyMeansAnother) {
   RecordedFuture recorded;
   const auto add = [&](const std::vector<offload::WantedUnit>& wanted, bool renamed) {
-    recorded.add({.renamed = renamed}, {.wanted = wanted});
+    recorded.add({}, {.wanted = wanted, .renamed = renamed});
   };
   add({{.unit = 1}}, true);
   add({{.unit = 2}}, false);
@@ -25,6 +25,26 @@ TEST(LayerFuture, EndsForAUnitWhereItsKeyMeansAnother) {
   EXPECT_EQ(next(), std::pair(std::uint64_t{3}, std::uint64_t{3}));
   EXPECT_EQ(next(), std::pair(never, never));
   EXPECT_EQ(future.next_step(1000), never);
+}
+
+TEST(TrafficCutter, SaysOfClustersAloneThatTheirKeysMeanOthers) {
+  // A cluster's number means another one when its index is built anew; a block stays where it is.
+  const TraceHead head{.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 16},
+                       .block_tokens = 8,
+                       .slot_rows = 4};
+  const TraceRecord record{.position = 40,
+                           .window_begin = 32,
+                           .head_counts = {1},
+                           .positions = {9},
+                           .units = {{.unit = 3, .rows = 1, .size_rows = 5}},
+                           .renamed = true};
+  for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+    auto cutter = TrafficCutter::create(head, {granularity, 8});
+    ASSERT_TRUE(cutter.has_value());
+    const LayerTraffic& traffic = cutter->cut(record);
+    EXPECT_EQ(traffic.wanted.size(), 1U);
+    EXPECT_EQ(traffic.renamed, granularity == CacheGranularity::cluster);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace terrace::tuning {
 void RecordedFuture::add(const TraceRecord& record, const LayerTraffic& traffic) {
   if (record.kind != TraceRecord::Kind::selection) return;
   Wants& wants = wants_[{record.sequence, record.layer}];
-  if (record.renamed) wants.renamed.push_back(wants.step_begin.size());
+  if (traffic.renamed) wants.renamed.push_back(wants.step_begin.size());
   wants.step_begin.push_back(wants.units.size());
   for (const offload::WantedUnit& each : traffic.wanted) wants.units.push_back(each.unit);
 }

@@ -80,6 +80,7 @@ void TrafficCutter::take_blocks(const TraceRecord& record) {
 }
 
 void TrafficCutter::take_clusters(const TraceRecord& record) {
+  traffic_.renamed = record.renamed;
   traffic_.resident_rows = record.positions.size();
   for (const SelectedUnit& each : record.units) {
     // What a step has fetched anyway is in device memory.

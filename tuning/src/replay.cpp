@@ -145,7 +145,7 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
   layer.cache->reserve_keys(keys);
   adopt_passed(layer, record, traffic);
   outcome_.cache.evicted += evicted_.size();
-  if (record.renamed && keeps_clusters()) layer.cache->forget_all();
+  if (traffic.renamed) layer.cache->forget_all();
 }
 
 void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,

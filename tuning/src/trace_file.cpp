@@ -105,8 +105,7 @@ void TraceWriter::append(const TraceRecord& record) {
   if (!written_) return;
   if (const char* const flaw = flaw_of(head_, record)) {
     written_ =
-        fail(Errc::invalid_argument,
-             "{}: cannot be recorded: sequence {} has a record with {}; record a shorter run",
+        fail(Errc::invalid_argument, "{}: cannot be recorded: sequence {} has a record with {}",
              pending_.path(), record.sequence, flaw);
     return;
   }

@@ -143,6 +143,10 @@ TraceEnd end_from(const Json& json) {
 
 /// Clusters need slots, blocks have none, and a run that cached clusters has some.
 Status check_slots(const TraceHead& head) {
+  constexpr std::size_t staged_rows_max = std::size_t{1} << 31;  // positions are 32-bit
+  if (head.staged_rows > staged_rows_max) {
+    return fail(Errc::invalid_argument, "staged_rows {}: no step stages as many", head.staged_rows);
+  }
   const bool too_large = head.slot_rows / head.block_tokens > head.shape.kv_heads;
   if (too_large || (head.unit == TraceUnit::cluster && !head.has_clusters())) {
     return fail(Errc::invalid_argument, "slot_rows {}: slots are cut from blocks", head.slot_rows);

@@ -106,7 +106,7 @@ Status warn_of_no_caches(const RunJob& job, bool quiet) {
   return {};
 }
 
-/// All that were asked for, or none.
+/// All are written before the first gets its name.
 Status write_files(const RunOptions& options, const Timeline& timeline, TraceRecording* trace) {
   std::vector<PendingFile> files;
   if (!options.timeline_file.empty()) {

@@ -99,7 +99,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
   return request;
 }
 
-/// All that were asked for, or none.
+/// All are written before the first gets its name.
 Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
                    const tuning::TuneRequest& request, const Config& config) {
   std::vector<PendingFile> files;

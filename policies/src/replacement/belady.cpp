@@ -1,7 +1,6 @@
 // Belady's optimum (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace:
 //   choose_victim: the evictable key whose next use is farthest, the lower key of equals; nothing
-//   when the
-//          newcomer's own next use is no nearer
+//          when the newcomer's own next use is no nearer
 // Keys lie in a heap by next use; a touch pushes a new entry, and entries that no longer say what
 // their key's next use is are dropped when they come up, or when there are too many.
 // State: 8 bytes a key, 16 to 80 a tracked key. Needs the future. Deterministic.

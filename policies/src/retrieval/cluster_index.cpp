@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -37,9 +38,9 @@ class Clusters final : public IndexPart {
         row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim),
         unread_(batch.tokens) {}
 
-  /// Makes one cluster anew instead, from those tokens before the batch's end that have its label.
-  /// Returns how many they are.
-  std::size_t take_members_of(std::uint32_t cluster);
+  /// Makes the cluster anew instead that tokens from the batch's begin on had joined, from those
+  /// before. Returns false where none can have joined.
+  bool take_those_left();
 
   [[nodiscard]] Result<bool> do_piece() override;
   [[nodiscard]] BuildReport report() const noexcept override { return report_; }
@@ -60,8 +61,15 @@ class Clusters final : public IndexPart {
     return batch_.tokens.begin - request_.index.first_token;
   }
 
+  /// Whether a place has a cluster that begins before the batch; one that does not was cut off.
+  [[nodiscard]] bool lives(const ClusterPlane& plane, std::size_t slot) const noexcept {
+    return plane.sizes[slot] > 0 && plane.firsts[slot] < first_at();
+  }
   void find_places();
+  /// Of those in the chunk that the batch begins in; there must be one.
+  [[nodiscard]] std::uint32_t last_cluster() const noexcept;
   void join_the_last();
+  void take_members_of(std::uint32_t cluster);
   void read_some();
   [[nodiscard]] const float* keys_to_compare();
   Status begin_clustering();
@@ -119,25 +127,41 @@ void Clusters::find_places() {
     const bool in_use = chunk == first && first_at() % shape.chunk_tokens != 0;
     const ClusterPlane target = plane(chunk);
     for (std::size_t slot = 0; slot < shape.slots; ++slot) {
-      // One that begins here, or later, was cut off.
-      if (in_use && target.sizes[slot] > 0 && target.firsts[slot] < first_at()) continue;
+      if (in_use && lives(target, slot)) continue;
       target.sizes[slot] = 0;
       places_.push_back(static_cast<std::uint32_t>(chunk * shape.slots + slot));
     }
   }
 }
 
-/// Possible after many short extensions of one chunk: the tokens join the last cluster there.
-void Clusters::join_the_last() {
+std::uint32_t Clusters::last_cluster() const noexcept {
   const std::size_t first_place = first_at() / options_.shape.chunk_tokens * options_.shape.slots;
   std::size_t last = first_at() - 1;
   while (label_at(last) < first_place) --last;
-  const std::uint32_t cluster = label_at(last);
+  return label_at(last);
+}
+
+/// Possible after many short extensions of one chunk: the tokens join the last cluster there.
+void Clusters::join_the_last() {
+  const std::uint32_t cluster = last_cluster();
   for (std::size_t i = 0; i < batch_.tokens.size(); ++i) label_at(first_at() + i) = cluster;
   take_members_of(cluster);
 }
 
-std::size_t Clusters::take_members_of(std::uint32_t cluster) {
+bool Clusters::take_those_left() {
+  const std::size_t slots = options_.shape.slots;
+  const std::size_t chunk = first_at() / options_.shape.chunk_tokens;
+  if (first_at() % options_.shape.chunk_tokens == 0) return false;
+  // Tokens join only where no place is left, and then the last cluster: no other can have lost any.
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    if (!lives(plane(chunk), slot)) return false;
+  }
+  const std::uint32_t cluster = last_cluster();
+  take_members_of(cluster);
+  return members_.front().size() != plane(chunk).sizes[cluster % slots];
+}
+
+void Clusters::take_members_of(std::uint32_t cluster) {
   const std::size_t slots = options_.shape.slots;
   places_ = {cluster};
   batch_.tokens.begin = request_.index.first_token + plane(cluster / slots).firsts[cluster % slots];
@@ -146,7 +170,6 @@ std::size_t Clusters::take_members_of(std::uint32_t cluster) {
   for (std::uint32_t i = 0; i < batch_.tokens.size(); ++i) {
     if (label_at(first_at() + i) == cluster) members_.front().push_back(i);
   }
-  return members_.front().size();
 }
 
 void Clusters::read_some() {
@@ -335,23 +358,12 @@ Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
 }
 
 Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
-  const std::size_t end = request.index.token_count;
-  const std::size_t slots = options_.shape.slots;
-  const std::size_t chunk = end / options_.shape.chunk_tokens;
-  // Tokens join clusters of the chunk that their batch begins in, if one before it lies there.
-  if (end % options_.shape.chunk_tokens == 0) return false;
   bool changed = false;
   for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-    const ClusterPlane plane =
-        kernels::cluster_plane(request.shape, options_.shape, request.index.chunks[chunk], head);
-    for (std::size_t slot = 0; slot < slots; ++slot) {
-      if (plane.sizes[slot] == 0 || plane.firsts[slot] >= end) continue;
-      const auto place = static_cast<std::uint32_t>(chunk * slots + slot);
-      Clusters cluster(request, options_, {.tokens = request.tokens, .head = head});
-      if (cluster.take_members_of(place) == plane.sizes[slot]) continue;
-      TERRACE_TRY(cluster.finish());
-      changed = true;
-    }
+    Clusters cluster(request, options_, {.tokens = request.tokens, .head = head});
+    if (!cluster.take_those_left()) continue;
+    TERRACE_TRY(cluster.finish());
+    changed = true;
   }
   return changed;
 }

@@ -214,7 +214,7 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   if (layer.cache != nullptr) counters_.upkeep += runtime_.backend->clock().now() - begin;
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.dropped.clear();
-  layer.dropped_between = 0;
+  layer.dropped_before = 0;
   layer.clusters_renamed = false;
   return refilled;
 }
@@ -312,8 +312,8 @@ void SequenceState::report_selection(std::size_t layer_number) {
                                            .head_counts = head_counts_,
                                            .clusters = wanted_clusters_,
                                            .clusters_renamed = layer.clusters_renamed,
-                                           .dropped = dropped.first(layer.dropped_between),
-                                           .dropped_late = dropped.subspan(layer.dropped_between),
+                                           .dropped = dropped.first(layer.dropped_before),
+                                           .dropped_late = dropped.subspan(layer.dropped_before),
                                            .unplaced = unplaced_});
 }
 

@@ -84,7 +84,7 @@ Status SequenceState::await_slots(LayerState& layer) {
 }
 
 Status SequenceState::send_slots(std::span<LayerState> layers) {
-  if (!caches_clusters()) return {};
+  if (!caches_clusters() || cache_sharers_ == 0) return {};
   const TimePoint begin = runtime_.backend->clock().now();
   for (LayerState& layer : layers) {
     // Without rows to fetch there is nothing to hide: the layer's next step makes the changes

@@ -25,8 +25,9 @@ Status SequenceState::refresh_indexes() {
   std::size_t most = 0;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const LayerIndex& index = layers_[layer].index;
+    if (index.building || index.tokens.empty()) continue;
     const std::size_t since = index.tokens.end - index.fresh_end;
-    if (index.building || since < std::max(due, most + 1)) continue;
+    if (since < std::max(due, most + 1)) continue;
     stalest = layer;
     most = since;
   }

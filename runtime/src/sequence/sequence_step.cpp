@@ -36,7 +36,7 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(prepare_indexes());
     TERRACE_TRY(await_indexes());
   }
-  for (LayerState& layer : layers_) layer.dropped_between = layer.dropped.size();
+  for (LayerState& layer : layers_) layer.dropped_before = layer.dropped.size();
   const bool caches = cache_sharers_ != 0;
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches) TERRACE_TRY(fit_cache());

@@ -36,7 +36,7 @@ struct RetrievalTraits {
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
   /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
   /// stay in the window until so many are there, between the two as far as the budget allows; what
-  /// is made of them stands for no others.
+  /// is made of them stands for no others, but where do_cut() sees to it.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.

@@ -54,7 +54,8 @@ struct RefreshOptions {
 enum class EarlyFetch : std::uint8_t {
   off,
   exact,   ///< every list is corrected by the step's own selection: outputs are as without
-  turned,  ///< only lists whose query has turned; the others attend what was fetched
+  turned,  ///< only lists whose query has turned; the others attend what was fetched. All, where
+           ///< estimates or bounds of mass go with a selection
 };
 
 /// How many rows each KV head of a layer selects.

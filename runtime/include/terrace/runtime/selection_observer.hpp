@@ -1,8 +1,8 @@
 // Looks on while steps select: what traces are made of.
 //
-// For each sequence the calls come in the order of its steps; those of several sequences mix as
-// their threads do, one call at a time. They say all that decides what a resident cache does, so
-// that replaying them gives the same hits, bytes and evictions.
+// For each sequence the calls come in the order of its steps; those of several sequences come at
+// the same time, from their threads. They say all that decides what a resident cache does, so that
+// replaying them gives the same hits, bytes and evictions.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,9 @@ struct LayerSelection {
   std::span<const WantedCluster> clusters;     ///< ascending; none where the policy has none
   bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
   // Lost their cached copy since the layer's last step or load, by no decision of the cache:
-  std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over
+  std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over;
+                                          ///< all, if the step was begun anew or the last one
+                                          ///< selected nothing
   std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step
   std::span<const UnitKey> unplaced;      ///< admitted, but device memory had no room
 };
@@ -72,7 +74,8 @@ class SelectionObserver {
 
   /// `sharers` sequences share the cache from this sequence's next step on.
   virtual void on_share(SequenceId sequence, std::size_t sharers) = 0;
-  /// A prompt is about to be stored; blocks of its own beside the window fill the cache's slots.
+  /// A prompt is about to be stored. Where blocks are cached, its own beside the window fill the
+  /// slots.
   virtual void on_prompt(SequenceId sequence, TokenRange tokens) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;

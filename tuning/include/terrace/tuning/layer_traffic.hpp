@@ -20,6 +20,7 @@ struct LayerTraffic {
   std::size_t keys = 0;          ///< unit keys are below it
   std::size_t middle_begin = 0;  ///< blocks before it hold sinks
   std::size_t window_begin = 0;  ///< blocks before it have left the window
+  bool renamed = false;          ///< unit keys mean others than in the step before
 };
 
 /// Cuts selections into units. Threads: one at a time.

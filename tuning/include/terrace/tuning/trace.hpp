@@ -33,7 +33,8 @@ enum class TraceUnit : std::uint8_t {
   token,    ///< positions of a KV head, for blocks of any size; where the policy has clusters,
             ///< those of one KV head besides
   block,    ///< blocks of TraceHead::block_tokens positions, all KV heads
-  cluster,  ///< clusters alone, sizes in rows; keeping one costs the rows not fetched
+  cluster,  ///< clusters alone, as imported prefixes; sizes in rows, keeping one costs the rows not
+            ///< fetched
 };
 
 std::string_view to_string(TraceUnit unit) noexcept;

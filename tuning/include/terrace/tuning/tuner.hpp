@@ -26,7 +26,8 @@ struct TuneRequest {
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
   std::vector<std::string> policies;  ///< empty = all
   StepCosts costs;
-  /// Of longer traces the offline optimum, which must hold all selections, is left out.
+  /// Of longer traces, by the units that the recorded run cached, the offline optimum, which must
+  /// hold all selections, is left out.
   std::uint64_t future_selections_max = 50'000'000;
   /// Called with the share of the work that is done, from any thread.
   std::function<void(double)> progress;
