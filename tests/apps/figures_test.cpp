@@ -19,8 +19,7 @@ TEST(PairedDifference, IsTheMeanOfDifferencesWithItsStandardError) {
 
 TEST(PairedDifference, ErrsByWhatDiffersFromStretchToStretch) {
   // Four stretches of four, alike within each: as much is known as from four steps.
-  std::array<double, 16> a{};
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<double>(i / 4);
+  constexpr std::array<double, 16> a{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
   constexpr std::array<double, 16> zero{};
   const MeanWithError difference = paired_difference(a, zero);
   EXPECT_DOUBLE_EQ(difference.mean, 1.5);

@@ -49,6 +49,7 @@ std::vector<CacheUnit> cache_units(const TraceHead& head) {
   std::vector<std::size_t> sizes{8, 16, 32, 64, 128};
   if (std::ranges::count(sizes, head.block_tokens) == 0) sizes.push_back(head.block_tokens);
   std::vector<CacheUnit> units;
+  units.reserve(sizes.size() + 1);
   for (const std::size_t size : sizes) units.push_back({.block_tokens = size});
   if (head.has_clusters()) units.push_back({CacheGranularity::cluster, head.block_tokens});
   return units;
