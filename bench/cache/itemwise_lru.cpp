@@ -31,10 +31,6 @@ void ItemwiseLru::drop_from(UnitKey first) {
   }
 }
 
-void ItemwiseReplay::give_up(std::uint64_t sequence) {
-  layers_.erase(layers_.lower_bound({sequence, 0}), layers_.lower_bound({sequence + 1, 0}));
-}
-
 void ItemwiseReplay::load(Layer& layer, const tuning::LayerTraffic& traffic) const {
   layer.cache.drop_from(keeps_clusters() ? 0 : static_cast<UnitKey>(traffic.window_begin));
   layer.passed = traffic.window_begin;
@@ -42,7 +38,9 @@ void ItemwiseReplay::load(Layer& layer, const tuning::LayerTraffic& traffic) con
 
 void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::LayerTraffic& traffic) {
   using Kind = tuning::TraceRecord::Kind;
-  if (record.kind == Kind::pause || record.kind == Kind::close) return give_up(record.sequence);
+  if (record.kind == Kind::pause || record.kind == Kind::close) {
+    return tuning::erase_sequence(layers_, record.sequence);
+  }
   if (record.kind != Kind::selection && record.kind != Kind::load) return;
   const auto [found, opened] =
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});

@@ -5,9 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <unordered_map>
-#include <utility>
 
 #include "terrace/tuning/layer_traffic.hpp"
 
@@ -62,13 +60,12 @@ class ItemwiseReplay {
     std::size_t passed = 0;  ///< blocks before it have been offered
   };
 
-  void give_up(std::uint64_t sequence);
   void load(Layer& layer, const tuning::LayerTraffic& traffic) const;
   [[nodiscard]] bool keeps_clusters() const { return head_.has_sizes(head_.cache.granularity); }
 
   const tuning::TraceHead& head_;
   std::size_t slots_;
-  std::map<std::pair<std::uint64_t, std::size_t>, Layer> layers_;
+  tuning::ByLayer<Layer> layers_;
   ItemwiseCounters counters_;
 };
 

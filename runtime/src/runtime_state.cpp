@@ -193,7 +193,7 @@ const std::uint32_t* RuntimeState::head_shares(const std::byte* fixed) const noe
 
 std::size_t RuntimeState::list_capacity(std::size_t selected) const noexcept {
   if (!deals_by_weight(options, index_layout)) return selected;
-  return std::min(policies::head_rows_most, options.shape.kv_heads) * selected;
+  return policies::dealt_rows_most(options.shape, selected);
 }
 
 std::size_t RuntimeState::query_window_tokens() const noexcept {

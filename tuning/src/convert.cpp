@@ -145,14 +145,11 @@ Status convert_to_csv(const std::filesystem::path& source, const std::filesystem
   PendingFile pending(target.string(), temporary);
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
-  std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> steps;
+  ByLayer<std::size_t> steps;
   for (TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;
-    if (record.kind == TraceRecord::Kind::close) {
-      steps.erase(steps.lower_bound({record.sequence, 0}),
-                  steps.lower_bound({record.sequence + 1, 0}));
-    }
+    if (record.kind == TraceRecord::Kind::close) erase_sequence(steps, record.sequence);
     if (record.kind != TraceRecord::Kind::selection) continue;
     const std::size_t step = steps[{record.sequence, record.layer}]++;
     for (const offload::WantedUnit& each : cutter.cut(record).wanted) {

@@ -28,7 +28,7 @@ OptimumBound::OptimumBound(const TraceHead& head, CacheGranularity granularity)
       by_worth_(class_count) {}
 
 void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
-  if (record.kind == TraceRecord::Kind::close) return close(record.sequence);
+  if (record.kind == TraceRecord::Kind::close) return erase_sequence(layers_, record.sequence);
   const bool loads = record.kind == TraceRecord::Kind::load;
   if (!loads && record.kind != TraceRecord::Kind::selection) return;
   Layer& layer = layers_[{record.sequence, record.layer}];
@@ -37,10 +37,6 @@ void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
   } else {
     select(layer, traffic);
   }
-}
-
-void OptimumBound::close(std::uint64_t sequence) {
-  layers_.erase(layers_.lower_bound({sequence, 0}), layers_.lower_bound({sequence + 1, 0}));
 }
 
 void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {

@@ -34,9 +34,10 @@ constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "
 /// Rows that the lists of one layer have room for.
 std::size_t staged_rows(const JobPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
+  const std::size_t selected = recorded.split.selected;
   const bool dealt = options.head_budget == HeadBudget::by_weight;
-  const std::size_t times = dealt ? std::min(policies::head_rows_most, options.shape.kv_heads) : 1;
-  return list_count(options.shape, recorded.traits.lists) * times * recorded.split.selected;
+  return list_count(options.shape, recorded.traits.lists) *
+         (dealt ? policies::dealt_rows_most(options.shape, selected) : selected);
 }
 
 tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {

@@ -116,20 +116,20 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   const tuning::CacheUnit unit = chosen_unit(options, config, head);
   tuning::ReplaySetup setup{.cache = head.cache, .block_tokens = unit.block_tokens};
   TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
-  const auto set = [&](const char* key) { return is_set(config, key); };
   CacheOptions& cache = setup.cache;
   cache.granularity = unit.granularity;
   // A cache without tokens has no policy, and one that gets some has to have one.
-  const bool sized = set("cache.tokens");
-  if (set("cache.policy") || (sized && wanted.cache.none()) || (sized && cache.none())) {
+  const bool sized = is_set(config, "cache.tokens");
+  if (is_set(config, "cache.policy") || (sized && wanted.cache.none()) || (sized && cache.none())) {
     cache.policy = wanted.cache.policy;
   }
-  if (set("cache.admission")) cache.admission = wanted.cache.admission;
-  if (set("cache.tokens")) cache.tokens = wanted.cache.tokens;
-  if (set("cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
-  if (set("cache.horizon")) cache.refill = wanted.cache.refill;
-  if (set("cache.last_steps")) cache.replacement.last_steps = wanted.cache.replacement.last_steps;
-  if (set("cache.lfu_half_life")) {
+  if (is_set(config, "cache.admission")) cache.admission = wanted.cache.admission;
+  if (is_set(config, "cache.tokens")) cache.tokens = wanted.cache.tokens;
+  if (is_set(config, "cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
+  if (is_set(config, "cache.horizon")) cache.refill = wanted.cache.refill;
+  if (is_set(config, "cache.last_steps"))
+    cache.replacement.last_steps = wanted.cache.replacement.last_steps;
+  if (is_set(config, "cache.lfu_half_life")) {
     cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
   }
   // What the live run dropped, another cache may never have held.

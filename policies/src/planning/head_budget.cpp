@@ -18,15 +18,11 @@ using Rows = Eigen::Map<const Matrix>;
 // Of the queries given, spread evenly: heads differ by much more than their queries do.
 constexpr std::size_t queries_max = 16;
 
-std::size_t rows_most(const HeadDeal& deal) {
-  return std::min(head_rows_most, deal.shape.kv_heads) * deal.selected;
-}
-
 /// Of one KV head: how much its n-th heaviest row weighs, summed over queries.
 class Curve {
  public:
   Curve(const HeadDeal& deal, std::size_t head)
-      : deal_(deal), head_(head), weights_(rows_most(deal), 0.0) {}
+      : deal_(deal), head_(head), weights_(dealt_rows_most(deal.shape, deal.selected), 0.0) {}
 
   std::vector<double> measure() {
     const KvShape& shape = deal_.shape;

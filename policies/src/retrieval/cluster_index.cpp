@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "all_finite.hpp"
+#include "row_mean.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
@@ -153,12 +154,13 @@ bool Clusters::take_those_left() {
   const std::size_t chunk = first_at() / options_.shape.chunk_tokens;
   if (first_at() % options_.shape.chunk_tokens == 0) return false;
   // Tokens join only where no place is left, and then the last cluster: no other can have lost any.
+  const ClusterPlane target = plane(chunk);
   for (std::size_t slot = 0; slot < slots; ++slot) {
-    if (!lives(plane(chunk), slot)) return false;
+    if (!lives(target, slot)) return false;
   }
   const std::uint32_t cluster = last_cluster();
   take_members_of(cluster);
-  return members_.front().size() != plane(chunk).sizes[cluster % slots];
+  return members_.front().size() != target.sizes[cluster % slots];
 }
 
 void Clusters::take_members_of(std::uint32_t cluster) {
@@ -190,17 +192,11 @@ const float* Clusters::keys_to_compare() {
   const std::size_t count = batch_.tokens.size();
   if (row_dims_ == dims && !options_.centred) return rows_.get();
   keys_.resize(count * dims);
-  std::vector<double> mean(dims);
-  std::size_t finite = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::copy_n(row(i), dims, &keys_[i * dims]);
-    if (!options_.centred || !all_finite({row(i), dims})) continue;
-    ++finite;
-    for (std::size_t k = 0; k < dims; ++k) mean[k] += double{row(i)[k]};
-  }
-  for (std::size_t i = 0; finite > 0 && i < keys_.size(); ++i) {
-    keys_[i] -= static_cast<float>(mean[i % dims] / static_cast<double>(finite));
-  }
+  for (std::size_t i = 0; i < count; ++i) std::copy_n(row(i), dims, &keys_[i * dims]);
+  if (!options_.centred) return keys_.data();
+  RowMean mean(dims);
+  mean.add(keys_);
+  for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i] -= static_cast<float>(mean.of(i % dims));
   return keys_.data();
 }
 
@@ -266,21 +262,17 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
   const std::size_t dims = request_.shape.head_dim;
   const std::size_t slot = place % options_.shape.slots;
   const ClusterPlane target = plane(place / options_.shape.slots);
-  std::vector<double> mean(row_dims_);
-  std::size_t finite = 0;
+  RowMean mean(row_dims_);
   for (const std::uint32_t i : members) {
     label_at(first_at() + i) = place;
-    if (!all_finite({row(i), row_dims_})) continue;
-    ++finite;
-    for (std::size_t k = 0; k < row_dims_; ++k) mean[k] += double{row(i)[k]};
+    mean.add({row(i), row_dims_});
   }
   std::byte* const stored =
       target.centroids + slot * kernels::centroid_bytes(request_.shape, options_.shape);
   double rounding = 0;
   for (std::size_t k = 0; k < row_dims_; ++k) {
-    if (finite > 0) mean[k] /= static_cast<double>(finite);
-    store_f32(stored, dtype, k, static_cast<float>(mean[k]));
-    if (k < dims) rounding += std::pow(mean[k] - double{load_f32(stored, dtype, k)}, 2);
+    store_f32(stored, dtype, k, static_cast<float>(mean.of(k)));
+    if (k < dims) rounding += std::pow(mean.of(k) - double{load_f32(stored, dtype, k)}, 2);
   }
   target.sizes[slot] = static_cast<std::uint32_t>(members.size());
   target.firsts[slot] = static_cast<std::uint32_t>(first_at() + members.front());
@@ -297,7 +289,7 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
         std::isfinite(square) ? std::max(radius, square) : std::numeric_limits<double>::infinity();
   }
   // Who is left out of the mean may lie anywhere around it.
-  if (finite < members.size()) radius = std::numeric_limits<double>::infinity();
+  if (mean.count() < members.size()) radius = std::numeric_limits<double>::infinity();
   // Rounded up: they are promised to be large enough.
   const auto above = [](double square) {
     return std::nextafter(static_cast<float>(std::sqrt(square)),
@@ -306,7 +298,7 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
   target.radius[slot] = above(radius);
   target.rounding[slot] = above(rounding);
   target.variance[slot] =
-      static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(finite, 1) * dims));
+      static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(mean.count(), 1) * dims));
 }
 
 }  // namespace

@@ -17,9 +17,9 @@
 #include <span>
 #include <vector>
 
-#include "all_finite.hpp"
 #include "pq_codes.hpp"
 #include "query_basis.hpp"
+#include "row_mean.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/map_vectors.hpp"
@@ -75,30 +75,6 @@ void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<fl
     std::ranges::copy(mapped, &keys[at]);
   }
 }
-
-/// The mean of the finite rows, of whom some come at a time.
-class RowMean {
- public:
-  explicit RowMean(std::size_t dims) : sum_(dims) {}
-
-  void add(std::span<const float> rows) {
-    for (std::size_t at = 0; at < rows.size(); at += sum_.size()) {
-      const auto row = rows.subspan(at, sum_.size());
-      if (!all_finite(row)) continue;
-      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += double{row[i]};
-      ++count_;
-    }
-  }
-  void write(float* mean) const {
-    for (std::size_t i = 0; i < sum_.size(); ++i) {
-      mean[i] = count_ > 0 ? static_cast<float>(sum_[i] / count_) : 0.0F;
-    }
-  }
-
- private:
-  std::vector<double> sum_;
-  double count_ = 0;
-};
 
 /// The queries of a KV head's group: [positions * group, head_dim].
 std::vector<float> group_queries(const BuildRequest& request, std::size_t head) {
@@ -170,7 +146,10 @@ class HeadIndex final : public IndexPart {
     const std::span<float> keys = keys_of(unmapped_.take());
     map_keys(maps_, head_, dims(), keys);
     mean_.add(keys);
-    if (unmapped_.empty()) mean_.write(maps_.mean(head_));
+    if (!unmapped_.empty()) return;
+    for (std::size_t i = 0; i < dims(); ++i) {
+      maps_.mean(head_)[i] = static_cast<float>(mean_.of(i));
+    }
   }
 
   /// Centred.

@@ -2,6 +2,8 @@
 // many, and a row more is worth most where the next one weighs most.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,6 +16,12 @@ namespace terrace::policies {
 /// A list is dealt at most so many times its even share, and at least 1/head_rows_least of it.
 inline constexpr std::size_t head_rows_most = 2;
 inline constexpr std::size_t head_rows_least = 4;
+
+/// Returns the most rows that a KV head can be dealt where each would have `selected`.
+[[nodiscard]] constexpr std::size_t dealt_rows_most(const KvShape& shape,
+                                                    std::size_t selected) noexcept {
+  return std::min(head_rows_most, shape.kv_heads) * selected;
+}
 
 /// A layer after its prompt.
 struct HeadDeal {

@@ -28,7 +28,7 @@ class RecordedFuture {
   [[nodiscard]] const Wants& of(std::uint64_t sequence, std::size_t layer) const;
 
  private:
-  std::map<std::pair<std::uint64_t, std::size_t>, Wants> wants_;
+  ByLayer<Wants> wants_;
 };
 
 /// One layer's future as seen from the step under way. A unit has none beyond a renaming. Memory: 8

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "terrace/core/result.hpp"
@@ -11,6 +13,15 @@
 #include "terrace/tuning/trace.hpp"
 
 namespace terrace::tuning {
+
+/// What is kept for each layer of each sequence.
+template <typename Value>
+using ByLayer = std::map<std::pair<std::uint64_t, std::size_t>, Value>;
+
+template <typename Value>
+void erase_sequence(ByLayer<Value>& kept, std::uint64_t sequence) {
+  kept.erase(kept.lower_bound({sequence, 0}), kept.lower_bound({sequence + 1, 0}));
+}
 
 /// One layer of one step; of a record that is no selection nothing but where a load's window
 /// begins. Spans are valid until the next cut.

@@ -10,8 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "terrace/tuning/layer_traffic.hpp"
@@ -42,10 +40,9 @@ class OptimumBound {
   };
 
   void select(Layer& layer, const LayerTraffic& traffic);
-  void close(std::uint64_t sequence);
 
   bool blocks_are_adopted_;
-  std::map<std::pair<std::uint64_t, std::size_t>, Layer> layers_;
+  ByLayer<Layer> layers_;
   std::vector<Intervals> by_worth_;  ///< by rows per slot-step, logarithmic
 };
 
