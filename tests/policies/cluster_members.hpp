@@ -10,6 +10,9 @@
 
 namespace terrace::testing {
 
+/// How wave's indexes are laid out by default.
+inline constexpr ClusterShape wave_clusters{.chunk_tokens = 256, .slots = 22, .estimates = true};
+
 /// An index of clusters under test, and how it is laid out.
 class ClustersOf {
  public:

@@ -19,12 +19,7 @@ constexpr std::size_t sinks = 4;
 
 class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
  protected:
-  [[nodiscard]] std::vector<float> query() const {
-    Rng rng(testing::seed(), {61});
-    std::vector<float> values(shape_.query_heads * shape_.head_dim);
-    for (float& x : values) x = testing::normal(rng);
-    return values;
-  }
+  [[nodiscard]] std::vector<float> query() const { return testing::normal_query(shape_, 61); }
 
   /// Checks lists of at most `count` of [sinks, window).
   void expect_lists(const std::vector<std::vector<std::uint32_t>>& lists, std::size_t window,

@@ -9,16 +9,14 @@ namespace {
 using testing::BlockStore;
 using testing::ClustersOf;
 using testing::PolicyIndex;
+using testing::wave_clusters;
 
 constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
-constexpr ClusterShape clusters{.chunk_tokens = 256, .slots = 22, .estimates = true};
 constexpr std::size_t sinks = 4;
 
 /// Checks that the bounds of a selection hold the mass that its attention has.
 void expect_bounds_hold(PolicyIndex& index, const BlockStore& rows, std::uint64_t stream) {
-  Rng rng(testing::seed(), {stream});
-  std::vector<float> query(shape.query_heads * shape.head_dim);
-  for (float& x : query) x = testing::normal(rng);
+  const std::vector<float> query = testing::normal_query(shape, stream);
   const std::size_t window = index.indexed().end - 60;
   const auto lists = index.select(query, window, 100);
   for (std::size_t q = 0; q < shape.query_heads; ++q) {
@@ -50,7 +48,7 @@ TEST(JoinedClusters, StandForAllTheirMembers) {
   for (std::size_t end = 305; end <= 800; end += 5) {
     index.extend(end);
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-      ClustersOf(index, shape, clusters).expect_means_of_members(rows, head, 1e-3);
+      ClustersOf(index, shape, wave_clusters).expect_means_of_members(rows, head, 1e-3);
     }
   }
   expect_bounds_hold(index, rows, 112);
@@ -68,7 +66,7 @@ TEST(JoinedClusters, ForgetWhoWasCutOff) {
     for (std::size_t next = end + 5; next <= end + 20; next += 5) index.extend(next);
     if (index.truncate(end)) ++changes;
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-      ClustersOf(index, shape, clusters).expect_means_of_members(rows, head, 1e-3);
+      ClustersOf(index, shape, wave_clusters).expect_means_of_members(rows, head, 1e-3);
     }
   }
   EXPECT_GT(changes, 0U);

@@ -25,9 +25,7 @@ TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
   for (std::size_t end = 301; end <= 700; ++end) grown.extend(end);
   PolicyIndex at_once(*policy, rows, sinks);
   at_once.build(700);
-  Rng rng(testing::seed(), {108});
-  std::vector<float> query(shape.query_heads * shape.head_dim);
-  for (float& x : query) x = testing::normal(rng);
+  const std::vector<float> query = testing::normal_query(shape, 108);
   for (std::size_t page = 0; page < 43; ++page) {
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const std::size_t at = (head * 16 + page % 16) * 2 * shape.head_dim;
@@ -65,9 +63,7 @@ TEST(Quest, WithPagesOfOneTokenSelectsWhatTheOracleSelects) {
   PolicyIndex exact(*oracle, rows, sinks);
   pages.build(700);
   exact.build(700);
-  Rng rng(testing::seed(), {110});
-  std::vector<float> query(single.query_heads * single.head_dim);
-  for (float& x : query) x = testing::normal(rng);
+  const std::vector<float> query = testing::normal_query(single, 110);
   for (const std::size_t count : {1U, 37U, 300U}) {
     EXPECT_EQ(pages.select(query, 660, count), exact.select(query, 660, count))
         << testing::seed_text();

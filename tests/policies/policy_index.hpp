@@ -15,6 +15,14 @@
 
 namespace terrace::testing {
 
+/// A query of normal numbers, [query_heads, head_dim].
+inline std::vector<float> normal_query(const KvShape& shape, std::uint64_t stream) {
+  Rng rng(seed(), {stream});
+  std::vector<float> query(shape.query_heads * shape.head_dim);
+  for (float& x : query) x = normal(rng);
+  return query;
+}
+
 class PolicyIndex {
  public:
   PolicyIndex(const RetrievalPolicy& policy, BlockStore& rows, std::size_t sinks)

@@ -11,19 +11,14 @@ namespace {
 using testing::BlockStore;
 using testing::ClustersOf;
 using testing::PolicyIndex;
+using testing::wave_clusters;
 
 constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
-constexpr ClusterShape clusters{.chunk_tokens = 256, .slots = 22, .estimates = true};
 constexpr std::size_t sinks = 4;
 
-ClustersOf clusters_of(const PolicyIndex& index) { return {index, shape, clusters}; }
+ClustersOf clusters_of(const PolicyIndex& index) { return {index, shape, wave_clusters}; }
 
-std::vector<float> query_of(std::uint64_t stream) {
-  Rng rng(testing::seed(), {stream});
-  std::vector<float> query(shape.query_heads * shape.head_dim);
-  for (float& x : query) x = testing::normal(rng);
-  return query;
-}
+std::vector<float> query_of(std::uint64_t stream) { return testing::normal_query(shape, stream); }
 
 /// Attention over sinks, window, selected rows and estimates of the last selection of `index`.
 class Attended {
@@ -118,7 +113,7 @@ constexpr double attention_tolerance = 1e-5;
 TEST(Wave, HasTheSlotsOfItsRule) {
   const auto policy = policies::make_retrieval_policy("wave").value();
   EXPECT_EQ(policy->index_layout(shape).value().chunk_bytes,
-            shape.kv_heads * kernels::cluster_plane_bytes(shape, clusters));
+            shape.kv_heads * kernels::cluster_plane_bytes(shape, wave_clusters));
 }
 
 TEST(Wave, KeepsEachClusterInItsSegmentAndBelowTheSplitLimit) {
@@ -258,7 +253,8 @@ TEST(Wave, IsPlainSphericalKmeansOfCentredKeysInOneSegment) {
                              {.centroids = centroids.data(), .labels = labels.data()});
   // Rounding may give a key that lies midway to the other side; few lie so.
   std::size_t different = 0;
-  for (const auto& [cluster, positions] : ClustersOf(index, exact_shape, clusters).members(1)) {
+  for (const auto& [cluster, positions] :
+       ClustersOf(index, exact_shape, wave_clusters).members(1)) {
     std::map<std::uint32_t, std::size_t> found;
     for (const std::size_t p : positions) ++found[labels[p - sinks]];
     const auto most = std::ranges::max_element(
@@ -343,7 +339,8 @@ TEST(Wave, AnEstimateIsTheWeightedFormOfItsCluster) {
     for (std::size_t p = 0; p < 700; ++p) {
       if (p < sinks || p >= 700 - 60) add({p});
     }
-    for (const auto& [c, positions] : ClustersOf(wave.index, exact_shape, clusters).members(head)) {
+    for (const auto& [c, positions] :
+         ClustersOf(wave.index, exact_shape, wave_clusters).members(head)) {
       add(positions);
     }
     for (std::size_t i = 0; i < 16; ++i) {
@@ -521,13 +518,13 @@ TEST(Wave, AssignsTheSameWayWhenAllKeysMoveByOneVectorAndMovesCentroidsByIt) {
     });
     PolicyIndex index(*policy, rows, sinks);
     index.build(600);
-    const ClustersOf made(index, exact_shape, clusters);
+    const ClustersOf made(index, exact_shape, wave_clusters);
     seen[moved ? 1 : 0] = made.members(0);
     for (const auto& [cluster, positions] : seen[moved ? 1 : 0]) {
-      const kernels::ClusterPlane plane = made.plane(0, cluster / clusters.slots);
+      const kernels::ClusterPlane plane = made.plane(0, cluster / wave_clusters.slots);
       for (std::size_t i = 0; i < 16; ++i) {
         centroids[moved ? 1 : 0][cluster].push_back(
-            load_f32(plane.centroids, Dtype::f32, cluster % clusters.slots * 32 + i));
+            load_f32(plane.centroids, Dtype::f32, cluster % wave_clusters.slots * 32 + i));
       }
     }
   }

@@ -207,6 +207,18 @@ TEST(Refresh, KeepsEveryRowAndBudgetOfEveryPolicy) {
   }
 }
 
+/// Refreshes of one piece a step: their time is over at once. A seed says in which order.
+struct PieceByPiece {
+  explicit PieceByPiece(const std::string& policy) : scenario(refreshed(policy, Duration::zero())) {
+    scenario.backend.clock = &clock;
+    scenario.backend.scheduler = &scheduler;
+  }
+
+  ManualClock clock;
+  offload::SeededScheduler scheduler{3};
+  Scenario scenario;
+};
+
 /// Counts how often the clusters of each layer became others.
 class RenamedClusters final : public SelectionObserver {
  public:
@@ -227,11 +239,8 @@ class RenamedClusters final : public SelectionObserver {
 
 TEST(Refresh, HasItsTurnInEveryLayerHoweverLongOneTakes) {
   // Piece by piece a layer takes longer than it takes the first one to be due again.
-  ManualClock clock;
-  offload::SeededScheduler scheduler(3);
-  Scenario scenario = refreshed("clusterkv", Duration::zero());
-  scenario.backend.clock = &clock;
-  scenario.backend.scheduler = &scheduler;
+  PieceByPiece slices("clusterkv");
+  Scenario& scenario = slices.scenario;
   scenario.runtime.shape.layers = 6;
   scenario.runtime.cache.granularity = CacheGranularity::cluster;
   RenamedClusters renamed(6);
@@ -246,11 +255,8 @@ TEST(Refresh, HasItsTurnInEveryLayerHoweverLongOneTakes) {
 }
 
 TEST(Refresh, DoesOnePieceAStepWhenItsTimeIsOverAtOnce) {
-  ManualClock clock;
-  offload::SeededScheduler scheduler(3);
-  Scenario scenario = refreshed("pqcache", Duration::zero());
-  scenario.backend.clock = &clock;
-  scenario.backend.scheduler = &scheduler;
+  PieceByPiece slices("pqcache");
+  const Scenario& scenario = slices.scenario;
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
