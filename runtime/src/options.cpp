@@ -58,6 +58,7 @@ CacheOptions cache_options(const Config& config) {
           .tokens = tokens.value_or(0),
           .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
           .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
+                          .lrfu_half_life = config.integer("cache.lrfu_half_life"),
                           .last_steps = config.integer("cache.last_steps")},
           .refill = {.horizon_steps = config.number("cache.horizon")}};
 }

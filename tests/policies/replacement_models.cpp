@@ -1,6 +1,7 @@
 #include "policies/replacement_models.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -54,6 +55,51 @@ class Lru final : public ReplacementModel {
 
  private:
   Keys keys_;
+};
+
+/// Ranks as the policy defines them, without its lists: every verb looks at all keys.
+class Lrfu final : public ReplacementModel {
+ public:
+  explicit Lrfu(std::size_t half_life) : half_life_(half_life) {}
+  void track(UnitKey key, std::uint32_t /*slots*/) override {
+    rank_[key] = std::max(rank_[key], now());
+    arrived_[key] = ++arrivals_;
+  }
+  void touch(std::span<const UnitKey> hits) override {
+    ++step_;
+    miss(hits);
+    for (const UnitKey key : hits) arrived_[key] = ++arrivals_;
+  }
+  void miss(std::span<const UnitKey> wanted) override {
+    for (const UnitKey key : wanted) {
+      const auto [less, more] = std::minmax({rank_[key], now()});
+      const double ratio = std::exp2((static_cast<double>(less) - static_cast<double>(more)) / 256);
+      rank_[key] = more + static_cast<std::uint64_t>(std::lround(256 * std::log2(1 + ratio)));
+    }
+  }
+  void forget(UnitKey key) override {
+    evict(key);
+    rank_.erase(key);
+  }
+  void evict(UnitKey key) override { arrived_.erase(key); }
+  std::optional<UnitKey> choose_victim(UnitKey incoming, const Allowed& allowed) override {
+    std::optional<UnitKey> least;
+    const auto order = [&](UnitKey key) { return std::pair(rank_[key] / 16, arrived_[key]); };
+    for (const auto& [key, arrival] : arrived_) {
+      if (allowed(key) && (!least || order(key) < order(*least))) least = key;
+    }
+    if (least && incoming != no_unit && rank_[incoming] + 256 < rank_[*least]) return std::nullopt;
+    return least;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t now() const { return 2560 + step_ * 256 / half_life_; }
+
+  std::size_t half_life_;
+  std::uint64_t step_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::map<UnitKey, std::uint64_t> rank_;
+  std::map<UnitKey, std::uint64_t> arrived_;  ///< of what is tracked
 };
 
 class LastSteps final : public ReplacementModel {
@@ -371,6 +417,7 @@ std::unique_ptr<ReplacementModel> make_model(const std::string& name,
                                              const ReplacementOptions& options) {
   if (name == "lru") return std::make_unique<Lru>();
   if (name == "lfu") return std::make_unique<Lfu>(options.lfu_half_life);
+  if (name == "lrfu") return std::make_unique<Lrfu>(options.lrfu_half_life);
   if (name == "sieve") return std::make_unique<Sieve>();
   if (name == "s3fifo") return std::make_unique<S3Fifo>();
   if (name == "wtinylfu") return std::make_unique<WTinyLfu>();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -43,6 +44,8 @@ std::vector<PolicyCase> policy_cases() {
     return *std::ranges::find(replacement_policies(), name, &ReplacementEntry::name);
   };
   cases.push_back({row("lfu"), "lfu_with_half_life", {.lfu_half_life = 7}});
+  cases.push_back({row("lrfu"), "lrfu_of_one_step", {.lrfu_half_life = 1}});
+  cases.push_back({row("lrfu"), "lrfu_of_many_steps", {.lrfu_half_life = 300}});
   cases.push_back({row("last_steps"), "last_3_steps", {.last_steps = 3}});
   return cases;
 }
@@ -414,15 +417,44 @@ TEST(LfuWithHalfLife, LetsGoOfWhatWasHotLongAgo) {
   }
 }
 
+TEST(Lrfu, WeighsUsesByAgeAndRemembersWhatWent) {
+  const auto policy = make_replacement_policy("lrfu", {.lrfu_half_life = 4}).value();
+  policy->resize({.keys = 4, .slots = 2});
+  const UnitKey often = 0;
+  const UnitKey lately = 1;
+  const UnitKey back = 2;
+  const UnitKey once = 3;
+  policy->touch({});
+  policy->miss(std::array{often, back});
+  policy->track(often, 1);
+  for (int step = 0; step < 3; ++step) {
+    policy->touch({&often, 1});
+    policy->miss({&back, 1});
+  }
+  policy->touch({});
+  policy->miss(std::array{lately, once});
+  policy->track(lately, 1);
+  // 3.2 uses halved by age are more than one just now, but not eight steps later.
+  EXPECT_EQ(policy->choose_victim(no_unit, anything), lately);
+  // Uses count, resident or not: what was wanted as often is let in, what was wanted once is not.
+  const auto only_often = [&](UnitKey key) { return key == often; };
+  EXPECT_EQ(policy->choose_victim(back, only_often), often);
+  EXPECT_EQ(policy->choose_victim(once, only_often), std::nullopt);
+  for (int step = 0; step < 8; ++step) policy->touch({});
+  policy->touch({&lately, 1});
+  EXPECT_EQ(policy->choose_victim(no_unit, anything), often);
+}
+
 TEST(MakeReplacementPolicy, NamesTheNearestAndAllOthers) {
   const auto made = make_replacement_policy("s3-fifo");
   ASSERT_FALSE(made.has_value());
   EXPECT_THAT(std::string(made.error().message()),
               testing::AllOf(testing::HasSubstr("did you mean s3fifo?"),
-                             testing::HasSubstr("lru, lfu, sieve")));
+                             testing::HasSubstr("lru, lfu, lrfu")));
   EXPECT_THAT(std::string(make_replacement_policy("belady").error().message()),
               testing::HasSubstr("recorded traces"));
   EXPECT_FALSE(make_replacement_policy("last_steps", {.last_steps = 0}).has_value());
+  EXPECT_FALSE(make_replacement_policy("lrfu", {.lrfu_half_life = 0}).has_value());
 }
 
 }  // namespace

@@ -39,6 +39,18 @@ class KeyLists {
     links_[link.newer].older = link.older;
   }
 
+  /// Moves all keys of `from` to the newest end of `to`.
+  void join(List to, List from) {
+    if (empty(from)) return;
+    const Link moved = links_[head_of(from)];
+    const Node newest = links_[head_of(to)].older;
+    links_[newest].newer = moved.newer;
+    links_[moved.newer].older = newest;
+    links_[moved.older].newer = head_of(to);
+    links_[head_of(to)].older = moved.older;
+    links_[head_of(from)] = {head_of(from), head_of(from)};
+  }
+
   [[nodiscard]] bool empty(List list) const noexcept {
     return links_[head_of(list)].newer == head_of(list);
   }

@@ -9,6 +9,7 @@ namespace terrace::policies {
 
 std::unique_ptr<ReplacementPolicy> make_lru(const ReplacementOptions& options);
 std::unique_ptr<ReplacementPolicy> make_lfu(const ReplacementOptions& options);
+std::unique_ptr<ReplacementPolicy> make_lrfu(const ReplacementOptions& options);
 std::unique_ptr<ReplacementPolicy> make_sieve(const ReplacementOptions& options);
 std::unique_ptr<ReplacementPolicy> make_s3fifo(const ReplacementOptions& options);
 std::unique_ptr<ReplacementPolicy> make_wtinylfu(const ReplacementOptions& options);

@@ -11,6 +11,7 @@ namespace {
 constexpr std::array table{
     ReplacementEntry{"lru", "least recently used", &make_lru},
     ReplacementEntry{"lfu", "least frequently used, counts halved now and then", &make_lfu},
+    ReplacementEntry{"lrfu", "least recently and frequently used, by a half-life", &make_lrfu},
     ReplacementEntry{"sieve", "first in first out, sparing what was wanted since", &make_sieve},
     ReplacementEntry{"s3fifo", "a small queue on trial before the main one", &make_s3fifo},
     ReplacementEntry{"wtinylfu", "newcomers duel by frequency with the oldest", &make_wtinylfu},
@@ -36,6 +37,10 @@ Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
                  find_by_name(replacement_policies(), "cache.policy", name));
   if (options.last_steps == 0) {
     return fail(Errc::invalid_argument, "cache.last_steps is 0; keep at least one step");
+  }
+  if (options.lrfu_half_life == 0 || options.lrfu_half_life > 1024) {
+    return fail(Errc::invalid_argument, "cache.lrfu_half_life is {}; use 1 to 1024",
+                options.lrfu_half_life);
   }
   if (entry->needs_foresight && options.foresight == nullptr) {
     return fail(Errc::invalid_argument,

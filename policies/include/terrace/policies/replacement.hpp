@@ -18,6 +18,7 @@ namespace terrace::policies {
 
 struct ReplacementOptions {
   std::size_t lfu_half_life = 0;         ///< lfu: steps after which counts are halved; 0 = never
+  std::size_t lrfu_half_life = 8;        ///< lrfu: steps after which a use counts half
   std::size_t last_steps = 1;            ///< last_steps: steps whose units stay
   const Foresight* foresight = nullptr;  ///< belady; must outlive the policy
 
