@@ -40,7 +40,7 @@ void ResidentCache::reserve_keys(std::size_t key_count) {
 void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& plan) {
   ++step_;
   wanted_slots_ = 0;
-  useless_spare_ = -std::numeric_limits<double>::infinity();
+  useless_spare_.fill(-std::numeric_limits<double>::infinity());
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
   // Room for all that may be taken out, in vain or not, at no new allocation for each new key.
@@ -127,6 +127,7 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
     return false;
   }
   units_[wanted.unit].slots = wanted.slots;
+  units_[wanted.unit].free = wanted.refill_rows == 0;
   used_ += wanted.slots;
   wanted_slots_ += wanted.slots;
   replacement_->track(wanted.unit, wanted.slots);
@@ -135,16 +136,19 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
 
 bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
                                 std::vector<UnitKey>& evicted) {
+  const bool free = wanted.refill_rows == 0;
   // Within a step fewer and fewer may go: what was not to be had is not asked for again.
-  if (used_ + wanted.slots > capacity_ && spare <= useless_spare_) return false;
+  double& useless_spare = useless_spare_[free ? 1 : 0];
+  if (used_ + wanted.slots > capacity_ && spare <= useless_spare) return false;
   bool some_may_go = false;
   const auto evictable = [&](UnitKey unit, double given_up) {
-    const bool may_go = units_[unit].wanted_step != step_ && given_up + worth(unit) <= spare;
+    if (units_[unit].wanted_step == step_) return false;
+    const bool may_go = (free && units_[unit].free) || given_up + worth(unit) <= spare;
     some_may_go = some_may_go || may_go;
     return may_go;
   };
   if (make_room(wanted.unit, wanted.slots, evictable, evicted)) return true;
-  if (!some_may_go) useless_spare_ = spare;
+  if (!some_may_go) useless_spare = spare;
   return false;
 }
 
@@ -194,6 +198,7 @@ bool ResidentCache::adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey
   const auto any = [](UnitKey, double) { return true; };
   if (slots > capacity_ || !make_room(unit, slots, any, evicted)) return false;
   units_[unit].slots = slots;
+  units_[unit].free = false;  // it would not come back for nothing
   used_ += slots;
   replacement_->track(unit, slots);
   ++counters_.adopted_units;

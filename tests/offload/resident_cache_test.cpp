@@ -170,6 +170,24 @@ TEST_F(ResidentCacheTest, GivesUpNothingThatIsWorthMoreThanTheNewcomerLessItsRef
   EXPECT_TRUE(cache.resident(1) && cache.resident(4));
 }
 
+TEST_F(ResidentCacheTest, WhatCameFreeGoesForWhatComesFreeWhateverItsWorth) {
+  std::map<UnitKey, double> worth{{1, 900}, {2, 900}, {3, 800}, {4, 100}, {5, 100}};
+  auto cache = make(3, std::make_unique<SetWorth>(worth));
+  const auto free = [](UnitKey key) { return WantedUnit{.unit = key, .rows_wanted = 10}; };
+  std::vector<UnitKey> evicted;
+  ASSERT_TRUE(cache.adopt(1, 1, evicted));
+  step(cache, {unit(2), free(3)});
+  ASSERT_EQ(cache.used_slots(), 3U);
+  step(cache, {free(4), free(5)});
+  EXPECT_THAT(plan_.evicted, ElementsAre(3)) << "neither what was adopted nor what was paid for";
+  EXPECT_THAT(admitted(plan_, wanted_), ElementsAre(4));
+  step(cache, {free(3)});
+  EXPECT_THAT(plan_.evicted, ElementsAre(4));
+  worth[5] = 300;
+  step(cache, {unit(5)});
+  EXPECT_THAT(plan_.evicted, IsEmpty()) << "who costs a refill has to be worth more";
+}
+
 TEST_F(ResidentCacheTest, AdmitsOnlyWhatCanBePaidFor) {
   std::map<UnitKey, double> worth{{1, 200}, {2, 300}};
   auto cache = make(2, std::make_unique<SetWorth>(worth, 200));

@@ -8,9 +8,12 @@
 // One step: all units are tested; hits are touched in the order given; then misses are admitted,
 // the worthiest first. A unit is admitted if its worth is at least what it costs: the rows of its
 // refill and the worth of all units evicted for it; only units that the step does not want are.
+// A unit whose rows are all fetched anyway costs no refill: it takes the place of others that came
+// so as the replacement policy says, whatever they are worth.
 // What would go in vain stays. What is admitted serves from the next step on.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -99,6 +102,7 @@ class ResidentCache {
   struct Unit {
     std::uint32_t slots = 0;        ///< 0 = not resident
     bool chosen = false;            ///< to go for the unit that room is being made for
+    bool free = false;              ///< nothing was refilled for it
     std::uint64_t wanted_step = 0;  ///< the last step that wanted it
   };
   struct Candidate {
@@ -127,7 +131,8 @@ class ResidentCache {
   std::size_t capacity_;
   std::size_t used_ = 0;
   std::size_t wanted_slots_ = 0;  ///< of used_, those that the step under way wants
-  double useless_spare_ = 0;      ///< in the step under way nothing is worth as little as that
+  /// In the step under way nothing is worth as little as that; [1]: of what may go for a free unit.
+  std::array<double, 2> useless_spare_ = {};
   std::uint64_t step_ = 0;
   std::unique_ptr<ReplacementPolicy> replacement_;
   std::unique_ptr<AdmissionPolicy> admission_;  ///< null = always
