@@ -46,13 +46,12 @@ constexpr std::array keys{
               .default_text = "0",
               .high = 1 << 16,
               .meaning = "first layers that attend to everything and stay in device memory"},
-    ConfigKey{
-        .name = "retrieval.early_fetch",
-        .kind = choice,
-        .default_text = "off",
-        .words = "off|exact|turned",
-        .meaning =
-            "fetch rows a step ahead; correct all lists, or those whose query turned (wave: all)"},
+    ConfigKey{.name = "retrieval.early_fetch",
+              .kind = choice,
+              .default_text = "off",
+              .words = "off|exact|turned",
+              .meaning = "fetch rows a step ahead; correct all lists, or, as far as the policy "
+                         "allows, those whose query turned"},
     ConfigKey{.name = "retrieval.early_likeness",
               .kind = number,
               .default_text = "0.9",

@@ -1,4 +1,5 @@
-// The retrieval policies that select rows, for suites that hold each of them to the same promises.
+// The retrieval policies that select rows, or whole clusters of them, for suites that hold each of
+// them to the same promises.
 #pragma once
 
 #include <string>
@@ -14,6 +15,20 @@ inline std::vector<std::string> selecting_policies() {
   for (const auto& entry : policies::retrieval_policies()) {
     if (policies::make_retrieval_policy(entry.name).value()->traits().selects) {
       names.emplace_back(entry.name);
+    }
+  }
+  return names;
+}
+
+/// Of these, the ones whose clusters can be cached.
+inline std::vector<std::string> clustering_policies() {
+  std::vector<std::string> names;
+  for (const std::string& name : selecting_policies()) {
+    const auto policy = policies::make_retrieval_policy(name).value();
+    if (policy->index_layout({.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 16})
+            .value()
+            .chunk_clusters > 0) {
+      names.push_back(name);
     }
   }
   return names;

@@ -2,6 +2,7 @@
 // bytes that add up.
 #include <gmock/gmock.h>
 
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -18,10 +19,16 @@ constexpr std::size_t prompt = 300;
 constexpr std::size_t step_count = 25;
 
 struct Clustering {
-  const char* name;
-  const char* policy;
+  std::string name;
+  std::string policy;
   ListScope lists = ListScope::kv_head;
 };
+
+std::vector<Clustering> clusterings() {
+  std::vector<Clustering> all{{"clusterkv_per_query_head", "clusterkv", ListScope::query_head}};
+  for (const std::string& policy : testing::clustering_policies()) all.push_back({policy, policy});
+  return all;
+}
 
 class EachClustering : public ::testing::TestWithParam<Clustering> {
  protected:
@@ -298,12 +305,8 @@ TEST_P(EachClustering, LosesNothingWhileIndexesAreBuiltAnew) {
   drive.expect_all_rows_right();
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EachClustering,
-                         ::testing::Values(Clustering{"clusterkv", "clusterkv"},
-                                           Clustering{"clusterkv_per_query_head", "clusterkv",
-                                                      ListScope::query_head},
-                                           Clustering{"wave", "wave"}),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Policies, EachClustering, ::testing::ValuesIn(clusterings()),
+                         [](const auto& one) { return one.param.name; });
 
 TEST(ClusterCache, IsNotGivenRowsThatAreFetchedEarly) {
   Scenario scenario;

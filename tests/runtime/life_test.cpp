@@ -215,7 +215,8 @@ TEST_P(EachIndexOfClusters, RemembersNothingOfTruncatedOutput) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfClusters, ::testing::Values("clusterkv", "wave"),
+INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfClusters,
+                         ::testing::ValuesIn(testing::clustering_policies()),
                          [](const auto& name) { return name.param; });
 
 TEST(Truncation, LeavesNoTokenBetweenWhatIsIndexedAndTheWindow) {

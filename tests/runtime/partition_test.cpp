@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <tuple>
 
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -13,31 +15,28 @@ using testing::Drive;
 using testing::Scenario;
 using testing::Traffic;
 
-struct Growth {
-  const char* policy;
-  std::size_t prompt;
-};
-
-class EachGrowth : public ::testing::TestWithParam<Growth> {};
+/// A policy, and the tokens of a prompt.
+class EachGrowth : public ::testing::TestWithParam<std::tuple<std::string, std::size_t>> {};
 
 TEST_P(EachGrowth, AttendsToEachTokenOnceAcrossThreeBatches) {
   Scenario scenario;
   scenario.runtime.shape = {.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 4};
-  scenario.runtime.policy = GetParam().policy;
+  const auto& [policy, prompt] = GetParam();
+  scenario.runtime.policy = policy;
   // Room for all: then lists are all that is before the window.
-  scenario.runtime.budget.value = static_cast<double>(GetParam().prompt + 1000);
+  scenario.runtime.budget.value = static_cast<double>(prompt + 1000);
   scenario.runtime.window_share = 0;
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
-  ASSERT_TRUE(drive.prefill(GetParam().prompt).has_value());
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
   std::size_t batches = 0;
-  std::size_t window_begin = GetParam().prompt;
+  std::size_t window_begin = prompt;
   for (std::size_t step = 0; step < 500 && batches < 3; ++step) {
     ASSERT_TRUE(drive.step().has_value());
     const StepSelection chosen = drive.sequence().selection(LayerId{0});
     ASSERT_EQ(chosen.sinks.begin, 0U);
-    ASSERT_EQ(chosen.window.end, GetParam().prompt + step + 1);
+    ASSERT_EQ(chosen.window.end, prompt + step + 1);
     ASSERT_EQ(chosen.counts.size(), 2U);
     std::vector<std::uint32_t> before_window(chosen.window.begin - chosen.sinks.end);
     std::iota(before_window.begin(), before_window.end(),
@@ -56,12 +55,11 @@ TEST_P(EachGrowth, AttendsToEachTokenOnceAcrossThreeBatches) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Prompts, EachGrowth,
-                         ::testing::Values(Growth{"wave", 100}, Growth{"wave", 1092},
-                                           Growth{"wave", 5000}, Growth{"clusterkv", 100},
-                                           Growth{"clusterkv", 1092}, Growth{"clusterkv", 5000}),
+                         ::testing::Combine(::testing::ValuesIn(testing::clustering_policies()),
+                                            ::testing::Values(100U, 1092U, 5000U)),
                          [](const auto& one) {
-                           return std::string(one.param.policy) + "_" +
-                                  std::to_string(one.param.prompt);
+                           return std::get<0>(one.param) + "_" +
+                                  std::to_string(std::get<1>(one.param));
                          });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/temporary_folder.hpp"
+#include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/tuning/optimum.hpp"
 #include "terrace/tuning/recorder.hpp"
@@ -220,7 +221,7 @@ Recording record_lives(Scenario scenario, const std::filesystem::path& file, boo
   return recording;
 }
 
-Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
+Scenario clustered_scenario(const std::string& policy, const CacheOptions& cache) {
   Scenario scenario = recorded_scenario(cache);
   scenario.runtime.policy = policy;
   scenario.runtime.retrieval.clusterkv.tokens_per_cluster = 20;
@@ -229,11 +230,11 @@ Scenario clustered_scenario(const char* policy, const CacheOptions& cache) {
 
 TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
   const TemporaryFolder folder;
-  for (const char* const retrieval : {"clusterkv", "wave"}) {
+  for (const std::string& retrieval : testing::clustering_policies()) {
     for (const auto& entry : policies::replacement_policies()) {
       if (entry.needs_foresight) continue;
       for (const char* const admission : {"always", "refill"}) {
-        SCOPED_TRACE(std::string(retrieval) + " " + std::string(entry.name) + " " + admission);
+        SCOPED_TRACE(retrieval + " " + std::string(entry.name) + " " + admission);
         const CacheOptions cache{.policy = std::string(entry.name),
                                  .admission = admission,
                                  .granularity = CacheGranularity::cluster,
@@ -265,7 +266,7 @@ TEST(Replay, PredictsARunThatCachesClustersInAnotherCache) {
 /// A recorded run, and what it says of others of its policy.
 class RecordedRunOf {
  public:
-  RecordedRunOf(const char* retrieval, const CacheOptions& cache, std::size_t sequences = 1)
+  RecordedRunOf(const std::string& retrieval, const CacheOptions& cache, std::size_t sequences = 1)
       : retrieval_(retrieval), sequences_(sequences) {
     record(clustered_scenario(retrieval_, cache), folder_ / "t", sequences_);
   }
@@ -280,7 +281,7 @@ class RecordedRunOf {
 
  private:
   TemporaryFolder folder_;
-  const char* retrieval_;
+  std::string retrieval_;
   std::size_t sequences_;
 };
 
@@ -290,7 +291,7 @@ constexpr std::pair<CacheGranularity, CacheGranularity> either_way[] = {
 };
 
 TEST(Replay, PredictsARunOfTheOtherGranularity) {
-  for (const char* const retrieval : {"clusterkv", "wave"}) {
+  for (const std::string& retrieval : testing::clustering_policies()) {
     for (const auto& [recorded, asked] : either_way) {
       RecordedRunOf run(retrieval, {.granularity = recorded, .tokens = 96});
       for (const auto& entry : policies::replacement_policies()) {
@@ -322,9 +323,9 @@ TEST(Replay, PredictsACacheFromARunWithoutOne) {
 
 TEST(Replay, PredictsSequencesThatAreForkedAndPausedWithTheOtherGranularity) {
   const TemporaryFolder folder;
-  for (const char* const retrieval : {"clusterkv", "wave"}) {
+  for (const std::string& retrieval : testing::clustering_policies()) {
     for (const auto& [recorded, asked] : either_way) {
-      SCOPED_TRACE(std::string(retrieval) + " " + std::string(to_string(asked)));
+      SCOPED_TRACE(retrieval + " " + std::string(to_string(asked)));
       const CacheOptions cache{.admission = "always", .granularity = asked, .tokens = 160};
       const SequenceCounters live =
           total(record_lives(clustered_scenario(retrieval, cache), folder / "t", false));
