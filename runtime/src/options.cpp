@@ -1,5 +1,7 @@
 #include "terrace/runtime/options.hpp"
 
+#include <fmt/core.h>
+
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -48,6 +50,15 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
   return options;
 }
 
+policies::ReplacementOptions replacement_options(const Config& config) {
+  policies::ReplacementOptions options;
+  for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
+    if (!entry.setting) continue;
+    options.*entry.setting->value = config.integer(fmt::format("cache.{}", entry.setting->name));
+  }
+  return options;
+}
+
 CacheOptions cache_options(const Config& config) {
   const std::optional<std::size_t> tokens = config.integer_or_auto("cache.tokens");
   return {.policy = tokens == std::size_t{0} ? "none" : config.text("cache.policy"),
@@ -57,9 +68,7 @@ CacheOptions cache_options(const Config& config) {
               {{"block", CacheGranularity::block}, {"cluster", CacheGranularity::cluster}}),
           .tokens = tokens.value_or(0),
           .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
-          .replacement = {.lfu_half_life = config.integer("cache.lfu_half_life"),
-                          .lrfu_half_life = config.integer("cache.lrfu_half_life"),
-                          .last_steps = config.integer("cache.last_steps")},
+          .replacement = replacement_options(config),
           .refill = {.horizon_steps = config.number("cache.horizon")}};
 }
 

@@ -2,12 +2,14 @@
 //
 //   auto lru = policies::make_replacement_policy("lru");
 //
-// One policy is one file in policies/src/replacement/ and one row in table.cpp, where settings are
-// checked: makers cannot fail. Tests, benches and the tuner walk the table.
+// One policy is one file in policies/src/replacement/ and one row in table.cpp, with what there is
+// to set about it, which is checked by it: makers cannot fail. Config, traces, the tuner, its
+// reports, tests and benches walk the table.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,23 +27,37 @@ struct ReplacementOptions {
   bool operator==(const ReplacementOptions&) const = default;
 };
 
+/// What can be set about a policy: a whole number.
+struct ReplacementSetting {
+  std::string_view name;  ///< in JSON; "cache." before it is the config key
+  std::size_t ReplacementOptions::* value = nullptr;
+  std::string_view words;  ///< what the number is, in tables
+  std::size_t low = 1;
+  std::size_t high = std::size_t{1} << 20;
+  std::span<const std::size_t> tried = {};  ///< by terrace tune
+};
+
 struct ReplacementEntry {
   std::string_view name;
   std::string_view meaning;  ///< one line, for --help
   std::unique_ptr<ReplacementPolicy> (*make)(const ReplacementOptions& options);
+  std::optional<ReplacementSetting> setting = {};
   bool needs_foresight = false;  ///< serves recorded traces only
 };
 
 /// Returns all replacement policies, in the order of the table.
 std::span<const ReplacementEntry> replacement_policies() noexcept;
 
+/// Returns what can be set about the policy of that name; nothing where there is none such.
+std::optional<ReplacementSetting> replacement_setting(std::string_view name) noexcept;
+
 /// True where the policy of that name is one that knows the future.
 bool needs_foresight(std::string_view name) noexcept;
 
 /// Makes the policy of that name.
 ///
-/// Errors   invalid_argument: unknown, with the nearest known name; no step to keep; a policy that
-///          needs foresight without any
+/// Errors   invalid_argument: unknown, with the nearest known name; its setting out of range; a
+///          policy that needs foresight without any
 Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
     std::string_view name, const ReplacementOptions& options = {});
 
