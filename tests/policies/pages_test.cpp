@@ -129,6 +129,28 @@ TEST(InfLlm, LetsTheKeysStandForABlockThatThePromptsEndLookedAtMost) {
   expect_representatives(index, rows, 2, {tokens - 3, tokens - 2, tokens - 1});
 }
 
+TEST(InfLlm, LeavesOutQueriesAndKeysThatAreNoNumbers) {
+  BlockStore rows(shape, 16, sinks + 128);
+  rows.fill([](std::size_t p, std::size_t, std::size_t i) {
+    return i == 5 && p >= sinks + 100 && p < sinks + 104 ? 4.0F : 0.125F;
+  });
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    store_f32(rows.row(head, sinks + 101), shape.dtype, 5, HUGE_VALF);
+  }
+  const auto policy = policies::make_retrieval_policy("infllm").value();
+  PolicyIndex index(*policy, rows, sinks);
+  for (std::size_t position = 0; position < 10; ++position) {
+    for (std::size_t i = 0; i < shape.query_heads * shape.head_dim; ++i) {
+      index.query_window.push_back(i % shape.head_dim == 5 ? 1.0F : 0.5F);
+    }
+  }
+  // One of a position's query heads each: the others of its group still say where it looks.
+  index.query_window[3] = std::nanf("");
+  index.query_window[shape.query_heads * shape.head_dim - 1] = -HUGE_VALF;
+  index.build(sinks + 128);
+  expect_representatives(index, rows, 0, {sinks, sinks + 100, sinks + 102, sinks + 103});
+}
+
 TEST(InfLlm, TakesTheLowestPositionsWhereNothingIsKnownOfQueriesAndNoKeyThatIsNoNumber) {
   BlockStore rows(shape, 16, sinks + 128);
   rows.fill_normal(144);

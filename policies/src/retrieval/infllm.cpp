@@ -1,6 +1,7 @@
 // InfLLM: blocks of 128 tokens by the mean of their most significant keys.
 //   build:  per KV head the mean query of the prompt's end; per block the mean of the 4 keys that
-//           it scores highest (ties to the lower position)
+//           it scores highest (ties to the lower position); queries and keys with a NaN or infinity
+//           take no part
 //   extend: the open block's vector is made anew
 //   select: score = q.vector, summed over the group; blocks by falling score, the last one cut to
 //           the budget
@@ -9,9 +10,11 @@
 // from the tokens behind it, one list serves all heads of a layer, and far blocks lose their
 // positions.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "page_index.hpp"
+#include "row_mean.hpp"
 #include "rows.hpp"
 
 namespace terrace::policies {
@@ -48,13 +51,14 @@ class InfLlm final : public PageIndex {
   static void learn_mean_query(const BuildRequest& request, std::size_t head) {
     const KvShape& shape = request.shape;
     const std::span<const float> queries = request.hints.query_window;
-    float* const mean = mean_query(request, head);
-    std::fill_n(mean, shape.head_dim, 0.0F);
-    const std::size_t whole = shape.query_heads * shape.head_dim;
-    for (std::size_t at = 0; at < queries.size(); at += whole) {
-      for (std::size_t i = 0; i < shape.group() * shape.head_dim; ++i) {
-        mean[i % shape.head_dim] += queries[at + head * shape.group() * shape.head_dim + i];
-      }
+    const std::size_t group = shape.group() * shape.head_dim;
+    RowMean mean(shape.head_dim);
+    for (std::size_t at = head * group; at < queries.size();
+         at += shape.query_heads * shape.head_dim) {
+      mean.add(queries.subspan(at, group));
+    }
+    for (std::size_t i = 0; i < shape.head_dim; ++i) {
+      mean_query(request, head)[i] = static_cast<float>(mean.of(i));
     }
   }
 
@@ -68,7 +72,7 @@ class InfLlm final : public PageIndex {
     }
     std::vector<std::size_t> order(page.tokens);
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::erase_if(order, [&](std::size_t t) { return significance[t] != significance[t]; });
+    std::erase_if(order, [&](std::size_t t) { return !std::isfinite(significance[t]); });
     std::ranges::stable_sort(order, std::greater<>(),
                              [&](std::size_t t) { return significance[t]; });
     order.resize(std::min(order.size(), representatives_));
