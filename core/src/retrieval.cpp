@@ -54,17 +54,26 @@ Result<bool> RetrievalPolicy::build_some(const BuildRequest& request, IndexProgr
     };
     TERRACE_ASSIGN(const bool done, catching_bad_alloc(*this, do_piece));
     const TimePoint end = request.clock->now();
-    progress.longest_piece = std::max(progress.longest_piece, end - begin);
+    // One that was held up by something else does not count for ever.
+    progress.longest_piece =
+        std::max(end - begin, progress.longest_piece - progress.longest_piece / 64);
     begin = end;
     const bool over = end >= until || end + progress.longest_piece > until;
     if (done) {
       progress.part.reset();
-      progress.longest_piece = {};
       ++progress.parts_done;
     }
     if (over) break;
   }
   return progress.parts_done == parts;
+}
+
+Result<Ticket> RetrievalPolicy::extend(const BuildRequest& request, Queue& queue) const {
+  return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
+    Serial alone;
+    TERRACE_TRY(build(request, alone));
+    return 0;
+  });
 }
 
 Result<bool> RetrievalPolicy::cut(const BuildRequest& request) const {

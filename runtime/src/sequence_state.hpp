@@ -59,19 +59,24 @@ struct Refresh {
   IndexMemory memory{Tier::host};
   std::vector<std::byte*> blocks = {};    ///< the layer's on the host: rows there do not change
   TokenRange built = {};                  ///< what it is built from
-  std::size_t end = 0;                    ///< of the tokens it has, those added since included
+  TokenRange under_way = {};              ///< what is being built or added; once whole, the last
+  std::size_t lacking = 0;                ///< tokens that had come beyond it, when last seen whole
   std::vector<std::size_t> batches = {};  ///< as LayerIndex::batches
   Ticket slice = {};
 
   // Written by the slice, read after it is done.
   IndexProgress progress = {};
-  Result<bool> whole = false;
-  TimePoint slice_begin = {};
+  Result<bool> whole = false;  ///< nothing of what is under way is left
   Duration slice_time = {};
 
+  void take_on(TokenRange tokens) noexcept {
+    under_way = tokens;
+    progress.restart();
+    whole = false;
+  }
   void stop() noexcept {
     layer.reset();
-    progress = {};
+    progress.restart();
   }
 };
 
@@ -272,10 +277,10 @@ class SequenceState {
   Status start_refresh(std::size_t layer);
   [[nodiscard]] Status reserve_refresh();
   void note_refresh_blocks(std::size_t end);
-  [[nodiscard]] BuildRequest refresh_request(TokenRange tokens) const;
+  [[nodiscard]] BuildRequest refresh_request() const;
   Status continue_refresh();
   Status give_refresh_up();
-  Status build_slice();
+  Status work_for_a_slice();
   Status catch_up();
   Status publish_refresh();
 

@@ -10,7 +10,6 @@
 #include "kernels/block_store.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/host_backend.hpp"
-#include "terrace/offload/host_ops.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::testing {
@@ -45,7 +44,7 @@ class PolicyIndex {
 
   void extend(std::size_t end) {
     reserve(end);
-    const auto coded = policy_.extend(request({indexed_.end, end}), *queue_, offload::host_ops());
+    const auto coded = policy_.extend(request({indexed_.end, end}), *queue_);
     ASSERT_TRUE(coded.has_value());
     ASSERT_TRUE(queue_->drain(std::chrono::seconds{60}).has_value());
     indexed_.end = end;

@@ -249,7 +249,7 @@ TEST(Refresh, HasItsTurnInEveryLayerHoweverLongOneTakes) {
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
   ASSERT_TRUE(drive.prefill(prompt).has_value());
-  ASSERT_TRUE(drive.steps(2 * step_count).has_value());
+  ASSERT_TRUE(drive.steps(4 * step_count).has_value());
   // The prompt's index is one; a round of all layers is far less than half of the steps.
   for (const std::size_t count : renamed.of_layer) EXPECT_GE(count, 1U + 2U);
 }
@@ -274,7 +274,6 @@ TEST(Refresh, DoesOnePieceAStepWhenItsTimeIsOverAtOnce) {
     since = 0;
   }
   EXPECT_GT(before, 0U);
-  EXPECT_EQ(drive.sequence().counters().longest_refresh_slice, Duration::zero());
 }
 
 }  // namespace

@@ -27,10 +27,6 @@ class OwnPolicy : public RetrievalPolicy {
                                                       std::size_t /*part*/) const override {
     return std::make_unique<Nothing>();
   }
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.record();
-  }
 
  private:
   class Nothing final : public IndexPart {

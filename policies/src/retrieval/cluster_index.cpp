@@ -321,32 +321,20 @@ std::size_t ClusterIndex::select_scratch_floats(const KvShape& shape,
 }
 
 std::size_t ClusterIndex::build_parts(const BuildRequest& request) const noexcept {
-  return divide_up(request.tokens.size(), segment_tokens(request)) * request.shape.kv_heads;
+  const auto [first, end] = segments_of(request);
+  return (end - first) * request.shape.kv_heads;
 }
 
 std::unique_ptr<IndexPart> ClusterIndex::begin_part(const BuildRequest& request,
                                                     std::size_t part) const {
-  const std::size_t segment = segment_tokens(request);
-  const std::size_t begin = request.tokens.begin + part / request.shape.kv_heads * segment;
-  return std::make_unique<Clusters>(
-      request, options_,
-      Batch{.tokens = {begin, std::min(begin + segment, request.tokens.end)},
-            .head = part % request.shape.kv_heads});
-}
-
-Result<Ticket> ClusterIndex::extend(const BuildRequest& request, Queue& queue,
-                                    const Ops& /*host_ops*/) const {
-  return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
-    for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-      for (std::size_t begin = request.tokens.begin; begin < request.tokens.end;) {
-        const TokenRange tokens = segment_at(request, begin);
-        Clusters clusters(request, options_, {.tokens = tokens, .head = head});
-        TERRACE_TRY(clusters.finish());
-        begin = tokens.end;
-      }
-    }
-    return 0;
-  });
+  const std::size_t segment = segments_of(request).begin + part / request.shape.kv_heads;
+  TokenRange tokens = request.tokens;
+  if (options_.segment_tokens > 0) {
+    const std::size_t begin = request.index.first_token + segment * options_.segment_tokens;
+    tokens = {std::max(begin, tokens.begin), std::min(begin + options_.segment_tokens, tokens.end)};
+  }
+  return std::make_unique<Clusters>(request, options_,
+                                    Batch{.tokens = tokens, .head = part % request.shape.kv_heads});
 }
 
 Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
@@ -360,11 +348,11 @@ Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
   return changed;
 }
 
-TokenRange ClusterIndex::segment_at(const BuildRequest& request, std::size_t begin) const noexcept {
-  if (options_.segment_tokens == 0) return {begin, request.tokens.end};
-  const std::size_t at = begin - request.index.first_token;
-  const std::size_t left = options_.segment_tokens - at % options_.segment_tokens;
-  return {begin, std::min(begin + left, request.tokens.end)};
+TokenRange ClusterIndex::segments_of(const BuildRequest& request) const noexcept {
+  if (options_.segment_tokens == 0) return {0, 1};
+  const std::size_t first = request.index.first_token;
+  return {(request.tokens.begin - first) / options_.segment_tokens,
+          divide_up(request.tokens.end - first, options_.segment_tokens)};
 }
 
 }  // namespace terrace::policies

@@ -38,8 +38,6 @@ class ClusterIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t part) const final;
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& host_ops) const final;
 
  protected:
   [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const final;
@@ -50,12 +48,8 @@ class ClusterIndex : public RetrievalPolicy {
   [[nodiscard]] const ClusterShape& clusters() const noexcept { return options_.shape; }
 
  private:
-  [[nodiscard]] std::size_t segment_tokens(const BuildRequest& request) const noexcept {
-    return options_.segment_tokens == 0 ? request.tokens.size() : options_.segment_tokens;
-  }
-  /// Tokens of a request from `begin` on that belong to one segment.
-  [[nodiscard]] TokenRange segment_at(const BuildRequest& request,
-                                      std::size_t begin) const noexcept;
+  /// The segments, counted from the index's begin, that a request's tokens lie in.
+  [[nodiscard]] TokenRange segments_of(const BuildRequest& request) const noexcept;
 
   RetrievalTraits traits_;
   ClusterIndexOptions options_;

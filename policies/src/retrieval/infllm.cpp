@@ -39,7 +39,9 @@ class InfLlm final : public PageIndex {
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t head) const override {
-    if (!request.anew || !request.hints.query_window.empty()) learn_mean_query(request, head);
+    // An index made anew has no queries at hand: it keeps looking where the first one did.
+    const bool keeps = request.extends() || (request.anew && request.hints.query_window.empty());
+    if (!keeps) learn_mean_query(request, head);
     return PageIndex::begin_part(request, head);
   }
 

@@ -57,12 +57,6 @@ class Oracle final : public RetrievalPolicy {
     return std::make_unique<KeyCopies>(request);
   }
 
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& host_ops) const override {
-    return host_ops.key_copy(queue, Phase::update,
-                             {request.shape, request.rows, request.tokens, request.index});
-  }
-
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& ops) const override {
     return ops.exact_select(queue, Phase::select,

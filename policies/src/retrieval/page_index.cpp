@@ -46,16 +46,6 @@ std::unique_ptr<IndexPart> PageIndex::begin_part(const BuildRequest& request,
   return std::make_unique<Pages>(*this, request, head);
 }
 
-Result<Ticket> PageIndex::extend(const BuildRequest& request, Queue& queue,
-                                 const Ops& /*host_ops*/) const {
-  return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
-    for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
-      write_pages(request, request.tokens, head);
-    }
-    return 0;
-  });
-}
-
 void PageIndex::write_pages(const BuildRequest& request, TokenRange range, std::size_t head) const {
   const KvShape& shape = request.shape;
   const std::size_t size = pages_.page_tokens;

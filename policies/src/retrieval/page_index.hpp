@@ -21,8 +21,6 @@ class PageIndex : public RetrievalPolicy {
   }
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t head) const override;
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& host_ops) const final;
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& ops) const final;
 

@@ -13,6 +13,7 @@
 #include "pq_codes.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
+#include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "token_pieces.hpp"
 
@@ -56,6 +57,25 @@ class Subspace final : public IndexPart {
   CodebookTraining training_;
 };
 
+/// Codes of further tokens, of all heads.
+class Codes final : public IndexPart {
+ public:
+  Codes(const BuildRequest& request, const PqShape& pq)
+      : request_(request), pq_(pq), left_(request.tokens, pq_chunk_tokens) {}
+
+  [[nodiscard]] Result<bool> do_piece() override {
+    Serial alone;
+    kernels::host::pq_encode({request_.shape, pq_, request_.rows, left_.take(), request_.index},
+                             alone);
+    return left_.empty();
+  }
+
+ private:
+  BuildRequest request_;
+  PqShape pq_;
+  TokenPieces left_;
+};
+
 class PqCache final : public RetrievalPolicy {
  public:
   explicit PqCache(const RetrievalOptions& options)
@@ -81,18 +101,13 @@ class PqCache final : public RetrievalPolicy {
   }
 
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
-    return request.shape.kv_heads * pq_.subspaces;
+    return request.extends() ? 1 : request.shape.kv_heads * pq_.subspaces;
   }
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t part) const override {
+    if (request.extends()) return std::make_unique<Codes>(request, pq_);
     return std::make_unique<Subspace>(request, pq_, part);
-  }
-
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& host_ops) const override {
-    return host_ops.pq_encode(queue, Phase::update,
-                              {request.shape, pq_, request.rows, request.tokens, request.index});
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,

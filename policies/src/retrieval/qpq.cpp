@@ -199,6 +199,66 @@ class HeadIndex final : public IndexPart {
   BuildReport report_;
 };
 
+/// Codes of further tokens of one KV head, with the maps and codebooks that the index has.
+class HeadCodes final : public IndexPart {
+ public:
+  HeadCodes(const BuildRequest& request, const PqShape& pq, std::size_t head)
+      : request_(request),
+        pq_(pq),
+        head_(head),
+        maps_(request.shape, pq, request.fixed),
+        left_(request.tokens, pq_chunk_tokens) {}
+
+  [[nodiscard]] Result<bool> do_piece() override {
+    code(left_.take());
+    return left_.empty();
+  }
+
+ private:
+  void code(TokenRange tokens) const {
+    const std::size_t dims = request_.shape.head_dim;
+    const std::size_t width = dims / pq_.subspaces;
+    std::vector<float> keys(tokens.size() * dims);
+    read_head_keys(request_, tokens, head_, keys.data());
+    map_keys(maps_, head_, dims, keys);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      float* const key = &keys[i * dims];
+      for (std::size_t k = 0; k < dims; ++k) key[k] -= maps_.mean(head_)[k];
+      for (std::size_t j = 0; j < pq_.subspaces; ++j) {
+        const float* const codebook = reinterpret_cast<const float*>(request_.fixed) +
+                                      (head_ * pq_.subspaces + j) * pq_.centroids() * width;
+        write_code(request_, pq_, {.head = head_, .subspace = j}, tokens.begin + i,
+                   nearest(codebook, key + j * width, width));
+      }
+    }
+  }
+
+  /// Returns the nearest centroid, ties to the lower one; 0 for a key that is not finite.
+  [[nodiscard]] std::uint32_t nearest(const float* codebook, const float* key,
+                                      std::size_t width) const {
+    std::uint32_t best = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (std::uint32_t c = 0; c < pq_.centroids(); ++c) {
+      float distance = 0;
+      for (std::size_t k = 0; k < width; ++k) {
+        const float difference = key[k] - codebook[c * width + k];
+        distance += difference * difference;
+      }
+      if (distance < least) {
+        least = distance;
+        best = c;
+      }
+    }
+    return best;
+  }
+
+  BuildRequest request_;
+  PqShape pq_;
+  std::size_t head_;
+  Maps maps_;
+  TokenPieces left_;
+};
+
 class Qpq final : public RetrievalPolicy {
  public:
   explicit Qpq(const RetrievalOptions& options)
@@ -231,15 +291,8 @@ class Qpq final : public RetrievalPolicy {
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t head) const override {
+    if (request.extends()) return std::make_unique<HeadCodes>(request, pq_, head);
     return std::make_unique<HeadIndex>(request, pq_, shrinkage_, head);
-  }
-
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                      const Ops& /*host_ops*/) const override {
-    return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
-      for (std::size_t head = 0; head < request.shape.kv_heads; ++head) code(request, head);
-      return 0;
-    });
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
@@ -257,45 +310,6 @@ class Qpq final : public RetrievalPolicy {
   }
 
  private:
-  /// Codes the tokens of a request with the index's codebooks.
-  void code(const BuildRequest& request, std::size_t head) const {
-    const std::size_t dims = request.shape.head_dim;
-    const std::size_t width = dims / pq_.subspaces;
-    const Maps maps(request.shape, pq_, request.fixed);
-    std::vector<float> keys(request.tokens.size() * dims);
-    read_head_keys(request, request.tokens, head, keys.data());
-    map_keys(maps, head, dims, keys);
-    for (std::size_t i = 0; i < request.tokens.size(); ++i) {
-      float* const key = &keys[i * dims];
-      for (std::size_t k = 0; k < dims; ++k) key[k] -= maps.mean(head)[k];
-      for (std::size_t j = 0; j < pq_.subspaces; ++j) {
-        const float* const codebook = reinterpret_cast<const float*>(request.fixed) +
-                                      (head * pq_.subspaces + j) * pq_.centroids() * width;
-        write_code(request, pq_, {.head = head, .subspace = j}, request.tokens.begin + i,
-                   nearest(codebook, key + j * width, width));
-      }
-    }
-  }
-
-  /// Returns the nearest centroid, ties to the lower one; 0 for a key that is not finite.
-  [[nodiscard]] std::uint32_t nearest(const float* codebook, const float* key,
-                                      std::size_t width) const {
-    std::uint32_t best = 0;
-    float least = std::numeric_limits<float>::infinity();
-    for (std::uint32_t c = 0; c < pq_.centroids(); ++c) {
-      float distance = 0;
-      for (std::size_t k = 0; k < width; ++k) {
-        const float difference = key[k] - codebook[c * width + k];
-        distance += difference * difference;
-      }
-      if (distance < least) {
-        least = distance;
-        best = c;
-      }
-    }
-    return best;
-  }
-
   PqShape pq_;
   GroupReduction reduction_;
   double shrinkage_;

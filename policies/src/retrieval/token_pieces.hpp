@@ -7,23 +7,23 @@
 
 namespace terrace::policies {
 
-/// Cuts a range into pieces whose rows take a millisecond to read; their ends are those of chunks
-/// of any policy.
+/// Cuts a range into pieces; those of the usual size take a millisecond to read.
 class TokenPieces {
  public:
-  explicit TokenPieces(TokenRange all) noexcept : left_(all) {}
+  explicit TokenPieces(TokenRange all, std::size_t piece_tokens = 2048) noexcept
+      : left_(all), piece_tokens_(piece_tokens) {}
 
   [[nodiscard]] bool empty() const noexcept { return left_.empty(); }
 
   TokenRange take() noexcept {
-    const TokenRange piece{left_.begin, std::min(left_.begin + piece_tokens, left_.end)};
+    const TokenRange piece{left_.begin, std::min(left_.begin + piece_tokens_, left_.end)};
     left_.begin = piece.end;
     return piece;
   }
 
  private:
-  static constexpr std::size_t piece_tokens = 2048;
   TokenRange left_;
+  std::size_t piece_tokens_;
 };
 
 }  // namespace terrace::policies

@@ -25,10 +25,6 @@ class WithoutIndex : public RetrievalPolicy {
                                                       std::size_t /*part*/) const final {
     return nullptr;  // it has no parts
   }
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& /*request*/, Queue& /*queue*/,
-                                      const Ops& /*host_ops*/) const final {
-    return Ticket{};
-  }
   [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
                                       Queue& /*queue*/, const Ops& /*ops*/) const final {
     TERRACE_ASSERT(!"select() of a policy that selects nothing");

@@ -7,7 +7,6 @@
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
-#include "terrace/offload/host_ops.hpp"
 
 namespace terrace {
 
@@ -42,10 +41,9 @@ Status SequenceState::start_refresh(std::size_t layer) {
   if (tokens.end <= tokens.begin) return {};
   refresh_.layer = layer;
   refresh_.built = tokens;
-  refresh_.end = tokens.end;
+  refresh_.take_on(tokens);
+  refresh_.lacking = max_positions;
   refresh_.batches.assign(1, tokens.begin);
-  refresh_.progress = {};
-  refresh_.whole = false;
   if (!reserve_refresh()) return give_refresh_up();
   if (layout.fixed_bytes > 0) {
     std::memcpy(refresh_.memory.fixed(), index.host.fixed(), layout.fixed_bytes);
@@ -67,7 +65,8 @@ void SequenceState::note_refresh_blocks(std::size_t end) {
   while (blocks.size() * block_tokens() < end) blocks.push_back(layer.host_blocks[blocks.size()]);
 }
 
-BuildRequest SequenceState::refresh_request(TokenRange tokens) const {
+BuildRequest SequenceState::refresh_request() const {
+  const TokenRange tokens = refresh_.under_way;
   BuildRequest request = index_request(*refresh_.layer, tokens);
   request.rows = {.blocks = refresh_.blocks.data(), .block_tokens = block_tokens()};
   request.fixed = refresh_.memory.fixed();
@@ -81,9 +80,13 @@ Status SequenceState::continue_refresh() {
   const LayerIndex& index = layers_[*refresh_.layer].index;
   counters_.longest_refresh_slice = std::max(counters_.longest_refresh_slice, refresh_.slice_time);
   if (!refresh_.whole) return give_refresh_up();
-  if (!*refresh_.whole) return build_slice();
-  // A step waits for what is still lacking then: for a block of tokens, not for long.
-  return index.tokens.end > refresh_.end + block_tokens() ? catch_up() : publish_refresh();
+  if (!*refresh_.whole) return work_for_a_slice();
+  // A step waits for what is still lacking then: for a block of tokens, not for long, or for as few
+  // as there will be, where as many come as are added.
+  const std::size_t lacking = index.tokens.end - refresh_.under_way.end;
+  if (lacking <= block_tokens() || lacking >= refresh_.lacking) return publish_refresh();
+  refresh_.lacking = lacking;
+  return catch_up();
 }
 
 Status SequenceState::give_refresh_up() {
@@ -93,42 +96,29 @@ Status SequenceState::give_refresh_up() {
   return refresh_queue_->clear_error();
 }
 
-Status SequenceState::build_slice() {
-  const auto build = [this, request = refresh_request(refresh_.built)] {
+Status SequenceState::work_for_a_slice() {
+  const auto work = [this, request = refresh_request()] {
     const TimePoint begin = request.clock->now();
     refresh_.whole = runtime_.policy->build_some(request, refresh_.progress,
                                                  begin + runtime_.options.refresh.slice);
     refresh_.slice_time = request.clock->now() - begin;
     return Result<std::size_t>(0);
   };
-  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, build));
+  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, work));
   return {};
 }
 
 Status SequenceState::catch_up() {
   const LayerState& layer = layers_[*refresh_.layer];
-  // A chunk of them a slice: more come with each step, but fewer.
-  const std::size_t chunk_end = refresh_.end + runtime_.index_layout.chunk_tokens;
-  const TokenRange since{refresh_.end, std::min(layer.index.tokens.end, chunk_end)};
+  // A chunk of them at once: more come meanwhile, but fewer.
+  const std::size_t begin = refresh_.under_way.end;
+  const std::size_t chunk_end = begin + runtime_.index_layout.chunk_tokens;
+  refresh_.take_on({begin, std::min(layer.index.tokens.end, chunk_end)});
   if (!reserve_refresh()) return give_refresh_up();
-  note_refresh_blocks(since.end);
+  note_refresh_blocks(refresh_.under_way.end);
   TERRACE_TRY(refresh_queue_->wait_for(layer.offloaded));
-  const Clock& clock = runtime_.backend->clock();
-  const auto begin = [this, &clock] {
-    refresh_.slice_begin = clock.now();
-    return Result<std::size_t>(0);
-  };
-  const auto end = [this, &clock] {
-    refresh_.slice_time = clock.now() - refresh_.slice_begin;
-    return Result<std::size_t>(0);
-  };
-  TERRACE_TRY(refresh_queue_->call(Phase::cluster, begin));
-  TERRACE_TRY(
-      runtime_.policy->extend(refresh_request(since), *refresh_queue_, offload::host_ops()));
-  TERRACE_ASSIGN(refresh_.slice, refresh_queue_->call(Phase::cluster, end));
-  refresh_.end = since.end;
-  if (takes_batches()) refresh_.batches.push_back(since.begin);
-  return {};
+  if (takes_batches()) refresh_.batches.push_back(begin);
+  return work_for_a_slice();
 }
 
 Status SequenceState::publish_refresh() {
@@ -143,7 +133,7 @@ Status SequenceState::publish_refresh() {
   std::swap(index.batches, refresh_.batches);
   index.stale = true;
   layer.members_stale = layer.clusters_renamed = true;
-  index.tokens.end = refresh_.end;
+  index.tokens.end = refresh_.under_way.end;
   index.fresh_end = refresh_.built.end;
   index.trained = refresh_.built.size();
   const std::size_t refreshed = *refresh_.layer;

@@ -3,7 +3,6 @@
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
-#include "terrace/offload/host_ops.hpp"
 
 namespace terrace {
 
@@ -109,8 +108,8 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   TERRACE_TRY(reclaiming([&] { return reserve_index(end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
-  TERRACE_ASSIGN(index.coded, runtime_.policy->extend(index_request(layer_number, tokens),
-                                                      *cluster_queue_, offload::host_ops()));
+  TERRACE_ASSIGN(index.coded,
+                 runtime_.policy->extend(index_request(layer_number, tokens), *cluster_queue_));
   index.tokens.end = end;
   if (takes_batches()) index.batches.push_back(tokens.begin);
   layer.members_stale = true;

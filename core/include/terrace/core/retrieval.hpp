@@ -88,6 +88,9 @@ struct BuildRequest {
   const Clock* clock = nullptr;
   TimePoint deadline = TimePoint::max();         ///< no new iteration starts after it
   const std::atomic<bool>* cancelled = nullptr;  ///< looked at between iterations; may be null
+
+  /// Whether `tokens` are added to those that the index has.
+  [[nodiscard]] bool extends() const noexcept { return index.token_count > 0; }
 };
 
 struct BuildReport {
@@ -114,11 +117,19 @@ class IndexPart {
   [[nodiscard]] Result<BuildReport> finish();
 };
 
-/// How far an index has come that is built in slices of time.
+/// How far an index has come that is built, or extended, in slices of time.
 struct IndexProgress {
   std::size_t parts_done = 0;
   std::unique_ptr<IndexPart> part;  ///< the one under way
-  Duration longest_piece{};         ///< of that part
+  /// So long a piece may take, by those of this index and of the ones before: the longest, less a
+  /// little for each shorter one since.
+  Duration longest_piece{};
+
+  /// For another index, or another extension.
+  void restart() noexcept {
+    parts_done = 0;
+    part.reset();
+  }
 };
 
 /// Chooses rows for one query token of a layer, all heads. Device memory.
@@ -148,7 +159,7 @@ struct Selection {
   MassBounds* mass = nullptr;         ///< [query_heads]; null unless bounds_mass
 };
 
-/// Threads  pieces of a build and extend's work on host queues, the others on the caller's;
+/// Threads  pieces of builds and extensions on host queues, the others on the caller's;
 ///          a policy has no mutable state
 class RetrievalPolicy {
  public:
@@ -177,11 +188,12 @@ class RetrievalPolicy {
   [[nodiscard]] virtual std::size_t select_scratch_floats(
       const KvShape& shape, std::size_t candidates) const noexcept = 0;
 
-  /// An index is built in parts that share nothing: all at once, or one after the other in the
-  /// background.
+  /// An index is built, and extended, in parts that share nothing: all at once, or one after the
+  /// other in the background.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
 
-  /// What `request` points to stays where it is until the part is done. Never null.
+  /// What `request` points to stays where it is until the part is done. Of an extension only chunks
+  /// that hold one of `tokens` may change. Never null.
   [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                               std::size_t part) const = 0;
 
@@ -189,9 +201,9 @@ class RetrievalPolicy {
   /// part throws std::bad_alloc, that is out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
-  /// Goes on with an index until the time is over, by the request's clock, but for a piece at
-  /// least; no further one is begun in less time than the longest has taken. Returns whether the
-  /// index is whole.
+  /// Goes on with an index, or an extension, until the time is over, by the request's clock, but
+  /// for a piece at least; no further one is begun in less time than pieces may take. Returns
+  /// whether nothing is left.
   [[nodiscard]] Result<bool> build_some(const BuildRequest& request, IndexProgress& progress,
                                         TimePoint until) const;
 
@@ -200,10 +212,8 @@ class RetrievalPolicy {
   /// it changed the chunk that the cut lies in; it changes no other. Errors: as build().
   [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
 
-  /// Enqueues the indexing of further tokens on a host queue with a table of host kernels. Only
-  /// chunks that hold one of `tokens` may change.
-  [[nodiscard]] virtual Result<Ticket> extend(const BuildRequest& request, Queue& queue,
-                                              const Ops& host_ops) const = 0;
+  /// Enqueues the indexing of further tokens on a host queue. Errors: of the queue; as build().
+  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue) const;
 
   [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                               Queue& queue, const Ops& ops) const = 0;
