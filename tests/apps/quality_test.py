@@ -184,6 +184,8 @@ class Drift(unittest.TestCase):
             if name.endswith("grown"):
                 self.assertEqual(figures["refreshes"], 0)
             self.assertEqual(figures["longest_refresh_slice"] > 0, figures["refreshes"] > 0)
+            step = figures["step_seconds"]
+            self.assertTrue(0 < step["median"] <= step["p99"] <= step["longest"] < 60, name)
 
     def test_must_turn_before_it_ends(self):
         process = terrace("bench", "drift", "--quick", "--turn-after", 60)

@@ -8,6 +8,7 @@
 
 #include "harness/row.hpp"
 #include "run/quality_pass.hpp"
+#include "run/timed_pass.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -57,6 +58,24 @@ DriftCurve means(Steps steps, std::size_t span) {
   return result;
 }
 
+StepSpread spread_of(std::vector<Duration> steps) {
+  std::ranges::sort(steps);
+  const auto quantile = [&](double share) {
+    return seconds(steps[static_cast<std::size_t>(share * static_cast<double>(steps.size() - 1))]);
+  };
+  return {.median = quantile(0.5), .p99 = quantile(0.99), .longest = quantile(1)};
+}
+
+/// Decodes once more from the context on, with nothing but refreshes beside the steps.
+Result<StepSpread> time_drift(const RunJob& job, Session& session, Progress& progress) {
+  TERRACE_TRY(return_to_context(job, session));
+  std::vector<TokenId> fed;
+  TERRACE_ASSIGN(std::vector<Duration> steps, time_steps(job, session, progress, fed));
+  // The first one waits for the prompt's index, or for what was cut off.
+  if (steps.size() > 1) steps.erase(steps.begin());
+  return spread_of(std::move(steps));
+}
+
 Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
                            const std::string& policy, std::size_t refresh_tokens,
                            engine::AttentionProbe& probe, Progress& progress) {
@@ -74,12 +93,17 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
     recall.push_back(step.recall_count > 0 ? std::optional(step.recall()) : std::nullopt);
     mass.push_back(step.mass());
   }
+  const SequenceCounters counters = session.sequence->counters();
+  TERRACE_ASSIGN(const StepSpread step, time_drift(job, session, progress));
+  const Duration longest_slice =
+      std::max(counters.longest_refresh_slice, session.sequence->counters().longest_refresh_slice);
   const DriftCurve bits(pass.scores.bits.begin(), pass.scores.bits.end());
   const std::size_t settled = (job.decode - options.turn_after) / 2;
   return DriftRun{.policy = policy,
                   .refresh_tokens = refresh_tokens,
-                  .refreshes = session.sequence->counters().refreshes,
-                  .longest_slice = seconds(session.sequence->counters().longest_refresh_slice),
+                  .refreshes = counters.refreshes,
+                  .longest_slice = seconds(longest_slice),
+                  .step = step,
                   .recall = means(recall, options.span),
                   .mass = means(mass, options.span),
                   .bits = means(bits, options.span),
@@ -138,11 +162,14 @@ Json drift_rows(const DriftStudy& study) {
         .better = bench::Better::higher,
         .samples = (study.decode - study.turn_after) / 2};
     rows.push_back(bench::to_json(row));
-    rows.back()["figures"] = {{"recall", to_json(run.recall)},
-                              {"attention_mass", to_json(run.mass)},
-                              {"bits_per_token", to_json(run.bits)},
-                              {"refreshes", run.refreshes},
-                              {"longest_refresh_slice", run.longest_slice}};
+    rows.back()["figures"] = {
+        {"recall", to_json(run.recall)},
+        {"attention_mass", to_json(run.mass)},
+        {"bits_per_token", to_json(run.bits)},
+        {"refreshes", run.refreshes},
+        {"longest_refresh_slice", run.longest_slice},
+        {"step_seconds",
+         {{"median", run.step.median}, {"p99", run.step.p99}, {"longest", run.step.longest}}}};
   }
   return rows;
 }
@@ -157,12 +184,15 @@ std::string drift_table(const DriftStudy& study) {
   for (std::size_t at = 0; at < spans; at += each) {
     text += fmt::format(" {:>6}", at * study.span);
   }
-  text += fmt::format(" {:>8} {:>9} {:>8}\n", "settled", "refreshes", "slice ms");
+  text += fmt::format(" {:>8} {:>9} {:>8} {:>7} {:>7} {:>7}\n", "settled", "refreshes", "slice ms",
+                      "step ms", "p99", "longest");
   for (const DriftRun& run : study.runs) {
     text += fmt::format("{:<24}", run.policy + (run.refresh_tokens == 0 ? "" : ", refreshed"));
     for (const auto& recall : means(run.recall, each)) text += in_columns(recall, 6);
     text += in_columns(run.settled_recall, 8);
-    text += fmt::format(" {:>9} {:>8.1f}\n", run.refreshes, 1e3 * run.longest_slice);
+    text += fmt::format(" {:>9} {:>8.1f} {:>7.2f} {:>7.2f} {:>7.2f}\n", run.refreshes,
+                        1e3 * run.longest_slice, 1e3 * run.step.median, 1e3 * run.step.p99,
+                        1e3 * run.step.longest);
   }
   return text;
 }

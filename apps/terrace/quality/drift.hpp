@@ -23,12 +23,20 @@ struct DriftOptions {
 /// A figure for each span of steps; none where no step of it has one.
 using DriftCurve = std::vector<std::optional<double>>;
 
+/// Wall time of steps, in seconds.
+struct StepSpread {
+  double median = 0;
+  double p99 = 0;
+  double longest = 0;
+};
+
 /// One policy on the text that turns.
 struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
   std::uint64_t refreshes = 0;
   double longest_slice = 0;  ///< of a refresh between two steps, seconds
+  StepSpread step = {};      ///< with nothing beside it but refreshes
   DriftCurve recall = {};
   DriftCurve mass = {};
   DriftCurve bits = {};  ///< per token

@@ -1,6 +1,7 @@
 #include "run/timed_pass.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace terrace::apps {
 namespace {
@@ -21,26 +22,25 @@ Result<double> time_prefill(const RunJob& job, Session& session) {
   return seconds(Steady::now() - begin);
 }
 
-/// Decodes; nothing but steps is inside the clock.
-Result<Duration> time_steps(const RunJob& job, Session& session, Progress& progress,
-                            std::vector<TokenId>& fed) {
-  Duration wall{};
+}  // namespace
+
+TokenId most_likely(std::span<const float> logits) {
+  return TokenId{static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin())};
+}
+
+Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
+                                         std::vector<TokenId>& fed) {
+  std::vector<Duration> taken;
   for (std::size_t step = 0; step < job.decode; ++step) {
     fed.push_back(job.generate ? most_likely(session.decoder->logits())
                                : job.text.tokens[job.context + step]);
     const auto begin = Steady::now();
     TERRACE_TRY(session.decoder->step(*session.sequence, fed.back()));
-    wall += Steady::now() - begin;
+    taken.emplace_back(Steady::now() - begin);
     progress.show(session.runtime->options().policy, "decode",
                   static_cast<double>(step + 1) / static_cast<double>(job.decode));
   }
-  return wall;
-}
-
-}  // namespace
-
-TokenId most_likely(std::span<const float> logits) {
-  return TokenId{static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin())};
+  return taken;
 }
 
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress) {
@@ -52,7 +52,8 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
 
   const QueueCounters before = session.decoder->compute_queue().counters();
   StepTimes times;
-  TERRACE_ASSIGN(times.wall, time_steps(job, session, progress, pass.fed));
+  TERRACE_ASSIGN(const auto taken, time_steps(job, session, progress, pass.fed));
+  times.wall = std::accumulate(taken.begin(), taken.end(), Duration{});
   times.queue = difference(session.decoder->compute_queue().counters(), before);
 
   TERRACE_ASSIGN(pass.clustering, session.sequence->clustering());

@@ -48,6 +48,11 @@ struct TimedPass {
   std::vector<TokenId> fed;          ///< by each step
 };
 
+/// Decodes: nothing but steps is inside the clock. Adds each step's token to `fed`, and returns
+/// what each took.
+Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
+                                         std::vector<TokenId>& fed);
+
 /// Prefills the session's empty sequence and decodes: the text's own tokens, or greedily.
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress);
 
