@@ -2,10 +2,12 @@
 """Holds the times that `terrace tune` predicts against runs over an imitated link.
 
     bench/prediction/compare.py [--program build/release/bin/terrace] [--rounds 5]
+                                [--policy pqcache] [--cache-granularity block|cluster]
                                 [--format text|json]
 
 Each round records a run without a link; for each link `tune` predicts from it the time of a token
-with the cache that it recommends and with none, and both run over that link. The figure is the
+with the cache that it recommends, with none, and, where the trace has both units, with the best
+cache of the other one (`other`), and all run over that link. The figure is the
 median of the rounds' ratios of measured to predicted; what it differs by between rounds stands
 beside it.
 """
@@ -29,8 +31,9 @@ class Comparison:
         self.options, self.folder, self.head = options, folder, {}
         self.job = ["--context", str(options.context), "--decode", str(options.decode)]
         self.trace = folder / "trace"
-        self.figures = {(link, cache): {"predicted": [], "measured": [], "policy": []}
-                        for link in LINKS for cache in ("tuned", "none")}
+        lists = ("predicted", "measured", "policy", "granularity")
+        self.figures = {(link, cache): {name: [] for name in lists}
+                        for link in LINKS for cache in ("tuned", "other", "none")}
 
     def ask(self, *arguments: str) -> dict:
         process = subprocess.run([self.options.program, *arguments, "--format", "json", "-q"],
@@ -43,24 +46,45 @@ class Comparison:
 
     def round(self) -> None:
         """Records, predicts and runs: what slows the machine down meets all three."""
-        self.ask("run", *self.job, "--policy", self.options.policy, "--trace", str(self.trace))
+        self.ask("run", *self.job, "--policy", self.options.policy, "--cache-granularity",
+                 self.options.cache_granularity, "--trace", str(self.trace))
         config = str(self.folder / "tuned.yaml")
         for link in LINKS:
             over = ["--link-bandwidth", link[0], "--link-latency", link[1]]
             tuned = self.ask("tune", "--trace", str(self.trace), "--device-memory",
                              self.options.device_memory, "--write-config", config, *over)
-            for cache, row in (("tuned", tuned["recommended"]), ("none", tuned["without_cache"])):
-                block = row["parameters"]["block_tokens"]
-                arguments = ["--set", f"kv.block_tokens={block}"]
-                arguments += ["--cache", "none"] if cache == "none" else []
-                (run,) = self.ask("run", *self.job, "--config", config, *over, *arguments)["runs"]
+            for cache, row in self.chosen(tuned):
+                arguments = ["--config", config, *over, *self.settings(row)]
+                (run,) = self.ask("run", *self.job, *arguments)["runs"]
                 figures = self.figures[link, cache]
                 figures["predicted"].append(row["predicted_seconds_per_token"])
                 figures["measured"].append(run["seconds"]["decode_per_token"])
                 figures["policy"].append(row["policy"])
+                figures["granularity"].append(row["parameters"]["granularity"])
+
+    @staticmethod
+    def chosen(tuned: dict) -> list:
+        best = tuned["recommended"]
+        granularity = best["parameters"]["granularity"]
+        others = [row for row in tuned["rows"] if not row["parameters"]["offline"]
+                  and row["parameters"]["granularity"] != granularity]
+        return [("tuned", best), ("none", tuned["without_cache"])] + [
+            ("other", row) for row in others[:1]]
+
+    @staticmethod
+    def settings(row: dict) -> list:
+        its = row["parameters"]
+        keys = {"kv.block_tokens": its["block_tokens"], "cache.policy": row["policy"],
+                "cache.granularity": its["granularity"]}
+        if row["policy"] != "none":
+            keys |= {"cache.tokens": its["cache_tokens"], "cache.admission": its["admission"],
+                     "cache.horizon": its["horizon"], "cache.last_steps": its["last_steps"],
+                     "cache.lfu_half_life": its["lfu_half_life"]}
+        return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
     def rows(self) -> list:
-        return [self.row(link, cache, its) for (link, cache), its in self.figures.items()]
+        return [self.row(link, cache, its) for (link, cache), its in self.figures.items()
+                if its["measured"]]
 
     @staticmethod
     def row(link: tuple, cache: str, its: dict) -> dict:
@@ -90,6 +114,7 @@ def main() -> None:
     parser.add_argument("--program", type=pathlib.Path,
                         default=ROOT / "build" / "release" / "bin" / "terrace")
     parser.add_argument("--policy", default="pqcache")
+    parser.add_argument("--cache-granularity", choices=["block", "cluster"], default="block")
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--decode", type=int, default=64)
     parser.add_argument("--device-memory", default="2MiB")

@@ -46,6 +46,16 @@ TEST(StepClock, EndsAStepWhenItsRowsAndIdsAreOnTheHost) {
   EXPECT_NEAR(clock.seconds(), 0.182 + (layers_per_batch + 1) * 0.030, 1e-9);
 }
 
+TEST(StepClock, LooksAfterTheCacheWhenTheIdsAreThereAndBeforeItAsksForRefills) {
+  StepClock clock(costs, 2);
+  clock.layer(0, 0, 8'000, 0.003);
+  clock.layer(1, 0, 0, 0.004);
+  clock.end_step({.to_host = 100'000});  // leaves at 40 ms and takes 1 + 100; upkeep until 148
+  EXPECT_NEAR(clock.seconds(), 0.148, 1e-9);
+  clock.layer(0, 0, 0);  // its refills, asked for then, took 1 + 8
+  EXPECT_NEAR(clock.seconds(), 0.157 + 0.030, 1e-9);
+}
+
 TEST(StepClock, CountsLayersThatSelectNothing) {
   StepClock clock(costs, 3);
   clock.layer(1, 0, 0);
@@ -115,6 +125,47 @@ TEST(RecordedCosts, NeedARun) {
   const StepCosts its = recorded_costs(made_up_head({.layers = 2}), end, {}).value();
   EXPECT_NEAR(its.select_seconds, 0.005, 1e-9);
   EXPECT_NEAR(its.attend_seconds, 0.035, 1e-9);
+}
+
+/// The end of 10 steps of two layers that wanted 1,000 rows of 80 units each.
+TraceEnd looked_after(double upkeep_seconds) {
+  RecordedRun run{.decode_seconds = 0.1, .upkeep_seconds = upkeep_seconds};
+  run.cache.rows_hit = 6'000;
+  run.cache.rows_missed = 3'000;
+  run.cache.rows_resident = 1'000;
+  run.cache.blocks_hit = 300;
+  run.cache.blocks_missed = 500;
+  return {.layer_steps = 20, .steps = 10, .run = run};
+}
+
+TEST(RecordedCosts, TakeTheRecordedUpkeepOutOfComputeAndScaleThatOfOtherCachesByIt) {
+  TraceHead head = made_up_head({.unit = TraceUnit::token, .layers = 2, .clusters = true});
+  const CacheOptions clusters{.granularity = CacheGranularity::cluster};
+  const UpkeepTable usual = usual_upkeep();
+  for (const CacheOptions& recorded : {CacheOptions{}, clusters}) {
+    head.cache = recorded;
+    const StepCosts its = recorded_costs(head, looked_after(0.02), {}).value();
+    EXPECT_NEAR(its.attend_seconds, (0.1 - 0.02) / 2, 1e-12);
+    EXPECT_NEAR(its.upkeep.of(recorded).seconds(2, 1'000, 80), 0.02, 1e-12)
+        << "a cache of the recorded units takes what was recorded";
+    const double speed = 0.02 / usual.of(recorded).seconds(2, 1'000, 80);
+    for (const CacheOptions& other : {CacheOptions{}, clusters, CacheOptions{.policy = "none"}}) {
+      EXPECT_NEAR(its.upkeep.of(other).seconds(1, 7, 3), speed * usual.of(other).seconds(1, 7, 3),
+                  1e-12);
+    }
+  }
+}
+
+TEST(RecordedCosts, WithoutACacheCountRowsAndTakeTheUsualHost) {
+  TraceHead head = made_up_head({.layers = 2});
+  head.cache.policy = "none";
+  const StepCosts its = recorded_costs(head, looked_after(0), {}).value();
+  const UpkeepTable usual = usual_upkeep();
+  const double counting = usual.none.seconds(2, 1'000, 80);
+  EXPECT_GT(counting, 0);
+  EXPECT_NEAR(its.attend_seconds, (0.1 - counting) / 2, 1e-12);
+  EXPECT_EQ(its.upkeep.blocks.unit_seconds, usual.blocks.unit_seconds);
+  EXPECT_EQ(its.upkeep.clusters.row_seconds, usual.clusters.row_seconds);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
   for (int i = 0; i < 20'000; ++i) records.push_back(random_record(rng));
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   for (const TraceRecord& record : records) writer.append(record);
-  RecordedRun run{.decode_seconds = 0.25, .machine = "here"};
+  RecordedRun run{.decode_seconds = 0.25, .upkeep_seconds = 0.125, .machine = "here"};
   run.cache.rows_hit = 7;
   ASSERT_TRUE(writer.finish(run).has_value());
   EXPECT_GT(std::filesystem::file_size(folder / "t"), std::size_t{1} << 19) << "several chunks";
@@ -140,6 +140,7 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
   EXPECT_FALSE(reader.next(record).value());
   EXPECT_EQ(reader.end().run->cache.rows_hit, 7U);
   EXPECT_EQ(reader.end().run->decode_seconds, 0.25);
+  EXPECT_EQ(reader.end().run->upkeep_seconds, 0.125);
   EXPECT_DOUBLE_EQ(reader.progress(), 1);
 }
 

@@ -118,6 +118,36 @@ TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
   EXPECT_THAT(page, HasSubstr(">always<"));
 }
 
+TEST_F(TunerTest, CountsWhatEachKindOfCacheCostsTheHost) {
+  write_made_up_tokens(
+      folder_ / "t",
+      {.unit = TraceUnit::token, .policy = "wave", .wanted = 4, .steps = 60, .clusters = true});
+  TuneRequest request{.trace = folder_ / "t",
+                      .device_memory = 120'000,
+                      .policies = {"lru"},
+                      .costs = {.link = {.bandwidth_bytes_per_second = 1e12},
+                                .upkeep = {.none = {.row_seconds = 1e-6},
+                                           .blocks = {.layer_seconds = 1e-3, .unit_seconds = 1e-6},
+                                           .clusters = {.layer_seconds = 2e-3}}}};
+  const auto threads = offload::make_parallel({.threads = 1}).value();
+  const TuneResult result = tune(request, *threads).value();
+  const auto seconds_of = [&](const TunedRow& row) {
+    const CacheCounters& counted = row.outcome.cache;
+    return request.costs.upkeep.of(row.cache).seconds(2 * row.outcome.steps,
+                                                      row.rows() + counted.rows_resident,
+                                                      counted.blocks_hit + counted.blocks_missed);
+  };
+  EXPECT_EQ(result.recommended().cache.policy, "none") << "a link as fast leaves nothing to save";
+  EXPECT_NEAR(result.without_cache.outcome.seconds, seconds_of(result.without_cache), 1e-3);
+  for (const TunedRow& row : result.rows) {
+    if (row.offline) continue;
+    EXPECT_NEAR(row.outcome.seconds, seconds_of(row), 1e-3) << describe(row);
+  }
+  std::swap(request.costs.upkeep.none, request.costs.upkeep.clusters);
+  const TuneResult swapped = tune(request, *threads).value();
+  EXPECT_EQ(swapped.recommended().cache.granularity, CacheGranularity::cluster);
+}
+
 TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
   write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .steps = 200});
   const TuneResult one = tune_with({.device_memory = 60'000}, 1).value();

@@ -35,6 +35,28 @@ constexpr double launch_seconds = 1e-6;
 constexpr double select_launches = 3;
 constexpr double layer_launches = 8;
 
+// Upkeep of pqcache, wave and clusterkv at 4,096 and 8,192 tokens, fitted (decision 0044).
+constexpr UpkeepCosts counting{.row_seconds = 8e-9, .unit_seconds = 30e-9};
+constexpr UpkeepCosts upkeep_of_blocks{
+    .layer_seconds = 5e-6, .row_seconds = 8e-9, .unit_seconds = 70e-9};
+constexpr UpkeepCosts upkeep_of_clusters{
+    .layer_seconds = 3e-6, .row_seconds = 18e-9, .unit_seconds = 400e-9};
+
+UpkeepCosts scaled(const UpkeepCosts& costs, double factor) {
+  return {.layer_seconds = factor * costs.layer_seconds,
+          .row_seconds = factor * costs.row_seconds,
+          .unit_seconds = factor * costs.unit_seconds};
+}
+
+/// What the usual host would have taken, per token, to look after the recorded run's cache.
+double usual_seconds(const TraceHead& head, const TraceEnd& end) {
+  const CacheCounters& counted = end.run->cache;
+  const std::uint64_t rows = counted.rows_hit + counted.rows_missed + counted.rows_resident;
+  const std::uint64_t units = counted.blocks_hit + counted.blocks_missed;
+  return usual_upkeep().of(head.cache).seconds(end.layer_steps, rows, units) /
+         static_cast<double>(std::max<std::uint64_t>(1, end.steps));
+}
+
 bool has_times(const TraceEnd& end) { return end.run && end.run->decode_seconds > 0; }
 
 /// Weights and the rows attended to are read once a step.
@@ -50,6 +72,15 @@ StepCosts costs_of_reading(const TraceHead& head, const offload::LinkOptions& li
 }
 
 }  // namespace
+
+const UpkeepCosts& UpkeepTable::of(const CacheOptions& cache) const noexcept {
+  if (cache.none()) return none;
+  return cache.granularity == CacheGranularity::cluster ? clusters : blocks;
+}
+
+UpkeepTable usual_upkeep() noexcept {
+  return {.none = counting, .blocks = upkeep_of_blocks, .clusters = upkeep_of_clusters};
+}
 
 std::span<const CostPreset> cost_presets() noexcept { return presets; }
 
@@ -86,10 +117,19 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                 "--profile");
   }
   const auto layers = static_cast<double>(head.shape.layers);
-  const double compute = end.run->decode_seconds - end.run->link_seconds;
+  const double usual = usual_seconds(head, end);
+  const bool measured = end.run->upkeep_seconds > 0 && usual > 0;
+  const double speed = measured ? end.run->upkeep_seconds / usual : 1;
+  const double upkeep = measured ? end.run->upkeep_seconds : usual;
+  const double attend =
+      end.run->decode_seconds - end.run->link_seconds - end.run->select_seconds - upkeep;
+  const UpkeepTable usually = usual_upkeep();
   return StepCosts{.link = link,
                    .select_seconds = end.run->select_seconds / layers,
-                   .attend_seconds = (compute - end.run->select_seconds) / layers};
+                   .attend_seconds = std::max(0.0, attend) / layers,
+                   .upkeep = {.none = scaled(usually.none, speed),
+                              .blocks = scaled(usually.blocks, speed),
+                              .clusters = scaled(usually.clusters, speed)}};
 }
 
 Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,
@@ -128,13 +168,15 @@ double StepClock::transfer(std::uint64_t bytes) {
   return link_free_;
 }
 
-void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes) {
+void StepClock::layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes,
+                      double upkeep_seconds) {
   now_ = std::max({now_, refilled_[layer], uploaded_}) + costs_.select_seconds;
   if (layers_done_++ % layers_per_batch == 0) batches_.emplace_back();
   batches_.back() = now_;
   now_ = std::max(now_, transfer(demand_bytes));
   now_ += costs_.attend_seconds;
   refills_[layer] = refill_bytes;
+  upkeep_ += upkeep_seconds;
 }
 
 void StepClock::leave_for_host(std::uint64_t bytes) {
@@ -151,6 +193,7 @@ void StepClock::end_step(const StepTransfers& transfers) {
   now_ += static_cast<double>(others) * (costs_.select_seconds + costs_.attend_seconds);
   layers_done_ = 0;
   if (transfers.to_host > 0) leave_for_host(transfers.to_host);
+  now_ += std::exchange(upkeep_, 0);
   batches_.clear();
   for (std::size_t layer = 0; layer < refilled_.size(); ++layer) {
     refilled_[layer] = transfer(std::exchange(refills_[layer], 0));

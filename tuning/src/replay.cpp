@@ -190,6 +190,12 @@ std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
   return refilled;
 }
 
+double CacheReplay::upkeep_seconds(const LayerTraffic& traffic) const {
+  std::uint64_t rows = traffic.resident_rows;
+  for (const offload::WantedUnit& unit : traffic.wanted) rows += unit.rows_wanted;
+  return setup_.costs->upkeep.of(setup_.cache).seconds(1, rows, traffic.wanted.size());
+}
+
 void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
   Layer& layer = its.layers[record.layer];
   const std::uint64_t missed_before = outcome_.cache.rows_missed;
@@ -212,7 +218,8 @@ void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTr
   outcome_.bytes.demand += missed * row_bytes;
   outcome_.bytes.refill += refilled * row_bytes;
   if (!its.clock.empty()) {
-    its.clock.front().layer(record.layer, missed * row_bytes, refilled * row_bytes);
+    its.clock.front().layer(record.layer, missed * row_bytes, refilled * row_bytes,
+                            upkeep_seconds(traffic));
   }
 }
 

@@ -65,6 +65,7 @@ Json run_json(const RecordedRun& run) {
           {"decode_seconds", run.decode_seconds},
           {"link_seconds", run.link_seconds},
           {"select_seconds", run.select_seconds},
+          {"upkeep_seconds", run.upkeep_seconds},
           {"fixed_device_bytes", run.fixed_device_bytes},
           {"machine", run.machine}};
 }
@@ -89,6 +90,7 @@ RecordedRun run_from(const Json& json) {
   json.at("decode_seconds").get_to(run.decode_seconds);
   json.at("link_seconds").get_to(run.link_seconds);
   json.at("select_seconds").get_to(run.select_seconds);
+  json.at("upkeep_seconds").get_to(run.upkeep_seconds);
   json.at("fixed_device_bytes").get_to(run.fixed_device_bytes);
   json.at("machine").get_to(run.machine);
   return run;

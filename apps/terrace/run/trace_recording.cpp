@@ -63,6 +63,12 @@ tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
           .seed = options.seed};
 }
 
+/// Per token. The most of it that no compute can have hidden is what a step took beside compute.
+double upkeep_seconds(const TimedPass& pass) {
+  const auto steps = static_cast<double>(std::max<std::uint64_t>(1, pass.counters.steps));
+  return std::min(seconds(pass.counters.upkeep) / steps, pass.seconds.update);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config& config) {
@@ -100,6 +106,7 @@ void TraceRecording::end(const TimedPass& pass) {
                              .decode_seconds = pass.seconds.decode_per_token,
                              .link_seconds = pass.seconds.fetch + pass.seconds.wait,
                              .select_seconds = pass.seconds.select,
+                             .upkeep_seconds = upkeep_seconds(pass),
                              .fixed_device_bytes = pass.device_peak_bytes - pass.block_pool_bytes,
                              .machine = read_machine().cpu};
 }

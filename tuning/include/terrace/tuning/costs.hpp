@@ -14,11 +14,38 @@
 
 namespace terrace::tuning {
 
+/// What the host takes to look after a cache, for a layer's step that wants rows of some units.
+struct UpkeepCosts {
+  double layer_seconds = 0;
+  double row_seconds = 0;   ///< to find a row's unit
+  double unit_seconds = 0;  ///< to look it up, and to decide about it
+
+  [[nodiscard]] double seconds(std::uint64_t layers, std::uint64_t rows,
+                               std::uint64_t units) const noexcept {
+    return static_cast<double>(layers) * layer_seconds + static_cast<double>(rows) * row_seconds +
+           static_cast<double>(units) * unit_seconds;
+  }
+};
+
+/// By what is cached as one. Without a cache rows and units are counted all the same.
+struct UpkeepTable {
+  UpkeepCosts none;
+  UpkeepCosts blocks;
+  UpkeepCosts clusters;
+
+  [[nodiscard]] const UpkeepCosts& of(const CacheOptions& cache) const noexcept;
+};
+
+/// Returns what was measured once (decision docs/decisions/0044), for traces of runs that had no
+/// cache to measure it on.
+UpkeepTable usual_upkeep() noexcept;
+
 /// Times of one layer of one step, by what hides which transfer.
 struct StepCosts {
   offload::LinkOptions link;
   double select_seconds = 0;  ///< before a layer's misses are known
   double attend_seconds = 0;  ///< after they are there
+  UpkeepTable upkeep;         ///< zero where no host was measured
 };
 
 struct CostPreset {
@@ -38,10 +65,13 @@ Result<CostPreset> find_cost_preset(std::string_view name);
 MachineProfile preset_profile(const CostPreset& preset);
 
 /// Returns the costs of a preset for a trace: its model's weights and the rows it attends to are
-/// read once a step at the speed of device memory. Errors: those of find_cost_preset.
+/// read once a step at the speed of device memory. Upkeep is none: what a step's end leaves of it
+/// unhidden is the host's affair, of which a preset knows nothing. Errors: those of
+/// find_cost_preset.
 Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
 
-/// Returns the costs of the machine that recorded the trace, over another link.
+/// Returns the costs of the machine that recorded the trace, over another link. The recorded run's
+/// upkeep is taken out of its compute, and says how fast this host looks after any cache.
 /// Errors: invalid_argument: the trace was not recorded from a run.
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link);
@@ -61,12 +91,14 @@ struct StepTransfers {
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
 /// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
 /// step; codes every layer's. What leaves for the host has the other way for itself, batch by batch
-/// of layers as soon as they have selected, and the step ends once it is there.
+/// of layers as soon as they have selected; once it is there the host looks after the cache, asks
+/// for refills and ends the step.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);
 
-  void layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes);
+  void layer(std::size_t layer, std::uint64_t demand_bytes, std::uint64_t refill_bytes,
+             double upkeep_seconds = 0);
   void end_step(const StepTransfers& transfers);
 
   [[nodiscard]] double seconds() const noexcept { return now_; }
@@ -81,6 +113,7 @@ class StepClock {
   double now_ = 0;
   double link_free_ = 0;  ///< to the device
   double link_to_host_free_ = 0;
+  double upkeep_ = 0;    ///< of this step's layers
   double uploaded_ = 0;  ///< when the codes of the step before are there
   std::size_t layers_done_ = 0;
   std::vector<double> batches_;         ///< when the layers of each had selected

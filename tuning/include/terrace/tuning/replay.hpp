@@ -88,6 +88,7 @@ class CacheReplay {
     return head_.has_sizes(setup_.cache.granularity);
   }
   void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+  [[nodiscard]] double upkeep_seconds(const LayerTraffic& traffic) const;
   std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
 
   TraceHead head_;

@@ -103,6 +103,8 @@ struct RecordedRun {
   double decode_seconds = 0;           ///< per token, all of it
   double link_seconds = 0;             ///< of that: fetches and waiting for data
   double select_seconds = 0;           ///< of that: choosing rows
+  double upkeep_seconds = 0;           ///< of that: looking after the cache, as far as no compute
+                                       ///< hid it; 0 without a cache
   std::size_t fixed_device_bytes = 0;  ///< all but blocks of rows
   std::string machine;
 };
