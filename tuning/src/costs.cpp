@@ -35,7 +35,7 @@ constexpr double launch_seconds = 1e-6;
 constexpr double select_launches = 3;
 constexpr double layer_launches = 8;
 
-// Upkeep of pqcache, wave and clusterkv at 4,096 and 8,192 tokens, fitted (decision 0044).
+// Upkeep of pqcache, wave and clusterkv at 4,096 and 8,192 tokens, fitted (decision 0046).
 constexpr UpkeepCosts counting{.row_seconds = 8e-9, .unit_seconds = 30e-9};
 constexpr UpkeepCosts upkeep_of_blocks{
     .layer_seconds = 5e-6, .row_seconds = 8e-9, .unit_seconds = 70e-9};

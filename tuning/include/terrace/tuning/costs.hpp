@@ -36,7 +36,7 @@ struct UpkeepTable {
   [[nodiscard]] const UpkeepCosts& of(const CacheOptions& cache) const noexcept;
 };
 
-/// Returns what was measured once (decision docs/decisions/0044), for traces of runs that had no
+/// Returns what was measured once (decision docs/decisions/0046), for traces of runs that had no
 /// cache to measure it on.
 UpkeepTable usual_upkeep() noexcept;
 
