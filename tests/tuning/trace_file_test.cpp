@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
@@ -413,6 +414,36 @@ TEST(TraceFile, KnowsItsModel) {
   write_bytes(folder / "model/config.json", "{} ");
   EXPECT_EQ(check_model(head, folder / "model").error().code, Errc::invalid_argument);
   EXPECT_EQ(check_model(head, folder / "nowhere").error().code, Errc::io_error);
+}
+
+TEST(TraceFile, KnowsAModelByItsWeightsToo) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "model");
+  write_bytes(folder / "model/config.json", "{}");
+  const auto fingerprint = [&] { return model_fingerprint(folder / "model").value(); };
+  const auto write_weights = [&](const char* name, std::string_view header, std::string weights) {
+    const std::uint64_t length = header.size();
+    std::string bytes(sizeof length, '\0');
+    std::memcpy(bytes.data(), &length, sizeof length);
+    write_bytes(folder / "model" / name, bytes.append(header).append(weights));
+  };
+  std::set<std::string> seen{fingerprint()};
+  std::string weights(1'000'000, 'w');
+  write_weights("model.safetensors", "{\"a\":1}", weights);
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "weights or none";
+  EXPECT_EQ(fingerprint(), fingerprint());
+  write_weights("model.safetensors", "{\"b\":1}", weights);
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "another header";
+  std::fill(weights.begin() + 500'000, weights.begin() + 510'000, 'v');
+  write_weights("model.safetensors", "{\"b\":1}", weights);
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "a hundredth of the weights changed";
+  write_weights("model-2.safetensors", "{}", weights);
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "another shard";
+  std::ranges::fill(weights, 'x');
+  write_weights("model-2.safetensors", "{}", weights);
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "other weights in a shard";
+  write_bytes(folder / "model/model-2.safetensors", "cut");
+  EXPECT_TRUE(seen.insert(fingerprint()).second) << "a file shorter than its header says";
 }
 
 }  // namespace

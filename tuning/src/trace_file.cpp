@@ -6,8 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "terrace/core/replace_file.hpp"
 #include "trace_codec.hpp"
@@ -233,23 +231,6 @@ Result<TraceEnd> check_trace(const std::filesystem::path& path) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) return reader.end();
   }
-}
-
-Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
-  const std::filesystem::path path = model_folder / "config.json";
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return fail(Errc::io_error, "{}: cannot be read", path.string());
-  return fmt::format("{:016x}", XXH64(text.data(), text.size(), 0));
-}
-
-Status check_model(const TraceHead& head, const std::filesystem::path& model_folder) {
-  TERRACE_ASSIGN(const std::string fingerprint, model_fingerprint(model_folder));
-  if (fingerprint == head.model_fingerprint) return {};
-  return fail(Errc::invalid_argument,
-              "the trace is of another model ({}, {} layers), not of {}; record one with terrace "
-              "run --trace",
-              head.model.empty() ? "none" : head.model, head.shape.layers, model_folder.string());
 }
 
 }  // namespace terrace::tuning

@@ -52,7 +52,7 @@ struct TraceHead {
   TraceUnit unit = TraceUnit::token;
   std::string source;             ///< "run", "mooncake", "generator"
   std::string model;              ///< name of the model's folder
-  std::string model_fingerprint;  ///< of its config.json; empty = no model
+  std::string model_fingerprint;  ///< model_fingerprint(); empty = no model
   std::uint64_t weight_bytes = 0;
   std::string policy;  ///< of retrieval
   std::string budget;  ///< as configured

@@ -1,0 +1,99 @@
+// What names a model in traces: its config, and of its weights the headers and a few places.
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "terrace/tuning/trace_file.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+// A header of safetensors is a length of 8 bytes and JSON; it is far below a hundredth of the rest.
+constexpr std::uint64_t header_bytes_max = std::uint64_t{1} << 24;
+// Training moves all weights. Where one tensor alone was changed, one place in it is enough.
+constexpr std::uint64_t places = 256;
+constexpr std::uint64_t place_bytes = 64;
+
+tl::unexpected<Error> cannot_read(const std::filesystem::path& path) {
+  return fail(Errc::io_error, "{}: cannot be read", path.string());
+}
+
+std::uint64_t add(std::uint64_t hash, const std::string& bytes) {
+  return XXH64(bytes.data(), bytes.size(), hash);
+}
+
+/// Reads up to `count` bytes; fewer where the file ends.
+Result<std::string> read_at(std::ifstream& file, const std::filesystem::path& path,
+                            std::uint64_t offset, std::uint64_t count) {
+  std::string bytes(count, '\0');
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  if (file.bad()) return cannot_read(path);
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
+}
+
+Result<std::uint64_t> add_weights(std::uint64_t hash, const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  if (!file || error) return cannot_read(path);
+  hash = add(hash, fmt::format("{} {}", path.filename().string(), size));
+  std::uint64_t header_bytes = 0;
+  TERRACE_ASSIGN(const std::string length, read_at(file, path, 0, sizeof header_bytes));
+  std::memcpy(&header_bytes, length.data(), length.size());
+  TERRACE_ASSIGN(
+      const std::string header,
+      read_at(file, path, sizeof header_bytes, std::min({header_bytes, header_bytes_max, size})));
+  hash = add(hash, header);
+  for (std::uint64_t place = 0; place < places; ++place) {
+    const std::uint64_t offset = size / places * place;
+    TERRACE_ASSIGN(const std::string bytes, read_at(file, path, offset, place_bytes));
+    hash = add(hash, bytes);
+  }
+  return hash;
+}
+
+/// The files of weights, in the order of their names.
+Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".safetensors") files.push_back(entry->path());
+  }
+  if (error) return cannot_read(folder);
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
+Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
+  const std::filesystem::path path = model_folder / "config.json";
+  std::ifstream file(path, std::ios::binary);
+  const std::string config{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return cannot_read(path);
+  std::uint64_t hash = add(0, config);
+  TERRACE_ASSIGN(const auto files, weight_files(model_folder));
+  for (const std::filesystem::path& weights : files) {
+    TERRACE_ASSIGN(hash, add_weights(hash, weights));
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+Status check_model(const TraceHead& head, const std::filesystem::path& model_folder) {
+  TERRACE_ASSIGN(const std::string fingerprint, model_fingerprint(model_folder));
+  if (fingerprint == head.model_fingerprint) return {};
+  return fail(Errc::invalid_argument,
+              "the trace is of another model ({}, {} layers), not of {}; record one with terrace "
+              "run --trace",
+              head.model.empty() ? "none" : head.model, head.shape.layers, model_folder.string());
+}
+
+}  // namespace terrace::tuning
