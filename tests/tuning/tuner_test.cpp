@@ -93,6 +93,20 @@ TEST_F(TunerTest, NamesWhatIsCached) {
   EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
 }
 
+TEST(TunedRows, SayTheirParametersAndNoOthers) {
+  const policies::ReplacementOptions all{.lfu_half_life = 64, .last_steps = 2};
+  EXPECT_EQ(parameters_of({.policy = "none"}), "-");
+  EXPECT_EQ(parameters_of({.policy = "lru", .admission = "always", .replacement = all}), "always");
+  EXPECT_EQ(parameters_of({.policy = "lfu", .admission = "always", .replacement = all}),
+            "always, half-life 64");
+  EXPECT_EQ(parameters_of({.policy = "lfu", .admission = "always"}), "always");
+  EXPECT_EQ(parameters_of({.policy = "last_steps",
+                           .admission = "refill",
+                           .replacement = all,
+                           .refill = {.horizon_steps = 12.5}}),
+            "refill, horizon 12.5, R 2");
+}
+
 TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
   write_made_up_tokens(
       folder_ / "t",

@@ -78,27 +78,12 @@ Chart time_chart(const TuneResult& result) {
   return chart;
 }
 
-std::string admission_words(const CacheOptions& cache) {
-  if (cache.none()) return "-";
-  if (cache.admission != "refill") return cache.admission;
-  return fmt::format("refill, horizon {}", cache.refill.horizon_steps);
-}
-
-std::string policy_words(const CacheOptions& cache) {
-  if (cache.policy == "last_steps")
-    return fmt::format("last_steps {}", cache.replacement.last_steps);
-  if (cache.policy == "lfu" && cache.replacement.lfu_half_life != 0) {
-    return fmt::format("lfu, half-life {}", cache.replacement.lfu_half_life);
-  }
-  return cache.policy;
-}
-
 std::string table_row(const TunedRow& row, bool recommended) {
   return fmt::format(
       "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
       "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
-      recommended ? " class=\"best\"" : "", escaped(policy_words(row.cache)),
-      row.offline ? " (knows the future)" : "", escaped(admission_words(row.cache)), unit_of(row),
+      recommended ? " class=\"best\"" : "", escaped(row.cache.policy),
+      row.offline ? " (knows the future)" : "", escaped(parameters_of(row.cache)), unit_of(row),
       row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(), row.optimum_ratio(),
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
@@ -149,10 +134,21 @@ std::string unit_of(const TunedRow& row) {
   return std::to_string(row.block_tokens);
 }
 
+std::string parameters_of(const CacheOptions& cache) {
+  if (cache.none()) return "-";
+  std::string words = cache.admission;
+  if (words == "refill") words += fmt::format(", horizon {}", cache.refill.horizon_steps);
+  if (cache.policy == "last_steps") words += fmt::format(", R {}", cache.replacement.last_steps);
+  if (cache.policy == "lfu" && cache.replacement.lfu_half_life != 0) {
+    words += fmt::format(", half-life {}", cache.replacement.lfu_half_life);
+  }
+  return words;
+}
+
 std::string describe(const TunedRow& row) {
   if (row.cache.none()) return "no cache";
-  return fmt::format("{}, admission {}, {}, {} tokens a layer", policy_words(row.cache),
-                     admission_words(row.cache), unit_words(row), row.cache.tokens);
+  return fmt::format("{}, admission {}, {}, {} tokens a layer", row.cache.policy,
+                     parameters_of(row.cache), unit_words(row), row.cache.tokens);
 }
 
 std::string describe_left_out(const TuneResult& result) {
@@ -177,7 +173,7 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
     page += draw(chart);
   }
   page +=
-      "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>admission</th>"
+      "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
       "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
       "<th>fetched kB</th><th>refilled kB</th><th>ms a token</th></tr>\n";
   std::size_t listed = 0;

@@ -9,25 +9,14 @@ namespace {
 
 constexpr std::size_t listed_rows = 12;
 
-std::string parameters(const tuning::TunedRow& row) {
-  if (row.cache.none()) return "-";
-  std::string words = row.cache.admission;
-  if (words == "refill") words += fmt::format(" {}", row.cache.refill.horizon_steps);
-  if (row.cache.policy == "last_steps")
-    words += fmt::format(", R {}", row.cache.replacement.last_steps);
-  if (row.cache.replacement.lfu_half_life != 0) {
-    words += fmt::format(", half-life {}", row.cache.replacement.lfu_half_life);
-  }
-  return words;
-}
-
 std::string line(const tuning::TunedRow& row, std::string_view name) {
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
-      "{:<12} {:<22} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
+      "{:<12} {:<33} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
       "{:>7.3f}\n",
-      name, parameters(row), tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(),
-      row.hit_rate_units(), static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
+      name, tuning::parameters_of(row.cache), tuning::unit_of(row), row.cache.tokens,
+      row.hit_rate_tokens(), row.hit_rate_units(),
+      static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
       row.optimum_ratio());
 }
@@ -54,10 +43,10 @@ Json tuned_object(const tuning::TunedRow& row) {
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {
-  std::string text = fmt::format("{:<12} {:<22} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
-                                 "policy", "admission", "unit", "tokens", "rows", "units", "kB/tok",
-                                 "kB/tok", "ms/token", "of opti-");
-  text += fmt::format("{:<12} {:<22} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
+  std::string text = fmt::format("{:<12} {:<33} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
+                                 "policy", "parameters", "unit", "tokens", "rows", "units",
+                                 "kB/tok", "kB/tok", "ms/token", "of opti-");
+  text += fmt::format("{:<12} {:<33} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
                       "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
   std::size_t listed = 0;
   for (const tuning::TunedRow& row : result.rows) {

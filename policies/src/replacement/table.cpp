@@ -14,7 +14,7 @@ constexpr std::array<std::size_t, 3> last_steps_tried{1, 2, 4};
 
 constexpr std::array table{
     ReplacementEntry{"lru", "least recently used", &make_lru},
-    ReplacementEntry{"lfu", "least frequently used; with a half-life, lately", &make_lfu,
+    ReplacementEntry{"lfu", "least frequently used; with a half-life, lately so", &make_lfu,
                      ReplacementSetting{.name = "lfu_half_life",
                                         .value = &ReplacementOptions::lfu_half_life,
                                         .words = "half-life",

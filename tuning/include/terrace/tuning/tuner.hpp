@@ -82,6 +82,9 @@ struct TuneResult {
 /// Returns a choice in words: "lru, admission always, blocks of 32 tokens, 512 tokens a layer".
 [[nodiscard]] std::string describe(const TunedRow& row);
 
+/// Returns a policy's parameters in words, its admission first: "refill, horizon 32, R 2".
+[[nodiscard]] std::string parameters_of(const CacheOptions& cache);
+
 /// Returns what is cached as one, for a column of a table: tokens of a block, or "cluster".
 [[nodiscard]] std::string unit_of(const TunedRow& row);
 
