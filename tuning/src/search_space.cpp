@@ -8,6 +8,10 @@
 namespace terrace::tuning {
 namespace {
 
+constexpr std::size_t half_life_most = 512;  ///< next to it is never
+// Beyond it hardly a unit may be evicted, and each miss looks at all of them to find that out.
+constexpr double horizon_most = 512;
+
 /// The slots that cache.tokens can say at the most.
 std::size_t slots_max(const TraceHead& head, const CacheUnit& unit) {
   const auto tokens = static_cast<std::size_t>(find_config_key("cache.tokens")->high);
@@ -73,7 +77,7 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
     if (name == "last_steps") variants = {{.last_steps = 1}, {.last_steps = 2}, {.last_steps = 4}};
     for (const policies::ReplacementOptions& variant : variants) {
       choices.push_back({.policy = name, .admission = "always", .replacement = variant});
-      for (const double horizon : {8.0, 32.0, 128.0}) {
+      for (const double horizon : {2.0, 8.0, 32.0, 128.0}) {
         choices.push_back({.policy = name,
                            .admission = "refill",
                            .replacement = variant,
@@ -87,6 +91,36 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
   }
   choices.insert(choices.end(), offline.begin(), offline.end());
   return choices;
+}
+
+std::vector<CacheOptions> settings_beside(const CacheOptions& cache) {
+  std::vector<CacheOptions> beside;
+  const auto add = [&](auto change) {
+    CacheOptions& its = beside.emplace_back(cache);
+    change(its);
+  };
+  if (cache.admission == "refill") {
+    const double least = find_config_key("cache.horizon")->low;
+    for (const double factor : {0.5, 2.0}) {
+      const double horizon = factor * cache.refill.horizon_steps;
+      if (horizon < least || horizon > horizon_most) continue;
+      add([&](CacheOptions& its) { its.refill.horizon_steps = horizon; });
+    }
+  }
+  const std::size_t half_life = cache.replacement.lfu_half_life;
+  if (cache.policy == "lfu" && half_life == 0) {
+    add([](CacheOptions& its) { its.replacement.lfu_half_life = half_life_most; });
+  } else if (cache.policy == "lfu") {
+    add([&](CacheOptions& its) { its.replacement.lfu_half_life = divide_up(half_life, 2); });
+    add([&](CacheOptions& its) {
+      its.replacement.lfu_half_life = half_life < half_life_most ? 2 * half_life : 0;
+    });
+  }
+  if (cache.policy == "last_steps") {
+    if (cache.replacement.last_steps > 1) add([](auto& its) { --its.replacement.last_steps; });
+    add([](auto& its) { ++its.replacement.last_steps; });
+  }
+  return beside;
 }
 
 MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit) {

@@ -17,6 +17,9 @@ std::vector<CacheUnit> cache_units(const TraceHead& head);
 /// Errors: invalid_argument: an unknown policy, with the nearest name; nothing left to try.
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies);
 
+/// Returns what differs from a cache by a step of one of its settings, the next finer one.
+std::vector<CacheOptions> settings_beside(const CacheOptions& cache);
+
 /// Device memory of caches of one kind of unit: what is fixed, and what a slot of all layers takes.
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;

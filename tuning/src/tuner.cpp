@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 
 #include "search_space.hpp"
@@ -32,6 +33,9 @@ struct Job {
 
 /// Bounds what one pass holds in memory, and makes enough jobs for all threads.
 constexpr std::size_t rows_per_job = 12;
+
+/// How often what lies beside the best is tried: from a half-life of 64 it is as many to 8.
+constexpr std::size_t finer_rounds = 3;
 
 std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
   std::vector<Job> jobs;
@@ -168,6 +172,27 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   return rows;
 }
 
+/// What lies beside the best of each policy that is nearly as good as the best of all, and was not
+/// tried.
+std::vector<TunedRow> rows_beside_the_best(const TuneResult& result) {
+  constexpr double nearly = 1.1;
+  std::vector<TunedRow> beside;
+  std::vector<std::string> seen;
+  for (const TunedRow& row : result.rows) {
+    const bool good =
+        !row.offline && row.outcome.seconds <= nearly * result.rows.front().outcome.seconds;
+    if (!good || std::ranges::count(seen, row.cache.policy) != 0) continue;
+    seen.push_back(row.cache.policy);
+    for (const CacheOptions& cache : settings_beside(row.cache)) {
+      const bool tried = std::ranges::any_of(result.rows, [&](const TunedRow& other) {
+        return other.cache == cache && other.block_tokens == row.block_tokens;
+      });
+      if (!tried) beside.push_back(make_row(result.head, cache, row.unit(), row.slots));
+    }
+  }
+  return beside;
+}
+
 /// The best of each policy, with caches from an eighth to four times as large.
 std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_memory) {
   std::vector<TunedRow> curve;
@@ -237,11 +262,19 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   }
   TERRACE_ASSIGN(result.rows, first_rows(request, result));
   Search search(request, result.head, threads);
-  TERRACE_TRY(search.run(result.rows, 0, 0.7));
+  TERRACE_TRY(search.run(result.rows, 0, 0.6));
   sort_rows(result.rows);
+  for (std::size_t round = 0; round < finer_rounds; ++round) {
+    std::vector<TunedRow> beside = rows_beside_the_best(result);
+    if (beside.empty()) break;
+    const double share = 0.2 / static_cast<double>(finer_rounds);
+    TERRACE_TRY(search.run(beside, 0.6 + static_cast<double>(round) * share, share));
+    std::ranges::move(beside, std::back_inserter(result.rows));
+    sort_rows(result.rows);
+  }
 
   result.curve = curve_rows(result, request.device_memory);
-  TERRACE_TRY(search.run(result.curve, 0.7, 0.25));
+  TERRACE_TRY(search.run(result.curve, 0.8, 0.15));
   std::vector<TunedRow> none = rows_without_cache(result, request.device_memory);
   TERRACE_TRY(search.run(none, 0.95, 0.05));
   result.without_cache = *std::ranges::min_element(none, better);

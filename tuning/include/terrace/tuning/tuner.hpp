@@ -1,11 +1,11 @@
 // Finds out from a trace which cache serves it best in a given amount of device memory.
 //
 // Every choice of replacement policy, admission and what is cached as one (blocks of some size, or
-// clusters) is replayed, with the cache as large as the memory leaves room for; then the best ones
-// once more with smaller and larger caches. Choices of the same units share passes over the file.
-// So memory grows with what the sequences that are open at a time have in them, not with the trace;
-// but for the offline optimum, which holds every selection (future.hpp) and is left out where there
-// are too many.
+// clusters) is replayed, with the cache as large as the memory leaves room for; then what lies
+// beside the best of each policy, and the best ones once more with smaller and larger caches.
+// Choices of the same units share passes over the file. So memory grows with what the sequences
+// that are open at a time have in them, not with the trace; but for the offline optimum, which
+// holds every selection (future.hpp) and is left out where there are too many.
 #pragma once
 
 #include <filesystem>
