@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "bench_pcie.hpp"
@@ -17,6 +18,11 @@ namespace {
 
 struct KernelsOptions : BenchOptions {
   std::string model;  ///< whose layers the profile's fits are for; empty = the bundled one
+};
+
+constexpr std::array cache_flags{
+    KeyFlag{"--cache-tokens", "cache.tokens",
+            "hit rates of a cache of so many tokens per layer [what steps want and select]"},
 };
 
 struct CacheBenchOptions : BenchOptions {
@@ -59,6 +65,16 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   return print_rows("bench kernels", options, config, machine, rows);
 }
 
+/// The capacity that was asked for; 0 where none was.
+Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
+  if (config.is("cache.tokens", "auto")) return 0;
+  const std::size_t tokens = config.integer("cache.tokens");
+  const std::size_t least = trace.head.slot_tokens(trace.head.recorded());
+  if (tokens >= least) return tokens;
+  return fail(Errc::invalid_argument,
+              "cache.tokens {} holds no unit of {} tokens; give at least {}", tokens, least, least);
+}
+
 Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   std::vector<bench::Question> questions = bench::touch_questions();
@@ -67,7 +83,8 @@ Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const auto trace, bench::load_trace(options.trace, options.quick));
   TERRACE_ASSIGN(const auto replays, bench::replay_questions(trace));
   questions.insert(questions.end(), replays.begin(), replays.end());
-  const auto hit_rates = bench::hit_rate_questions(trace);
+  TERRACE_ASSIGN(const std::size_t cache_tokens, asked_capacity(config, *trace));
+  const auto hit_rates = bench::hit_rate_questions(trace, cache_tokens);
   questions.insert(questions.end(), hit_rates.begin(), hit_rates.end());
   TERRACE_TRY(keep_wanted(options, questions));
   return print_rows("bench cache", options, config, read_machine(), ask_all(questions, options));
@@ -104,10 +121,12 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   kernels->add_option("--model", options->model, "model whose layers hide the clustering")
       ->option_text("DIR");
   const auto for_cache = std::make_shared<CacheBenchOptions>();
-  add_action(*bench, "cache", "replacement policies: touches, steps and hits of a trace", for_cache,
-             &bench_cache, invocation)
-      ->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
+  CLI::App* const cache =
+      add_action(*bench, "cache", "replacement policies: touches, steps and hits of a trace",
+                 for_cache, &bench_cache, invocation);
+  cache->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
       ->option_text("FILE");
+  add_key_flags(*cache, cache_flags, for_cache->shared);
 }
 
 }  // namespace terrace::apps

@@ -139,7 +139,11 @@ Question of_itemwise(const std::shared_ptr<const Trace>& trace, const Capacity& 
   return asked;
 }
 
-std::vector<Capacity> capacities_of(const Trace& trace) {
+std::vector<Capacity> capacities_of(const Trace& trace, std::size_t cache_tokens) {
+  if (cache_tokens != 0) {
+    const std::size_t slots = cache_tokens / trace.head.slot_tokens(trace.head.recorded());
+    return {{fmt::format("{}_tokens", cache_tokens), cache_tokens, "slots", slots}};
+  }
   std::vector<Capacity> capacities;
   for (const std::size_t times : {1U, 2U}) {
     capacities.push_back(
@@ -155,9 +159,10 @@ std::vector<Capacity> capacities_of(const Trace& trace) {
 
 }  // namespace
 
-std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace) {
+std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace,
+                                         std::size_t cache_tokens) {
   std::vector<Question> questions;
-  for (const Capacity& capacity : capacities_of(*trace)) {
+  for (const Capacity& capacity : capacities_of(*trace, cache_tokens)) {
     for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
       questions.push_back(of_policy(trace, entry, capacity));
     }

@@ -169,7 +169,25 @@ class Cache(unittest.TestCase):
             self.assertEqual(process.returncode, 0, process.stderr)
             row = self.bench("--trace", trace, "--only", "replay_lru")["cache_replay_lru"]
             self.assertEqual(row["parameters"]["trace"], str(trace))
+            self.check_a_capacity(trace)
         self.assertEqual(terrace("bench", "cache", "--trace", "/nowhere").returncode, 1)
+
+    def check_a_capacity(self, trace):
+        hit_rates = ("--trace", trace, "--only", "hit_rate", "--cache-tokens")
+        small, large = (self.bench(*hit_rates, tokens) for tokens in (64, 256))
+        self.assertEqual({name.removeprefix("cache_hit_rate_") for name in small},
+                         {f"{name}_64_tokens" for name in (*self.policies, "itemwise_lru")})
+        for name, row in small.items():
+            self.assertEqual(row["parameters"]["cache_tokens"], 64)
+            self.assertEqual(row["parameters"]["slots"], 2)
+            self.assertLess(row["value"], large[name.replace("_64_", "_256_")]["value"])
+        replayed = terrace("trace", "replay", trace, "--cache", "sieve", "--cache-tokens", 64,
+                           "--set", "cache.admission=always", "--format", "json")
+        self.assertAlmostEqual(json.loads(replayed.stdout)["cache"]["hit_rate_tokens"],
+                               small["cache_hit_rate_sieve_64_tokens"]["value"])
+        refused = terrace("bench", "cache", *hit_rates, 31)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("give at least 32", refused.stderr)
 
 
 if __name__ == "__main__":
