@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/temporary_folder.hpp"
+#include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/tuning/tuner.hpp"
 #include "tuning/made_up_trace.hpp"
@@ -17,15 +18,11 @@ constexpr double tolerance = 1.03;
 
 /// Every setting of a replacement policy, finer than the tuner has them.
 std::vector<policies::ReplacementOptions> settings_of(std::string_view policy) {
-  std::vector<policies::ReplacementOptions> settings;
-  if (policy == "last_steps") {
-    for (std::size_t steps = 1; steps <= 8; ++steps) settings.push_back({.last_steps = steps});
-    return settings;
-  }
-  settings.emplace_back();
-  if (policy != "lfu") return settings;
-  for (std::size_t half_life = 8; half_life <= 512; half_life *= 2) {
-    settings.push_back({.lfu_half_life = half_life});
+  std::vector<policies::ReplacementOptions> settings{{}};
+  const auto setting = policies::replacement_setting(policy);
+  if (!setting) return settings;
+  for (std::size_t value = 1; value <= 512; value += divide_up(value, 3)) {
+    settings.emplace_back().*setting->value = value;
   }
   return settings;
 }

@@ -138,11 +138,9 @@ std::string parameters_of(const CacheOptions& cache) {
   if (cache.none()) return "-";
   std::string words = cache.admission;
   if (words == "refill") words += fmt::format(", horizon {}", cache.refill.horizon_steps);
-  if (cache.policy == "last_steps") words += fmt::format(", R {}", cache.replacement.last_steps);
-  if (cache.policy == "lfu" && cache.replacement.lfu_half_life != 0) {
-    words += fmt::format(", half-life {}", cache.replacement.lfu_half_life);
-  }
-  return words;
+  const auto setting = policies::replacement_setting(cache.policy);
+  const std::size_t value = setting ? cache.replacement.*setting->value : 0;
+  return value == 0 ? words : fmt::format("{}, {} {}", words, setting->words, value);
 }
 
 std::string describe(const TunedRow& row) {

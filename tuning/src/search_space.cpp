@@ -8,7 +8,7 @@
 namespace terrace::tuning {
 namespace {
 
-constexpr std::size_t half_life_most = 512;  ///< next to it is never
+constexpr std::size_t setting_most = 512;  ///< next to it is "never", where a policy has that
 // Beyond it hardly a unit may be evicted, and each miss looks at all of them to find that out.
 constexpr double horizon_most = 512;
 
@@ -25,6 +25,29 @@ std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, const Cache
   const std::size_t middle =
       end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
   return std::max<std::size_t>(1, divide_up(middle, unit.block_tokens) + 1);
+}
+
+/// A policy's settings that are tried.
+std::vector<policies::ReplacementOptions> variants_of(std::string_view policy) {
+  const auto setting = policies::replacement_setting(policy);
+  if (!setting) return {{}};
+  std::vector<policies::ReplacementOptions> variants;
+  for (const std::size_t value : setting->tried) {
+    variants.emplace_back().*setting->value = value;
+  }
+  return variants;
+}
+
+/// A quarter less and a half more.
+std::vector<std::size_t> values_beside(const policies::ReplacementSetting& setting,
+                                       std::size_t value) {
+  const std::size_t most = std::min(setting.high, setting_most);
+  if (value == 0) return {most};
+  std::vector<std::size_t> values;
+  if (value > 1) values.push_back(value * 3 / 4);
+  const std::size_t more = value + divide_up(value, 2);
+  if (more <= most || setting.low == 0) values.push_back(more <= most ? more : 0);
+  return values;
 }
 
 /// The recorded run's, but for what it had, or has to have, because of what it cached.
@@ -72,10 +95,7 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
       continue;
     }
     TERRACE_TRY(policies::make_replacement_policy(name));
-    std::vector<policies::ReplacementOptions> variants{{}};
-    if (name == "lfu") variants.push_back({.lfu_half_life = 64});
-    if (name == "last_steps") variants = {{.last_steps = 1}, {.last_steps = 2}, {.last_steps = 4}};
-    for (const policies::ReplacementOptions& variant : variants) {
+    for (const policies::ReplacementOptions& variant : variants_of(name)) {
       choices.push_back({.policy = name, .admission = "always", .replacement = variant});
       for (const double horizon : {2.0, 8.0, 32.0, 128.0}) {
         choices.push_back({.policy = name,
@@ -107,18 +127,10 @@ std::vector<CacheOptions> settings_beside(const CacheOptions& cache) {
       add([&](CacheOptions& its) { its.refill.horizon_steps = horizon; });
     }
   }
-  const std::size_t half_life = cache.replacement.lfu_half_life;
-  if (cache.policy == "lfu" && half_life == 0) {
-    add([](CacheOptions& its) { its.replacement.lfu_half_life = half_life_most; });
-  } else if (cache.policy == "lfu") {
-    add([&](CacheOptions& its) { its.replacement.lfu_half_life = divide_up(half_life, 2); });
-    add([&](CacheOptions& its) {
-      its.replacement.lfu_half_life = half_life < half_life_most ? 2 * half_life : 0;
-    });
-  }
-  if (cache.policy == "last_steps") {
-    if (cache.replacement.last_steps > 1) add([](auto& its) { --its.replacement.last_steps; });
-    add([](auto& its) { ++its.replacement.last_steps; });
+  if (const auto setting = policies::replacement_setting(cache.policy)) {
+    for (const std::size_t value : values_beside(*setting, cache.replacement.*setting->value)) {
+      add([&](CacheOptions& its) { its.replacement.*setting->value = value; });
+    }
   }
   return beside;
 }

@@ -13,14 +13,16 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<std::string_view, 3> unit_names{"token", "block", "cluster"};
 
 Json cache_json(const CacheOptions& cache) {
-  return {{"policy", cache.policy},
-          {"admission", cache.admission},
-          {"granularity", to_string(cache.granularity)},
-          {"tokens", cache.tokens},
-          {"sequence_tokens", cache.sequence_tokens},
-          {"lfu_half_life", cache.replacement.lfu_half_life},
-          {"last_steps", cache.replacement.last_steps},
-          {"horizon", cache.refill.horizon_steps}};
+  Json json{{"policy", cache.policy},
+            {"admission", cache.admission},
+            {"granularity", to_string(cache.granularity)},
+            {"tokens", cache.tokens},
+            {"sequence_tokens", cache.sequence_tokens},
+            {"horizon", cache.refill.horizon_steps}};
+  if (const auto setting = policies::replacement_setting(cache.policy)) {
+    json[std::string(setting->name)] = cache.replacement.*setting->value;
+  }
+  return json;
 }
 
 CacheOptions cache_from(const Json& json) {
@@ -32,8 +34,9 @@ CacheOptions cache_from(const Json& json) {
                           : CacheGranularity::block;
   json.at("tokens").get_to(cache.tokens);
   json.at("sequence_tokens").get_to(cache.sequence_tokens);
-  json.at("lfu_half_life").get_to(cache.replacement.lfu_half_life);
-  json.at("last_steps").get_to(cache.replacement.last_steps);
+  if (const auto setting = policies::replacement_setting(cache.policy)) {
+    json.at(std::string(setting->name)).get_to(cache.replacement.*setting->value);
+  }
   json.at("horizon").get_to(cache.refill.horizon_steps);
   return cache;
 }

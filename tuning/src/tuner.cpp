@@ -1,5 +1,7 @@
 #include "terrace/tuning/tuner.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <iterator>
@@ -311,8 +313,10 @@ Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t d
   set("cache.granularity", std::string(to_string(row.cache.granularity)));
   set("cache.tokens", std::to_string(row.cache.tokens));
   set("cache.horizon", fmt::format("{}", row.cache.refill.horizon_steps));
-  set("cache.lfu_half_life", std::to_string(row.cache.replacement.lfu_half_life));
-  set("cache.last_steps", std::to_string(row.cache.replacement.last_steps));
+  if (const auto setting = policies::replacement_setting(row.cache.policy)) {
+    set(fmt::format("cache.{}", setting->name),
+        std::to_string(row.cache.replacement.*setting->value));
+  }
   return config;
 }
 

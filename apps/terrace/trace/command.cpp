@@ -94,7 +94,7 @@ Result<int> info(const TraceOptions& options) {
   return 0;
 }
 
-bool is_set(const Config& config, const char* key) {
+bool is_set(const Config& config, std::string_view key) {
   return config.source(key).origin != ConfigOrigin::default_value;
 }
 
@@ -127,10 +127,9 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   if (is_set(config, "cache.tokens")) cache.tokens = wanted.cache.tokens;
   if (is_set(config, "cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
   if (is_set(config, "cache.horizon")) cache.refill = wanted.cache.refill;
-  if (is_set(config, "cache.last_steps"))
-    cache.replacement.last_steps = wanted.cache.replacement.last_steps;
-  if (is_set(config, "cache.lfu_half_life")) {
-    cache.replacement.lfu_half_life = wanted.cache.replacement.lfu_half_life;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (!entry.setting || !is_set(config, fmt::format("cache.{}", entry.setting->name))) continue;
+    cache.replacement.*entry.setting->value = wanted.cache.replacement.*entry.setting->value;
   }
   // What the live run dropped, another cache may never have held.
   setup.as_recorded = unit == head.recorded() && cache == head.cache;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace::apps {
 namespace {
@@ -24,16 +25,18 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
 }  // namespace
 
 Json tuned_object(const tuning::TunedRow& row) {
+  Json parameters{{"admission", row.cache.admission},
+                  {"granularity", to_string(row.cache.granularity)},
+                  {"horizon", row.cache.refill.horizon_steps},
+                  {"block_tokens", row.block_tokens},
+                  {"cache_tokens", row.cache.tokens},
+                  {"offline", row.offline}};
+  for (const auto& entry : policies::replacement_policies()) {
+    if (!entry.setting) continue;
+    parameters[std::string(entry.setting->name)] = row.cache.replacement.*entry.setting->value;
+  }
   return {{"policy", row.cache.policy},
-          {"parameters",
-           {{"admission", row.cache.admission},
-            {"granularity", to_string(row.cache.granularity)},
-            {"horizon", row.cache.refill.horizon_steps},
-            {"lfu_half_life", row.cache.replacement.lfu_half_life},
-            {"last_steps", row.cache.replacement.last_steps},
-            {"block_tokens", row.block_tokens},
-            {"cache_tokens", row.cache.tokens},
-            {"offline", row.offline}}},
+          {"parameters", std::move(parameters)},
           {"hit_rate_tokens", row.hit_rate_tokens()},
           {"hit_rate_units", row.hit_rate_units()},
           {"demand_bytes", row.outcome.bytes.demand},
