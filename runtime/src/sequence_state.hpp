@@ -251,6 +251,7 @@ class SequenceState {
   void deal_heads(const BuildRequest& request);
   /// Enqueues the coding of what is not coded yet and stages the upload.
   Status extend_index(std::size_t layer, std::size_t end);
+  [[nodiscard]] Result<Ticket> add_to_index(const BuildRequest& request);
   Status prepare_indexes();
   Status code_passed_tokens(std::size_t layer);
   [[nodiscard]] bool takes_batches() const noexcept {

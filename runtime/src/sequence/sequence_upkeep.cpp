@@ -97,6 +97,15 @@ void SequenceState::deal_heads(const BuildRequest& request) {
                       request.fixed);
 }
 
+Result<Ticket> SequenceState::add_to_index(const BuildRequest& request) {
+  // A prompt's tokens are worth waking the other threads for, a step's are not.
+  if (phase_ != SequencePhase::prefill) return runtime_.policy->extend(request, *cluster_queue_);
+  return cluster_queue_->call(Phase::update, [this, request]() -> Result<std::size_t> {
+    TERRACE_TRY(runtime_.build(request));
+    return 0;
+  });
+}
+
 Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   LayerState& layer = layers_[layer_number];
   LayerIndex& index = layer.index;
@@ -108,8 +117,7 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   TERRACE_TRY(reclaiming([&] { return reserve_index(end); }));
   TERRACE_TRY(cluster_queue_->wait_for(layer.offloaded));
   TERRACE_TRY(cluster_queue_->wait_for(index.uploaded));
-  TERRACE_ASSIGN(index.coded,
-                 runtime_.policy->extend(index_request(layer_number, tokens), *cluster_queue_));
+  TERRACE_ASSIGN(index.coded, add_to_index(index_request(layer_number, tokens)));
   index.tokens.end = end;
   if (takes_batches()) index.batches.push_back(tokens.begin);
   layer.members_stale = true;
