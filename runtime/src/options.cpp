@@ -1,7 +1,5 @@
 #include "terrace/runtime/options.hpp"
 
-#include <fmt/core.h>
-
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -54,7 +52,7 @@ policies::ReplacementOptions replacement_options(const Config& config) {
   policies::ReplacementOptions options;
   for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
     if (!entry.setting) continue;
-    options.*entry.setting->value = config.integer(fmt::format("cache.{}", entry.setting->name));
+    options.*entry.setting->value = config.integer(entry.setting->key);
   }
   return options;
 }

@@ -8,15 +8,17 @@ import unittest
 from program import terrace
 
 ROOT = pathlib.Path(__file__).parents[2]
-LAYERS = ("runtime", "tuning", "apps")
+LAYERS = ("policies", "runtime", "tuning", "apps")
 GETTER = re.compile(
     r"(?:\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
     r"duration|budget)\(|meaning_of<\w+(?:::\w+)?>\(\s*config,)\s*\"([a-z_.]+)\"")
+# Of a table whose rows' keys are asked for one after the other.
+ROW = re.compile(r"\.key = \"([a-z_.]+)\"")
 
 
 def read_in(text):
     """Returns the keys that a source asks a config for."""
-    return set(GETTER.findall(text))
+    return set(GETTER.findall(text)) | set(ROW.findall(text))
 
 
 class ConfigKeys(unittest.TestCase):

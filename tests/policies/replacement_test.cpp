@@ -449,8 +449,8 @@ TEST(Lrfu, WeighsUsesByAgeAndRemembersWhatWent) {
 TEST(ReplacementSettings, AreInTheSchemaOfConfigKeysWithTheSameBounds) {
   for (const ReplacementEntry& entry : replacement_policies()) {
     if (!entry.setting) continue;
-    SCOPED_TRACE(entry.setting->name);
-    const ConfigKey* const key = find_config_key("cache." + std::string(entry.setting->name));
+    SCOPED_TRACE(entry.setting->key);
+    const ConfigKey* const key = find_config_key(entry.setting->key);
     ASSERT_NE(key, nullptr);
     const std::size_t value = ReplacementOptions{}.*entry.setting->value;
     EXPECT_EQ(key->default_text, std::to_string(value));

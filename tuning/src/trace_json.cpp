@@ -20,7 +20,7 @@ Json cache_json(const CacheOptions& cache) {
             {"sequence_tokens", cache.sequence_tokens},
             {"horizon", cache.refill.horizon_steps}};
   if (const auto setting = policies::replacement_setting(cache.policy)) {
-    json[std::string(setting->name)] = cache.replacement.*setting->value;
+    json[std::string(setting->name())] = cache.replacement.*setting->value;
   }
   return json;
 }
@@ -35,7 +35,7 @@ CacheOptions cache_from(const Json& json) {
   json.at("tokens").get_to(cache.tokens);
   json.at("sequence_tokens").get_to(cache.sequence_tokens);
   if (const auto setting = policies::replacement_setting(cache.policy)) {
-    json.at(std::string(setting->name)).get_to(cache.replacement.*setting->value);
+    json.at(std::string(setting->name())).get_to(cache.replacement.*setting->value);
   }
   json.at("horizon").get_to(cache.refill.horizon_steps);
   return cache;

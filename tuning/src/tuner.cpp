@@ -314,8 +314,7 @@ Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t d
   set("cache.tokens", std::to_string(row.cache.tokens));
   set("cache.horizon", fmt::format("{}", row.cache.refill.horizon_steps));
   if (const auto setting = policies::replacement_setting(row.cache.policy)) {
-    set(fmt::format("cache.{}", setting->name),
-        std::to_string(row.cache.replacement.*setting->value));
+    set(setting->key, std::to_string(row.cache.replacement.*setting->value));
   }
   return config;
 }

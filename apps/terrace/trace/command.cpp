@@ -128,7 +128,7 @@ Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Conf
   if (is_set(config, "cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
   if (is_set(config, "cache.horizon")) cache.refill = wanted.cache.refill;
   for (const auto& entry : policies::replacement_policies()) {
-    if (!entry.setting || !is_set(config, fmt::format("cache.{}", entry.setting->name))) continue;
+    if (!entry.setting || !is_set(config, entry.setting->key)) continue;
     cache.replacement.*entry.setting->value = wanted.cache.replacement.*entry.setting->value;
   }
   // What the live run dropped, another cache may never have held.

@@ -33,7 +33,7 @@ Json tuned_object(const tuning::TunedRow& row) {
                   {"offline", row.offline}};
   for (const auto& entry : policies::replacement_policies()) {
     if (!entry.setting) continue;
-    parameters[std::string(entry.setting->name)] = row.cache.replacement.*entry.setting->value;
+    parameters[std::string(entry.setting->name())] = row.cache.replacement.*entry.setting->value;
   }
   return {{"policy", row.cache.policy},
           {"parameters", std::move(parameters)},

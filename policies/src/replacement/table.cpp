@@ -15,13 +15,13 @@ constexpr std::array<std::size_t, 3> last_steps_tried{1, 2, 4};
 constexpr std::array table{
     ReplacementEntry{"lru", "least recently used", &make_lru},
     ReplacementEntry{"lfu", "least frequently used; with a half-life, lately so", &make_lfu,
-                     ReplacementSetting{.name = "lfu_half_life",
+                     ReplacementSetting{.key = "cache.lfu_half_life",
                                         .value = &ReplacementOptions::lfu_half_life,
                                         .words = "half-life",
                                         .low = 0,
                                         .tried = lfu_tried}},
     ReplacementEntry{"lrfu", "least recently and frequently used: each use by its age", &make_lrfu,
-                     ReplacementSetting{.name = "lrfu_half_life",
+                     ReplacementSetting{.key = "cache.lrfu_half_life",
                                         .value = &ReplacementOptions::lrfu_half_life,
                                         .words = "half-life",
                                         .high = 1024,
@@ -31,7 +31,7 @@ constexpr std::array table{
     ReplacementEntry{"wtinylfu", "newcomers duel by frequency with the oldest", &make_wtinylfu},
     ReplacementEntry{"arc", "balances recency and frequency by what it misses", &make_arc},
     ReplacementEntry{"last_steps", "what the last steps wanted and no more", &make_last_steps,
-                     ReplacementSetting{.name = "last_steps",
+                     ReplacementSetting{.key = "cache.last_steps",
                                         .value = &ReplacementOptions::last_steps,
                                         .words = "R",
                                         .tried = last_steps_tried}},
@@ -63,7 +63,7 @@ Result<std::unique_ptr<ReplacementPolicy>> make_replacement_policy(
   if (const auto& setting = entry->setting) {
     const std::size_t value = options.*setting->value;
     if (value < setting->low || value > setting->high) {
-      return fail(Errc::invalid_argument, "cache.{} is {}; use {} to {}", setting->name, value,
+      return fail(Errc::invalid_argument, "{} is {}; use {} to {}", setting->key, value,
                   setting->low, setting->high);
     }
   }

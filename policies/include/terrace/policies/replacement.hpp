@@ -29,12 +29,17 @@ struct ReplacementOptions {
 
 /// What can be set about a policy: a whole number.
 struct ReplacementSetting {
-  std::string_view name;  ///< in JSON; "cache." before it is the config key
+  std::string_view key;  ///< of the config
   std::size_t ReplacementOptions::* value = nullptr;
   std::string_view words;  ///< what the number is, in tables
   std::size_t low = 1;
   std::size_t high = std::size_t{1} << 20;
   std::span<const std::size_t> tried = {};  ///< by terrace tune
+
+  /// What it is called in JSON: the key without "cache.".
+  [[nodiscard]] constexpr std::string_view name() const noexcept {
+    return key.substr(key.find('.') + 1);
+  }
 };
 
 struct ReplacementEntry {
