@@ -69,6 +69,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
   if (config.is("cache.tokens", "auto")) return 0;
   const std::size_t tokens = config.integer("cache.tokens");
+  if (tokens == 0) return 0;  // a runtime's way to have no cache
   const std::size_t least = trace.head.slot_tokens(trace.head.recorded());
   if (tokens >= least) return tokens;
   return fail(Errc::invalid_argument,

@@ -78,8 +78,10 @@ class Comparison:
                 "cache.granularity": its["granularity"]}
         if row["policy"] != "none":
             keys |= {"cache.tokens": its["cache_tokens"], "cache.admission": its["admission"],
-                     "cache.horizon": its["horizon"], "cache.last_steps": its["last_steps"],
-                     "cache.lfu_half_life": its["lfu_half_life"]}
+                     "cache.horizon": its["horizon"]}
+            # The others name the unit and the capacity; these are replacement policies' settings.
+            keys |= {f"cache.{name}": value for name, value in its.items()
+                     if name.endswith(("_half_life", "_steps"))}
         return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
     def rows(self) -> list:

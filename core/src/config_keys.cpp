@@ -46,13 +46,12 @@ constexpr std::array keys{
               .default_text = "0",
               .high = 1 << 16,
               .meaning = "first layers that attend to everything and stay in device memory"},
-    ConfigKey{
-        .name = "retrieval.early_fetch",
-        .kind = choice,
-        .default_text = "off",
-        .words = "off|exact|turned",
-        .meaning =
-            "fetch rows a step ahead; correct all lists, or where a policy can those that turned"},
+    ConfigKey{.name = "retrieval.early_fetch",
+              .kind = choice,
+              .default_text = "off",
+              .words = "off|exact|turned",
+              .meaning = "fetch rows a step ahead; correct all lists, or, where a policy can, "
+                         "those that turned"},
     ConfigKey{.name = "retrieval.early_likeness",
               .kind = number,
               .default_text = "0.9",
@@ -225,7 +224,7 @@ constexpr std::array keys{
               .kind = integer,
               .default_text = "8",
               .low = 1,
-              .high = 1024,
+              .high = 256,
               .meaning = "steps after which a use counts half for lrfu"},
     ConfigKey{.name = "cache.last_steps",
               .kind = integer,

@@ -60,7 +60,7 @@ struct Refresh {
   std::vector<std::byte*> blocks = {};    ///< the layer's on the host: rows there do not change
   TokenRange built = {};                  ///< what it is built from
   TokenRange under_way = {};              ///< what is being built or added; once whole, the last
-  std::size_t lacking = 0;                ///< tokens that had come beyond it, when last seen whole
+  std::size_t begun_at = 0;               ///< the sequence's length when that began
   std::vector<std::size_t> batches = {};  ///< as LayerIndex::batches
   Ticket slice = {};
 
@@ -69,8 +69,9 @@ struct Refresh {
   Result<bool> whole = false;  ///< nothing of what is under way is left
   Duration slice_time = {};
 
-  void take_on(TokenRange tokens) noexcept {
+  void take_on(TokenRange tokens, std::size_t length) noexcept {
     under_way = tokens;
+    begun_at = length;
     progress.restart();
     whole = false;
   }

@@ -88,7 +88,8 @@ class Lrfu final : public ReplacementModel {
     for (const auto& [key, arrival] : arrived_) {
       if (allowed(key) && (!least || order(key) < order(*least))) least = key;
     }
-    if (least && incoming != no_unit && rank_[incoming] + 256 < rank_[*least]) return std::nullopt;
+    if (least && incoming != no_unit && std::max(rank_[incoming], now()) + 256 < rank_[*least])
+      return std::nullopt;
     return least;
   }
 

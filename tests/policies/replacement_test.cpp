@@ -46,7 +46,7 @@ std::vector<PolicyCase> policy_cases() {
   };
   cases.push_back({row("lfu"), "lfu_with_half_life", {.lfu_half_life = 7}});
   cases.push_back({row("lrfu"), "lrfu_of_one_step", {.lrfu_half_life = 1}});
-  cases.push_back({row("lrfu"), "lrfu_of_many_steps", {.lrfu_half_life = 300}});
+  cases.push_back({row("lrfu"), "lrfu_of_many_steps", {.lrfu_half_life = 256}});
   cases.push_back({row("last_steps"), "last_3_steps", {.last_steps = 3}});
   return cases;
 }
@@ -444,6 +444,36 @@ TEST(Lrfu, WeighsUsesByAgeAndRemembersWhatWent) {
   for (int step = 0; step < 8; ++step) policy->touch({});
   policy->touch({&lately, 1});
   EXPECT_EQ(policy->choose_victim(no_unit, anything), often);
+}
+
+TEST(Lrfu, TakesInWhatNobodyHasWantedYet) {
+  const auto policy = make_replacement_policy("lrfu").value();
+  policy->resize({.keys = 3, .slots = 1});
+  const UnitKey once = 0;
+  policy->touch({});
+  policy->miss({&once, 1});
+  policy->track(once, 1);
+  // A block that leaves the window, in a full cache.
+  EXPECT_EQ(policy->choose_victim(1, anything), once);
+}
+
+TEST(Lrfu, TellsHowOftenFromHowSeldomAtItsLongestHalfLife) {
+  const auto policy = make_replacement_policy("lrfu", {.lrfu_half_life = 256}).value();
+  policy->resize({.keys = 4, .slots = 4});
+  for (std::size_t step = 0; step < 4000; ++step) {
+    std::vector<UnitKey> wanted;
+    for (UnitKey key = 0; key < 4; ++key) {
+      if (step % (key + 1) == 0) wanted.push_back(key);
+    }
+    policy->touch(step == 0 ? std::span<const UnitKey>{} : wanted);
+    if (step > 0) continue;
+    policy->miss(wanted);
+    for (const UnitKey key : wanted) policy->track(key, 1);
+  }
+  for (const UnitKey seldom : {3U, 2U, 1U, 0U}) {
+    EXPECT_EQ(policy->choose_victim(no_unit, anything), seldom);
+    policy->evict(seldom);
+  }
 }
 
 TEST(ReplacementSettings, AreInTheSchemaOfConfigKeysWithTheSameBounds) {

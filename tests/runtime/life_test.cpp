@@ -144,6 +144,21 @@ TEST_P(EachRetrieval, TakesASecondPromptWhileTheFirstOneIsIndexed) {
   EXPECT_EQ(outputs[0], outputs[1]);
 }
 
+TEST_P(EachRetrieval, IndexesASecondPromptAlikeOnAnyNumberOfThreads) {
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  std::vector<std::vector<StepOutput>> outputs;
+  for (const std::size_t threads : {1, 3}) {
+    scenario_.runtime.host_threads = threads;
+    const auto runtime = scenario_.open();
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(400).has_value());
+    ASSERT_TRUE(drive.prefill(2500).has_value());  // over the end of a segment
+    ASSERT_TRUE(drive.steps(10).has_value());
+    outputs.push_back(drive.outputs());
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, EachRetrieval, ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 

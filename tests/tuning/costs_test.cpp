@@ -156,6 +156,14 @@ TEST(RecordedCosts, TakeTheRecordedUpkeepOutOfComputeAndScaleThatOfOtherCachesBy
   }
 }
 
+TEST(RecordedCosts, HaveNoUpkeepWhereComputeHidTheRecordedOne) {
+  TraceHead head = made_up_head({.layers = 2});
+  head.cache = CacheOptions{};
+  const StepCosts its = recorded_costs(head, looked_after(0), {}).value();
+  EXPECT_NEAR(its.attend_seconds, 0.05, 1e-12);
+  EXPECT_EQ(its.upkeep.clusters.seconds(1, 7, 3), 0);
+}
+
 TEST(RecordedCosts, WithoutACacheCountRowsAndTakeTheUsualHost) {
   TraceHead head = made_up_head({.layers = 2});
   head.cache.policy = "none";

@@ -16,12 +16,13 @@ namespace {
 
 constexpr double tolerance = 1.03;
 
-/// Every setting of a replacement policy, finer than the tuner has them.
+/// Every setting of a replacement policy, a third apart.
 std::vector<policies::ReplacementOptions> settings_of(std::string_view policy) {
   std::vector<policies::ReplacementOptions> settings{{}};
   const auto setting = policies::replacement_setting(policy);
   if (!setting) return settings;
-  for (std::size_t value = 1; value <= 512; value += divide_up(value, 3)) {
+  const std::size_t most = std::min<std::size_t>(512, setting->high);
+  for (std::size_t value = 1; value <= most; value += divide_up(value, 3)) {
     settings.emplace_back().*setting->value = value;
   }
   return settings;
@@ -96,7 +97,7 @@ struct Best {
   std::size_t tried = 0;
 };
 
-/// Tries every choice with capacities that fit, in all units.
+/// Tries every choice with capacities that fit, in all units, and what the tuner has tried.
 Best search_everything(const std::filesystem::path& file, const TuneResult& tuned,
                        const StepCosts& costs) {
   // The tuner fills the memory with every choice of every unit.
@@ -117,6 +118,9 @@ Best search_everything(const std::filesystem::path& file, const TuneResult& tune
       best = {.seconds = seconds, .cache = cache, .unit = of, .tried = best.tried};
     };
     attempt({.policy = "none"});
+    for (const TunedRow& row : tuned.rows) {
+      if (!row.offline && row.unit() == unit) attempt(row.cache);
+    }
     for (CacheOptions cache : all_choices()) {
       for (const std::size_t slots : all_slots(slots_max)) {
         cache.tokens = slots * tuned.head.slot_tokens(trace.unit);

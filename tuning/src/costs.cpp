@@ -118,7 +118,8 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
   }
   const auto layers = static_cast<double>(head.shape.layers);
   const double usual = usual_seconds(head, end);
-  const bool measured = end.run->upkeep_seconds > 0 && usual > 0;
+  // Without a cache nothing was measured. With one, none of it may have been left unhidden.
+  const bool measured = !head.cache.none() && usual > 0;
   const double speed = measured ? end.run->upkeep_seconds / usual : 1;
   const double upkeep = measured ? end.run->upkeep_seconds : usual;
   const double attend =

@@ -14,7 +14,8 @@ namespace {
 
 // A header of safetensors is a length of 8 bytes and JSON; it is far below a hundredth of the rest.
 constexpr std::uint64_t header_bytes_max = std::uint64_t{1} << 24;
-// Training moves all weights. Where one tensor alone was changed, one place in it is enough.
+// Training moves all weights. Where one tensor alone was changed it is seen if a place lies in it:
+// one of less than a 256th of a file may be missed.
 constexpr std::uint64_t places = 256;
 constexpr std::uint64_t place_bytes = 64;
 

@@ -13,7 +13,7 @@ constexpr std::size_t listed_rows = 12;
 std::string line(const tuning::TunedRow& row, std::string_view name) {
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
-      "{:<12} {:<33} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
+      "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
       "{:>7.3f}\n",
       name, tuning::parameters_of(row.cache), tuning::unit_of(row), row.cache.tokens,
       row.hit_rate_tokens(), row.hit_rate_units(),
@@ -46,10 +46,10 @@ Json tuned_object(const tuning::TunedRow& row) {
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {
-  std::string text = fmt::format("{:<12} {:<33} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
+  std::string text = fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
                                  "policy", "parameters", "unit", "tokens", "rows", "units",
                                  "kB/tok", "kB/tok", "ms/token", "of opti-");
-  text += fmt::format("{:<12} {:<33} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
+  text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
                       "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
   std::size_t listed = 0;
   for (const tuning::TunedRow& row : result.rows) {

@@ -52,7 +52,7 @@ class Lrfu final : public ReplacementPolicy {
 
   void track(UnitKey key, std::uint32_t /*slots*/) override {
     Unit& unit = units_[key];
-    unit.rank = std::max<Rank>(unit.rank, now_);  // nobody may have wanted it yet
+    unit.rank = rank_once_tracked(key);
     unit.tracked = 1;
     lists_.push_newest(list_of(unit.rank), key);
     ++size_;
@@ -89,7 +89,7 @@ class Lrfu final : public ReplacementPolicy {
       victim = lists_.oldest_evictable(list_of(now_ + i * list_width), evictable);
     }
     if (!victim || incoming == no_unit) return victim;
-    return units_[*victim].rank <= units_[incoming].rank + octave ? victim : std::nullopt;
+    return units_[*victim].rank <= rank_once_tracked(incoming) + octave ? victim : std::nullopt;
   }
 
   [[nodiscard]] std::size_t size() const noexcept override { return size_; }
@@ -106,6 +106,11 @@ class Lrfu final : public ReplacementPolicy {
 
   static List list_of(Rank rank) noexcept {
     return static_cast<List>(1 + rank / list_width % lists_above);
+  }
+
+  /// What becomes resident though nobody has wanted it yet counts as wanted now.
+  [[nodiscard]] Rank rank_once_tracked(UnitKey key) const noexcept {
+    return std::max<Rank>(units_[key].rank, now_);
   }
 
   void begin_step() {

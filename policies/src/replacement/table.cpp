@@ -24,7 +24,7 @@ constexpr std::array table{
                      ReplacementSetting{.key = "cache.lrfu_half_life",
                                         .value = &ReplacementOptions::lrfu_half_life,
                                         .words = "half-life",
-                                        .high = 1024,
+                                        .high = 256,
                                         .tried = lrfu_tried}},
     ReplacementEntry{"sieve", "first in first out, sparing what was wanted since", &make_sieve},
     ReplacementEntry{"s3fifo", "a small queue on trial before the main one", &make_s3fifo},

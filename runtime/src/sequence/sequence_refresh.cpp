@@ -41,8 +41,7 @@ Status SequenceState::start_refresh(std::size_t layer) {
   if (tokens.end <= tokens.begin) return {};
   refresh_.layer = layer;
   refresh_.built = tokens;
-  refresh_.take_on(tokens);
-  refresh_.lacking = max_positions;
+  refresh_.take_on(tokens, length_);
   refresh_.batches.assign(1, tokens.begin);
   if (!reserve_refresh()) return give_refresh_up();
   if (layout.fixed_bytes > 0) {
@@ -81,12 +80,13 @@ Status SequenceState::continue_refresh() {
   counters_.longest_refresh_slice = std::max(counters_.longest_refresh_slice, refresh_.slice_time);
   if (!refresh_.whole) return give_refresh_up();
   if (!*refresh_.whole) return work_for_a_slice();
+  if (index.tokens.end < refresh_.under_way.end) return give_refresh_up();  // it was cut
   // A step waits for what is still lacking then: for a block of tokens, not for long, or for as few
   // as there will be, where as many come as are added.
-  const std::size_t lacking = index.tokens.end - refresh_.under_way.end;
-  if (lacking <= block_tokens() || lacking >= refresh_.lacking) return publish_refresh();
-  refresh_.lacking = lacking;
-  return catch_up();
+  const bool adding = refresh_.under_way.begin >= refresh_.built.end;
+  const bool gains = !adding || length_ - refresh_.begun_at < refresh_.under_way.size();
+  const bool nearly_there = index.tokens.end - refresh_.under_way.end <= block_tokens();
+  return nearly_there || !gains ? publish_refresh() : catch_up();
 }
 
 Status SequenceState::give_refresh_up() {
@@ -113,7 +113,7 @@ Status SequenceState::catch_up() {
   // A chunk of them at once: more come meanwhile, but fewer.
   const std::size_t begin = refresh_.under_way.end;
   const std::size_t chunk_end = begin + runtime_.index_layout.chunk_tokens;
-  refresh_.take_on({begin, std::min(layer.index.tokens.end, chunk_end)});
+  refresh_.take_on({begin, std::min(layer.index.tokens.end, chunk_end)}, length_);
   if (!reserve_refresh()) return give_refresh_up();
   note_refresh_blocks(refresh_.under_way.end);
   TERRACE_TRY(refresh_queue_->wait_for(layer.offloaded));
