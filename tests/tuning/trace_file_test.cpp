@@ -421,7 +421,8 @@ TEST(TraceFile, KnowsAModelByItsWeightsToo) {
   std::filesystem::create_directories(folder / "model");
   write_bytes(folder / "model/config.json", "{}");
   const auto fingerprint = [&] { return model_fingerprint(folder / "model").value(); };
-  const auto write_weights = [&](const char* name, std::string_view header, std::string weights) {
+  const auto write_weights = [&](const char* name, std::string_view header,
+                                 const std::string& weights) {
     const std::uint64_t length = header.size();
     std::string bytes(sizeof length, '\0');
     std::memcpy(bytes.data(), &length, sizeof length);
