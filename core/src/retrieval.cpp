@@ -68,14 +68,6 @@ Result<bool> RetrievalPolicy::build_some(const BuildRequest& request, IndexProgr
   return progress.parts_done == parts;
 }
 
-Result<Ticket> RetrievalPolicy::extend(const BuildRequest& request, Queue& queue) const {
-  return queue.call(Phase::update, [this, request]() -> Result<std::size_t> {
-    Serial alone;
-    TERRACE_TRY(build(request, alone));
-    return 0;
-  });
-}
-
 Result<bool> RetrievalPolicy::cut(const BuildRequest& request) const {
   return catching_bad_alloc(*this, [&] { return do_cut(request); });
 }

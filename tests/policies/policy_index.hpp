@@ -30,23 +30,16 @@ class PolicyIndex {
         sinks_(sinks),
         layout_(policy.index_layout(rows.shape()).value()),
         backend_(offload::HostBackend::create({}).value()),
-        queue_(backend_->make_host_queue({.name = "index"}).value()),
         compute_(backend_->make_queue({.name = "compute"}).value()),
         fixed_(layout_.fixed_bytes) {}
 
   void build(std::size_t end) {
-    reserve(end);
-    Serial alone;
-    const auto report = policy_.build(request({sinks_, end}), alone);
-    ASSERT_TRUE(report.has_value()) << report.error().message();
+    index({sinks_, end});
     indexed_ = {sinks_, end};
   }
 
   void extend(std::size_t end) {
-    reserve(end);
-    const auto coded = policy_.extend(request({indexed_.end, end}), *queue_);
-    ASSERT_TRUE(coded.has_value());
-    ASSERT_TRUE(queue_->drain(std::chrono::seconds{60}).has_value());
+    index({indexed_.end, end});
     indexed_.end = end;
   }
 
@@ -139,12 +132,18 @@ class PolicyIndex {
     }
   }
 
+  void index(TokenRange tokens) {
+    reserve(tokens.end);
+    Serial alone;
+    const auto report = policy_.build(request(tokens), alone);
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+  }
+
   const RetrievalPolicy& policy_;
   BlockStore& rows_;
   std::size_t sinks_;
   IndexLayout layout_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Queue> queue_;
   std::unique_ptr<Queue> compute_;
   std::vector<std::byte> fixed_;
   std::vector<std::vector<std::byte>> memory_;

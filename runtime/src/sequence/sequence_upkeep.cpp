@@ -99,11 +99,14 @@ void SequenceState::deal_heads(const BuildRequest& request) {
 
 Result<Ticket> SequenceState::add_to_index(const BuildRequest& request) {
   // A prompt's tokens are worth waking the other threads for, a step's are not.
-  if (phase_ != SequencePhase::prefill) return runtime_.policy->extend(request, *cluster_queue_);
-  return cluster_queue_->call(Phase::update, [this, request]() -> Result<std::size_t> {
-    TERRACE_TRY(runtime_.build(request));
-    return 0;
-  });
+  const bool wakes_others = phase_ == SequencePhase::prefill;
+  return cluster_queue_->call(Phase::update,
+                              [this, request, wakes_others]() -> Result<std::size_t> {
+                                Serial alone;
+                                TERRACE_TRY(wakes_others ? runtime_.build(request)
+                                                         : runtime_.policy->build(request, alone));
+                                return 0;
+                              });
 }
 
 Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {

@@ -34,9 +34,9 @@ struct RetrievalTraits {
   ListScope lists = ListScope::kv_head;
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
-  /// Tokens that extend() takes at once. Below 2 each is coded as it leaves the window; else they
-  /// stay in the window until so many are there, between the two as far as the budget allows; what
-  /// is made of them stands for no others, but where do_cut() sees to it.
+  /// Tokens that an extension takes at once. Below 2 each is coded as it leaves the window; else
+  /// they stay in the window until so many are there, between the two as far as the budget allows;
+  /// what is made of them stands for no others, but where do_cut() sees to it.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
@@ -197,8 +197,8 @@ class RetrievalPolicy {
   [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                               std::size_t part) const = 0;
 
-  /// Builds an index. On an error no row is lost: the runtime reports it and builds again. Where a
-  /// part throws std::bad_alloc, that is out_of_memory.
+  /// Builds an index, or adds to one. On an error no row is lost: the runtime reports it and builds
+  /// again. Where a part throws std::bad_alloc, that is out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
   /// Goes on with an index, or an extension, until the time is over, by the request's clock, but
@@ -211,9 +211,6 @@ class RetrievalPolicy {
   /// tokens before the cut forgets those behind it. `tokens` is empty, at the cut. Returns whether
   /// it changed the chunk that the cut lies in; it changes no other. Errors: as build().
   [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
-
-  /// Enqueues the indexing of further tokens on a host queue. Errors: of the queue; as build().
-  [[nodiscard]] Result<Ticket> extend(const BuildRequest& request, Queue& queue) const;
 
   [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                               Queue& queue, const Ops& ops) const = 0;
