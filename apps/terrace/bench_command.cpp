@@ -67,13 +67,12 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 
 /// The capacity that was asked for; 0 where none was.
 Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
-  if (config.is("cache.tokens", "auto")) return 0;
-  const std::size_t tokens = config.integer("cache.tokens");
-  if (tokens == 0) return 0;  // a runtime's way to have no cache
-  const std::size_t least = trace.head.slot_tokens(trace.head.recorded());
-  if (tokens >= least) return tokens;
-  return fail(Errc::invalid_argument,
-              "cache.tokens {} holds no unit of {} tokens; give at least {}", tokens, least, least);
+  const tuning::CacheUnit unit = trace.head.recorded();
+  const CacheOptions cache{.granularity = unit.granularity,
+                           .tokens = config.integer_or_auto("cache.tokens").value_or(0)};
+  const auto reason = why_no_slot(cache, {.slot_tokens = trace.head.slot_tokens(unit)});
+  if (reason) return fail(Errc::invalid_argument, "{}", *reason);
+  return cache.tokens;
 }
 
 Result<int> bench_cache(const CacheBenchOptions& options) {
