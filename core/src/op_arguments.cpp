@@ -57,14 +57,6 @@ Status require_selection(std::string_view op, const SelectCommon& common, const 
 
 }  // namespace
 
-Status validate(const PqEncode& op) {
-  constexpr std::string_view name = "pq_encode";
-  TERRACE_TRY(require_index(name, op.shape, op.tokens, op.index));
-  TERRACE_TRY(require_codes(name, op.shape, op.pq, op.index));
-  return require(name, {{op.tokens.empty() || op.rows.blocks != nullptr, "rows must be given"},
-                        {op.rows.block_tokens > 0, "rows.block_tokens must not be 0"}});
-}
-
 Status validate(const PqSelect& op) {
   constexpr std::string_view name = "pq_select";
   TERRACE_TRY(require_selection(name, op.common, op.index));

@@ -5,7 +5,6 @@
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
-#include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
 
@@ -53,9 +52,7 @@ Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& arguments)
 }
 
 constexpr Ops table{.store_rows = store_rows,
-                    .pq_encode = compute<host::pq_encode>,
                     .pq_select = compute<host::pq_select>,
-                    .key_copy = compute<host::key_copy>,
                     .exact_select = compute<host::exact_select>,
                     .map_queries = compute<host::map_queries>,
                     .page_select = compute<host::page_select>,

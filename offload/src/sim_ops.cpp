@@ -20,9 +20,7 @@ Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& rows) {
 
 // fetch_rows costs its phase's time: how many rows are missed is known only where bytes are.
 constexpr Ops table{.store_rows = store_rows,
-                    .pq_encode = compute<PqEncode>,
                     .pq_select = compute<PqSelect>,
-                    .key_copy = compute<KeyCopy>,
                     .exact_select = compute<ExactSelect>,
                     .map_queries = compute<MapQueries>,
                     .page_select = compute<PageSelect>,

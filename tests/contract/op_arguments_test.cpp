@@ -97,19 +97,6 @@ TEST_F(OpArguments, OfPqSelect) {
                                 {[](PqSelect& o) { o.index.fixed = nullptr; }, "codebooks"}});
 }
 
-TEST_F(OpArguments, OfPqEncode) {
-  const PqEncode op{
-      .shape = common().shape, .rows = {&memory_.block, 64}, .tokens = {4, 60}, .index = index()};
-  expect_refused<PqEncode>(op, {{[](PqEncode& o) { o.shape.kv_heads = 0; }, "has a zero"},
-                                {[](PqEncode& o) { o.pq.subspaces = 3; }, "pq.subspaces"},
-                                {[](PqEncode& o) { o.pq.bits = 9; }, "pq.bits"},
-                                {[](PqEncode& o) { o.rows.blocks = nullptr; }, "rows"},
-                                {[](PqEncode& o) { o.rows.block_tokens = 0; }, "block_tokens"},
-                                {[](PqEncode& o) { o.tokens.end = absurd; }, "2^32"},
-                                {[](PqEncode& o) { o.index.fixed = nullptr; }, "codebooks"},
-                                {[](PqEncode& o) { o.index.chunks = nullptr; }, "index"}});
-}
-
 TEST_F(OpArguments, OfPageSelect) {
   const PageSelect op{.common = common(), .pages = {.page_tokens = 16}, .index = index()};
   expect_refused_selection(op);

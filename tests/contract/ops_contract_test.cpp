@@ -12,9 +12,7 @@ class OpsContract : public BackendContract {};
 TEST_P(OpsContract, TheTableIsComplete) {
   const Ops& ops = backend_->ops();
   EXPECT_NE(ops.store_rows, nullptr);
-  EXPECT_NE(ops.pq_encode, nullptr);
   EXPECT_NE(ops.pq_select, nullptr);
-  EXPECT_NE(ops.key_copy, nullptr);
   EXPECT_NE(ops.exact_select, nullptr);
   EXPECT_NE(ops.map_queries, nullptr);
   EXPECT_NE(ops.page_select, nullptr);
@@ -66,7 +64,6 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
     return !enqueued && enqueued.error().code == Errc::invalid_argument;
   };
   const Ops& ops = backend_->ops();
-  EXPECT_TRUE(refused(ops.pq_encode(*compute, Phase::update, {})));
   EXPECT_TRUE(refused(ops.pq_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.exact_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));

@@ -67,12 +67,6 @@ std::size_t run(const FetchRows& op) {
 std::size_t run(const CacheRows& op) {
   return DeviceRun()([&](const auto& launch) { return cuda::cache_rows(op, launch); }).value();
 }
-void run(const KeyCopy& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::key_copy(op, launch); });
-}
-void run(const PqEncode& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::pq_encode(op, launch); });
-}
 void run(const PqSelect& op) {
   DeviceRun()([&](const auto& launch) { return cuda::pq_select(op, launch); });
 }

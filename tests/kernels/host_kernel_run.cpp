@@ -5,7 +5,6 @@
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
-#include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
 
@@ -25,8 +24,6 @@ std::size_t run(const StoreRows& op) {
 }
 std::size_t run(const FetchRows& op) { return kernels::host::fetch_rows(op, threads); }
 std::size_t run(const CacheRows& op) { return kernels::host::cache_rows(op, threads); }
-void run(const KeyCopy& op) { kernels::host::key_copy(op, threads); }
-void run(const PqEncode& op) { kernels::host::pq_encode(op, threads); }
 void run(const PqSelect& op) { kernels::host::pq_select(op, threads); }
 void run(const ExactSelect& op) { kernels::host::exact_select(op, threads); }
 void run(const MapQueries& op) { kernels::host::map_queries(op, threads); }

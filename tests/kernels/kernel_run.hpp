@@ -21,8 +21,6 @@ bool takes_shape(std::size_t number);
 std::size_t run(const StoreRows& op);
 std::size_t run(const FetchRows& op);
 std::size_t run(const CacheRows& op);
-void run(const KeyCopy& op);
-void run(const PqEncode& op);
 void run(const PqSelect& op);
 void run(const ExactSelect& op);
 void run(const MapQueries& op);

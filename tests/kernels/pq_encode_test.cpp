@@ -1,22 +1,28 @@
 // Product-quantisation codes against the reference, and what they mean.
+#include "terrace/kernels/pq_encode.hpp"
+
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <utility>
 
 #include "kernels/finds_fault.hpp"
-#include "kernels/kernel_run.hpp"
+#include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
 namespace {
 
+using kernels::PqEncode;
 using testing::BlockStore;
 using testing::make_shape;
-using testing::odd_offset;
 using testing::PqIndex;
-using testing::run;
+
+void run(const PqEncode& op) {
+  testing::PartThreads threads(2);
+  kernels::host::pq_encode(op, threads);
+}
 
 double distance(const BlockStore& store, PqIndex& index, PqShape pq, std::size_t head,
                 std::size_t subspace, std::size_t position, std::size_t c) {
@@ -60,7 +66,7 @@ TEST(PqEncode, CodesEachSubvectorWithItsNearestCentroid) {
         const PqShape pq{.subspaces = subspaces, .bits = bits};
         SCOPED_TRACE(testing::to_text(shape) + ", m " + std::to_string(subspaces) + ", b " +
                      std::to_string(bits) + ", " + testing::seed_text());
-        BlockStore store(shape, 7, 60, odd_offset(dtype));
+        BlockStore store(shape, 7, 60, 1);
         store.fill_normal(5);
         PqIndex index(shape, pq, 13, 52, 6);
         run(PqEncode{.shape = shape,

@@ -1,16 +1,14 @@
-// Storing rows and copying keys.
+// Storing rows.
 #include <gtest/gtest.h>
 
 #include "kernels/block_store.hpp"
 #include "kernels/finds_fault.hpp"
-#include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::BlockStore;
-using testing::Guarded;
 using testing::make_shape;
 using testing::odd_offset;
 using testing::run;
@@ -104,32 +102,6 @@ TEST(StoreRows, WritesNothingForNoTokens) {
   const KvShape shape = make_shape(1, 1, 8, Dtype::f16);
   BlockStore target(shape, 16, 16);
   EXPECT_EQ(run(StoreRows{.tokens = {3, 3}, .target = target.table(), .shape = shape}), 0U);
-}
-
-TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
-  const KvShape shape = make_shape(1, 3, 10, Dtype::bf16);
-  BlockStore store(shape, 32, 100);
-  store.fill(mark);
-  const std::size_t chunk_tokens = 24;
-  std::vector<Guarded<std::uint16_t>> memory(4, Guarded<std::uint16_t>(3 * chunk_tokens * 10));
-  std::vector<std::byte*> chunks;
-  for (auto& chunk : memory) chunks.push_back(reinterpret_cast<std::byte*>(chunk.data()));
-  run(KeyCopy{.shape = shape,
-              .rows = store.table(),
-              .tokens = {11, 93},
-              .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = 4}});
-  for (std::size_t token = 0; token < 96; ++token) {
-    for (std::size_t h = 0; h < 3; ++h) {
-      for (std::size_t i = 0; i < 10; ++i) {
-        const std::size_t p = token + 4;
-        const float expected = p >= 11 && p < 93 ? mark(p, h, i) : 0.0F;
-        ASSERT_EQ(load_f32(chunks[token / chunk_tokens], Dtype::bf16,
-                           (h * chunk_tokens + token % chunk_tokens) * 10 + i),
-                  expected);
-      }
-    }
-  }
-  for (const auto& chunk : memory) EXPECT_TRUE(chunk.intact());
 }
 
 }  // namespace

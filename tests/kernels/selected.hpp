@@ -8,6 +8,7 @@
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
+#include "terrace/kernels/rows.hpp"
 
 namespace terrace::testing {
 
@@ -71,7 +72,9 @@ class KeyIndex {
       chunks_.push_back(memory_.back().data() + off);
     }
     view_ = {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .first_token = tokens.begin};
-    run(KeyCopy{.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_});
+    Serial alone;
+    kernels::host::key_copy(
+        {.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_}, alone);
   }
 
   [[nodiscard]] const IndexView& view() const { return view_; }

@@ -1,4 +1,4 @@
-// Copies of rows and keys: see terrace/kernels/cuda/ops.hpp.
+// Copies of rows: see terrace/kernels/cuda/ops.hpp.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -54,26 +54,6 @@ __global__ void store_units(StoreRows rows, std::size_t first_block_token, Block
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
     Unit copy;
     copy.read(target + offset, source + offset, unit_size(half, unit));
-    copy.write();
-  }
-}
-
-__global__ void copy_keys(KeyCopy op) {
-  const std::size_t key_bytes = op.shape.head_dim * size_bytes(op.shape.dtype);
-  const unsigned key_units = units_of(key_bytes);
-  const auto heads = static_cast<unsigned>(op.shape.kv_heads);
-  const std::size_t units = op.tokens.size() * heads * key_units;
-  for (std::size_t i = grid_thread(); i < units; i += grid_threads()) {
-    const auto unit = static_cast<unsigned>(i % key_units);
-    const auto head = static_cast<unsigned>(i / key_units % heads);
-    const std::size_t position = op.tokens.begin + i / key_units / heads;
-    const std::size_t token = position - op.index.first_token;
-    const std::size_t place = head * op.index.chunk_tokens + token % op.index.chunk_tokens;
-    const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
-    Unit copy;
-    copy.read(op.index.chunks[token / op.index.chunk_tokens] + place * key_bytes + offset,
-              row_place(op.shape, op.rows, head, static_cast<unsigned>(position)) + offset,
-              unit_size(key_bytes, unit));
     copy.write();
   }
 }
@@ -165,14 +145,6 @@ Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch) {
     begin = end;
   }
   return op.crosses_link ? op.tokens.size() * op.shape.token_bytes() : 0;
-}
-
-Status key_copy(const KeyCopy& op, const Launch& launch) {
-  if (op.tokens.empty()) return {};
-  const std::size_t units =
-      op.tokens.size() * op.shape.kv_heads * units_of(op.shape.row_bytes() / 2);
-  return launch_kernel(launch, {blocks_for(units, threads, store_blocks_max), threads}, "key_copy",
-                       copy_keys, op);
 }
 
 Status fetch_rows(const FetchRows& op, const Launch& launch) {

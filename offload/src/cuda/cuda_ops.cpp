@@ -17,9 +17,7 @@ Result<Ticket> enqueue(Queue& queue, Phase phase, const Arguments& arguments) {
 }
 
 constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
-                    .pq_encode = enqueue<cuda::pq_encode>,
                     .pq_select = enqueue<cuda::pq_select>,
-                    .key_copy = enqueue<cuda::key_copy>,
                     .exact_select = enqueue<cuda::exact_select>,
                     .map_queries = enqueue<cuda::map_queries>,
                     .page_select = enqueue<cuda::page_select>,

@@ -11,7 +11,6 @@ namespace terrace {
 // Errors: invalid_argument for a shape that KvShape refuses, a null pointer to what is read or
 // written, a zero, sizes that do not divide as the op's comment says, more wanted than there is
 // room for, or positions above 2^32.
-[[nodiscard]] Status validate(const PqEncode& op);
 [[nodiscard]] Status validate(const PqSelect& op);
 [[nodiscard]] Status validate(const ExactSelect& op);
 [[nodiscard]] Status validate(const PageSelect& op);

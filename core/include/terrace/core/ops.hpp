@@ -105,15 +105,6 @@ struct PqShape {
   [[nodiscard]] constexpr std::size_t centroids() const noexcept { return std::size_t{1} << bits; }
 };
 
-/// Codes rows: for each token, head and sub-space the nearest centroid (L2) of its key.
-struct PqEncode {
-  KvShape shape;
-  PqShape pq;
-  BlockTable rows;
-  TokenRange tokens;
-  IndexView index;  ///< codes are written into its chunks
-};
-
 /// What selecting ops share.
 ///
 /// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
@@ -151,14 +142,6 @@ struct PqSelect {
 /// head_dim].
 struct ExactSelect {
   SelectCommon common;
-  IndexView index;
-};
-
-/// Copies keys of rows into the chunks of an exact index.
-struct KeyCopy {
-  KvShape shape;
-  BlockTable rows;
-  TokenRange tokens;
   IndexView index;
 };
 
@@ -411,9 +394,7 @@ constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t
 /// The kernels of a backend. An absent (null) entry means unsupported: ask before choosing.
 struct Ops {
   Result<Ticket> (*store_rows)(Queue&, Phase, const StoreRows&) = nullptr;
-  Result<Ticket> (*pq_encode)(Queue&, Phase, const PqEncode&) = nullptr;
   Result<Ticket> (*pq_select)(Queue&, Phase, const PqSelect&) = nullptr;
-  Result<Ticket> (*key_copy)(Queue&, Phase, const KeyCopy&) = nullptr;
   Result<Ticket> (*exact_select)(Queue&, Phase, const ExactSelect&) = nullptr;
   Result<Ticket> (*map_queries)(Queue&, Phase, const MapQueries&) = nullptr;
   Result<Ticket> (*page_select)(Queue&, Phase, const PageSelect&) = nullptr;

@@ -4,7 +4,18 @@
 #include "terrace/core/ops.hpp"
 #include "terrace/core/parallel.hpp"
 
-namespace terrace::kernels::host {
+namespace terrace::kernels {
+
+/// Codes rows: for each token, head and sub-space the nearest centroid (L2) of its key.
+struct PqEncode {
+  KvShape shape;
+  PqShape pq;
+  BlockTable rows;
+  TokenRange tokens;
+  IndexView index;  ///< codes are written into its chunks
+};
+
+namespace host {
 
 /// Codes each token, head and sub-space with the nearest centroid (L2), ties to the lower one.
 ///
@@ -17,4 +28,5 @@ namespace terrace::kernels::host {
 /// Tests    tests/kernels/pq_encode_test.cpp
 void pq_encode(const PqEncode& op, Parallel& threads);
 
-}  // namespace terrace::kernels::host
+}  // namespace host
+}  // namespace terrace::kernels

@@ -7,6 +7,7 @@
 
 #include "terrace/core/ops.hpp"
 #include "terrace/kernels/kmeans.hpp"
+#include "terrace/kernels/pq_encode.hpp"
 
 namespace terrace::kernels::reference {
 

@@ -20,10 +20,18 @@ namespace terrace::kernels::host {
 /// Tests    tests/kernels/rows_test.cpp
 std::size_t store_rows(const StoreRows& op, Parallel& threads);
 
-/// Copies keys of rows into the chunks of an exact index.
+/// Keys to copy into the chunks of an exact index.
+struct KeyCopy {
+  KvShape shape;
+  BlockTable rows;
+  TokenRange tokens;
+  IndexView index;
+};
+
+/// Copies keys of rows.
 ///
 /// Layout   chunk: keys [kv_heads, chunk_tokens, head_dim] in the KV dtype
-/// Tests    tests/kernels/rows_test.cpp
+/// Tests    tests/kernels/read_keys_test.cpp
 void key_copy(const KeyCopy& op, Parallel& threads);
 
 /// Finds each selected row: where its resident block is, else among cached rows, else in a staging

@@ -1,6 +1,6 @@
 // The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns;
 // the host kernels are the specification: terrace/kernels/{rows,select,page_select,cluster_select,
-// map_vectors,pq_encode,attention}.hpp.
+// map_vectors,attention}.hpp.
 //
 //   TERRACE_TRY(cuda::decode_attention(op, launch));
 //
@@ -26,12 +26,6 @@ namespace terrace::kernels::cuda {
 /// Memory   source, and target blocks: device, or locked host memory. The table is read now
 /// Cost     a launch for each 64 blocks touched
 [[nodiscard]] Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch);
-
-/// Copies keys of rows into the chunks of an exact index.
-[[nodiscard]] Status key_copy(const KeyCopy& op, const Launch& launch);
-
-/// Codes rows with their nearest centroids, ties to the lower one; what is not finite gets code 0.
-[[nodiscard]] Status pq_encode(const PqEncode& op, const Launch& launch);
 
 /// Chooses by approximate scores. Cost: at most three launches.
 [[nodiscard]] Status pq_select(const PqSelect& op, const Launch& launch);
