@@ -96,34 +96,72 @@ class TimedPolicy final : public RetrievalPolicy {
   mutable std::size_t caught_up_ = 0;  // on the scheduler's one thread
 };
 
+/// A sequence whose refreshes take so long a piece. Indexes have so many pieces that more than a
+/// block of tokens comes meanwhile: where nothing is clustered, because there are many heads.
+class TimedDrive {
+ public:
+  TimedDrive(const std::string& policy, const std::vector<Duration>& times, RefreshOptions refresh)
+      : times_(clock_, times),
+        policy_(std::make_shared<TimedPolicy>(policy, times_)),
+        scenario_(timed(refresh)),
+        runtime_(scenario_.open()),
+        traffic_(scenario_.runtime.shape, 1),
+        drive_(*runtime_, traffic_) {
+    EXPECT_TRUE(drive_.prefill(120).has_value());
+  }
+
+  /// Goes on until pieces of an extension have been done, for 400 steps at the most.
+  void step_into_an_extension() {
+    const std::size_t before = policy_->caught_up();
+    for (int i = 0; i < 400 && policy_->caught_up() == before; ++i) {
+      ASSERT_TRUE(drive_.step().has_value());
+    }
+  }
+
+  Drive& fork() {
+    twin_ = std::make_unique<Drive>(drive_.sequence().fork().value(), *runtime_, traffic_);
+    return *twin_;
+  }
+
+  [[nodiscard]] Drive& drive() noexcept { return drive_; }
+  [[nodiscard]] std::size_t caught_up() const noexcept { return policy_->caught_up(); }
+
+ private:
+  [[nodiscard]] Scenario timed(RefreshOptions refresh) {
+    Scenario scenario;
+    scenario.backend.clock = &clock_;
+    scenario.backend.scheduler = &scheduler_;
+    if (!policy_->traits().clusters) {
+      scenario.runtime.shape.query_heads = scenario.runtime.shape.kv_heads = 48;
+    }
+    scenario.runtime.own_policy = policy_;
+    scenario.runtime.refresh = refresh;
+    return scenario;
+  }
+
+  ManualClock clock_;
+  PieceTimes times_;
+  std::shared_ptr<TimedPolicy> policy_;
+  offload::SeededScheduler scheduler_{3};
+  Scenario scenario_;
+  std::unique_ptr<Runtime> runtime_;
+  Traffic traffic_;
+  Drive drive_;
+  std::unique_ptr<Drive> twin_;
+};
+
 struct Outcome {
   Duration longest{};  ///< slice
   std::uint64_t refreshes = 0;
   std::size_t caught_up = 0;
 };
 
-/// Decodes with refreshes whose pieces take `times`. Indexes have so many pieces that more than a
-/// block of tokens comes meanwhile: where nothing is clustered, because there are many heads.
+/// Decodes with refreshes whose pieces take `times`.
 Outcome decode(const std::string& policy, const std::vector<Duration>& times, Duration slice) {
-  ManualClock clock;
-  PieceTimes piece_times(clock, times);
-  const auto timed = std::make_shared<TimedPolicy>(policy, piece_times);
-  offload::SeededScheduler scheduler(3);
-  Scenario scenario;
-  scenario.backend.clock = &clock;
-  scenario.backend.scheduler = &scheduler;
-  if (!timed->traits().clusters) {
-    scenario.runtime.shape.query_heads = scenario.runtime.shape.kv_heads = 48;
-  }
-  scenario.runtime.own_policy = timed;
-  scenario.runtime.refresh = {.tokens = 40, .slice = slice};
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(120).has_value());
-  EXPECT_TRUE(drive.steps(400).has_value());
-  const SequenceCounters counters = drive.sequence().counters();
-  return {counters.longest_refresh_slice, counters.refreshes, timed->caught_up()};
+  TimedDrive timed(policy, times, {.tokens = 40, .slice = slice});
+  EXPECT_TRUE(timed.drive().steps(400).has_value());
+  const SequenceCounters counters = timed.drive().sequence().counters();
+  return {counters.longest_refresh_slice, counters.refreshes, timed.caught_up()};
 }
 
 class EachRefresh : public ::testing::TestWithParam<std::string> {};
@@ -148,6 +186,57 @@ TEST_P(EachRefresh, DoesAPieceWhereItsTimeIsOverAtOnce) {
   const Outcome outcome = decode(GetParam(), {milliseconds{2}}, Duration::zero());
   EXPECT_GT(outcome.refreshes, 0U);
   EXPECT_EQ(outcome.longest, milliseconds{2});
+}
+
+/// What comes of an extension that is being laid down when its sequence is cut, paused or forked.
+class EachInterruption : public EachRefresh {
+ protected:
+  /// Steps into an extension, does `interrupt` and goes on; `interrupt` gives who goes on.
+  template <typename Interrupt>
+  void expect_nothing_lost(Interrupt interrupt) {
+    TimedDrive timed(GetParam(), {milliseconds{2}}, {.tokens = 40, .slice = milliseconds{2}});
+    timed.step_into_an_extension();
+    const std::size_t steps = timed.drive().outputs().size();
+    Drive& refreshed = interrupt(timed);
+    const std::uint64_t before = refreshed.sequence().counters().refreshes;
+    ASSERT_TRUE(refreshed.steps(200).has_value());
+    refreshed.expect_all_rows_right();
+    EXPECT_GT(refreshed.sequence().counters().refreshes, before);
+
+    // Of indexes that forget nothing a refresh changes no bit.
+    if (GetParam() != "oracle" && GetParam() != "quest") return;
+    TimedDrive plain(GetParam(), {milliseconds{2}}, {});
+    ASSERT_TRUE(plain.drive().steps(steps).has_value());
+    Drive& expected = interrupt(plain);
+    ASSERT_TRUE(expected.steps(200).has_value());
+    EXPECT_EQ(refreshed.outputs(), expected.outputs());
+  }
+};
+
+TEST_P(EachInterruption, ByACutLosesNothing) {
+  expect_nothing_lost([](TimedDrive& timed) -> Drive& {
+    // Into what the extension lays down, or shortly before.
+    const std::size_t length = timed.drive().sequence().length();
+    EXPECT_TRUE(timed.drive().sequence().truncate(length - 30).has_value());
+    return timed.drive();
+  });
+}
+
+TEST_P(EachInterruption, ByAPauseLosesNothing) {
+  expect_nothing_lost([](TimedDrive& timed) -> Drive& {
+    EXPECT_TRUE(timed.drive().sequence().pause().has_value());
+    EXPECT_TRUE(timed.drive().sequence().resume().has_value());
+    return timed.drive();
+  });
+}
+
+TEST_P(EachInterruption, ByAForkLosesNothingOfEither) {
+  for (const bool twin_goes_on : {false, true}) {
+    expect_nothing_lost([&](TimedDrive& timed) -> Drive& {
+      Drive& twin = timed.fork();
+      return twin_goes_on ? twin : timed.drive();
+    });
+  }
 }
 
 /// An index of parts that begin with short pieces and end with a long one.
@@ -203,6 +292,9 @@ TEST(RefreshSlice, IsOutlastedByTheFirstLongPieceAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EachRefresh, ::testing::ValuesIn(testing::selecting_policies()),
+                         [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Table, EachInterruption,
+                         ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
 }  // namespace
