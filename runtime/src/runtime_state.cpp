@@ -10,8 +10,6 @@
 namespace terrace {
 namespace {
 
-// Device memory is taken in small steps, so that what is counted is what is used.
-constexpr std::size_t slab_blocks = 16;
 // Of a prompt's end, for a policy that asks for none: heads are dealt rows by them.
 constexpr std::size_t head_query_window = 64;
 

@@ -147,7 +147,7 @@ TEST_P(EachRetrieval, TakesASecondPromptWhileTheFirstOneIsIndexed) {
 TEST_P(EachRetrieval, IndexesASecondPromptAlikeOnAnyNumberOfThreads) {
   const Traffic traffic(scenario_.runtime.shape, 1);
   std::vector<std::vector<StepOutput>> outputs;
-  for (const std::size_t threads : {1, 3}) {
+  for (const std::size_t threads : {1U, 3U}) {
     scenario_.runtime.host_threads = threads;
     const auto runtime = scenario_.open();
     Drive drive(*runtime, traffic);

@@ -111,7 +111,7 @@ TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
   write_made_up_tokens(
       folder_ / "t",
       {.unit = TraceUnit::token, .policy = "wave", .wanted = 4, .steps = 60, .clusters = true});
-  const TuneRequest request{.device_memory = 120'000, .policies = {"lru", "arc"}};
+  const TuneRequest request{.device_memory = 400'000, .policies = {"lru", "arc"}};
   const TuneResult result = tune_with(request).value();
   std::set<CacheUnit> searched;
   for (const TunedRow& row : result.rows) {
@@ -178,7 +178,7 @@ TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
 
 TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   write_made_up(folder_ / "t", {});
-  for (const std::size_t memory : {20'000U, 40'000U, 200'000U}) {
+  for (const std::size_t memory : {30'000U, 40'000U, 200'000U}) {
     const auto result = tune_with({.device_memory = memory, .policies = {"lru"}});
     ASSERT_TRUE(result.has_value()) << memory;
     ASSERT_FALSE(result->rows.empty()) << memory;

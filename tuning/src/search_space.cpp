@@ -4,6 +4,7 @@
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/config.hpp"
+#include "terrace/runtime/cache_options.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -146,6 +147,8 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUn
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
   plan.fixed_bytes += needed * block_bytes;
+  // Prompts take blocks by the slab, before their index; what they leave is a cache's.
+  const std::size_t spare = (slab_blocks - needed * layers % slab_blocks) % slab_blocks;
   plan.slots_useful = std::min(useful_slots(head, end, unit), slots_max(head, unit));
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
@@ -153,14 +156,15 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUn
   if (head.has_sizes(unit.granularity)) {
     plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
     plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part
-    return plan;
+  } else {
+    plan.slot_bytes = block_bytes;
   }
-  plan.slot_bytes = block_bytes;
+  plan.least_bytes = plan.fixed_bytes + spare * block_bytes / layers;
   return plan;
 }
 
 std::size_t MemoryPlan::slots(std::size_t device_memory) const noexcept {
-  if (device_memory <= fixed_bytes) return 0;
+  if (device_memory < least_bytes || device_memory <= fixed_bytes) return 0;
   return std::min((device_memory - fixed_bytes) / slot_bytes, slots_useful);
 }
 

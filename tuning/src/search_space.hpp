@@ -23,10 +23,11 @@ std::vector<CacheOptions> settings_beside(const CacheOptions& cache);
 /// Device memory of caches of one kind of unit: what is fixed, and what a slot of all layers takes.
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;
+  std::size_t least_bytes = 0;  ///< that a run needs to have its index on the device
   std::size_t slot_bytes = 0;
   std::size_t slots_useful = 0;  ///< more would never be filled, or no config could say so
 
-  /// Returns the slots per layer that fit, none where even the fixed part does not.
+  /// Returns the slots per layer that fit, none where a run without a cache does not.
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
 };
 

@@ -153,7 +153,7 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   std::size_t least = SIZE_MAX;
   for (const CacheUnit& unit : cache_units(result.head)) {
     const MemoryPlan plan = plan_memory(result.head, result.end, unit);
-    least = std::min(least, plan.fixed_bytes + plan.slot_bytes);
+    least = std::min(least, std::max(plan.least_bytes, plan.fixed_bytes + plan.slot_bytes));
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
@@ -216,11 +216,11 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
   return curve;
 }
 
-/// No cache, with all units whose fixed part fits: bytes differ where blocks are cut.
+/// No cache, with all units that fit: bytes differ where blocks are cut.
 std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t device_memory) {
   std::vector<TunedRow> rows;
   for (const CacheUnit& unit : cache_units(result.head)) {
-    if (plan_memory(result.head, result.end, unit).fixed_bytes > device_memory) continue;
+    if (plan_memory(result.head, result.end, unit).least_bytes > device_memory) continue;
     rows.push_back(make_row(result.head, {.policy = "none"}, unit, 0));
   }
   return rows;

@@ -55,6 +55,10 @@ struct CacheSharing {
 /// docs/decisions/0012.
 std::size_t cache_slots(const CacheOptions& options, const CacheSharing& sharing) noexcept;
 
+/// Blocks of a layer for which device memory is taken at once: few, so that what is counted is
+/// what is used. Near the memory's end it is taken for fewer.
+inline constexpr std::size_t slab_blocks = 16;
+
 /// Says why a cache of a given size has no slot at all, and what to give instead; nothing where it
 /// has one, or no size is given.
 std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheSharing& sharing);
