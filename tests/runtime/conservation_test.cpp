@@ -82,10 +82,11 @@ TEST(Conservation, HoldsWhileTokensLeaveTheWindowOneByOne) {
 }
 
 TEST(Conservation, AttendsNoMoreThanTheBudget) {
-  for (const auto& entry : policies::retrieval_policies()) {
-    const std::string policy(entry.name);
-    if (policy == "full") continue;
-    for (const double budget : {1.0, 2.0, 7.0, 48.0, 150.0}) {
+  std::size_t variant = 0;
+  for (const double budget : {1.0, 2.0, 7.0, 48.0, 150.0}) {
+    for (const auto& entry : policies::retrieval_policies()) {
+      const std::string policy(entry.name);
+      if (policy == "full" || !testing::takes_variant(variant++)) continue;
       Scenario scenario;
       scenario.runtime.policy = policy;
       scenario.runtime.budget.value = budget;
