@@ -44,8 +44,8 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.bounds_mass) {
     return fail(Errc::unsupported,
-                "policy {} cannot stop at a share of attention mass; give retrieval.budget a share "
-                "or a number of tokens",
+                "policy {} cannot stop at a share of attention mass, as wave can; give "
+                "retrieval.budget a share or a number of tokens",
                 traits.name);
   }
   if (early && traits.gives_logit_bias) {

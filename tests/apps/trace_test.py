@@ -71,6 +71,15 @@ class Traces(Traced):
             replayed = self.document("trace", "replay", trace)
             self.assertEqual(replayed["bytes"], live["runs"][0]["bytes"])
 
+    def test_replay_takes_blocks_from_the_config(self):
+        asked = self.document("trace", "replay", self.trace, "--block-tokens", 8)
+        config = self.folder / "blocks.yaml"
+        config.write_text("kv:\n  block_tokens: 8\n")
+        replayed = self.document("trace", "replay", self.trace, "--config", config)
+        config.unlink()
+        self.assertEqual(replayed["cache"], asked["cache"])
+        self.assertNotEqual(replayed["cache"], self.live["cache"])
+
     def test_replay_knows_the_future_where_a_policy_needs_it(self):
         small = ("--cache-tokens", 128, "--set", "cache.admission=always")
         lru = self.document("trace", "replay", self.trace, "--cache", "lru", *small)["cache"]
@@ -328,6 +337,21 @@ class Tune(Traced):
             self.assertNotIn("href=", page)
             config.unlink()
             report.unlink()
+
+    def test_all_policies_have_a_name(self):
+        named = self.tune("--device-memory", "1MiB", "--policies", "all")
+        self.assertEqual(named["rows"], self.tune("--device-memory", "1MiB")["rows"])
+
+    def test_a_budget_of_mass_runs_with_what_was_recommended(self):
+        trace, config = self.folder / "mass.trace", self.folder / "tuned.yaml"
+        run_json(*SMALL, "--policy", "wave", "--budget", "mass:0.9", "--trace", trace)
+        best = self.document("tune", "--trace", trace, "--device-memory", "1600KiB",
+                             "--profile", "pcie5-h100", "--write-config", config)["recommended"]
+        run = run_json(*SMALL, "--config", config)["runs"][0]
+        self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
+        self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"])
+        trace.unlink()
+        config.unlink()
 
     def test_the_link_of_a_measured_machine(self):
         profile = self.folder / "profile.yaml"

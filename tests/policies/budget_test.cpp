@@ -32,6 +32,15 @@ TEST(SplitBudget, GivesTheWindowWhatAPolicyDoesNotSelect) {
   EXPECT_EQ(split.selected, 0U);
 }
 
+TEST(SplitBudget, GivesNoWindowMoreThanItsLimit) {
+  for (const RetrievalTraits& traits : {selecting, window_only}) {
+    const BudgetSplit split =
+        split_budget({.budget_tokens = 1000, .sink_tokens = 4, .window_tokens_max = 256}, traits);
+    EXPECT_EQ(split.window, 256U);
+    EXPECT_EQ(split.selected, traits.selects ? 1000U - 1 - 4 - 256 : 0U);
+  }
+}
+
 TEST(SplitBudget, HasNoLimitForAPolicyThatKeepsEverything) {
   const RetrievalTraits full{.name = "full", .selects = false, .keeps_everything = true};
   EXPECT_GT(split_budget({.budget_tokens = 1}, full).window, std::size_t{1} << 60);

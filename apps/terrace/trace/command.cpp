@@ -28,17 +28,21 @@ struct TraceOptions {
   std::string target;  ///< convert
   std::string from = "terrace";
   std::string to = "blocks";
-  std::size_t block_tokens = 0;  ///< 0 = the trace's own
 };
+
+constexpr KeyFlag block_tokens_flag{"--block-tokens", "kv.block_tokens",
+                                    "cut tokens into blocks of this size"};
 
 constexpr std::array replay_flags{
     KeyFlag{"--cache", "cache.policy", "another replacement policy than the trace's, or none"},
     KeyFlag{"--cache-tokens", "cache.tokens", "another capacity in tokens per layer"},
     KeyFlag{"--cache-granularity", "cache.granularity", "another unit that is cached"},
+    block_tokens_flag,
 };
 
 constexpr std::array convert_flags{
     KeyFlag{"--cache-granularity", "cache.granularity", "of csv: its unit, block or cluster"},
+    block_tokens_flag,
 };
 
 Status check_model(const TraceHead& head, const std::string& model) {
@@ -98,11 +102,10 @@ bool is_set(const Config& config, std::string_view key) {
   return config.source(key).origin != ConfigOrigin::default_value;
 }
 
-/// What the live run cached, or what the command line says instead.
-tuning::CacheUnit chosen_unit(const TraceOptions& options, const Config& config,
-                              const TraceHead& head) {
+/// What the live run cached, or what the config says instead.
+tuning::CacheUnit chosen_unit(const Config& config, const TraceHead& head) {
   tuning::CacheUnit unit = head.recorded();
-  if (options.block_tokens != 0) unit.block_tokens = options.block_tokens;
+  if (is_set(config, "kv.block_tokens")) unit.block_tokens = config.integer("kv.block_tokens");
   if (is_set(config, "cache.granularity")) {
     unit.granularity = config.is("cache.granularity", "cluster") ? CacheGranularity::cluster
                                                                  : CacheGranularity::block;
@@ -110,10 +113,9 @@ tuning::CacheUnit chosen_unit(const TraceOptions& options, const Config& config,
   return unit;
 }
 
-/// The cache of the live run, with what the command line says otherwise.
-Result<tuning::ReplaySetup> replay_setup(const TraceOptions& options, const Config& config,
-                                         const TraceHead& head) {
-  const tuning::CacheUnit unit = chosen_unit(options, config, head);
+/// The cache of the live run, with what the config says otherwise.
+Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& head) {
+  const tuning::CacheUnit unit = chosen_unit(config, head);
   tuning::ReplaySetup setup{.cache = head.cache, .block_tokens = unit.block_tokens};
   TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
   CacheOptions& cache = setup.cache;
@@ -182,7 +184,7 @@ Result<int> replay(const TraceOptions& options) {
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   const TraceHead& head = reader.head();
   TERRACE_TRY(check_model(head, options.model));
-  TERRACE_ASSIGN(const tuning::ReplaySetup setup, replay_setup(options, config, head));
+  TERRACE_ASSIGN(const tuning::ReplaySetup setup, replay_setup(config, head));
   Progress progress(options.shared.quiet);
   TERRACE_ASSIGN(const Replayed replayed, replay_file(options.file, head, setup, progress));
   tuning::ReplayOutcome outcome = replayed.replay.outcome();
@@ -241,7 +243,7 @@ Status write_converted(const TraceOptions& options, const Config& config) {
   if (options.from == "mooncake") return import_requests(options);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_model(reader.head(), options.model));
-  const tuning::CacheUnit unit = chosen_unit(options, config, reader.head());
+  const tuning::CacheUnit unit = chosen_unit(config, reader.head());
   if (options.to == "csv") return tuning::convert_to_csv(options.file, options.target, unit);
   if (is_set(config, "cache.granularity") && unit.granularity == CacheGranularity::cluster) {
     return fail(Errc::invalid_argument,
@@ -278,10 +280,6 @@ void add_model_option(CLI::App& command, TraceOptions& options,
   command.add_option("--model", options.model, meaning)->option_text("DIR");
 }
 
-void add_block_option(CLI::App& command, TraceOptions& options) {
-  add_count(command, "--block-tokens", options.block_tokens, "cut tokens into blocks of this size");
-}
-
 }  // namespace
 
 void add_trace_command(CLI::App& program, Invocation& invocation) {
@@ -296,7 +294,6 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
       add_action(*trace, "replay", "run a trace through a cache, the recorded run's or another",
                  for_replay, &replay, invocation);
   add_model_option(*replays, *for_replay);
-  add_block_option(*replays, *for_replay);
   add_key_flags(*replays, replay_flags, for_replay->shared);
   const auto for_convert = std::make_shared<TraceOptions>();
   CLI::App* const converts = add_action(*trace, "convert", "write a trace in another form",
@@ -308,7 +305,6 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
       ->check(CLI::IsMember({"blocks", "csv"}));
   add_model_option(*converts, *for_convert,
                    "of mooncake: the model whose prefixes they are; else as for the others");
-  add_block_option(*converts, *for_convert);
   add_key_flags(*converts, convert_flags, for_convert->shared);
 }
 

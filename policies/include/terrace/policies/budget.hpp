@@ -18,10 +18,11 @@ struct BudgetTerms {
   std::size_t budget_tokens = 0;
   std::size_t sink_tokens = 32;
   double window_share = 0.5;  ///< of what sinks and the current token leave
-  std::size_t window_tokens_max = std::numeric_limits<std::size_t>::max();  ///< of one that selects
+  std::size_t window_tokens_max = std::numeric_limits<std::size_t>::max();
 };
 
-/// Deals a budget out: sinks + window + selected + the current token = budget, always.
+/// Deals a budget out: sinks + window + selected + the current token = budget, or less where the
+/// window has a limit and nothing is selected.
 ///
 /// A budget too small for the sinks shrinks them to half of what the current token leaves. A policy
 /// that selects nothing gives its share to the window; one that keeps everything has no limit
