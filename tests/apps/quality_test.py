@@ -187,6 +187,14 @@ class Drift(unittest.TestCase):
             step = figures["step_seconds"]
             self.assertTrue(0 < step["median"] <= step["p99"] <= step["longest"] < 60, name)
 
+    def test_compares_with_none_where_the_config_has_refreshes(self):
+        rows = rows_of("drift", "--policy", "pqcache", "--set", "index.refresh_tokens=8")["rows"]
+        self.assertEqual([row["parameters"]["refresh_tokens"] for row in rows], [0, 16])
+        self.assertEqual(rows[0]["figures"]["refreshes"], 0)
+        process = terrace("bench", "drift", "--quick", "--refresh", 0)
+        self.assertEqual((process.returncode, process.stderr.count("\n")), (2, 1))
+        self.assertIn("--refresh", process.stderr)
+
     def test_must_turn_before_it_ends(self):
         process = terrace("bench", "drift", "--quick", "--turn-after", 60)
         self.assertEqual(process.returncode, 2)

@@ -80,7 +80,8 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
                            const std::string& policy, std::size_t refresh_tokens,
                            engine::AttentionProbe& probe, Progress& progress) {
   Config config = config_of_policy(job, policy);
-  TERRACE_TRY(config.set("index.refresh_tokens", std::to_string(refresh_tokens), {}));
+  TERRACE_TRY(config.set("index.refresh_tokens", std::to_string(refresh_tokens),
+                         {ConfigOrigin::flag, "--refresh"}));
   TERRACE_ASSIGN(Session session, open_session(job, config, progress));
   // The first run's prompt shows the probe its keys; others have the same.
   session.decoder->observe(&probe);
@@ -123,6 +124,10 @@ std::string in_columns(const std::optional<double>& recall, int width) {
 }  // namespace
 
 Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) {
+  if (options.refresh_tokens == 0) {
+    return fail(Errc::invalid_argument,
+                "--refresh 0: no index would be built anew; say after how many tokens");
+  }
   TERRACE_ASSIGN(RunJob job, prepare_job(options.run));
   TERRACE_TRY(turn_text(options, job));
   DriftStudy study{.config = job.config,
