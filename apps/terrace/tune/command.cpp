@@ -35,7 +35,7 @@ struct TuneOptions {
   SharedOptions shared;
   std::string trace;
   std::string model;
-  std::string policies;
+  std::string policies = "all";
   std::string config_target;
   std::string report_target;
 };
@@ -90,10 +90,12 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
   tuning::TuneRequest request{.trace = options.trace,
-                              .device_memory = config.size_bytes("device.memory"),
-                              .policies = split_names(options.policies)};
-  if (request.policies.empty() && !options.policies.empty()) {
-    return fail(Errc::invalid_argument, "--policies: names no policy");
+                              .device_memory = config.size_bytes("device.memory")};
+  if (options.policies != "all") {
+    request.policies = split_names(options.policies);
+    if (request.policies.empty()) {
+      return fail(Errc::invalid_argument, "--policies: names no policy");
+    }
   }
   TERRACE_ASSIGN(request.costs, read_costs(config, reader, options.trace));
   return request;
@@ -177,6 +179,14 @@ std::string footer() {
   for (const auto& entry : policies::replacement_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
+  text +=
+      "Columns:\n"
+      "  hit rate                  of rows, of units\n"
+      "  kB/token                  on demand, refills\n"
+      "  of optimum                hits over a bound: what a cache of that size could hit that "
+      "knows\n"
+      "                            the future and deals its slots out over time and layers at "
+      "will\n";
   return text;
 }
 
