@@ -23,7 +23,7 @@ std::vector<CacheOptions> settings_beside(const CacheOptions& cache);
 /// Device memory of caches of one kind of unit: what is fixed, and what a slot of all layers takes.
 struct MemoryPlan {
   std::size_t fixed_bytes = 0;
-  std::size_t least_bytes = 0;  ///< that a run needs to have its index on the device
+  std::size_t least_bytes = 0;  ///< that a run needs to have its index there, no less than those
   std::size_t slot_bytes = 0;
   std::size_t slots_useful = 0;  ///< more would never be filled, or no config could say so
 
