@@ -170,6 +170,13 @@ Result<int> tune(const TuneOptions& options) {
   return 0;
 }
 
+constexpr std::string_view columns = R"(Columns:
+  hit rate                  of rows, of units
+  kB/token                  on demand, refills
+  of optimum                hits over a bound: what a cache of that size could hit that knows
+                            the future and deals its slots out over time and layers at will
+)";
+
 std::string footer() {
   std::string text = "Presets (--profile):\n";
   for (const tuning::CostPreset& preset : tuning::cost_presets()) {
@@ -179,15 +186,7 @@ std::string footer() {
   for (const auto& entry : policies::replacement_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
-  text +=
-      "Columns:\n"
-      "  hit rate                  of rows, of units\n"
-      "  kB/token                  on demand, refills\n"
-      "  of optimum                hits over a bound: what a cache of that size could hit that "
-      "knows\n"
-      "                            the future and deals its slots out over time and layers at "
-      "will\n";
-  return text;
+  return text.append(columns);
 }
 
 }  // namespace
