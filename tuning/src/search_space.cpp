@@ -148,8 +148,7 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUn
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
   plan.fixed_bytes += needed * block_bytes;
   // Prompts take blocks by the slab, before their index; what they leave is a cache's.
-  const std::size_t spare =
-      divide_up(needed * layers, slab_blocks) * slab_blocks - needed * layers;
+  const std::size_t spare = divide_up(needed * layers, slab_blocks) * slab_blocks - needed * layers;
   plan.slots_useful = std::min(useful_slots(head, end, unit), slots_max(head, unit));
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
