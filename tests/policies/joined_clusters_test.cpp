@@ -1,6 +1,8 @@
 // Extensions so short that they use up a chunk's places for clusters, and what is cut off of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "policies/cluster_members.hpp"
 
 namespace terrace {
