@@ -23,7 +23,6 @@ namespace {
 struct Tile {
   alignas(64) std::byte lines[16][64] = {};
 
-  void load(const void* from) { std::memcpy(lines, from, sizeof lines); }
   [[nodiscard]] std::uint16_t bf16(std::size_t line, std::size_t i) const {
     std::uint16_t number = 0;
     std::memcpy(&number, &lines[line][i * 2], 2);
@@ -35,7 +34,7 @@ struct Tile {
 };
 
 /// TDPBF16PS: pairs along a's lines, and down b's.
-void add_products(Tile& sums, const Tile& a, const Tile& b) {
+void add_to(Tile& sums, const Tile& a, const Tile& b) {
   for (std::size_t m = 0; m < 16; ++m) {
     for (std::size_t n = 0; n < 16; ++n) {
       float of_first = 0;
@@ -51,32 +50,27 @@ void add_products(Tile& sums, const Tile& a, const Tile& b) {
 
 class TilesOfTest {
  public:
-  template <int turn>
-  void begin() {
-    for (Tile& sums : sums_[turn]) sums = {};
-  }
-  template <int turn>
-  void add(const std::byte* coefficients, const std::byte* rows, std::size_t steps) {
-    constexpr std::size_t bytes = AmxShape::tile_bytes;
-    for (std::size_t step = 0; step < steps; ++step) {
-      Tile of_rows;
-      of_rows.load(rows + step * bytes);
-      for (std::size_t half = 0; half < 2; ++half) {
-        Tile of_centroids;
-        of_centroids.load(coefficients + (2 * step + half) * bytes);
-        add_products(sums_[turn][half], of_centroids, of_rows);
-      }
+  template <std::size_t tile>
+  void load(const std::byte* from, std::size_t line_bytes) {
+    for (std::size_t line = 0; line < 16; ++line) {
+      std::memcpy(tiles_[tile].lines[line], from + line * line_bytes, 64);
     }
   }
-  template <int turn>
+  template <std::size_t sums, std::size_t rows, std::size_t centroids>
+  void add_products() {
+    static_assert(sums != rows && sums != centroids && rows != centroids);
+    add_to(tiles_[sums], tiles_[rows], tiles_[centroids]);
+  }
+  template <std::size_t tile>
   void store(TileSums& sums) {
-    for (std::size_t half = 0; half < 2; ++half) {
-      std::memcpy(sums.of[half], sums_[turn][half].lines, sizeof(Tile));
-    }
+    std::memcpy(sums.of, tiles_[tile].lines, sizeof(Tile));
+  }
+  static void lower(Lanes& distance, const Lanes& found) {
+    distance = found < distance ? found : distance;
   }
 
  private:
-  Tile sums_[2][2];
+  Tile tiles_[8];
 };
 
 /// Aligned as the CPU's tiles are.
@@ -92,8 +86,9 @@ struct Case {
   }
 };
 
+/// Of rows up to a multiple of 16.
 std::size_t row_bytes(const AmxShape& shape, std::size_t count) {
-  return divide_up(count, amx_rows) * shape.row_block_bytes();
+  return align_up(count, amx_rows) * shape.row_bytes();
 }
 std::size_t centroid_bytes(const AmxShape& shape, std::size_t count) {
   return divide_up(count, amx_centroids) * shape.centroid_block_bytes();
@@ -109,24 +104,23 @@ void write_bf16(std::byte* at, std::size_t element, std::uint16_t number) {
   std::memcpy(at + element * 2, &number, 2);
 }
 
-/// As the header has it: [parts, steps, 16 pairs, 16 rows, 2] of each 16 rows.
+/// As the header has it: [parts, steps, 32 dimensions] of each row. Rows behind the last are no
+/// numbers, which must do no harm.
 void pack_rows_plainly(const AmxShape& shape, const std::vector<float>& rows, std::byte* packed) {
   const std::size_t count = rows.size() / shape.dims;
-  for (std::size_t r = 0; r < align_up(count, amx_rows); ++r) {
-    std::byte* const block = packed + r / amx_rows * shape.row_block_bytes();
+  std::memset(packed, 0xff, row_bytes(shape, count));
+  for (std::size_t r = 0; r < count; ++r) {
     for (std::size_t part = 0; part < shape.parts(); ++part) {
       for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
-        const float number = i < shape.dims ? rows[std::min(r, count - 1) * shape.dims + i] : 0;
-        const std::size_t tile = part * shape.steps() + i / amx_dims;
-        const std::size_t pair = i % amx_dims / 2;
-        write_bf16(block + tile * AmxShape::tile_bytes, (pair * 16 + r % amx_rows) * 2 + i % 2,
+        const float number = i < shape.dims ? rows[r * shape.dims + i] : 0;
+        write_bf16(packed + r * shape.row_bytes(), part * shape.steps() * amx_dims + i,
                    part_of(number, part));
       }
     }
   }
 }
 
-/// As the header has it: [parts, steps, 32, 32 dimensions], and addends, of each 32 centroids.
+/// As the header has it: [parts, steps, 16 pairs, 16 centroids, 2], and addends, of each 16.
 void pack_centroids_plainly(const AmxShape& shape, const std::vector<float>& centroids,
                             std::byte* packed) {
   const std::size_t count = centroids.size() / shape.dims;
@@ -139,9 +133,10 @@ void pack_centroids_plainly(const AmxShape& shape, const std::vector<float>& cen
       for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
         const bool is_there = c < count && i < shape.dims;
         const float number = terms.factor * (is_there ? centroids[c * shape.dims + i] : 0);
-        const std::size_t tiles = 2 * (part * shape.steps() + i / amx_dims);
-        write_bf16(block + tiles * AmxShape::tile_bytes,
-                   c % amx_centroids * amx_dims + i % amx_dims, part_of(number, part));
+        const std::size_t tile = part * shape.steps() + i / amx_dims;
+        const std::size_t pair = i % amx_dims / 2;
+        write_bf16(block + tile * AmxShape::tile_bytes,
+                   (pair * amx_centroids + c % amx_centroids) * 2 + i % 2, part_of(number, part));
       }
     }
   }
@@ -211,7 +206,7 @@ class SearchInTilesTest : public ::testing::TestWithParam<std::tuple<Case, AmxNu
 TEST_P(SearchInTilesTest, FindsTheNearest) {
   TilesOfTest tiles;
   std::vector<std::uint32_t> labels(its_.rows);
-  SearchInTiles(tiles, search()).run(labels.data());
+  search_in_tiles(tiles, search(), labels.data());
   expect_nearest(labels);
 }
 
@@ -224,15 +219,14 @@ TEST_P(SearchInTilesTest, FindsTheSameInTheCpusTiles) {
 
 TEST_P(SearchInTilesTest, PacksAsItSays) {
   if (!has_amx_search()) GTEST_SKIP() << "this machine has no AMX";
-  const Packed rows = hwy::AllocateAligned<std::byte>(row_bytes(shape_, its_.rows));
+  const std::size_t elements = its_.rows * shape_.row_elements();
+  const auto rows = hwy::AllocateAligned<std::uint16_t>(elements);
   if (shape_.numbers == AmxNumbers::split) {
-    pack_amx_split_rows(its_.dims, rows_.data(), its_.rows, rows.get());
+    split_amx_rows(its_.dims, rows_.data(), its_.rows, rows.get());
   } else {
-    std::vector<std::uint16_t> rounded(its_.rows * bf16_row_elements(its_.dims));
-    rows_to_bf16(rows_.data(), its_.rows, its_.dims, rounded.data());
-    pack_amx_rounded_rows(its_.dims, rounded.data(), its_.rows, rows.get());
+    rows_to_bf16(rows_.data(), its_.rows, its_.dims, shape_.row_elements(), rows.get());
   }
-  EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), row_bytes(shape_, its_.rows)), 0);
+  EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), elements * sizeof(std::uint16_t)), 0);
   const Packed centroids = hwy::AllocateAligned<std::byte>(centroid_bytes(shape_, its_.centroids));
   pack_amx_centroids(shape_, centroids_.data(), its_.centroids, Metric::l2, centroids.get());
   EXPECT_EQ(
@@ -245,24 +239,50 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values(Case{1, 32, 1}, Case{15, 32, 16}, Case{32, 64, 17},
                                          Case{33, 64, 64}, Case{192, 64, 70}, Case{100, 96, 33},
                                          Case{64, 128, 200}, Case{150, 128, 48}, Case{40, 1, 5},
-                                         Case{17, 33, 40}, Case{31, 80, 65}),
+                                         Case{17, 33, 40}, Case{31, 80, 65}, Case{20, 192, 90},
+                                         Case{18, 8, 1100}),
                        ::testing::Values(AmxNumbers::rounded, AmxNumbers::split)));
 
+std::vector<std::uint32_t> labels_of(const AmxShape& shape, const std::vector<float>& rows,
+                                     const std::vector<float>& centroids) {
+  const std::size_t count = rows.size() / shape.dims;
+  const std::size_t centroid_count = centroids.size() / shape.dims;
+  const Packed packed_rows = hwy::AllocateAligned<std::byte>(row_bytes(shape, count));
+  const Packed packed_centroids =
+      hwy::AllocateAligned<std::byte>(centroid_bytes(shape, centroid_count));
+  pack_rows_plainly(shape, rows, packed_rows.get());
+  pack_centroids_plainly(shape, centroids, packed_centroids.get());
+  TilesOfTest tiles;
+  std::vector<std::uint32_t> labels(count);
+  const AmxSearch search{shape, packed_rows.get(), count, packed_centroids.get(), centroid_count};
+  search_in_tiles(tiles, search, labels.data());
+  return labels;
+}
+
 TEST(SearchInTilesOfTies, TakesTheLowerLabel) {
-  constexpr AmxShape shape{.dims = 32};
+  constexpr AmxShape shape{.dims = 32, .numbers = AmxNumbers::split};
   const std::vector<float> rows(20 * 32, 2.0F);
   for (const float sign : {1.0F, -1.0F}) {  // distances below zero and above
     std::vector<float> centroids(70 * 32, sign);
     for (std::size_t i = 0; i < 3 * 32; ++i) centroids[i] = -100;
-    const Packed packed_rows = hwy::AllocateAligned<std::byte>(row_bytes(shape, 20));
-    const Packed packed_centroids = hwy::AllocateAligned<std::byte>(centroid_bytes(shape, 70));
-    pack_rows_plainly(shape, rows, packed_rows.get());
-    pack_centroids_plainly(shape, centroids, packed_centroids.get());
-    TilesOfTest tiles;
-    std::vector<std::uint32_t> labels(20);
-    const AmxSearch search{shape, packed_rows.get(), 20, packed_centroids.get(), 70};
-    SearchInTiles(tiles, search).run(labels.data());
-    EXPECT_EQ(labels, std::vector<std::uint32_t>(20, 3)) << sign;
+    EXPECT_EQ(labels_of(shape, rows, centroids), std::vector<std::uint32_t>(20, 3)) << sign;
+  }
+}
+
+TEST(SearchInTilesOfWhatIsNoNumber, GivesTheFirstLabel) {
+  constexpr float none = std::numeric_limits<float>::quiet_NaN();
+  constexpr float huge = 1e30F;  // whose products are infinite
+  for (const AmxNumbers numbers : {AmxNumbers::rounded, AmxNumbers::split}) {
+    const AmxShape shape{.dims = 32, .numbers = numbers};
+    std::vector<float> rows(3 * 32, 1.0F);
+    std::fill_n(&rows[32], 32, none);
+    std::fill_n(&rows[64], 32, -huge);
+    std::vector<float> centroids(40 * 32, huge);
+    std::fill_n(&centroids[17 * 32], 32, 2.0F);
+    const std::vector<std::uint32_t> labels = labels_of(shape, rows, centroids);
+    EXPECT_EQ(labels[0], 17U);
+    EXPECT_EQ(labels[1], 0U);
+    EXPECT_LT(labels[2], 40U);
   }
 }
 

@@ -31,7 +31,6 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t tile_bytes = AmxShape::tile_bytes;
-constexpr std::size_t line_bytes = 64;
 
 /// All eight tiles are whole: 16 lines of 64 bytes. Constant, because what configures tiles does
 /// not tell the compiler how much of it is read.
@@ -45,7 +44,8 @@ struct TileConfiguration {
 static_assert(sizeof(TileConfiguration) == 64);
 alignas(64) constexpr TileConfiguration whole_tiles;
 
-/// Tiles 0 to 3 hold sums, two for each turn, 4 rows, 6 and 7 centroids.
+/// Written as they are, because a compiler's names for these instructions take no numbers of tiles
+/// but literals.
 class CpuTiles {
  public:
   CpuTiles() noexcept { _tile_loadconfig(&whole_tiles); }
@@ -53,48 +53,28 @@ class CpuTiles {
   CpuTiles(const CpuTiles&) = delete;
   CpuTiles& operator=(const CpuTiles&) = delete;
 
-  // Tiles' numbers must be literals.
-  template <int turn>
-  [[gnu::always_inline]] void begin() noexcept {
-    if constexpr (turn == 0) {
-      _tile_zero(0);
-      _tile_zero(1);
-    } else {
-      _tile_zero(2);
-      _tile_zero(3);
-    }
+  template <std::size_t tile>
+  [[gnu::always_inline]] void load(const std::byte* from, std::size_t line_bytes) noexcept {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(line_bytes), "i"(tile)
+                 : "memory");
   }
-  template <int turn>
-  [[gnu::always_inline]] void add(const std::byte* coefficients, const std::byte* rows,
-                                  std::size_t steps) noexcept {
-    for (std::size_t step = 0; step < steps; ++step) {
-      _tile_loadd(4, rows + step * tile_bytes, line_bytes);
-      _tile_loadd(6, coefficients + 2 * step * tile_bytes, line_bytes);
-      _tile_loadd(7, coefficients + (2 * step + 1) * tile_bytes, line_bytes);
-      if constexpr (turn == 0) {
-        _tile_dpbf16ps(0, 6, 4);
-        _tile_dpbf16ps(1, 7, 4);
-      } else {
-        _tile_dpbf16ps(2, 6, 4);
-        _tile_dpbf16ps(3, 7, 4);
-      }
-    }
+  template <std::size_t sums, std::size_t rows, std::size_t centroids>
+  [[gnu::always_inline]] void add_products() noexcept {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(rows), "i"(centroids));
   }
-  template <int turn>
+  template <std::size_t tile>
   [[gnu::always_inline]] void store(TileSums& sums) noexcept {
-    if constexpr (turn == 0) {
-      _tile_stored(0, sums.of[0], line_bytes);
-      _tile_stored(1, sums.of[1], line_bytes);
-    } else {
-      _tile_stored(2, sums.of[0], line_bytes);
-      _tile_stored(3, sums.of[1], line_bytes);
-    }
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(&sums), "r"(line_bytes), "i"(tile)
+                 : "memory");
+  }
+  [[gnu::always_inline]] static void lower(Lanes& distance, const Lanes& found) noexcept {
+    distance = _mm512_min_ps(found, distance);
   }
 };
 
 void search_on_cpu(const AmxSearch& search, std::uint32_t* labels) noexcept {
   CpuTiles tiles;
-  SearchInTiles(tiles, search).run(labels);
+  search_in_tiles(tiles, search, labels);
 }
 
 /// 32 f32 numbers in order.
@@ -158,69 +138,52 @@ Numbers without(const Numbers& numbers, __m512i rounded) {
   for (std::size_t i = 0; i < 16; ++i) _mm512_store_si512(target + i * line_bytes, lines[i]);
 }
 
-/// Packs blocks of 16 rows, 32 dimensions a step: `read` gives those of a row, line by line of what
-/// is to be transposed, for each part of the numbers.
-template <std::size_t parts, typename Read>
-[[gnu::always_inline]] inline void pack_rows(std::size_t dims, std::size_t row_count,
-                                             std::byte* packed, Read read) {
-  const std::size_t steps = divide_up(dims, amx_dims);
-  for (std::size_t row = 0; row < row_count;
-       row += amx_rows, packed += parts * steps * tile_bytes) {
-    for (std::size_t step = 0; step < steps; ++step) {
-      const std::size_t dim = step * amx_dims;
-      __m512i lines[parts][16];
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < amx_rows; ++r) {
-        read(std::min(row + r, row_count - 1), dim, std::min(amx_dims, dims - dim), r, lines);
-      }
-      for (std::size_t part = 0; part < parts; ++part) {
-        store_columns(lines[part], packed + (part * steps + step) * tile_bytes);
-      }
+void split_rows(std::size_t dims, const float* rows, std::size_t row_count, std::uint16_t* split) {
+  const std::size_t part_elements = divide_up(dims, amx_dims) * amx_dims;
+  for (std::size_t r = 0; r < row_count; ++r, rows += dims, split += 2 * part_elements) {
+    for (std::size_t dim = 0; dim < dims; dim += amx_dims) {
+      const Numbers numbers = load(rows + dim, std::min(amx_dims, dims - dim));
+      const __m512i nearest = rounded(numbers);
+      _mm512_store_si512(split + dim, nearest);
+      _mm512_store_si512(split + part_elements + dim, rounded(without(numbers, nearest)));
     }
   }
 }
 
-void pack_rounded_rows(std::size_t dims, const std::uint16_t* rows, std::size_t row_count,
-                       std::byte* packed) {
-  const std::size_t elements = bf16_row_elements(dims);
-  pack_rows<1>(dims, row_count, packed,
-               [&](std::size_t row, std::size_t dim, std::size_t count, std::size_t place,
-                   __m512i(&lines)[1][16]) __attribute__((always_inline)) {
-                 const auto some = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
-                 lines[0][place] = _mm512_maskz_loadu_epi16(some, rows + row * elements + dim);
-               });
-}
+/// 16 centroids, or fewer, and what their places hold.
+struct CentroidTile {
+  const float* centroids = nullptr;  // [count, dims]
+  std::size_t count = 0;
+  CentroidTerms terms[16];
+};
 
-void pack_split_rows(std::size_t dims, const float* rows, std::size_t row_count,
-                     std::byte* packed) {
-  pack_rows<2>(dims, row_count, packed,
-               [&](std::size_t row, std::size_t dim, std::size_t count, std::size_t place,
-                   __m512i(&lines)[2][16]) __attribute__((always_inline)) {
-                 const Numbers numbers = load(rows + row * dims + dim, count);
-                 lines[0][place] = rounded(numbers);
-                 lines[1][place] = rounded(without(numbers, lines[0][place]));
-               });
-}
-
-void pack_centroid(const AmxShape& shape, const float* centroid, const CentroidTerms& terms,
-                   std::byte* block, std::size_t place) {
-  std::byte* const line = block + place * line_bytes;
-  reinterpret_cast<float*>(block + shape.addends_offset())[place] = terms.addend;
-  const __m512 factor = _mm512_set1_ps(terms.factor);
-  for (std::size_t step = 0; step < shape.steps(); ++step) {
-    std::byte* const target = line + step * 2 * tile_bytes;
+/// Packs 32 dimensions of a tile; `rests`, of what rounding left, may be null.
+void pack_step(const CentroidTile& tile, std::size_t dims, std::size_t dim, std::byte* packed,
+               std::byte* rests) {
+  __m512i nearest[16];
+  __m512i rest[16];
+  for (std::size_t c = 0; c < 16; ++c) {
     Numbers numbers{};
-    if (centroid != nullptr) {
-      const std::size_t dim = step * amx_dims;
-      numbers = load(centroid + dim, std::min(amx_dims, shape.dims - dim));
+    if (c < tile.count) {
+      numbers = load(tile.centroids + c * dims + dim, std::min(amx_dims, dims - dim));
     }
+    const __m512 factor = _mm512_set1_ps(tile.terms[c].factor);
     numbers = {_mm512_mul_ps(numbers.low, factor), _mm512_mul_ps(numbers.high, factor)};
-    const __m512i nearest = rounded(numbers);
-    _mm512_store_si512(target, nearest);
-    if (shape.numbers == AmxNumbers::split) {
-      _mm512_store_si512(target + shape.steps() * 2 * tile_bytes,
-                         rounded(without(numbers, nearest)));
-    }
+    nearest[c] = rounded(numbers);
+    rest[c] = rounded(without(numbers, nearest[c]));
+  }
+  store_columns(nearest, packed);
+  if (rests != nullptr) store_columns(rest, rests);
+}
+
+void pack_tile(const AmxShape& shape, const CentroidTile& tile, std::byte* block) {
+  auto* const addends = reinterpret_cast<float*>(block + shape.addends_offset());
+  for (std::size_t c = 0; c < amx_centroids; ++c) addends[c] = tile.terms[c].addend;
+  for (std::size_t step = 0; step < shape.steps(); ++step) {
+    std::byte* const target = block + step * tile_bytes;
+    std::byte* const rests = target + shape.steps() * tile_bytes;
+    pack_step(tile, shape.dims, step * amx_dims, target,
+              shape.numbers == AmxNumbers::split ? rests : nullptr);
   }
 }
 
@@ -257,24 +220,21 @@ bool has_amx_search() noexcept {
   return has;
 }
 
-void pack_amx_rounded_rows(std::size_t dims, const std::uint16_t* rows, std::size_t row_count,
-                           std::byte* packed) noexcept {
-  pack_rounded_rows(dims, rows, row_count, packed);
-}
-
-void pack_amx_split_rows(std::size_t dims, const float* rows, std::size_t row_count,
-                         std::byte* packed) noexcept {
-  pack_split_rows(dims, rows, row_count, packed);
+void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
+                    std::uint16_t* split) noexcept {
+  split_rows(dims, rows, row_count, split);
 }
 
 void pack_amx_centroids(const AmxShape& shape, const float* centroids, std::size_t count,
                         Metric metric, std::byte* packed) noexcept {
-  for (std::size_t c = 0; c < align_up(count, amx_centroids); ++c) {
-    const float* const centroid = c < count ? centroids + c * shape.dims : nullptr;
-    const CentroidTerms terms =
-        centroid != nullptr ? terms_of(centroid, shape.dims, metric) : nowhere;
-    pack_centroid(shape, centroid, terms, packed + c / amx_centroids * shape.centroid_block_bytes(),
-                  c % amx_centroids);
+  for (std::size_t first = 0; first < count; first += amx_centroids) {
+    CentroidTile tile{.centroids = centroids + first * shape.dims,
+                      .count = std::min(amx_centroids, count - first)};
+    for (std::size_t c = 0; c < amx_centroids; ++c) {
+      tile.terms[c] =
+          c < tile.count ? terms_of(tile.centroids + c * shape.dims, shape.dims, metric) : nowhere;
+    }
+    pack_tile(shape, tile, packed + first / amx_centroids * shape.centroid_block_bytes());
   }
 }
 
@@ -289,10 +249,8 @@ void search_amx(const AmxSearch& search, std::uint32_t* labels) noexcept {
 namespace terrace::kernels::host {
 
 bool has_amx_search() noexcept { return false; }
-void pack_amx_rounded_rows(std::size_t /*dims*/, const std::uint16_t* /*rows*/,
-                           std::size_t /*row_count*/, std::byte* /*packed*/) noexcept {}
-void pack_amx_split_rows(std::size_t /*dims*/, const float* /*rows*/, std::size_t /*row_count*/,
-                         std::byte* /*packed*/) noexcept {}
+void split_amx_rows(std::size_t /*dims*/, const float* /*rows*/, std::size_t /*row_count*/,
+                    std::uint16_t* /*split*/) noexcept {}
 void pack_amx_centroids(const AmxShape& /*shape*/, const float* /*centroids*/,
                         std::size_t /*count*/, Metric /*metric*/, std::byte* /*packed*/) noexcept {}
 void search_amx(const AmxSearch& /*search*/, std::uint32_t* /*labels*/) noexcept {}

@@ -1,9 +1,8 @@
 // The search for nearest centroids by products of bf16 in the tiles of a CPU that has them (AMX):
 // 16 centroids meet 16 rows in one instruction, 32 dimensions at a time.
 //
-// Rows are packed in blocks of 16, centroids of 32, whose dimensions are filled up with zeros to
-// multiples of 32. A sum's line is a centroid and its lane a row: the nearest centroid of a row is
-// kept in the row's own lane, and nobody looks across lanes.
+// A sum's line is a row and its lane a centroid, so rows lie as they are: one behind the other,
+// their dimensions filled up with zeros to multiples of 32. Centroids are packed in tiles of 16.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,8 @@
 namespace terrace::kernels::host {
 
 constexpr std::size_t amx_dims = 32;       ///< that a tile takes at once
-constexpr std::size_t amx_rows = 16;       ///< of a block
-constexpr std::size_t amx_centroids = 32;  ///< of a block: two tiles
+constexpr std::size_t amx_rows = 16;       ///< that meet a tile at once
+constexpr std::size_t amx_centroids = 16;  ///< of a block
 static_assert(search_rows_max % amx_rows == 0);
 
 /// What becomes of f32 numbers.
@@ -35,18 +34,21 @@ struct AmxShape {
   /// Of 32 dimensions each.
   [[nodiscard]] constexpr std::size_t steps() const noexcept { return divide_up(dims, amx_dims); }
 
-  /// Returns the bytes of 16 rows: [parts, steps, 16 pairs of dimensions, 16 rows, 2] bf16.
-  [[nodiscard]] constexpr std::size_t row_block_bytes() const noexcept {
-    return parts() * steps() * tile_bytes;
+  /// Returns the elements and the bytes of a row: [parts, steps, 32 dimensions] bf16.
+  [[nodiscard]] constexpr std::size_t row_elements() const noexcept {
+    return parts() * steps() * amx_dims;
+  }
+  [[nodiscard]] constexpr std::size_t row_bytes() const noexcept {
+    return row_elements() * sizeof(std::uint16_t);
   }
 
-  /// Returns the bytes of 32 centroids: coefficients [parts, steps, 32, 32 dimensions] bf16, then
-  /// addends [32] f32; see centroid_tiles.hpp.
+  /// Returns the bytes of 16 centroids: coefficients [parts, steps, 16 pairs of dimensions, 16
+  /// centroids, 2] bf16, then addends [16] f32; see centroid_tiles.hpp.
   [[nodiscard]] constexpr std::size_t centroid_block_bytes() const noexcept {
     return addends_offset() + amx_centroids * sizeof(float);
   }
   [[nodiscard]] constexpr std::size_t addends_offset() const noexcept {
-    return parts() * steps() * 2 * tile_bytes;
+    return parts() * steps() * tile_bytes;
   }
 
   /// Of a number.
@@ -59,30 +61,27 @@ struct AmxShape {
 /// call asks.
 bool has_amx_search() noexcept;
 
-/// Packs rows by rows_to_bf16() into blocks of 16, for AmxNumbers::rounded. What the last block
-/// lacks is the last row again.
-void pack_amx_rounded_rows(std::size_t dims, const std::uint16_t* rows, std::size_t row_count,
-                           std::byte* packed) noexcept;
+/// Splits rows [row_count, dims], for AmxNumbers::split: [row_count, row_elements()]. Those for
+/// AmxNumbers::rounded are rows_to_bf16().
+void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
+                    std::uint16_t* split) noexcept;
 
-/// Packs rows [row_count, dims] so, for AmxNumbers::split.
-void pack_amx_split_rows(std::size_t dims, const float* rows, std::size_t row_count,
-                         std::byte* packed) noexcept;
-
-/// Packs centroids [count, dims] into blocks of 32. What the last block lacks is infinitely far.
+/// Packs centroids [count, dims] into blocks of 16. What the last block lacks is infinitely far.
 void pack_amx_centroids(const AmxShape& shape, const float* centroids, std::size_t count,
                         Metric metric, std::byte* packed) noexcept;
 
-/// Both packed by the functions above, aligned to 64 bytes.
+/// Both by the functions above, aligned to 64 bytes.
 struct AmxSearch {
   AmxShape shape;
-  const std::byte* rows = nullptr;
-  std::size_t row_count = 0;  ///< at most search_rows_max
+  const std::byte* rows = nullptr;  ///< to be read up to a multiple of 16 rows, whatever is there
+  std::size_t row_count = 0;        ///< at most search_rows_max
   const std::byte* centroids = nullptr;
   std::size_t centroid_count = 0;
 };
 
-/// Writes the label of each row's nearest centroid, ties to the lower one: [row_count]. Where no
-/// distance is below infinity the label is 0.
+/// Writes the label of each row's nearest centroid: [row_count]. Of rounded numbers it may be
+/// another one whose distance differs by less than 2^-13 of it; of split ones ties go to the lower.
+/// Where no distance is below infinity the label is 0.
 void search_amx(const AmxSearch& search, std::uint32_t* labels) noexcept;
 
 }  // namespace terrace::kernels::host

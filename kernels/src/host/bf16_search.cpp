@@ -94,16 +94,15 @@ bool has_bf16_search() noexcept {
          __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
+void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims, std::size_t elements,
                   std::uint16_t* rounded) noexcept {
-  const std::size_t elements = bf16_row_elements(dims);
   for (std::size_t r = 0; r < row_count; ++r) {
     const float* const row = rows + r * dims;
     std::uint16_t* const target = rounded + r * elements;
     for (std::size_t i = 0; i < dims; i += vector_lanes) {
       round_elements(row + i, std::min(vector_lanes, dims - i), target + i);
     }
-    if (elements > dims) target[dims] = 0;
+    std::fill(target + dims, target + elements, std::uint16_t{0});
   }
 }
 
@@ -137,7 +136,7 @@ namespace terrace::kernels::host {
 
 bool has_bf16_search() noexcept { return false; }
 void rows_to_bf16(const float* /*rows*/, std::size_t /*row_count*/, std::size_t /*dims*/,
-                  std::uint16_t* /*rounded*/) noexcept {}
+                  std::size_t /*elements*/, std::uint16_t* /*rounded*/) noexcept {}
 void pack_bf16_tile(const float* /*centroids*/, std::size_t /*count*/, std::size_t /*dims*/,
                     Metric /*metric*/, std::byte* /*tile*/) noexcept {}
 void search_bf16_tile(NearestSearch& /*search*/, const Bf16Tile& /*tile*/) noexcept {}

@@ -23,8 +23,8 @@ constexpr std::size_t bf16_tile_bytes(std::size_t dims) noexcept {
 /// Whether this CPU has the instructions, which rounding rows and searching need.
 bool has_bf16_search() noexcept;
 
-/// Rounds rows to bf16: [row_count, bf16_row_elements(dims)].
-void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims,
+/// Rounds rows [row_count, dims] to bf16: [row_count, elements], zeros behind `dims`.
+void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims, std::size_t elements,
                   std::uint16_t* rounded) noexcept;
 
 /// Packs centroids [count <= 64, dims] as pack_tile() does.

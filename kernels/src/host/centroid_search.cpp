@@ -23,32 +23,34 @@ std::size_t f32_bytes(std::size_t centroids, std::size_t dims) noexcept {
 bool CentroidSearch::allocate() {
   const auto& [rows, centroids, metric, by, callers] = options_;
   std::size_t centroid_bytes = f32_bytes(centroids, rows.dims);
+  std::size_t searched_rows = rows.row_count;
   if (by == Search::bf16) {
+    rounded_elements_ = bf16_row_elements(rows.dims);
     const std::size_t tiles = divide_up(centroids, bf16_tile_centroids);
     centroid_bytes = std::max(centroid_bytes, tiles * bf16_tile_bytes(rows.dims));
   } else if (by == Search::amx) {
+    rounded_elements_ = amx_shape(rows.dims, Exactness::rounded).row_elements();
+    searched_rows = align_up(rows.row_count, amx_rows);
     const AmxShape split = amx_shape(rows.dims, Exactness::f32);
     centroid_bytes = divide_up(centroids, amx_centroids) * split.centroid_block_bytes();
-    block_bytes_ = search_rows_max / amx_rows * split.row_block_bytes();
-    blocks_ = hwy::AllocateAligned<std::byte>(callers * block_bytes_);
-    if (!blocks_) return false;
+    split_elements_ = search_rows_max * split.row_elements();
+    split_rows_ = hwy::AllocateAligned<std::uint16_t>(callers * split_elements_);
+    if (!split_rows_) return false;
+    std::fill_n(split_rows_.get(), callers * split_elements_, std::uint16_t{0});
   }
   if (rounds()) {
-    rounded_rows_ =
-        hwy::AllocateAligned<std::uint16_t>(rows.row_count * bf16_row_elements(rows.dims));
+    rounded_rows_ = hwy::AllocateAligned<std::uint16_t>(searched_rows * rounded_elements_);
     if (!rounded_rows_) return false;
+    std::fill(&rounded_rows_[rows.row_count * rounded_elements_],
+              &rounded_rows_[searched_rows * rounded_elements_], std::uint16_t{0});
   }
   centroids_ = hwy::AllocateAligned<std::byte>(centroid_bytes);
   return centroids_ != nullptr;
 }
 
 void CentroidSearch::round_rows(std::size_t begin, std::size_t end) noexcept {
-  const std::size_t dims = options_.rows.dims;
-  rows_to_bf16(row(begin), end - begin, dims, &rounded_rows_[begin * bf16_row_elements(dims)]);
-}
-
-const std::uint16_t* CentroidSearch::rounded_row(std::size_t i) const noexcept {
-  return &rounded_rows_[i * bf16_row_elements(options_.rows.dims)];
+  rows_to_bf16(row(begin), end - begin, options_.rows.dims, rounded_elements_,
+               &rounded_rows_[begin * rounded_elements_]);
 }
 
 void CentroidSearch::pack_centroids(const float* centroids, Exactness exactness) noexcept {
@@ -83,7 +85,7 @@ void CentroidSearch::find(std::size_t begin, std::size_t end, std::size_t caller
     case Search::bf16:
       return find_in_bf16(begin, end, labels);
     case Search::amx:
-      return find_in_amx(begin, end, blocks_.get() + caller * block_bytes_, labels);
+      return find_in_amx(begin, end, split_rows_.get() + caller * split_elements_, labels);
   }
 }
 
@@ -116,16 +118,13 @@ void CentroidSearch::find_in_bf16(std::size_t begin, std::size_t end,
   end_search(search, labels);
 }
 
-void CentroidSearch::find_in_amx(std::size_t begin, std::size_t end, std::byte* packed,
+void CentroidSearch::find_in_amx(std::size_t begin, std::size_t end, std::uint16_t* split,
                                  std::uint32_t* labels) const noexcept {
   const std::size_t dims = options_.rows.dims;
-  if (exactness_ == Exactness::f32) {
-    pack_amx_split_rows(dims, row(begin), end - begin, packed);
-  } else {
-    pack_amx_rounded_rows(dims, rounded_row(begin), end - begin, packed);
-  }
+  const bool exact = exactness_ == Exactness::f32;
+  if (exact) split_amx_rows(dims, row(begin), end - begin, split);
   search_amx({.shape = amx_shape(dims, exactness_),
-              .rows = packed,
+              .rows = reinterpret_cast<const std::byte*>(exact ? split : rounded_row(begin)),
               .row_count = end - begin,
               .centroids = centroids_.get(),
               .centroid_count = options_.centroids},

@@ -40,7 +40,10 @@ class CentroidSearch {
   void round_rows(std::size_t begin, std::size_t end) noexcept;
 
   /// Returns rows by rows_to_bf16(), from the i-th on.
-  [[nodiscard]] const std::uint16_t* rounded_row(std::size_t i) const noexcept;
+  [[nodiscard]] const std::uint16_t* rounded_row(std::size_t i) const noexcept {
+    return &rounded_rows_[i * rounded_elements_];
+  }
+  [[nodiscard]] std::size_t rounded_elements() const noexcept { return rounded_elements_; }
 
   /// Takes centroids [centroids, dims] to be searched among from now on.
   void pack_centroids(const float* centroids, Exactness exactness) noexcept;
@@ -62,15 +65,16 @@ class CentroidSearch {
   }
   void find_in_f32(std::size_t begin, std::size_t end, std::uint32_t* labels) const noexcept;
   void find_in_bf16(std::size_t begin, std::size_t end, std::uint32_t* labels) const noexcept;
-  void find_in_amx(std::size_t begin, std::size_t end, std::byte* packed,
+  void find_in_amx(std::size_t begin, std::size_t end, std::uint16_t* split,
                    std::uint32_t* labels) const noexcept;
 
   CentroidSearchOptions options_;
   Exactness exactness_ = Exactness::f32;
   Buffer<std::byte> centroids_;
-  Buffer<std::uint16_t> rounded_rows_;
-  std::size_t block_bytes_ = 0;  // of search_rows_max rows packed for AMX
-  Buffer<std::byte> blocks_;     // [callers, block_bytes]
+  std::size_t rounded_elements_ = 0;    // of a row
+  Buffer<std::uint16_t> rounded_rows_;  // [rows, rounded_elements]
+  std::size_t split_elements_ = 0;      // of search_rows_max rows
+  Buffer<std::uint16_t> split_rows_;    // [callers, split_elements]
 };
 
 }  // namespace terrace::kernels::host

@@ -8,7 +8,6 @@
 #include <bit>
 #include <span>
 
-#include "host/bf16_search.hpp"
 #include "host/kmeans_seeds.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -175,14 +174,17 @@ void Lloyd::after_assignment() {
 }
 
 bool Lloyd::assign_rows(Rows rows, std::size_t run) noexcept {
-  std::array<std::uint32_t, search_rows_max> labels;
-  search_->find(rows.begin, rows.end, run, labels.data());
-  bool changed = false;
-  for (std::size_t i = rows.begin; i < rows.end; ++i) {
-    const std::uint32_t label = admitted_[i] != 0 ? labels[i - rows.begin] : 0;
-    changed |= label != output_.labels[i];
-    output_.labels[i] = label;
+  std::array<std::uint32_t, search_rows_max> found;
+  search_->find(rows.begin, rows.end, run, found.data());
+  const auto labels = std::span(found).first(rows.end - rows.begin);
+  if (admitted_count_ < input_.row_count) {
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (admitted_[rows.begin + i] == 0) labels[i] = 0;
+    }
   }
+  std::uint32_t* const known = output_.labels + rows.begin;
+  const bool changed = !std::equal(labels.begin(), labels.end(), known);
+  std::ranges::copy(labels, known);
   return changed;
 }
 
@@ -200,7 +202,7 @@ void Lloyd::add_to_sums(Rows rows, std::size_t run) noexcept {
     return add_f32_rows(labelled, target);
   }
   labelled.rows = search_->rounded_row(rows.begin);
-  labelled.row_elements = bf16_row_elements(input_.dims);
+  labelled.row_elements = search_->rounded_elements();
   add_bf16_rows(labelled, target);
 }
 

@@ -1,192 +1,313 @@
 // The search in registers of two dimensions, whatever they are: a CPU's (AMX), or the tests' own.
-// 16 rows meet two blocks of 16 centroids at a time, 32 dimensions a step. To be included where the
+// 16 rows meet 16 centroids at a time, 32 dimensions a step. To be included where the
 // instructions are allowed that it is to be compiled to.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "host/amx_search.hpp"
 
 namespace terrace::kernels::host {
 
-/// One number for each of 16 rows.
+/// One number for each of 16 centroids, or of 16 rows.
 using Lanes = float __attribute__((vector_size(64), may_alias));
 using LaneLabels = std::uint32_t __attribute__((vector_size(64), may_alias));
 
-/// Sums of 32 centroids and 16 rows: [centroids' half, centroid], a lane a row.
+/// Sums of 16 rows and 16 centroids: [row], a lane a centroid.
 struct TileSums {
-  Lanes of[2][16];
+  Lanes of[amx_rows];
 };
 
-// What follows is compiled for each kind of tiles, because each allows other instructions.
+constexpr std::size_t line_bytes = 64;  // of a tile
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr LaneLabels lane_numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// What is known of 16 rows: the least distance so far, and whose it is.
+// What follows is compiled for each kind of tiles, because each allows other instructions. All of
+// it is inlined, so it does not matter how such vectors would be passed.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/// Returns what is at even places of a and b, one behind the other.
+template <typename Tiles, typename Vector>
+[[gnu::always_inline]] inline Vector evens(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+}
+template <typename Tiles, typename Vector>
+[[gnu::always_inline]] inline Vector odds(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+/// The least distance of a row so far, for each lane of centroids, in whose last bits its label is:
+/// one instruction keeps both. Where two distances differ by less than those bits say, either may
+/// win. Labels are below `labels_below`, a power of two.
 template <typename Tiles>
-struct Nearest {
-  Lanes distances = Lanes{} + std::numeric_limits<float>::infinity();
-  LaneLabels labels{};
+struct LabelledDistance {
+  Lanes distance;
+
+  [[gnu::always_inline]] void begin() { distance = Lanes{} + infinity; }
+  /// `labels` are those of the lanes.
+  [[gnu::always_inline]] void lower(Lanes sum, LaneLabels labels, std::uint32_t labels_below) {
+    const LaneLabels kept = reinterpret_cast<LaneLabels>(sum) & ~(labels_below - 1);
+    // With a label in it infinity is no number, and never less.
+    Tiles::lower(distance, reinterpret_cast<Lanes>(kept | labels));
+  }
+  /// Returns the lesser of each two lanes of a row, then of each two of the next.
+  [[gnu::always_inline]] static LabelledDistance merged(const LabelledDistance& row,
+                                                        const LabelledDistance& next) {
+    LabelledDistance least{evens<Tiles>(row.distance, next.distance)};
+    Tiles::lower(least.distance, odds<Tiles>(row.distance, next.distance));
+    return least;
+  }
+  [[gnu::always_inline]] void read_labels(LaneLabels& labels, std::uint32_t labels_below) const {
+    labels = reinterpret_cast<LaneLabels>(distance) & (labels_below - 1);
+  }
 };
 
+/// The same with its label beside it, ties to the lower one.
 template <typename Tiles>
-[[gnu::always_inline]] inline void keep_nearer(Nearest<Tiles>& nearest, Lanes found,
-                                               LaneLabels labels) {
-  const auto nearer = found < nearest.distances;
-  nearest.distances = nearer ? found : nearest.distances;
-  nearest.labels = nearer ? labels : nearest.labels;
-}
+struct DistanceAndLabel {
+  Lanes distance;
+  LaneLabels label;
 
-/// Lowers the distances of 16 rows to those of 32 centroids, whose first has label `first`.
-template <typename Tiles>
-[[gnu::always_inline]] inline void keep_nearest(Nearest<Tiles>& nearest, const TileSums& sums,
-                                                const float* addends,
-                                                std::uint32_t first) noexcept {
-  // Four chains of comparisons that do not wait for each other, of eight centroids each.
-  Nearest<Tiles> of_eight[4];
-  LaneLabels number{};
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < 8; ++i, number += 1) {
-#pragma GCC unroll 4
-    for (std::size_t eight = 0; eight < 4; ++eight) {
-      const Lanes found = sums.of[eight / 2][eight % 2 * 8 + i] + addends[eight * 8 + i];
-      keep_nearer(of_eight[eight], found, number);
-    }
+  [[gnu::always_inline]] void begin() {
+    distance = Lanes{} + infinity;
+    label = LaneLabels{};
   }
-  for (std::uint32_t eight = 0; eight < 4; ++eight) {
-    const Nearest<Tiles>& found = of_eight[eight];
-    keep_nearer(nearest, found.distances, found.labels + (first + eight * 8));
+  [[gnu::always_inline]] void lower(Lanes sum, LaneLabels labels, std::uint32_t /*unused*/) {
+    const auto nearer = sum < distance;
+    distance = nearer ? sum : distance;
+    label = nearer ? labels : label;
   }
-}
+  [[gnu::always_inline]] static DistanceAndLabel merged(const DistanceAndLabel& row,
+                                                        const DistanceAndLabel& next) {
+    const Lanes even = evens<Tiles>(row.distance, next.distance);
+    const Lanes odd = odds<Tiles>(row.distance, next.distance);
+    const LaneLabels even_label = evens<Tiles>(row.label, next.label);
+    const LaneLabels odd_label = odds<Tiles>(row.label, next.label);
+    const auto is_odd = (odd < even) | ((odd == even) & (odd_label < even_label));
+    return {is_odd ? odd : even, is_odd ? odd_label : even_label};
+  }
+  [[gnu::always_inline]] void read_labels(LaneLabels& labels, std::uint32_t /*unused*/) const {
+    labels = label;
+  }
+};
 
-/// search_amx() with `Tiles` for registers, which hold the sums of two turns:
-///   begin<turn>()                         makes sums zero
-///   add<turn>(coefficients, rows, steps)  adds products of that many times 32 dimensions
-///   store<turn>(sums)
-/// A turn's sums are stored while tiles make those of the next, and looked through while they make
-/// those after that: tiles wait for nothing.
-template <typename Tiles>
+/// search_amx() with `Tiles` for registers, eight of them, numbered from 0:
+///   load<tile>(from, line_bytes)            loads 16 lines, line_bytes apart
+///   add_products<sums, rows, centroids>()   multiplies two tiles, and adds to a third
+///   store<tile>(sums)
+///   lower(distance, found)                  makes distance `found` where that is less
+/// `Nearest` is what is kept of a row, and `held_steps` how many steps rows have when all their
+/// numbers stay in tiles, else 0.
+///
+/// Sums of one tile of centroids are looked through while those of the next are made, in a tile
+/// that nobody waits for: the more take turns, the better.
+template <typename Tiles, template <typename> typename Nearest, AmxNumbers numbers,
+          std::size_t held_steps>
 class SearchInTiles {
  public:
   SearchInTiles(Tiles& tiles, const AmxSearch& search) noexcept
-      : tiles_(tiles), search_(search), steps_(search.shape.steps()) {}
+      : tiles_(tiles),
+        search_(search),
+        labels_below_(std::bit_ceil(
+            static_cast<std::uint32_t>(align_up(search.centroid_count, amx_centroids)))) {}
 
+  /// All rows against as many centroids as the first cache keeps, then against the next.
   void run(std::uint32_t* labels) noexcept {
-    Order order(search_);
-    std::size_t left = order.count();
-    for (; left > 1; left -= 2) {
-      take_turn<0>(order.next());
-      take_turn<1>(order.next());
-    }
-    if (left == 1) {
-      take_turn<0>(order.next());
-      end<1>();
-    } else {
-      end<0>();
-    }
-    for (std::size_t row = 0; row < search_.row_count; row += amx_rows) {
-      const std::size_t count = std::min(amx_rows, search_.row_count - row);
-      std::memcpy(labels + row, &nearest_[row / amx_rows].labels, count * sizeof(std::uint32_t));
+    constexpr std::size_t bytes_at_once = 30720;
+    const std::size_t at_once =
+        std::max(bytes_at_once / shape().centroid_block_bytes(), std::size_t{1});
+    const std::size_t blocks = divide_up(search_.centroid_count, amx_centroids);
+    for (std::size_t begin = 0; begin < blocks; begin += at_once) {
+      const std::size_t end = std::min(blocks, begin + at_once);
+      for (std::size_t row = 0; row < search_.row_count; row += amx_rows) {
+        OfRows nearest;
+        for (Nearest<Tiles>& of_row : nearest) of_row.begin();
+        if (begin > 0) nearest = nearest_[row / amx_rows];
+        lower(nearest, search_.rows + row * shape().row_bytes(), begin, end);
+        if (end < blocks) {
+          nearest_[row / amx_rows] = nearest;
+        } else {
+          write_labels(nearest, std::min(amx_rows, search_.row_count - row), labels + row);
+        }
+      }
     }
   }
 
  private:
+  using OfRows = std::array<Nearest<Tiles>, amx_rows>;
+  static constexpr std::size_t parts = static_cast<std::size_t>(numbers);
+  static constexpr std::size_t step_bytes = amx_dims * sizeof(std::uint16_t);  // of a row
+
+  // Which tiles hold what: sums from the first on.
+  static constexpr std::size_t turns = held_steps * parts <= 2 ? 4 : 2;
+  static constexpr std::size_t rows_tile = 4;
+  static constexpr std::size_t centroids_tile = turns == 4 ? 6 : 2;
+
+  [[nodiscard]] [[gnu::always_inline]] AmxShape shape() const noexcept {
+    return {.dims = held_steps != 0 ? held_steps * amx_dims : search_.shape.dims,
+            .numbers = numbers};
+  }
+
+  /// Holds 16 rows against blocks [begin, end) of centroids.
+  [[gnu::always_inline]] void lower(OfRows& nearest, const std::byte* rows, std::size_t begin,
+                                    std::size_t end) noexcept {
+    hold_rows(rows, std::make_index_sequence<held_steps * parts>());
+    for (std::size_t block = begin; block < end; block += turns) {
+      take_turns(nearest, rows, {begin, block, end}, std::make_index_sequence<turns>());
+    }
+    keep_nearest(nearest, sums_[(end - 1 - begin) % 2], end - 1);
+  }
+
+  template <std::size_t... i>
+  [[gnu::always_inline]] void hold_rows(const std::byte* rows, std::index_sequence<i...>) noexcept {
+    (tiles_.template load<rows_tile + i>(rows + i * step_bytes, shape().row_bytes()), ...);
+  }
+
+  /// Blocks of centroids that rows are held against.
   struct Blocks {
-    std::size_t rows;
-    std::size_t centroids;
+    std::size_t begin;
+    std::size_t next;
+    std::size_t end;
   };
 
-  /// All rows against as many centroids as the first cache keeps, then against the next. Almost
-  /// without branches: where one is guessed wrong the tiles stand still.
-  class Order {
-   public:
-    explicit Order(const AmxSearch& search) noexcept
-        : row_blocks_(divide_up(search.row_count, amx_rows)),
-          centroid_blocks_(divide_up(search.centroid_count, amx_centroids)),
-          at_once_(std::max(bytes_at_once / search.shape.centroid_block_bytes(), std::size_t{1})),
-          end_(std::min(at_once_, centroid_blocks_)) {}
+  template <std::size_t... turn>
+  [[gnu::always_inline]] void take_turns(OfRows& nearest, const std::byte* rows, Blocks blocks,
+                                         std::index_sequence<turn...>) noexcept {
+    (take_turn<turn>(nearest, rows, {blocks.begin, blocks.next + turn, blocks.end}), ...);
+  }
 
-    [[nodiscard]] std::size_t count() const noexcept { return row_blocks_ * centroid_blocks_; }
+  /// Makes the sums of one block, and keeps what is nearest of the block before.
+  template <std::size_t turn>
+  [[gnu::always_inline]] void take_turn(OfRows& nearest, const std::byte* rows,
+                                        Blocks blocks) noexcept {
+    if (blocks.next >= blocks.end) return;
+    make_sums<turn>(rows, blocks.next);
+    if (blocks.next == blocks.begin) return;
+    keep_nearest(nearest, sums_[(turn + 1) % 2], blocks.next - 1);
+  }
 
-    [[gnu::always_inline]] Blocks next() noexcept {
-      const Blocks blocks = at_;
-      const bool ends_rows = ++at_.centroids == end_;
-      at_.centroids = ends_rows ? begin_ : at_.centroids;
-      at_.rows += ends_rows ? 1 : 0;
-      if (at_.rows == row_blocks_) {
-        begin_ = end_;
-        end_ = std::min(end_ + at_once_, centroid_blocks_);
-        at_ = {.rows = 0, .centroids = begin_};
+  /// Adds up the products of all dimensions. Sums begin as the addends, one line for all rows:
+  /// after a CPU's own zeroing of a tile, products take twice as long.
+  template <std::size_t turn>
+  [[gnu::always_inline]] void make_sums(const std::byte* rows, std::size_t block) noexcept {
+    constexpr std::size_t same_line = 0;
+    const std::byte* const coefficients =
+        search_.centroids + block * shape().centroid_block_bytes();
+    tiles_.template load<turn>(coefficients + shape().addends_offset(), same_line);
+    if constexpr (held_steps != 0) {
+      add_held<turn>(coefficients, std::make_index_sequence<held_steps>());
+    } else {
+      add_loaded<turn>(rows, coefficients);
+    }
+    tiles_.template store<turn>(sums_[turn % 2]);
+  }
+
+  template <std::size_t turn, std::size_t... step>
+  [[gnu::always_inline]] void add_held(const std::byte* coefficients,
+                                       std::index_sequence<step...>) noexcept {
+    (add_step<turn, step, held_steps*(parts - 1) + step>(coefficients +
+                                                         step * AmxShape::tile_bytes),
+     ...);
+  }
+
+  template <std::size_t turn>
+  [[gnu::always_inline]] void add_loaded(const std::byte* rows,
+                                         const std::byte* coefficients) noexcept {
+    const std::size_t row_bytes = shape().row_bytes();
+    for (std::size_t step = 0; step < shape().steps(); ++step) {
+      tiles_.template load<rows_tile>(rows + step * step_bytes, row_bytes);
+      if constexpr (parts == 2) {
+        tiles_.template load<rows_tile + 1>(rows + row_bytes / 2 + step * step_bytes, row_bytes);
       }
-      return blocks;
-    }
-
-   private:
-    static constexpr std::size_t bytes_at_once = 20480;
-
-    std::size_t row_blocks_;
-    std::size_t centroid_blocks_;
-    std::size_t at_once_;
-    std::size_t begin_ = 0;
-    std::size_t end_;
-    Blocks at_{0, 0};
-  };
-
-  /// Sums in memory, and of what.
-  struct Made {
-    TileSums sums;
-    Blocks of;
-  };
-
-  template <int turn>
-  [[gnu::always_inline]] void take_turn(Blocks blocks) noexcept {
-    multiply<turn>(search_.rows + blocks.rows * search_.shape.row_block_bytes(),
-                   centroids(blocks.centroids));
-    if (made_ > 0) tiles_.template store<1 - turn>(turns_[1 - turn].sums);
-    if (made_ > 1) keep(turns_[turn]);
-    turns_[turn].of = blocks;
-    ++made_;
-  }
-
-  /// Adds up the products of all dimensions: of numbers split in two, those that count.
-  template <int turn>
-  [[gnu::always_inline]] void multiply(const std::byte* rows,
-                                       const std::byte* coefficients) noexcept {
-    constexpr std::size_t tile = AmxShape::tile_bytes;
-    tiles_.template begin<turn>();
-    tiles_.template add<turn>(coefficients, rows, steps_);
-    if (search_.shape.numbers == AmxNumbers::split) {
-      tiles_.template add<turn>(coefficients + 2 * steps_ * tile, rows, steps_);
-      tiles_.template add<turn>(coefficients, rows + steps_ * tile, steps_);
+      add_step<turn, 0, parts - 1>(coefficients + step * AmxShape::tile_bytes);
     }
   }
 
-  /// `turn` would be the next.
-  template <int turn>
-  void end() noexcept {
-    if (made_ > 0) tiles_.template store<1 - turn>(turns_[1 - turn].sums);
-    if (made_ > 1) keep(turns_[turn]);
-    if (made_ > 0) keep(turns_[1 - turn]);
+  /// Adds the products of 32 dimensions, whose rows are in two tiles: of numbers split in two,
+  /// those that count.
+  template <std::size_t turn, std::size_t rows, std::size_t rests>
+  [[gnu::always_inline]] void add_step(const std::byte* coefficients) noexcept {
+    constexpr std::size_t nearest = centroids_tile + rows % 2;
+    tiles_.template load<nearest>(coefficients, line_bytes);
+    tiles_.template add_products<turn, rows_tile + rows, nearest>();
+    if constexpr (numbers == AmxNumbers::split) {
+      constexpr std::size_t rest = centroids_tile + 1 - rows % 2;
+      tiles_.template add_products<turn, rows_tile + rests, nearest>();
+      tiles_.template load<rest>(coefficients + shape().addends_offset() / 2, line_bytes);
+      tiles_.template add_products<turn, rows_tile + rows, rest>();
+    }
   }
 
-  [[gnu::always_inline]] void keep(const Made& made) noexcept {
-    const std::byte* const addends = centroids(made.of.centroids) + search_.shape.addends_offset();
-    keep_nearest(nearest_[made.of.rows], made.sums, reinterpret_cast<const float*>(addends),
-                 static_cast<std::uint32_t>(made.of.centroids * amx_centroids));
+  [[gnu::always_inline]] void keep_nearest(OfRows& nearest, const TileSums& sums,
+                                           std::size_t block) const noexcept {
+    const LaneLabels labels = lane_numbers + static_cast<std::uint32_t>(block * amx_centroids);
+#pragma GCC unroll 16
+    for (std::size_t row = 0; row < amx_rows; ++row) {
+      nearest[row].lower(sums.of[row], labels, labels_below_);
+    }
   }
-  [[nodiscard]] const std::byte* centroids(std::size_t block) const noexcept {
-    return search_.centroids + block * search_.shape.centroid_block_bytes();
+
+  /// Looks across the lanes of 16 rows at once: four times the lesser of two, until a lane is a
+  /// row.
+  [[gnu::always_inline]] void write_labels(OfRows& nearest, std::size_t count,
+                                           std::uint32_t* labels) const noexcept {
+#pragma GCC unroll 4
+    for (std::size_t left = amx_rows / 2; left > 0; left /= 2) {
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < left; ++i) {
+        nearest[i] = Nearest<Tiles>::merged(nearest[2 * i], nearest[2 * i + 1]);
+      }
+    }
+    LaneLabels found;
+    nearest[0].read_labels(found, labels_below_);
+    std::memcpy(labels, &found, count * sizeof(std::uint32_t));
   }
 
   Tiles& tiles_;
   const AmxSearch& search_;
-  std::size_t steps_;
-  std::array<Nearest<Tiles>, search_rows_max / amx_rows> nearest_;
-  Made turns_[2];
-  std::size_t made_ = 0;
+  std::uint32_t labels_below_;
+  TileSums sums_[2];  // of this turn and the last
+  std::array<OfRows, search_rows_max / amx_rows> nearest_;
 };
+
+/// Keeps labels in distances where that leaves these enough bits, and rows in tiles where they fit.
+template <typename Tiles>
+void search_in_tiles(Tiles& tiles, const AmxSearch& search, std::uint32_t* labels) noexcept {
+  constexpr std::size_t centroids_in_distances = 1024;
+  constexpr auto rounded = AmxNumbers::rounded;
+  constexpr auto split = AmxNumbers::split;
+  const std::size_t steps = search.shape.steps();
+  if (search.shape.numbers == split) {
+    switch (steps) {
+      case 1:
+        return SearchInTiles<Tiles, DistanceAndLabel, split, 1>(tiles, search).run(labels);
+      case 2:
+        return SearchInTiles<Tiles, DistanceAndLabel, split, 2>(tiles, search).run(labels);
+      default:
+        return SearchInTiles<Tiles, DistanceAndLabel, split, 0>(tiles, search).run(labels);
+    }
+  }
+  if (search.centroid_count > centroids_in_distances) {
+    return SearchInTiles<Tiles, DistanceAndLabel, rounded, 0>(tiles, search).run(labels);
+  }
+  switch (steps) {
+    case 1:
+      return SearchInTiles<Tiles, LabelledDistance, rounded, 1>(tiles, search).run(labels);
+    case 2:
+      return SearchInTiles<Tiles, LabelledDistance, rounded, 2>(tiles, search).run(labels);
+    case 4:
+      return SearchInTiles<Tiles, LabelledDistance, rounded, 4>(tiles, search).run(labels);
+    default:
+      return SearchInTiles<Tiles, LabelledDistance, rounded, 0>(tiles, search).run(labels);
+  }
+}
 
 }  // namespace terrace::kernels::host
