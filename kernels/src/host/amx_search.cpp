@@ -2,10 +2,7 @@
 #include "host/amx_search.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -44,8 +41,8 @@ struct TileConfiguration {
 static_assert(sizeof(TileConfiguration) == 64);
 alignas(64) constexpr TileConfiguration whole_tiles;
 
-/// Written as they are, because a compiler's names for these instructions take no numbers of tiles
-/// but literals.
+/// The instructions are written as they are, because a compiler's names for them take no numbers of
+/// tiles but literals.
 class CpuTiles {
  public:
   CpuTiles() noexcept { _tile_loadconfig(&whole_tiles); }
@@ -154,15 +151,15 @@ void split_rows(std::size_t dims, const float* rows, std::size_t row_count, std:
 struct CentroidTile {
   const float* centroids = nullptr;  // [count, dims]
   std::size_t count = 0;
-  CentroidTerms terms[16];
+  CentroidTerms terms[amx_centroids];
 };
 
 /// Packs 32 dimensions of a tile; `rests`, of what rounding left, may be null.
 void pack_step(const CentroidTile& tile, std::size_t dims, std::size_t dim, std::byte* packed,
                std::byte* rests) {
-  __m512i nearest[16];
-  __m512i rest[16];
-  for (std::size_t c = 0; c < 16; ++c) {
+  __m512i nearest[amx_centroids];
+  __m512i rest[amx_centroids];
+  for (std::size_t c = 0; c < amx_centroids; ++c) {
     Numbers numbers{};
     if (c < tile.count) {
       numbers = load(tile.centroids + c * dims + dim, std::min(amx_dims, dims - dim));

@@ -36,13 +36,10 @@ bool CentroidSearch::allocate() {
     split_elements_ = search_rows_max * split.row_elements();
     split_rows_ = hwy::AllocateAligned<std::uint16_t>(callers * split_elements_);
     if (!split_rows_) return false;
-    std::fill_n(split_rows_.get(), callers * split_elements_, std::uint16_t{0});
   }
   if (rounds()) {
     rounded_rows_ = hwy::AllocateAligned<std::uint16_t>(searched_rows * rounded_elements_);
     if (!rounded_rows_) return false;
-    std::fill(&rounded_rows_[rows.row_count * rounded_elements_],
-              &rounded_rows_[searched_rows * rounded_elements_], std::uint16_t{0});
   }
   centroids_ = hwy::AllocateAligned<std::byte>(centroid_bytes);
   return centroids_ != nullptr;
