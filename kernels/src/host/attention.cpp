@@ -166,7 +166,9 @@ struct Slab {
   std::size_t row_bytes;  // of a row
 };
 
-constexpr std::size_t rows_per_request = 8;  // rows read between two requests for rows ahead
+// Rows read between two requests for rows ahead. For four heads these are 8 lines of f16: 16 would
+// fill all requests the first cache keeps, and what is being read would wait for them.
+constexpr std::size_t rows_per_request = 4;
 
 /// Adds weight * value over the tile to `width` vectors of output of each head;
 /// load(address, v) reads vector v of the slab.
@@ -199,7 +201,7 @@ HWY_INLINE void add_value_slab(HeadGroup& group, const Tile& tile, const Slab& s
   std::size_t t = 0;
   for (; t + rows_per_request <= tile.count; t += rows_per_request) {
     ahead.keep_pace(rows_per_request * slab.bytes, slab.row_bytes);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (std::size_t i = 0; i < rows_per_request; ++i) add_row(t + i);
   }
   for (; t < tile.count; ++t) add_row(t);
