@@ -28,6 +28,7 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t tile_bytes = AmxShape::tile_bytes;
+constexpr std::size_t line_bytes = AmxShape::line_bytes;
 
 /// All eight tiles are whole: 16 lines of 64 bytes. Constant, because what configures tiles does
 /// not tell the compiler how much of it is read.
@@ -51,9 +52,8 @@ class CpuTiles {
   CpuTiles& operator=(const CpuTiles&) = delete;
 
   template <std::size_t tile>
-  [[gnu::always_inline]] void load(const std::byte* from, std::size_t line_bytes) noexcept {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(line_bytes), "i"(tile)
-                 : "memory");
+  [[gnu::always_inline]] void load(const std::byte* from, std::size_t stride) noexcept {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(tile) : "memory");
   }
   template <std::size_t sums, std::size_t rows, std::size_t centroids>
   [[gnu::always_inline]] void add_products() noexcept {
@@ -136,7 +136,7 @@ Numbers without(const Numbers& numbers, __m512i rounded) {
 }
 
 void split_rows(std::size_t dims, const float* rows, std::size_t row_count, std::uint16_t* split) {
-  const std::size_t part_elements = divide_up(dims, amx_dims) * amx_dims;
+  const std::size_t part_elements = align_up(dims, amx_dims);
   for (std::size_t r = 0; r < row_count; ++r, rows += dims, split += 2 * part_elements) {
     for (std::size_t dim = 0; dim < dims; dim += amx_dims) {
       const Numbers numbers = load(rows + dim, std::min(amx_dims, dims - dim));
@@ -167,7 +167,7 @@ void pack_step(const CentroidTile& tile, std::size_t dims, std::size_t dim, std:
     const __m512 factor = _mm512_set1_ps(tile.terms[c].factor);
     numbers = {_mm512_mul_ps(numbers.low, factor), _mm512_mul_ps(numbers.high, factor)};
     nearest[c] = rounded(numbers);
-    rest[c] = rounded(without(numbers, nearest[c]));
+    if (rests != nullptr) rest[c] = rounded(without(numbers, nearest[c]));
   }
   store_columns(nearest, packed);
   if (rests != nullptr) store_columns(rest, rests);

@@ -29,7 +29,8 @@ struct AmxShape {
   std::size_t dims = 0;
   AmxNumbers numbers = AmxNumbers::rounded;
 
-  static constexpr std::size_t tile_bytes = 1024;
+  static constexpr std::size_t line_bytes = amx_dims * sizeof(std::uint16_t);  // of a tile
+  static constexpr std::size_t tile_bytes = amx_rows * line_bytes;
 
   /// Of 32 dimensions each.
   [[nodiscard]] constexpr std::size_t steps() const noexcept { return divide_up(dims, amx_dims); }

@@ -21,10 +21,8 @@ struct TileSums {
   Lanes of[amx_rows];
 };
 
-constexpr std::size_t line_bytes = 64;  // of a tile
-
 /// search_amx() with `Tiles` for registers, eight of them, numbered from 0:
-///   load<tile>(from, line_bytes)            loads 16 lines, line_bytes apart
+///   load<tile>(from, stride)                loads 16 lines, `stride` bytes apart
 ///   add_products<sums, rows, centroids>()   multiplies two tiles, and adds to a third
 ///   store<tile>(sums)
 ///   lower(distance, found)                  makes distance `found` where that is less
@@ -68,7 +66,7 @@ class SearchInTiles {
  private:
   using OfRows = std::array<Nearest<Tiles>, amx_rows>;
   static constexpr std::size_t parts = static_cast<std::size_t>(numbers);
-  static constexpr std::size_t step_bytes = amx_dims * sizeof(std::uint16_t);  // of a row
+  static constexpr std::size_t line_bytes = AmxShape::line_bytes;
 
   // Which tiles hold what: sums from the first on.
   static constexpr std::size_t turns = held_steps * parts <= 2 ? 4 : 2;
@@ -92,7 +90,7 @@ class SearchInTiles {
 
   template <std::size_t... i>
   [[gnu::always_inline]] void hold_rows(const std::byte* rows, std::index_sequence<i...>) noexcept {
-    (tiles_.template load<rows_tile + i>(rows + i * step_bytes, shape().row_bytes()), ...);
+    (tiles_.template load<rows_tile + i>(rows + i * line_bytes, shape().row_bytes()), ...);
   }
 
   /// Blocks of centroids that rows are held against.
@@ -147,9 +145,9 @@ class SearchInTiles {
                                          const std::byte* coefficients) noexcept {
     const std::size_t row_bytes = shape().row_bytes();
     for (std::size_t step = 0; step < shape().steps(); ++step) {
-      tiles_.template load<rows_tile>(rows + step * step_bytes, row_bytes);
+      tiles_.template load<rows_tile>(rows + step * line_bytes, row_bytes);
       if constexpr (parts == 2) {
-        tiles_.template load<rows_tile + 1>(rows + row_bytes / 2 + step * step_bytes, row_bytes);
+        tiles_.template load<rows_tile + 1>(rows + row_bytes / 2 + step * line_bytes, row_bytes);
       }
       add_step<turn, 0, parts - 1>(coefficients + step * AmxShape::tile_bytes);
     }
@@ -202,35 +200,31 @@ class SearchInTiles {
   std::array<OfRows, search_rows_max / amx_rows> nearest_;
 };
 
+/// Keeps rows in tiles where they have as many steps as one of `held`.
+template <typename Tiles, template <typename> typename Nearest, AmxNumbers numbers,
+          std::size_t... held>
+void search_holding_rows(Tiles& tiles, const AmxSearch& search, std::uint32_t* labels) noexcept {
+  const auto run_if_held = [&]<std::size_t steps>() {
+    if (search.shape.steps() != steps) return false;
+    SearchInTiles<Tiles, Nearest, numbers, steps>(tiles, search).run(labels);
+    return true;
+  };
+  if ((run_if_held.template operator()<held>() || ...)) return;
+  SearchInTiles<Tiles, Nearest, numbers, 0>(tiles, search).run(labels);
+}
+
 /// Keeps labels in distances where that leaves these enough bits, and rows in tiles where they fit.
 template <typename Tiles>
 void search_in_tiles(Tiles& tiles, const AmxSearch& search, std::uint32_t* labels) noexcept {
   constexpr std::size_t centroids_in_distances = 1024;
   constexpr auto rounded = AmxNumbers::rounded;
   constexpr auto split = AmxNumbers::split;
-  const std::size_t steps = search.shape.steps();
   if (search.shape.numbers == split) {
-    switch (steps) {
-      case 1:
-        return SearchInTiles<Tiles, DistanceAndLabel, split, 1>(tiles, search).run(labels);
-      case 2:
-        return SearchInTiles<Tiles, DistanceAndLabel, split, 2>(tiles, search).run(labels);
-      default:
-        return SearchInTiles<Tiles, DistanceAndLabel, split, 0>(tiles, search).run(labels);
-    }
-  }
-  if (search.centroid_count > centroids_in_distances) {
-    return SearchInTiles<Tiles, DistanceAndLabel, rounded, 0>(tiles, search).run(labels);
-  }
-  switch (steps) {
-    case 1:
-      return SearchInTiles<Tiles, LabelledDistance, rounded, 1>(tiles, search).run(labels);
-    case 2:
-      return SearchInTiles<Tiles, LabelledDistance, rounded, 2>(tiles, search).run(labels);
-    case 4:
-      return SearchInTiles<Tiles, LabelledDistance, rounded, 4>(tiles, search).run(labels);
-    default:
-      return SearchInTiles<Tiles, LabelledDistance, rounded, 0>(tiles, search).run(labels);
+    search_holding_rows<Tiles, DistanceAndLabel, split, 1, 2>(tiles, search, labels);
+  } else if (search.centroid_count > centroids_in_distances) {
+    SearchInTiles<Tiles, DistanceAndLabel, rounded, 0>(tiles, search).run(labels);
+  } else {
+    search_holding_rows<Tiles, LabelledDistance, rounded, 1, 2, 4>(tiles, search, labels);
   }
 }
 
