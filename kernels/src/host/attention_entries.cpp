@@ -29,9 +29,9 @@ struct Slice {
 };
 
 /// Entries of a list that fit into a piece and what is behind it.
-constexpr std::size_t piece_room = attention_split + tile_rows;
+constexpr std::size_t piece_room = attention_split + rows_ahead_max;
 
-/// Cuts the sections of a list, in their order, to one piece of it and a tile behind.
+/// Cuts the sections of a list, in their order, to one piece of it and what follows it.
 class PieceCut {
  public:
   explicit PieceCut(std::size_t piece) noexcept : begin_(piece * attention_split) {}
@@ -89,6 +89,7 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
                         &out.rows[slice.place]);
   }
   const Slice selected = cut.next_section(selected_count(op, list));
+  out.rows_ahead = selected.count == 0 ? rows_ahead_max : tile_rows;
   for (std::size_t i = 0; i < selected.count; ++i) {
     const std::size_t source = list * op.selected_stride + selected.first + i;
     out.rows[selected.place + i] = op.selected[source];

@@ -8,17 +8,24 @@
 
 namespace terrace::kernels::host {
 
-/// Entries that pass through the arithmetic at once: few enough that their rows and those of the
-/// next tile fit into the first cache.
+/// Entries that pass through the arithmetic at once: few enough that their rows stay in the first
+/// cache until their values are added.
 constexpr std::size_t tile_rows = 32;
 
-/// A piece of a list of entries. Behind it comes what a tile more may look at: rows that follow it
-/// in the list, to be prefetched, then the last one again and again; and biases of 0.
+/// The most entries between those that pass and those that are asked for meanwhile.
+constexpr std::size_t rows_ahead_max = 2 * tile_rows;
+
+/// A piece of a list of entries. Behind it comes what tiles may look at: rows that follow it in the
+/// list, to be prefetched, then the last one again and again; and biases of 0.
 struct EntryPiece {
   std::size_t count = 0;
   bool biased = false;  ///< whether there is any bias; else `bias` is not written
-  std::array<const std::byte*, attention_split + tile_rows> rows;
-  std::array<float, attention_split + tile_rows> bias;
+  /// Entries between a tile and the one asked for meanwhile. Rows in blocks are asked for early.
+  /// Selected ones may lie in a page each: more than a tile of them would displace the addresses
+  /// of those pages before they are used.
+  std::size_t rows_ahead = 0;
+  std::array<const std::byte*, attention_split + rows_ahead_max> rows;
+  std::array<float, attention_split + rows_ahead_max> bias;
 };
 
 /// Returns the entries of a list: sinks, window, selected and pseudo-entries together.

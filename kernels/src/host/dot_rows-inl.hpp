@@ -6,13 +6,14 @@
 #define TERRACE_KERNELS_DOT_ROWS_INL
 #endif
 
+#include "host/prefetch.hpp"
 #include "host/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Rows that dot_step<queries> takes at once: their sums and operands fill the registers at most,
-/// and there are enough of them to keep two pipes of fused products busy.
+/// Rows that dot_step<queries> takes at once: their sums fill half of the registers at most, and
+/// there are enough of them to keep two pipes of fused products busy.
 template <std::size_t queries>
 constexpr std::size_t rows_per_step = queries == 4   ? (registers == 32 ? 4 : 2)
                                       : queries == 1 ? 8
@@ -37,53 +38,35 @@ HWY_INLINE void pack_queries(const float* query, std::size_t queries, std::size_
 /// Writes the dot products of 1 to 4 packed queries with rows_per_step rows: query q, row t to
 /// out[q * out_stride + t].
 ///
-/// A product's order of additions does not depend on which queries and rows share a step.
-template <typename Elements, std::size_t queries>
+/// A product's order of additions does not depend on which queries and rows share a step. Rows are
+/// read one after the other, the way memory gives them fastest; before_line() runs before each
+/// line.
+template <typename Elements, std::size_t queries, typename BeforeLine>
 HWY_INLINE void dot_step(const float* packed, const std::byte* const* rows, std::size_t dims,
-                         float* out, std::size_t out_stride) {
+                         float* out, std::size_t out_stride, BeforeLine before_line) {
   constexpr std::size_t step = rows_per_step<queries>;
   const FloatTag tag;
   Floats sums[queries * step];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < queries * step; ++i) sums[i] = hn::Zero(tag);
-  // Of both operands the fewer stay in registers, the others pass through one.
-  const auto accumulate = [&](std::size_t dim, auto load) HWY_ATTR {
-    const auto key = [&](std::size_t t) HWY_ATTR { return load(rows[t] + dim * Elements::bytes); };
-    const auto factor = [&](std::size_t q)
-                            HWY_ATTR { return hn::LoadU(tag, packed + dim * queries + q * lanes); };
-    if constexpr (queries < step) {
-      Floats factors[queries];
+  const auto accumulate = [&](std::size_t t, std::size_t dim, Floats elements) HWY_ATTR {
 #pragma GCC unroll 4
-      for (std::size_t q = 0; q < queries; ++q) factors[q] = factor(q);
-#pragma GCC unroll 8
-      for (std::size_t t = 0; t < step; ++t) {
-        const Floats elements = key(t);
-#pragma GCC unroll 4
-        for (std::size_t q = 0; q < queries; ++q) {
-          sums[q * step + t] = hn::MulAdd(factors[q], elements, sums[q * step + t]);
-        }
-      }
-    } else {
-      Floats keys[step];
-#pragma GCC unroll 8
-      for (std::size_t t = 0; t < step; ++t) keys[t] = key(t);
-#pragma GCC unroll 4
-      for (std::size_t q = 0; q < queries; ++q) {
-        const Floats elements = factor(q);
-#pragma GCC unroll 8
-        for (std::size_t t = 0; t < step; ++t) {
-          sums[q * step + t] = hn::MulAdd(elements, keys[t], sums[q * step + t]);
-        }
-      }
+    for (std::size_t q = 0; q < queries; ++q) {
+      const Floats factor = hn::LoadU(tag, packed + dim * queries + q * lanes);
+      sums[q * step + t] = hn::MulAdd(factor, elements, sums[q * step + t]);
     }
   };
-  std::size_t dim = 0;
-  for (; dim + lanes <= dims; dim += lanes) {
-    accumulate(dim, [](const std::byte* at) HWY_ATTR { return Elements::load(at); });
-  }
-  if (dim < dims) {
-    const std::size_t rest = dims - dim;
-    accumulate(dim, [rest](const std::byte* at) HWY_ATTR { return load_tail<Elements>(at, rest); });
+#pragma GCC unroll 8
+  for (std::size_t t = 0; t < step; ++t) {
+    std::size_t dim = 0;
+#pragma GCC unroll 8
+    for (; dim + lanes <= dims; dim += lanes) {
+      const std::size_t offset = dim * Elements::bytes;
+      if (offset % line_bytes == 0) before_line();
+      accumulate(t, dim, Elements::load(rows[t] + offset));
+    }
+    if (dim == dims) continue;
+    accumulate(t, dim, load_tail<Elements>(rows[t] + dim * Elements::bytes, dims - dim));
   }
 #pragma GCC unroll 4
   for (std::size_t i = 0; i < queries * step; i += 4) {
@@ -100,23 +83,21 @@ HWY_INLINE void dot_step(const float* packed, const std::byte* const* rows, std:
 }
 
 /// Writes the dot products of 1 to 4 packed queries with `count` rows, as dot_step does.
-/// `before_step(rows)` runs before that many more rows are read.
-template <typename Elements, std::size_t queries, typename BeforeStep>
+template <typename Elements, std::size_t queries, typename BeforeLine>
 HWY_INLINE void dot_rows(const float* packed, const std::byte* const* rows, std::size_t count,
                          std::size_t dims, float* out, std::size_t out_stride,
-                         BeforeStep before_step) {
+                         BeforeLine before_line) {
   constexpr std::size_t step = rows_per_step<queries>;
   std::size_t t = 0;
   for (; t + step <= count; t += step) {
-    before_step(step);
-    dot_step<Elements, queries>(packed, rows + t, dims, out + t, out_stride);
+    dot_step<Elements, queries>(packed, rows + t, dims, out + t, out_stride, before_line);
   }
   if (t == count) return;
   // The last rows do not fill a step: the last one stands in, its products are dropped.
   const std::byte* few[step];
   float products[queries * step];
   for (std::size_t i = 0; i < step; ++i) few[i] = rows[HWY_MIN(t + i, count - 1)];
-  dot_step<Elements, queries>(packed, few, dims, products, step);
+  dot_step<Elements, queries>(packed, few, dims, products, step, before_line);
   for (std::size_t i = 0; t + i < count; ++i) {
     for (std::size_t q = 0; q < queries; ++q) out[q * out_stride + t + i] = products[q * step + i];
   }

@@ -53,7 +53,7 @@ HWY_INLINE void dot_run_of(const Queries& queries, const KeyRun& run) {
       rows[i] = run.keys + (begin + i) * queries.dims * Elements::bytes;
     }
     dot_rows<Elements, count>(packed, rows, row_count, queries.dims, run.products + begin,
-                              run.stride, [](std::size_t) HWY_ATTR {});
+                              run.stride, [] HWY_ATTR {});
   }
 }
 

@@ -50,7 +50,7 @@ void fill_table(const float* query, const float* centroids, std::size_t count, s
   for (std::size_t c = 0; c < count; ++c) {
     rows[c] = reinterpret_cast<const std::byte*>(centroids + c * dims);
   }
-  dot_rows<F32Elements, 1>(packed, rows, count, dims, table, 0, [](std::size_t) HWY_ATTR {});
+  dot_rows<F32Elements, 1>(packed, rows, count, dims, table, 0, [] HWY_ATTR {});
 }
 
 using CodeTag = hn::RebindToSigned<FloatTag>;

@@ -19,7 +19,7 @@ HWY_INLINE void products_of(const RowProducts& rows) {
   alignas(64) float packed[count * packed_dim_max];
   pack_queries(rows.queries, count, rows.dims, rows.scale, packed);
   dot_rows<Elements, count>(packed, rows.keys, rows.key_count, rows.dims, rows.logits, rows.stride,
-                            [](std::size_t) HWY_ATTR {});
+                            [] HWY_ATTR {});
 }
 
 template <typename Elements>
