@@ -15,6 +15,7 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t part_rows = 1024;
+constexpr std::size_t rows_in_cache = 32;  // the first, to be looked at twice
 constexpr std::size_t part_clusters = 64;
 constexpr std::size_t run_parts_min = 4;  // that have sums of their own
 constexpr std::size_t runs_max = 16;
@@ -87,8 +88,11 @@ Result<KmeansReport> Lloyd::report() const {
 
 void Lloyd::admit_part(std::size_t part) {
   const Rows rows = rows_of(part);
-  find_finite(row(rows.begin), rows.end - rows.begin, input_.dims, &admitted_[rows.begin]);
-  if (search_->rounds()) search_->round_rows(rows.begin, rows.end);
+  for (std::size_t begin = rows.begin; begin < rows.end; begin += rows_in_cache) {
+    const std::size_t end = std::min(rows.end, begin + rows_in_cache);
+    find_finite(row(begin), end - begin, input_.dims, &admitted_[begin]);
+    if (search_->rounds()) search_->round_rows(begin, end);
+  }
 }
 
 void Lloyd::after_admission() {

@@ -7,13 +7,16 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t line_bytes = 64;
 
-/// Prefetches the line at `at` into the second cache. The first one keeps two dozen requests at a
-/// time and drops those that come while it has them: where memory takes 100 ns to answer, that is
-/// half of what it could give.
+/// Where a line is to come, as __builtin_prefetch counts.
+enum class Cache : int { second = 2, first = 3 };
+
+/// Prefetches the line at `at`. The first cache keeps two dozen requests at a time and drops those
+/// that come while it has them: where memory takes 100 ns to answer, that is half of what it could
+/// give. So it is for those who read less than memory gives.
+template <Cache into = Cache::second>
 [[gnu::always_inline]] inline void prefetch_line(const std::byte* at) noexcept {
   constexpr int to_read = 0;
-  constexpr int second_cache = 2;
-  __builtin_prefetch(at, to_read, second_cache);
+  __builtin_prefetch(at, to_read, static_cast<int>(into));
   // g++ takes a function that only prefetches for one without effect, and drops its calls. And it
   // gathers requests that are to come one by one.
   asm volatile("");

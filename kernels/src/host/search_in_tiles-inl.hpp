@@ -13,6 +13,7 @@
 
 #include "host/amx_search.hpp"
 #include "host/nearest_in_lanes-inl.hpp"
+#include "host/prefetch.hpp"
 
 namespace terrace::kernels::host {
 
@@ -41,12 +42,13 @@ class SearchInTiles {
         labels_below_(std::bit_ceil(
             static_cast<std::uint32_t>(align_up(search.centroid_count, amx_centroids)))) {}
 
-  /// All rows against as many centroids as the first cache keeps, then against the next.
+  /// All rows against as many centroids as the first cache keeps, then against as many more.
   void run(std::uint32_t* labels) noexcept {
-    constexpr std::size_t bytes_at_once = 30720;
-    const std::size_t at_once =
+    constexpr std::size_t bytes_at_once = 40960;
+    const std::size_t most =
         std::max(bytes_at_once / shape().centroid_block_bytes(), std::size_t{1});
     const std::size_t blocks = divide_up(search_.centroid_count, amx_centroids);
+    const std::size_t at_once = divide_up(blocks, divide_up(blocks, most));
     for (std::size_t begin = 0; begin < blocks; begin += at_once) {
       const std::size_t end = std::min(blocks, begin + at_once);
       for (std::size_t row = 0; row < search_.row_count; row += amx_rows) {
@@ -111,9 +113,22 @@ class SearchInTiles {
   [[gnu::always_inline]] void take_turn(OfRows& nearest, const std::byte* rows,
                                         Blocks blocks) noexcept {
     if (blocks.next >= blocks.end) return;
+    ask_for_next_rows(rows, blocks);
     make_sums<turn>(rows, blocks.next);
     if (blocks.next == blocks.begin) return;
     keep_nearest(nearest, sums_[(turn + 1) % 2], blocks.next - 1);
+  }
+
+  /// Asks for this block's share of the 16 rows that follow: the CPU by itself does not look beyond
+  /// a page, and of many requests at once the first cache would drop some.
+  [[gnu::always_inline]] void ask_for_next_rows(const std::byte* rows, Blocks blocks) noexcept {
+    if (blocks.begin > 0) return;  // they have been read
+    const std::size_t lines = amx_rows * shape().row_bytes() / line_bytes;
+    const std::size_t share = divide_up(lines, blocks.end);
+    const std::size_t last = std::min(lines, (blocks.next + 1) * share);
+    for (std::size_t i = blocks.next * share; i < last; ++i) {
+      prefetch_line<Cache::first>(rows + (lines + i) * line_bytes);
+    }
   }
 
   /// Adds up the products of all dimensions. Sums begin as the addends, one line for all rows:
