@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t head_dim = 128;
 constexpr PqShape pq{.subspaces = 2, .bits = 6};
-constexpr std::size_t chunk_tokens = 2048;
+constexpr std::size_t chunk_tokens = 256;  // as policies have them
 
 struct Setting {
   std::string name;

@@ -169,6 +169,22 @@ TEST(PqSelect, TakesTheLowerPositionOfTies) {
   }
 }
 
+// More of one word than 16 bits count, in chunks so short that they are tallied in one place.
+TEST(PqSelect, CountsWordsThatNearlyAllHave) {
+  constexpr std::size_t candidates = 66'000;
+  const KvShape shape = make_shape(1, 1, 16, Dtype::f16);
+  const PqShape pq{.subspaces = 1, .bits = 4};
+  PqIndex index(shape, pq, 7, candidates, 0);
+  for (std::size_t p = 0; p < candidates; ++p) {
+    index.code(0, 0, p) = static_cast<std::byte>(p % 1000 == 0 ? p / 1000 % 16 : 7);
+  }
+  Selected selected(shape, {0, candidates}, 65'990);
+  Selected expected = selected;
+  run(PqSelect{.common = selected.common({}), .pq = pq, .index = index.view()});
+  kernels::reference::pq_select({.common = expected.common({}), .pq = pq, .index = index.view()});
+  EXPECT_TRUE(std::ranges::equal(selected.ids(0), expected.ids(0))) << testing::seed_text();
+}
+
 TEST(PqSelect, RanksOddLogitsByWordsAsDocumented) {
   const float odd[] = {std::nanf(""), -HUGE_VALF, HUGE_VALF, 1, 2, 3, 1e-42F, -1};
   for (const std::size_t group : {1U, 2U}) {

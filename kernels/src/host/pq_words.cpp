@@ -10,6 +10,7 @@
 
 #include "host/group_weights.hpp"
 #include "host/isa_choice.hpp"
+#include "host/prefetch.hpp"
 #include "host/scores.hpp"
 #include "host/weight_keys.hpp"
 #include "host/word_bits.hpp"
@@ -35,6 +36,12 @@ struct WordBlock {
   std::size_t begin = 0;  // candidate of word 0
   std::size_t count = 0;
   alignas(64) std::array<std::uint16_t, size_max> words;
+};
+
+/// A word between the bounds of a search.
+struct RankedWord {
+  Key key;
+  std::uint32_t count;  // candidates that have it
 };
 
 /// Logits of one query head by word: first[word % codes] + second[word / codes].
@@ -104,6 +111,23 @@ std::size_t count_above(const Key* keys, const std::uint32_t* counts, std::size_
   return hn::GetLane(hn::SumOfLanes(tag, sum));
 }
 
+/// Writes the words that have candidates and keys in [low, high], and returns how many there are.
+std::size_t words_between(const Key* keys, const std::uint32_t* counts, std::size_t words, Key low,
+                          Key high, RankedWord* between) {
+  const KeyTag tag;
+  std::size_t found = 0;
+  for (std::size_t w = 0; w < words; w += lanes) {
+    const Keys some = hn::LoadU(tag, keys + w);
+    const auto outside = hn::Or(hn::Lt(some, hn::Set(tag, low)), hn::Gt(some, hn::Set(tag, high)));
+    for (std::uint64_t bits = bits_of(tag, hn::Not(outside)); bits != 0; bits &= bits - 1) {
+      const std::size_t word = w + static_cast<std::size_t>(__builtin_ctzll(bits));
+      between[found] = {.key = keys[word], .count = counts[word]};
+      found += counts[word] != 0 ? 1 : 0;
+    }
+  }
+  return found;
+}
+
 void write_keys(const float* weights, std::size_t words, Key* keys) {
   for (std::size_t w = 0; w < words; w += lanes) {
     hn::StoreU(keys_of(hn::LoadU(FloatTag(), weights + w)), KeyTag(), keys + w);
@@ -144,6 +168,7 @@ namespace {
 HWY_EXPORT(join_codes);
 HWY_EXPORT(write_logits);
 HWY_EXPORT(count_above);
+HWY_EXPORT(words_between);
 HWY_EXPORT(write_keys);
 HWY_EXPORT(write_chosen);
 
@@ -159,6 +184,19 @@ std::size_t padded_words(const PqSelect& op) noexcept {
   return std::max(std::size_t{64}, std::size_t{1} << word_bits(op));
 }
 
+/// Asks for the codes of a KV head two chunks behind the one that has a candidate: chunks lie
+/// anywhere, and what is done with one fills the CPU's view.
+void ask_for_codes_ahead(const PqSelect& op, std::size_t head, std::size_t candidate) noexcept {
+  constexpr std::size_t chunks_ahead = 2;
+  const IndexView& index = op.index;
+  const std::size_t before = op.common.candidates.begin - index.first_token;
+  const std::size_t chunk = (before + candidate) / index.chunk_tokens + chunks_ahead;
+  const std::size_t last = (before + op.common.candidates.size() - 1) / index.chunk_tokens;
+  if (chunk > last) return;
+  const std::size_t bytes = op.pq.subspaces * index.chunk_tokens;
+  prefetch(index.chunks[chunk] + head * bytes, bytes);
+}
+
 /// Calls visit(planes, begin, count) for the codes of all candidates, in order, up to `at_once` of
 /// them from candidate `begin` on.
 template <typename Visit>
@@ -167,6 +205,7 @@ void for_each_codes(const PqSelect& op, std::size_t head, std::size_t at_once, V
   for_each_chunk(
       op.index, op.common.candidates,
       [&](const std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {
+        ask_for_codes_ahead(op, head, first);
         const auto* codes =
             reinterpret_cast<const std::uint8_t*>(chunk) + head * op.pq.subspaces * stride + offset;
         for (std::size_t i = 0; i < count; i += at_once) {
@@ -189,25 +228,60 @@ void for_each_block(const PqSelect& op, std::size_t head, Visit visit) {
                  });
 }
 
+/// Counts of words in the making. Neighbours often have the same word, and a count waits for the
+/// count before it if that is of the same word: so words from all over a block take turns, and
+/// tables do, which are small to stay in the first cache.
+class WordTallies {
+ public:
+  explicit WordTallies(std::size_t words) noexcept : words_(words) { clear(); }
+
+  [[nodiscard]] bool has_room(std::size_t candidates) const noexcept {
+    return tallied_ + candidates <= std::numeric_limits<std::uint16_t>::max();
+  }
+
+  void add(const WordBlock& block) noexcept {
+    constexpr std::size_t turns = 8;
+    const std::size_t stride = block.count / turns;
+    for (std::size_t i = 0; i < stride; ++i) {
+#pragma GCC unroll 8
+      for (std::size_t turn = 0; turn < turns; ++turn) {
+        ++tallies_[turn % tables][block.words[turn * stride + i]];
+      }
+    }
+    for (std::size_t i = turns * stride; i < block.count; ++i) ++tallies_[0][block.words[i]];
+    tallied_ += block.count;
+  }
+
+  void move_to(std::uint32_t* counts) noexcept {
+    for (std::size_t w = 0; w < words_; ++w) {
+      for (const Table& table : tallies_) counts[w] += table[w];
+    }
+    clear();
+  }
+
+ private:
+  static constexpr std::size_t tables = 4;
+  using Table = std::array<std::uint16_t, words_max>;
+
+  void clear() noexcept {
+    for (Table& table : tallies_) std::fill_n(table.begin(), words_, std::uint16_t{0});
+    tallied_ = 0;
+  }
+
+  std::size_t words_;
+  std::size_t tallied_ = 0;  // candidates since the tables were cleared
+  std::array<Table, tables> tallies_;
+};
+
 /// Counts the candidates that have each word: counts [words].
 void count_words(const PqSelect& op, std::size_t head, std::uint32_t* counts) noexcept {
   std::fill_n(counts, padded_words(op), 0U);
+  WordTallies tallies(padded_words(op));
   for_each_block(op, head, [&](const WordBlock& block) {
-    // Neighbours often have the same word, and a count waits for the count before it if that is of
-    // the same word: so words from all over the block take turns.
-    constexpr std::size_t turns = 8;
-    constexpr std::size_t stride = WordBlock::size_max / turns;
-    if (block.count == WordBlock::size_max) {
-      for (std::size_t i = 0; i < stride; ++i) {
-#pragma GCC unroll 8
-        for (std::size_t turn = 0; turn < turns; ++turn) {
-          ++counts[block.words[turn * stride + i]];
-        }
-      }
-      return;
-    }
-    for (std::size_t i = 0; i < block.count; ++i) ++counts[block.words[i]];
+    if (!tallies.has_room(block.count)) tallies.move_to(counts);
+    tallies.add(block);
   });
+  tallies.move_to(counts);
 }
 
 /// Writes the logits of words for one query head; words that nobody has get -inf.
@@ -225,12 +299,6 @@ void write_word_logits(const PqSelect& op, std::size_t query_head, const std::ui
     .counts = counts,
     .logits = logits});
 }
-
-/// A word between the bounds of a search.
-struct RankedWord {
-  Key key;
-  std::uint32_t count;  // candidates that have it
-};
 
 /// Finds the count-th largest key of all candidates, 0 < count < candidates: bisects while words
 /// are many, and sorts those left between the bounds.
@@ -251,11 +319,8 @@ Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size
     }
   }
   std::array<RankedWord, words_max> between;
-  std::size_t left = 0;
-  for (std::size_t w = 0; w < words; ++w) {
-    between[left] = {.key = keys[w], .count = counts[w]};
-    left += static_cast<std::size_t>(counts[w] != 0 && keys[w] >= low && keys[w] <= high);
-  }
+  const std::size_t left =
+      HWY_DYNAMIC_DISPATCH(words_between)(keys, counts, words, low, high, between.data());
   std::sort(between.begin(), between.begin() + static_cast<std::ptrdiff_t>(left),
             [](const RankedWord& a, const RankedWord& b) { return a.key > b.key; });
   // Words of one key follow each other and are tied: all candidates of them come to the threshold.
@@ -271,16 +336,24 @@ Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size
   return {.key = between[first].key, .ties = count - above};
 }
 
+/// Returns the words whose fate is `fate`, of two codes below `codes`.
+WordBits words_of(const Fate* fates, Fate fate, std::size_t codes) noexcept {
+  WordBits words;
+  for (std::size_t second = 0; second < codes; ++second, fates += codes) {
+    std::uint8_t* const bytes = words.bytes[second / 8].data();
+    const auto bit = static_cast<std::uint8_t>(1U << second % 8);
+    for (std::size_t first = 0; first < codes; ++first) {
+      bytes[first] |= fates[first] == fate ? bit : std::uint8_t{0};
+    }
+  }
+  return words;
+}
+
 /// As write_chosen() for all candidates, of two sub-spaces.
 void write_chosen_by_bits(const PqSelect& op, std::size_t head, const Fate* fates,
                           ChosenIds out) noexcept {
-  WordBits chosen_words;
-  WordBits tied_words;
-  const std::size_t codes = op.pq.centroids();
-  for (std::size_t word = 0; word < codes * codes; ++word) {
-    if (fates[word] == chosen) chosen_words.set(word % codes, word / codes);
-    if (fates[word] == tied) tied_words.set(word % codes, word / codes);
-  }
+  const WordBits chosen_words = words_of(fates, chosen, op.pq.centroids());
+  const WordBits tied_words = words_of(fates, tied, op.pq.centroids());
   for_each_codes(op, head, 64, [&](const CodePlanes& planes, std::size_t begin, std::size_t count) {
     std::uint64_t kept = look_up(chosen_words, planes, count);
     if (out.ties > 0) {

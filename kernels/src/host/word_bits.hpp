@@ -21,10 +21,6 @@ constexpr std::size_t word_bits_codes = 64;  // of a sub-space, at most
 struct WordBits {
   // Bit s % 8 of bytes[s / 8][f] is that of the word with first code f and second code s.
   alignas(64) std::array<std::array<std::uint8_t, word_bits_codes>, word_bits_codes / 8> bytes{};
-
-  void set(std::size_t first, std::size_t second) noexcept {
-    bytes[second / 8][first] |= static_cast<std::uint8_t>(1U << second % 8);
-  }
 };
 
 /// Whether this CPU has the instructions.
