@@ -53,6 +53,7 @@ Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Mach
   } else if (earlier.error().code != Errc::io_error) {
     return tl::unexpected(earlier.error());
   }
+  if (profile.cpu != machine.cpu) profile.compute.clear();
   profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
   profile.cpu = machine.cpu;
   profile.isa = machine.isa;

@@ -6,11 +6,26 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "machine.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/runtime/config.hpp"
 #include "terrace/tuning/costs.hpp"
 
 namespace terrace::apps {
+namespace {
+
+/// Returns the level of instructions that kernels are to use: where nobody names one, what this
+/// CPU's profile was measured with. A profile that cannot be read is its reader's business.
+std::string isa_to_use(const Config& config) {
+  const bool measured_before =
+      config.is("isa", "auto") && !config.text("profile").empty() && !names_preset(config);
+  if (!measured_before) return config.text("isa");
+  const auto profile = read_profile(config);
+  const bool of_this_cpu = profile && (*profile)->cpu == cpu_name();
+  return of_this_cpu ? (*profile)->isa : "auto";
+}
+
+}  // namespace
 
 void add_shared_options(CLI::App& command, SharedOptions& options) {
   command.add_option("--format", options.format, "how results are written: text or json")
@@ -51,7 +66,7 @@ Result<Config> resolve_config(const SharedOptions& options) {
   }
   TERRACE_TRY(config.validate());
   // Here, because every command passes here before a kernel runs.
-  TERRACE_TRY(kernels::host::use_isa(config.text("isa")));
+  TERRACE_TRY(kernels::host::use_isa(isa_to_use(config)));
   return config;
 }
 

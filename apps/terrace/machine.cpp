@@ -8,9 +8,8 @@
 #include "terrace/offload/topology.hpp"
 
 namespace terrace::apps {
-namespace {
 
-std::string read_cpu_name() {
+std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const auto colon = line.find(": ");
@@ -19,12 +18,9 @@ std::string read_cpu_name() {
   return "unknown";
 }
 
-}  // namespace
-
 Machine read_machine(std::string gpu) {
-  Machine machine{.cpu = read_cpu_name(),
-                  .isa = std::string(kernels::host::isa_in_use()),
-                  .gpu = std::move(gpu)};
+  Machine machine{
+      .cpu = cpu_name(), .isa = std::string(kernels::host::isa_in_use()), .gpu = std::move(gpu)};
   if (const auto topology = offload::Topology::discover()) {
     machine.cores = topology->core_count();
     machine.numa_nodes = topology->nodes().size();

@@ -16,6 +16,9 @@ struct Machine {
   std::string gpu;  ///< name of the device that a command uses; empty = none
 };
 
+/// Returns the CPU's name; "unknown" where the system does not say.
+std::string cpu_name();
+
 /// `gpu`: what Machine says of it.
 Machine read_machine(std::string gpu = {});
 

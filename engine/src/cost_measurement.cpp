@@ -9,6 +9,7 @@
 #include "arithmetic.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
+#include "terrace/kernels/isa.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -19,7 +20,8 @@ using policies::KmeansSample;
 using policies::TimeSample;
 
 constexpr std::array<std::size_t, 5> prompt_lengths{512, 768, 1024, 1536, 2048};
-constexpr std::array<std::size_t, 3> cluster_lengths{1024, 2048, 4096};
+// None shorter than a segment or what is rounded: times of those say nothing of longer ones.
+constexpr std::array<std::size_t, 4> cluster_lengths{2048, 4096, 8192, 16384};
 constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
 constexpr int repeats = 3;
 constexpr Duration deadline = std::chrono::minutes{10};
@@ -175,10 +177,10 @@ std::string cost_setting(const ModelConfig& model, const RuntimeOptions& options
                          const RetrievalTraits& policy, Backend& backend) {
   return fmt::format(
       "{}, {}; layers of {} and {}, {} query heads on {} KV heads of {}, {}; "
-      "{} device and {} host threads",
+      "{} device and {} host threads; {}",
       policy.name, policy.clustering, model.hidden_size, model.intermediate_size, model.query_heads,
       model.kv_heads, model.head_dim, to_string(options.shape.dtype),
-      backend.device_threads().concurrency(), options.host_threads);
+      backend.device_threads().concurrency(), options.host_threads, kernels::host::isa_in_use());
 }
 
 }  // namespace terrace::engine

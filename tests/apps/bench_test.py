@@ -71,6 +71,33 @@ class Kernels(unittest.TestCase):
         self.assertEqual({plan["iterations"] for setting in settings
                           for plan in setting["plans"]}, {3})
 
+    def test_only_this_cpu_goes_by_the_profile(self):
+        self.bench("--only", "memory_read", "--write-profile", str(self.profile))
+        text = re.sub(r"kmeans_iteration: \[.*\]", "kmeans_iteration: [3600, 0, 0]",
+                      self.profile.read_text())
+
+        def run(profile):
+            self.profile.write_text(profile)
+            process = terrace("run", "--context", "600", "--decode", "2", "--policy", "pqcache",
+                              "--set", "planning.iterations=auto", "--profile", str(self.profile),
+                              "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            document = json.loads(process.stdout)
+            costs = document["runs"][0]["clustering"]["costs"]
+            return document["machine"]["isa"], costs["kmeans_iteration"][0]
+
+        isa, iteration = run(text)
+        self.assertEqual(iteration, 3600)
+        other_level = re.sub(r"\nisa: .*", "\nisa: scalar", text)
+        # Its level is taken, for which it has no fits.
+        level, iteration = run(other_level)
+        self.assertEqual(level, "scalar")
+        self.assertLess(iteration, 3600)
+        other_cpu = re.sub(r"\ncpu: .*", "\ncpu: another", other_level)
+        level, iteration = run(other_cpu)
+        self.assertEqual(level, isa)
+        self.assertLess(iteration, 3600)
+
     def test_another_file_is_not_overwritten(self):
         self.profile.write_text("shopping: [milk]\n")
         process = terrace("bench", "kernels", "--quick", "--only", "memory_read",

@@ -271,7 +271,7 @@ class Clusters(unittest.TestCase):
     def test_tuning_searches_both_and_its_config_does_what_was_predicted(self):
         for trace in self.traces.values():
             # Each granularity is the better one with one amount of memory.
-            for memory, better in (("550KiB", "block"), ("1400KiB", "cluster")):
+            for memory, better in (("550KiB", "block"), ("1300KiB", "cluster")):
                 self.expect_prediction(trace, memory, better)
 
     def expect_prediction(self, trace, memory, better):

@@ -122,6 +122,26 @@ TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
   }
 }
 
+// Of the fewest rows that are rounded, and of as many as a segment of wave's has. So few lie in
+// other clusters after another step, so that only the inertia of several draws says something.
+TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
+  for (const std::size_t rows : {512U, 2048U}) {
+    SCOPED_TRACE(std::to_string(rows) + " rows, " + testing::seed_text());
+    double exact = 0;
+    double rounded = 0;
+    for (std::size_t draw = 0; draw < 8; ++draw) {
+      const Problem problem{.rows = rows, .dims = 64 + draw, .clusters = rows / 16};
+      const std::vector<float> numbers = problem.draw();
+      exact += cluster(problem, numbers, "avx512").inertia;
+      const Outcome outcome = cluster(problem, numbers, GetParam());
+      rounded += outcome.inertia;
+      expect_nearest(problem, numbers, outcome);
+    }
+    EXPECT_NE(rounded, exact) << "nothing was rounded";
+    EXPECT_NEAR(rounded, exact, 0.005 * exact);
+  }
+}
+
 TEST_P(RoundedSearches, DoNotDependOnThreads) {
   for (const std::size_t dims : {20U, 32U}) {
     const Problem problem{.dims = dims, .clusters = 37};

@@ -58,6 +58,31 @@ TEST(FitKmeans, SeparatesTheIterationFromTheRest) {
   EXPECT_LT(model.residuals.kmeans, 1e-6);
 }
 
+// A cluster for each so many tokens: twice the tokens take four times as long.
+TEST(FitKmeans, FollowsClustersThatGrowWithTheLength) {
+  std::vector<KmeansSample> samples;
+  const auto time = [](double n, double i) {
+    return 2e-7 * n + (i + 1) * (3e-8 * n + 4e-12 * n * n);
+  };
+  for (const double n : {2048.0, 6144.0, 16384.0}) {
+    for (const double i : {3.0, 9.0}) samples.push_back({n, i, time(n, i)});
+  }
+  CostModel model;
+  ASSERT_TRUE(fit_kmeans(samples, model));
+  EXPECT_NEAR(model.kmeans(65536, 5), time(65536, 5), 1e-6);
+  EXPECT_LT(model.residuals.kmeans, 1e-6);
+}
+
+TEST(FitKmeans, FitsLinesToTwoLengths) {
+  std::vector<KmeansSample> samples;
+  for (const double n : {1000.0, 2000.0}) {
+    for (const double i : {3.0, 9.0}) samples.push_back({n, i, i * n});
+  }
+  CostModel model;
+  ASSERT_TRUE(fit_kmeans(samples, model));
+  EXPECT_NEAR(model.kmeans(8000, 5), 40000, 1e-6);
+}
+
 PlannerOptions without_margin() { return {.margin = 0}; }
 
 TEST(IterationPlanner, TakesWhatFitsInsideTheLimits) {

@@ -1,6 +1,7 @@
 #include "run/session.hpp"
 
 #include "backend_choice.hpp"
+#include "machine.hpp"
 #include "terrace/engine/cost_measurement.hpp"
 
 namespace terrace::apps {
@@ -10,14 +11,14 @@ const MachineProfile* profile_of(const RunJob& job) noexcept {
   return job.profile ? &*job.profile : nullptr;
 }
 
-/// What the profile says of this setting; else the machine is measured, on a backend of its own:
-/// the run's memory and times stay clean.
+/// What this CPU's profile says of this setting; else the machine is measured, on a backend of its
+/// own: the run's memory and times stay clean.
 Result<policies::CostModel> find_costs(const RunJob& job, const Config& config,
                                        const RuntimeOptions& options,
                                        const RetrievalTraits& policy) {
   TERRACE_ASSIGN(const offload::ChosenBackend chosen,
                  choose_backend(config, {.profile = profile_of(job)}));
-  if (job.profile) {
+  if (job.profile && job.profile->cpu == cpu_name()) {
     const auto& known = job.profile->compute;
     const auto entry =
         known.find(engine::cost_setting(job.model.config(), options, policy, *chosen.backend));

@@ -19,7 +19,7 @@ constexpr std::size_t rows_in_cache = 32;  // the first, to be looked at twice
 constexpr std::size_t part_clusters = 64;
 constexpr std::size_t run_parts_min = 4;  // that have sums of their own
 constexpr std::size_t runs_max = 16;
-constexpr std::size_t rounding_rows_min = 4096;  // of fewer, iterations are cheap
+constexpr std::size_t rounding_rows_min = 512;  // of fewer, iterations are cheap
 
 }  // namespace
 

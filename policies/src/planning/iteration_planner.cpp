@@ -86,7 +86,8 @@ double residual(std::span<const TimeSample> samples, const Polynomial& fit) {
 }
 
 Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model) {
-  // At each length a straight line over iterations; then its two numbers as lines over length.
+  // At each length a straight line over iterations; then its two numbers over length, squares
+  // included: where clusters are as many as the tokens want, time grows with the square.
   std::vector<double> lengths;
   for (const KmeansSample& sample : samples) lengths.push_back(sample.tokens);
   std::sort(lengths.begin(), lengths.end());
@@ -102,8 +103,9 @@ Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model) {
     base.push_back({length, fit.c[0]});
     slope.push_back({length, fit.c[1]});
   }
-  TERRACE_ASSIGN(model.kmeans_base, fit_time(base, 1));
-  TERRACE_ASSIGN(model.kmeans_iteration, fit_time(slope, 1));
+  const std::size_t degree = std::min<std::size_t>(2, lengths.size() - 1);
+  TERRACE_ASSIGN(model.kmeans_base, fit_time(base, degree));
+  TERRACE_ASSIGN(model.kmeans_iteration, fit_time(slope, degree));
   model.residuals.kmeans = 0;
   for (const KmeansSample& sample : samples) {
     if (sample.seconds <= 0) continue;

@@ -3,7 +3,7 @@
 //
 //   T_compute(n) = a2 n^2 + a1 n + a0     seconds one layer's prefill computes
 //   T_offload(n) = o1 n + o0              seconds its rows take to reach the host
-//   T_kmeans(n, i) = c1 n + c0 + i (e1 n + e0)
+//   T_kmeans(n, i) = c2 n^2 + c1 n + c0 + i (e2 n^2 + e1 n + e0)
 //
 // The coefficients are fitted to times measured on the machine; at run time the planner scales
 // T_kmeans and T_compute by what it observes.
@@ -62,7 +62,8 @@ struct CostModel {
 };
 
 /// Fits T_kmeans, and its residual, from samples with at least two different iteration counts at
-/// two lengths.
+/// each of two lengths; from three lengths on with squares of the length.
+/// Errors: invalid_argument for fewer, or a sample that is not finite.
 Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model);
 
 struct PlannerOptions {
