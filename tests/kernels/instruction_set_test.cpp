@@ -2,6 +2,7 @@
 // tests of ops to say, which run on every one (isa_environment.cpp).
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -139,6 +140,29 @@ TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
     }
     EXPECT_NE(rounded, exact) << "nothing was rounded";
     EXPECT_NEAR(rounded, exact, 0.005 * exact);
+  }
+}
+
+// Whoever waits for an index no longer gets one whose labels are those of its centroids.
+TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
+  const Problem problem{.dims = 64, .clusters = 70};
+  const std::vector<float> rows = problem.draw();
+  EXPECT_TRUE(kernels::host::use_isa(GetParam()).has_value());
+  for (const std::size_t pieces : {0U, 3U, 11U, 24U, 40U}) {
+    SCOPED_TRACE(std::to_string(pieces) + " pieces, " + testing::seed_text());
+    Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
+                    .labels = std::vector<std::uint32_t>(problem.rows)};
+    std::atomic<bool> cancelled = false;
+    auto work = kernels::host::KmeansInPieces::begin(
+        {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
+        {.clusters = problem.clusters, .iterations = 50, .seed = 4, .cancelled = &cancelled},
+        {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()});
+    for (std::size_t i = 0; i < pieces; ++i) ASSERT_FALSE(work->do_piece());
+    cancelled = true;
+    Serial alone;
+    work->finish(alone);
+    EXPECT_LT(work->report()->iterations, 50U);
+    expect_nearest(problem, rows, outcome);
   }
 }
 

@@ -52,6 +52,10 @@ TEST(PqSelect, ChoosesTheLargestWeightsForEveryShape) {
                                                   {6U, 3U, 4U},
                                                   {64U, 2U, 6U},
                                                   {80U, 5U, 6U},
+                                                  {64U, 4U, 6U},
+                                                  {64U, 8U, 7U},
+                                                  {128U, 4U, 5U},
+                                                  {128U, 8U, 6U},
                                                   {128U, 16U, 4U},
                                                   {130U, 2U, 8U},
                                                   {128U, 16U, 8U},
@@ -83,7 +87,7 @@ TEST(PqSelect, ChoosesTheLargestWeightsForEveryCount) {
 TEST(PqSelect, ChoosesTheLargestWeightsByWordsForEveryShape) {
   std::size_t number = 0;
   for (const auto& [subspaces, bits] :
-       {std::pair{1U, 4U}, {1U, 6U}, {1U, 8U}, {2U, 4U}, {2U, 6U}}) {
+       {std::pair{1U, 4U}, {1U, 6U}, {1U, 7U}, {1U, 8U}, {2U, 4U}, {2U, 5U}, {2U, 6U}}) {
     const std::size_t words = std::max(64U, 1U << subspaces * bits);
     for (const std::size_t candidates : {words - 1, words, 2 * words + 77}) {
       for (const std::size_t group : {1U, 2U, 4U, 7U}) {
