@@ -196,7 +196,12 @@ const float* Clusters::keys_to_compare() {
   if (!options_.centred) return keys_.data();
   RowMean mean(dims);
   mean.add(keys_);
-  for (std::size_t i = 0; i < keys_.size(); ++i) keys_[i] -= static_cast<float>(mean.of(i % dims));
+  std::vector<float> center(dims);
+  for (std::size_t k = 0; k < dims; ++k) center[k] = static_cast<float>(mean.of(k));
+  for (std::size_t i = 0; i < count; ++i) {
+    float* const key = &keys_[i * dims];
+    for (std::size_t k = 0; k < dims; ++k) key[k] -= center[k];
+  }
   return keys_.data();
 }
 
@@ -269,10 +274,13 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
   }
   std::byte* const stored =
       target.centroids + slot * kernels::centroid_bytes(request_.shape, options_.shape);
+  std::vector<double> center(dims);  // as it is stored
   double rounding = 0;
   for (std::size_t k = 0; k < row_dims_; ++k) {
     store_f32(stored, dtype, k, static_cast<float>(mean.of(k)));
-    if (k < dims) rounding += std::pow(mean.of(k) - double{load_f32(stored, dtype, k)}, 2);
+    if (k >= dims) continue;
+    center[k] = double{load_f32(stored, dtype, k)};
+    rounding += std::pow(mean.of(k) - center[k], 2);
   }
   target.sizes[slot] = static_cast<std::uint32_t>(members.size());
   target.firsts[slot] = static_cast<std::uint32_t>(first_at() + members.front());
@@ -281,9 +289,8 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
   double sum = 0;
   for (const std::uint32_t i : members) {
     double square = 0;
-    for (std::size_t k = 0; k < dims; ++k) {
-      square += std::pow(double{row(i)[k]} - double{load_f32(stored, dtype, k)}, 2);
-    }
+    const float* const key = row(i);
+    for (std::size_t k = 0; k < dims; ++k) square += std::pow(double{key[k]} - center[k], 2);
     if (std::isfinite(square)) sum += square;
     radius =
         std::isfinite(square) ? std::max(radius, square) : std::numeric_limits<double>::infinity();
