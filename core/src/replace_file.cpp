@@ -12,12 +12,29 @@
 namespace terrace {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr int links_max = 40;  // as many as the kernel follows
+
+/// Returns the file that `path` stands for: what a link names, though nothing may lie there yet.
+/// Renaming onto the link itself would leave it no link.
+std::string followed(const std::string& path) {
+  fs::path file = path;
+  std::error_code no_link;
+  for (int links = 0; links < links_max; ++links) {
+    const fs::path named = fs::read_symlink(file, no_link);
+    if (no_link) break;
+    file = file.parent_path() / named;
+  }
+  return file;
+}
+
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code unknown;
-  if (std::filesystem::equivalent(a, b, unknown)) return true;
+  if (fs::equivalent(a, b, unknown)) return true;
   // Files that are yet to be written: by where they would lie.
   const auto place = [&](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, unknown), unknown);
+    return fs::weakly_canonical(fs::absolute(followed(path), unknown), unknown);
   };
   return !place(a).empty() && place(a) == place(b);
 }
@@ -26,11 +43,21 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
   return fail(Errc::io_error, "{}: cannot be written: {}", path, std::strerror(reason));
 }
 
+/// Refuses what a rename would do away with, such as /dev/null.
+Status check_kind(const std::string& path) {
+  std::error_code failed;
+  const fs::file_type kind = fs::status(path, failed).type();
+  if (kind == fs::file_type::regular || kind == fs::file_type::not_found) return {};
+  if (kind == fs::file_type::none) return cannot_write(path, failed.value());
+  return fail(Errc::io_error, "{}: cannot be written: it is {}; name a file", path,
+              kind == fs::file_type::directory ? "a folder" : "no regular file");
+}
+
 }  // namespace
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> writers{0};
-  return fmt::format("{}.{}.{}.tmp", path, ::getpid(), writers.fetch_add(1));
+  return fmt::format("{}.{}.{}.tmp", followed(path), ::getpid(), writers.fetch_add(1));
 }
 
 Result<PendingFile> PendingFile::write(const std::string& path, std::string_view content) {
@@ -49,12 +76,13 @@ PendingFile::PendingFile(PendingFile&& other) noexcept
 
 PendingFile::~PendingFile() {
   std::error_code ignored;
-  if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
+  if (!temporary_.empty()) fs::remove(temporary_, ignored);
 }
 
 Status PendingFile::publish() {
+  TERRACE_TRY(check_kind(path_));
   std::error_code failed;
-  std::filesystem::rename(temporary_, path_, failed);
+  fs::rename(temporary_, followed(path_), failed);
   if (failed) return cannot_write(path_, failed.value());
   temporary_.clear();
   return {};
@@ -71,11 +99,8 @@ Status replace_file(const std::string& path, std::string_view content) {
 }
 
 Status check_replaceable(const std::string& path) {
-  std::error_code failed;
-  if (std::filesystem::is_directory(path, failed)) {
-    return fail(Errc::io_error, "{}: cannot be written: it is a folder", path);
-  }
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  TERRACE_TRY(check_kind(path));
+  const fs::path folder = fs::path(followed(path)).parent_path();
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
   return cannot_write(path, errno);
 }

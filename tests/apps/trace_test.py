@@ -1,6 +1,7 @@
 """`terrace run --trace`, `terrace trace` and `terrace tune` as a user would call them."""
 
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -156,6 +157,18 @@ class Traces(Traced):
                    "--write-config", self.folder / "c", "--report", "/nowhere/r.html")
         self.fails(1, "folder", "run", *SMALL, "--policy", "oracle", "--trace", self.folder,
                    "--timeline", self.folder / "t")
+
+    def test_what_is_no_file_is_not_written_over(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        run = ("run", *SMALL, "--policy", "oracle")
+        tune = ("tune", "--trace", self.trace, "--device-memory", "4MiB")
+        for command in ((*run, "--trace"), (*run, "--timeline"), (*tune, "--report"),
+                        (*tune, "--write-config"), ("trace", "convert", self.trace),
+                        ("bench", "kernels", "--quick", "--write-profile")):
+            self.fails(1, "pipe: cannot be written: it is no regular file", *command, pipe)
+        self.assertTrue(pipe.is_fifo())
+        pipe.unlink()
 
     def test_a_file_that_cannot_be_written_costs_neither_the_result_nor_half_of_another(self):
         small, large = self.folder / "small", self.folder / "large"

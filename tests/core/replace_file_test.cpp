@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -46,6 +47,45 @@ TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   fs::create_directories(folder_ / "a" / "b");  // a folder is in the way
   EXPECT_FALSE(replace_file(folder_ / "a", "x").has_value());
   EXPECT_EQ(files(), 1);
+}
+
+TEST_F(ReplaceFile, LeavesAloneWhatIsNoRegularFile) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink("pipe", folder_ / "to_pipe");
+  fs::create_symlink("round", folder_ / "round");
+  for (const std::string path : {folder_ / "pipe", folder_ / "to_pipe", folder_ / "round"}) {
+    const Status beforehand = check_replaceable(path);
+    ASSERT_FALSE(beforehand.has_value()) << path;
+    EXPECT_EQ(beforehand.error().code, Errc::io_error);
+    EXPECT_THAT(std::string(beforehand.error().message()), HasSubstr(path + ": cannot be written"));
+    EXPECT_FALSE(replace_file(path, "x").has_value()) << path;
+  }
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "to_pipe"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "round"));
+  EXPECT_EQ(files(), 3);
+}
+
+TEST_F(ReplaceFile, WritesWhatALinkNames) {
+  fs::create_directory(folder_ / "far");
+  fs::create_symlink("far/a", folder_ / "near");  // dangling
+  fs::create_symlink("near", folder_ / "nearer");
+  const fs::path link = folder_ / "nearer";
+  EXPECT_EQ(fs::path(temporary_name(link)).parent_path(), folder_ / "far");
+  for (const char* const text : {"one", "two"}) {
+    EXPECT_TRUE(check_replaceable(link).has_value());
+    ASSERT_TRUE(replace_file(link, text).has_value());
+    EXPECT_EQ(content(folder_ / "far" / "a"), text);
+  }
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "near"));
+  EXPECT_FALSE(fs::is_symlink(folder_ / "far" / "a"));
+  EXPECT_EQ(files(), 3);
+
+  fs::create_symlink("/no/such/folder/a", folder_ / "lost");
+  EXPECT_FALSE(check_replaceable(folder_ / "lost").has_value());
+  EXPECT_FALSE(replace_file(folder_ / "lost", "x").has_value());
 }
 
 TEST_F(ReplaceFile, PublishesWhatIsPendingOrRemovesIt) {
@@ -94,6 +134,8 @@ TEST_F(ReplaceFile, KnowsATargetThatWouldBeWrittenOverAnotherFile) {
   const Status twice = check_targets({{"--a", fresh}, {"--b", around}}, {});
   ASSERT_FALSE(twice.has_value());
   EXPECT_THAT(std::string(twice.error().message()), HasSubstr("the same file as --a"));
+  fs::create_symlink("new", folder_ / "to_new");
+  EXPECT_FALSE(check_targets({{"--a", fresh}, {"--b", folder_ / "to_new"}}, {}).has_value());
   EXPECT_EQ(check_targets({{"--a", folder_.path()}}, {}).error().code, Errc::io_error);
   EXPECT_EQ(content(old), "x");
 }

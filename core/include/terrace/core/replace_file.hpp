@@ -1,4 +1,5 @@
-// Writing a file whole or not at all.
+// Writing a file whole or not at all. What a link names is written, and the link stays one; what is
+// no regular file is left alone.
 #pragma once
 
 #include <string>
@@ -25,7 +26,7 @@ class PendingFile {
   PendingFile& operator=(PendingFile&&) = delete;
   ~PendingFile();
 
-  /// Gives the file its name. Errors: io_error naming the file and the system's reason.
+  /// Gives the file its name. Errors: io_error naming the file and the reason.
   [[nodiscard]] Status publish();
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
@@ -42,13 +43,15 @@ class PendingFile {
 /// Writes `content` under a temporary name beside `path` and renames it, so that nobody ever reads
 /// half of it and an error leaves what was there.
 ///
-/// Errors   io_error naming the file and the system's reason
+/// Errors   io_error naming the file and the reason
 [[nodiscard]] Status replace_file(const std::string& path, std::string_view content);
 
 /// Says beforehand what is sure to keep replace_file() from writing `path`, so that no work is done
 /// in vain.
 ///
-/// Errors   io_error naming the file: a folder, or in one that is not there or may not be written
+/// Errors   io_error naming the file: a folder, a device or a pipe, or in a folder that is not
+/// there
+///          or may not be written
 [[nodiscard]] Status check_replaceable(const std::string& path);
 
 /// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
@@ -64,8 +67,8 @@ struct NamedFile {
 [[nodiscard]] Status check_targets(const std::vector<NamedFile>& targets,
                                    const std::vector<NamedFile>& sources);
 
-/// Returns the name under which a file is written until it is whole: beside `path`, and no other
-/// writer's, in this process or another.
+/// Returns the name under which a file is written until it is whole: beside `path`, or beside
+/// what that links to, and no other writer's, in this process or another.
 [[nodiscard]] std::string temporary_name(const std::string& path);
 
 }  // namespace terrace
