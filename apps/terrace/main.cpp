@@ -1,6 +1,7 @@
 // The program `terrace`: reads the command line, runs one command, turns errors into one line and
 // an exit status (0 done, 1 failed, 2 wrong usage).
 #include <fmt/core.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <new>
 
 #include "command.hpp"
+#include "terrace/core/replace_file.hpp"
 #include "terrace/core/version.hpp"
 
 namespace terrace::apps {
@@ -17,6 +19,22 @@ namespace {
 
 constexpr int failed = 1;
 constexpr int wrong_usage = 2;
+
+/// Files that are not whole go with the program, which then ends as the signal has it.
+void end_by(int signal) {
+  remove_pending_files();
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
+void handle_signals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXCPU}) {
+    // By nohup, say, or a shell that runs programs in the background.
+    const bool ignored = ::signal(signal, &end_by) == SIG_IGN;
+    if (ignored) ::signal(signal, SIG_IGN);
+  }
+  ::signal(SIGXFSZ, SIG_IGN);  // writing fails instead, and the message names the file
+}
 
 int report(const Error& error, bool verbose) {
   fmt::print(stderr, "terrace: {}\n", error.message());
@@ -69,6 +87,7 @@ int dispatch(int argc, const char* const* argv) {
 }  // namespace terrace::apps
 
 int main(int argc, char** argv) {
+  terrace::apps::handle_signals();
   try {
     return terrace::apps::dispatch(argc, argv);
   } catch (const std::bad_alloc&) {

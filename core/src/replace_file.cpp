@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -43,6 +44,26 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
   return fail(Errc::io_error, "{}: cannot be written: {}", path, std::strerror(reason));
 }
 
+/// The names of temporary files. Whoever takes one out of its place, its file or a signal's
+/// handler, has it for itself.
+std::array<std::atomic<const std::string*>, 64> pending_names;
+static_assert(std::atomic<const std::string*>::is_always_lock_free, "handlers must not wait");
+
+void enlist(const std::string* name) noexcept {
+  for (auto& place : pending_names) {
+    const std::string* nobody = nullptr;
+    if (place.compare_exchange_strong(nobody, name)) return;
+  }
+}
+
+void strike_out(std::unique_ptr<const std::string> name) noexcept {
+  for (auto& place : pending_names) {
+    const std::string* its = name.get();
+    if (place.compare_exchange_strong(its, nullptr)) return;
+  }
+  static_cast<void>(name.release());  // a handler may be reading it
+}
+
 /// Refuses what a rename would do away with, such as /dev/null.
 Status check_kind(const std::string& path) {
   std::error_code failed;
@@ -71,21 +92,32 @@ Result<PendingFile> PendingFile::write(const std::string& path, std::string_view
   return pending;
 }
 
-PendingFile::PendingFile(PendingFile&& other) noexcept
-    : path_(std::move(other.path_)), temporary_(std::exchange(other.temporary_, {})) {}
+PendingFile::PendingFile(std::string path, std::string temporary)
+    : path_(std::move(path)), temporary_(std::make_unique<std::string>(std::move(temporary))) {
+  enlist(temporary_.get());
+}
 
 PendingFile::~PendingFile() {
+  if (temporary_ == nullptr) return;
   std::error_code ignored;
-  if (!temporary_.empty()) fs::remove(temporary_, ignored);
+  fs::remove(*temporary_, ignored);
+  strike_out(std::move(temporary_));
 }
 
 Status PendingFile::publish() {
   TERRACE_TRY(check_kind(path_));
   std::error_code failed;
-  fs::rename(temporary_, followed(path_), failed);
+  fs::rename(*temporary_, followed(path_), failed);
   if (failed) return cannot_write(path_, failed.value());
-  temporary_.clear();
+  strike_out(std::move(temporary_));
   return {};
+}
+
+void remove_pending_files() noexcept {
+  for (auto& place : pending_names) {
+    const std::string* const name = place.exchange(nullptr);
+    if (name != nullptr) ::unlink(name->c_str());
+  }
 }
 
 Status publish_all(std::vector<PendingFile>& files) {

@@ -3,25 +3,27 @@
 import json
 import os
 import resource
-import signal
 import subprocess
 
 PROGRAM = os.environ["TERRACE_PROGRAM"]
+
+
+def clean_environment():
+    """Returns this process's variables but those that would set config keys."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("TERRACE_")}
 
 
 def terrace(*arguments, environment=None, stdout=subprocess.PIPE, file_bytes=None):
     """Returns the finished process, which can make no file larger than file_bytes. The working
     directory is not the project's. Only a process that hangs takes as long as the timeout, under
     sanitizers and load, too."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("TERRACE_")}
     def limit_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     return subprocess.run(
-        [PROGRAM, *map(str, arguments)], cwd="/", env=clean | (environment or {}),
-        stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=1800, check=False,
-        preexec_fn=limit_files if file_bytes else None)
+        [PROGRAM, *map(str, arguments)], cwd="/",
+        env=clean_environment() | (environment or {}), stdout=stdout, stderr=subprocess.PIPE,
+        text=True, timeout=1800, check=False, preexec_fn=limit_files if file_bytes else None)
 
 
 def run_json(*arguments):

@@ -4,10 +4,13 @@ import json
 import os
 import pathlib
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 
-from program import run_json, terrace
+from program import PROGRAM, clean_environment, run_json, terrace
 
 SMALL = ("--context", 1024, "--decode", 24)
 
@@ -184,6 +187,29 @@ class Traces(Traced):
             self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
             self.assertTrue(json.loads(process.stdout))
             self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def record_and_send(self, number, ignored=False):
+        """Sends a signal to a run that is recording; returns its exit status."""
+        before = set(self.folder.iterdir())
+        disposition = signal.SIG_IGN if ignored else signal.SIG_DFL
+        process = subprocess.Popen(
+            [PROGRAM, "run", "--policy", "oracle", "--trace", self.folder / "ended"], cwd="/",
+            env=clean_environment(), stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(number, disposition))
+        while set(self.folder.iterdir()) == before and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(0.1)  # the file is there a moment before the program has noted it
+        self.assertIsNone(process.poll(), "it ended before it recorded")
+        process.send_signal(number)
+        return process.wait(timeout=1800)
+
+    def test_a_run_that_a_signal_ends_leaves_nothing_behind(self):
+        before = sorted(self.folder.iterdir())
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            self.assertEqual(self.record_and_send(number), -number)
+            self.assertEqual(sorted(self.folder.iterdir()), before)
+        self.assertEqual(self.record_and_send(signal.SIGHUP, ignored=True), 0)
+        (self.folder / "ended").unlink()
 
     def test_nothing_is_written_over_what_is_read(self):
         whole = self.trace.read_bytes()

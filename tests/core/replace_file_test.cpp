@@ -108,6 +108,32 @@ TEST_F(ReplaceFile, PublishesWhatIsPendingOrRemovesIt) {
   EXPECT_EQ(files(), 2);
 }
 
+TEST_F(ReplaceFile, RemovesAllThatIsPendingForAProgramThatASignalEnds) {
+  ASSERT_TRUE(replace_file(folder_ / "whole", "x").has_value());
+  {
+    std::vector<PendingFile> pending;
+    for (const char* const name : {"a", "b"}) {
+      pending.push_back(PendingFile::write(folder_ / name, "x").value());
+    }
+    EXPECT_EQ(files(), 3);
+    remove_pending_files();
+    EXPECT_EQ(files(), 1) << "of what was published nothing goes";
+    EXPECT_FALSE(pending.front().publish().has_value());
+    remove_pending_files();
+  }
+  ASSERT_TRUE(replace_file(folder_ / "whole", "y").has_value());
+  EXPECT_EQ(content(folder_ / "whole"), "y");
+}
+
+TEST_F(ReplaceFile, TakesMorePendingFilesThanASignalCouldRemove) {
+  std::vector<PendingFile> pending;
+  for (int i = 0; i < 70; ++i) {
+    pending.push_back(PendingFile::write(folder_ / std::to_string(i), "x").value());
+  }
+  ASSERT_TRUE(publish_all(pending).has_value());
+  EXPECT_EQ(files(), 70);
+}
+
 TEST_F(ReplaceFile, GivesEveryWriterANameOfItsOwn) {
   const std::string path = folder_ / "a";
   EXPECT_NE(temporary_name(path), temporary_name(path));

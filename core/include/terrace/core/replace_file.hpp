@@ -2,9 +2,9 @@
 // no regular file is left alone.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "terrace/core/result.hpp"
@@ -16,13 +16,12 @@ namespace terrace {
 class PendingFile {
  public:
   /// Takes over what is, or will be, written under `temporary`, a temporary_name() of `path`.
-  PendingFile(std::string path, std::string temporary)
-      : path_(std::move(path)), temporary_(std::move(temporary)) {}
+  PendingFile(std::string path, std::string temporary);
 
   /// Errors: io_error naming the file and the system's reason.
   [[nodiscard]] static Result<PendingFile> write(const std::string& path, std::string_view content);
 
-  PendingFile(PendingFile&& other) noexcept;
+  PendingFile(PendingFile&& other) noexcept = default;
   PendingFile& operator=(PendingFile&&) = delete;
   ~PendingFile();
 
@@ -33,8 +32,15 @@ class PendingFile {
 
  private:
   std::string path_;
-  std::string temporary_;  ///< empty = nothing is pending
+  std::unique_ptr<const std::string> temporary_;  ///< null = nothing is pending
 };
+
+/// Removes what all PendingFiles hold, which can then not be published: for the handler of a signal
+/// that ends the program, where no destructor runs. The library itself handles no signal.
+///
+/// Threads  any; safe in a signal's handler
+/// Limits   knows of 64 files at a time
+void remove_pending_files() noexcept;
 
 /// Gives files their names, in order. What fails here though check_replaceable() found nothing
 /// wrong, leaves those before it published. Errors: the first of PendingFile::publish().
