@@ -36,6 +36,7 @@ Status write_profile(const KernelsOptions& options, const Config& config, const 
     if (row.value && row.unit == "B/s") profile.host[row.name] = *row.value;
   }
   TERRACE_TRY(measure_planning(options.model, config, profile));
+  warn_of_quick_profile(options, "kernels'");
   return replace_file(options.profile_file, profile.to_yaml());
 }
 

@@ -71,12 +71,7 @@ Status write_profile(const PcieOptions& options, const Machine& machine,
     return fail(Errc::invalid_argument,
                 "--write-profile needs the rows of copies to the device: leave out --only");
   }
-  if (options.quick && !options.shared.quiet) {
-    fmt::print(stderr,
-               "terrace: warning: the link's figures in {} are of --quick, and say only that it "
-               "works; measure without it before anything is planned by them\n",
-               options.profile_file);
-  }
+  warn_of_quick_profile(options, "link's");
   return replace_file(options.profile_file, profile.to_yaml());
 }
 

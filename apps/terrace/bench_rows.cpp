@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
+#include <cstdio>
 
 #include "document.hpp"
 #include "progress.hpp"
@@ -58,6 +59,14 @@ Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Mach
   profile.cpu = machine.cpu;
   profile.isa = machine.isa;
   return profile;
+}
+
+void warn_of_quick_profile(const BenchOptions& options, std::string_view whose) {
+  if (!options.quick || options.shared.quiet) return;
+  fmt::print(stderr,
+             "terrace: warning: the {} figures in {} are of --quick, and say only that it works; "
+             "measure without it before anything is planned by them\n",
+             whose, options.profile_file);
 }
 
 void print_rows_document(std::string_view command, const Config& config, const Machine& machine,

@@ -42,6 +42,9 @@ std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
 /// file that is no profile: it must not be lost.
 Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine);
 
+/// Says on standard error that a profile gets figures of --quick, where it does: `whose` "link's".
+void warn_of_quick_profile(const BenchOptions& options, std::string_view whose);
+
 /// Prints the JSON document of a bench.
 void print_rows_document(std::string_view command, const Config& config, const Machine& machine,
                          std::span<const bench::Row> rows);

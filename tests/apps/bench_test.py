@@ -46,6 +46,12 @@ class Kernels(unittest.TestCase):
             self.assertIn(word, text)
         self.assertEqual([path.name for path in self.profile.parent.iterdir()], ["profile.yaml"])
 
+    def test_a_profile_of_quick_figures_is_warned_of(self):
+        write = ("bench", "kernels", "--quick", "--only", "memory_read", "--write-profile",
+                 self.profile)
+        self.assertIn("warning: the kernels' figures in", terrace(*write).stderr)
+        self.assertEqual(terrace(*write, "-q").stderr, "")
+
     def test_run_plans_by_the_profile(self):
         self.bench("--only", "memory_read", "--write-profile", str(self.profile))
         hour = re.sub(r"kmeans_iteration: \[.*\]", "kmeans_iteration: [3600, 0, 0]",
