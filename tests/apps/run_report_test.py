@@ -230,6 +230,13 @@ class Prompts(unittest.TestCase):
         delta = document["runs"][0]["bits_delta_vs_full"]
         self.assertIsNone(delta["standard_error"])
 
+    def test_the_text_says_what_looking_after_caches_takes(self):
+        job = ("run", "--context", 1024, "--decode", 4, "--policy", "full,oracle,pqcache")
+        self.assertRegex(terrace(*job).stdout,
+                         r"\nupkeep   of the cache, % of decode time: "
+                         r"oracle \d+\.\d, pqcache \d+\.\d\n")
+        self.assertNotIn("upkeep", terrace(*job, "--cache", "none").stdout)
+
     def test_a_context_beyond_the_models_positions_warns_once(self):
         process = terrace("run", "--context", 8192, "--decode", 1, "--policy", "streaming")
         self.assertEqual(process.returncode, 0, process.stderr)

@@ -156,7 +156,7 @@ Result<int> run(const RunOptions& options) {
   return 0;
 }
 
-constexpr std::string_view columns = R"(Columns of the table:
+constexpr std::string_view columns = R"(Columns of the table, and the line below:
   bits/byte, its change     what the text behind the context costs the model, against full
                             attention, and the standard error of that
   recall                    share of the rows with most weight that were among those selected
@@ -166,6 +166,7 @@ constexpr std::string_view columns = R"(Columns of the table:
   bytes index               a token's codes, centroids and ids
   device peak               KV, index, cache and staging in device memory
   attention                 select, fetch, attend, wait and update: all but the model's own work
+  upkeep                    looking after the cache on the host, hidden behind compute or not
 )";
 
 /// The policies there are and what is said of them, for --help.

@@ -105,6 +105,17 @@ std::string plan_lines(const PolicyFigures& figures) {
                      costs_text(*figures.planned_by));
 }
 
+/// What looking after each cache took; nothing where no policy has one.
+std::string upkeep_line(std::span<const PolicyFigures> figures) {
+  std::vector<std::string> shares;
+  for (const PolicyFigures& one : figures) {
+    if (!one.cache) continue;
+    shares.push_back(fmt::format("{} {:.1f}", one.policy, 100 * one.cache_upkeep_ratio));
+  }
+  if (shares.empty()) return {};
+  return fmt::format("\nupkeep   of the cache, % of decode time: {}\n", fmt::join(shares, ", "));
+}
+
 /// The budget of a policy that has one: full attention's is all there is.
 std::size_t budget_of(std::span<const PolicyFigures> figures) {
   std::size_t budget = figures.front().budget_tokens;
@@ -131,6 +142,7 @@ std::string run_table(const RunJob& job, const Machine& machine,
                       std::span<const PolicyFigures> figures) {
   std::string text = head(job, machine, budget_of(figures));
   text += figures_table(figures, job.tokens_are_bytes());
+  text += upkeep_line(figures);
   for (const PolicyFigures& one : figures) {
     if (one.planned_by) text += plan_lines(one);
   }
