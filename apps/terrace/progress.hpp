@@ -3,11 +3,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace terrace::apps {
+
+/// Returns "pqcache: decode [########------------] 43 %" in at most so many columns: of a line that
+/// is too long the bar goes first, and then the beginning of the words.
+std::string progress_line(std::string_view words, double share, std::size_t columns);
 
 /// Threads  one at a time
 class Progress {
@@ -17,7 +22,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows "pqcache: decode 40 %", at most ten times a second.
+  /// Shows how much of "pqcache: decode" is done, at most ten times a second.
   void show(std::string_view what, std::string_view stage, double share);
 
   /// From now on the line begins with these words.

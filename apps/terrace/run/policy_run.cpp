@@ -14,7 +14,7 @@ Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy
   if (recorded) run.trace->end(timed);
   if (run.times_bare_prefill && session.runtime->traits().clusters) {
     TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
-                   time_prefill_without_clustering(run.job, run.progress));
+                   time_prefill_without_clustering(run.job, policy, run.progress));
   }
   TERRACE_ASSIGN(const QualityPass quality,
                  run_quality_pass(run.job, session, timed.fed, run.probe, run.progress));

@@ -55,9 +55,9 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
                  choose_backend(config, {.observer = observers.work, .profile = profile_of(job)}));
   Session session;
   TERRACE_ASSIGN(session.runtime, Runtime::open(options, std::move(chosen.backend)));
-  const auto show = [&progress, policy = options.policy](double share) {
-    progress.show(policy, "prefill", share);
-  };
+  const auto show = [&progress, prefill = observers.prefill,
+                     policy = observers.policy.empty() ? options.policy : observers.policy](
+                        double share) { progress.show(policy, prefill, share); };
   TERRACE_ASSIGN(session.decoder,
                  engine::Decoder::create(job.model, session.runtime->backend(),
                                          {.kv_dtype = shape.dtype, .progress = show}));

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "progress.hpp"
 #include "run/job.hpp"
@@ -17,10 +19,12 @@ struct Session {
   std::unique_ptr<Sequence> sequence;
 };
 
-/// Who looks on; null = nobody.
+/// Who looks on, null = nobody; and what a terminal is shown for the prefill.
 struct SessionObservers {
   WorkObserver* work = nullptr;
   SelectionObserver* selections = nullptr;
+  std::string policy = {};  ///< empty = the config's
+  std::string_view prefill = "prefill";
 };
 
 /// Opens a session for the job's model under `config`. Where iterations of clustering are planned

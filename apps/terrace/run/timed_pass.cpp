@@ -82,9 +82,12 @@ void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result) {
   result.update = std::max(result.decode_per_token - named, 0.0);
 }
 
-Result<double> time_prefill_without_clustering(const RunJob& job, Progress& progress) {
+Result<double> time_prefill_without_clustering(const RunJob& job, const std::string& policy,
+                                               Progress& progress) {
   // The same budget and placement, and no index.
-  TERRACE_ASSIGN(Session session, open_session(job, config_of_policy(job, "streaming"), progress));
+  TERRACE_ASSIGN(Session session,
+                 open_session(job, config_of_policy(job, "streaming"), progress,
+                              {.policy = policy, .prefill = "prefill without clustering"}));
   return time_prefill(job, session);
 }
 

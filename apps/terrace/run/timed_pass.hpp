@@ -56,8 +56,9 @@ Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Pr
 /// Prefills the session's empty sequence and decodes: the text's own tokens, or greedily.
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress);
 
-/// Returns the seconds of the same prefill when nothing is clustered behind it.
-Result<double> time_prefill_without_clustering(const RunJob& job, Progress& progress);
+/// Returns the seconds of a policy's prefill when nothing is clustered behind it.
+Result<double> time_prefill_without_clustering(const RunJob& job, const std::string& policy,
+                                               Progress& progress);
 
 /// Returns the most likely token, the lower of two that are equal.
 TokenId most_likely(std::span<const float> logits);

@@ -74,11 +74,28 @@ Json head_object(const TraceHead& head) {
           {"selected_tokens", head.selected_tokens}};
 }
 
+/// Reads a file to its end, checking every byte, and calls act(record) for every record.
+template <typename Act>
+Result<tuning::TraceEnd> each_record(const std::string& file, Progress& progress, const char* what,
+                                     Act&& act) {
+  TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
+  for (tuning::TraceRecord record;;) {
+    TERRACE_ASSIGN(const bool more, reader.next(record));
+    if (!more) break;
+    act(record);
+    progress.show(file, what, reader.progress());
+  }
+  progress.clear();
+  return reader.end();
+}
+
 Result<int> info(const TraceOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_model(reader.head(), options.model));
-  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(options.file));
+  Progress progress(options.shared.quiet);
+  TERRACE_ASSIGN(const tuning::TraceEnd end,
+                 each_record(options.file, progress, "check", [](const auto&) {}));
   const Json counts{{"steps", end.steps},           {"layer_steps", end.layer_steps},
                     {"selections", end.selections}, {"rows", end.rows},
                     {"sequences", end.sequences},   {"last_position", end.last_position}};
@@ -138,22 +155,6 @@ Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& 
   return setup;
 }
 
-/// Reads a file to its end and calls act(record, traffic) for every record.
-template <typename Act>
-Result<tuning::TraceEnd> each_record(const std::string& file, const tuning::CacheUnit& unit,
-                                     Progress& progress, const char* what, Act&& act) {
-  TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
-  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(reader.head(), unit));
-  for (tuning::TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) break;
-    act(record, cutter.cut(record));
-    progress.show(file, what, reader.progress());
-  }
-  progress.clear();
-  return reader.end();
-}
-
 /// A cache that has seen the whole of a file.
 struct Replayed {
   std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null where it needs none
@@ -166,16 +167,16 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
   std::unique_ptr<tuning::RecordedFuture> future;
   if (policies::needs_foresight(setup.cache.policy)) {
     future = std::make_unique<tuning::RecordedFuture>();
-    TERRACE_TRY(each_record(
-        file, setup.unit(), progress, "read",
-        [&](const auto& record, const auto& traffic) { future->add(record, traffic); }));
+    TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
+    TERRACE_TRY(each_record(file, progress, "read",
+                            [&](const auto& record) { future->add(record, cutter.cut(record)); }));
     setup.future = future.get();
   }
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
   TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(head, setup));
-  TERRACE_ASSIGN(auto end, each_record(file, setup.unit(), progress, "replay",
-                                       [&](const auto& record, const auto& traffic) {
-                                         replay.apply(record, traffic);
-                                       }));
+  TERRACE_ASSIGN(auto end, each_record(file, progress, "replay", [&](const auto& record) {
+                   replay.apply(record, cutter.cut(record));
+                 }));
   return Replayed{std::move(future), std::move(replay), std::move(end)};
 }
 

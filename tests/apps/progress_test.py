@@ -1,0 +1,52 @@
+"""What a terminal is shown while a command works."""
+
+import os
+import pathlib
+import pty
+import subprocess
+import tempfile
+import unittest
+
+from program import PROGRAM, clean_environment
+
+BAR = r" \[#*-*\] \d+ %"
+
+
+def shown(*arguments):
+    """Returns what the program writes to a terminal; its results go elsewhere."""
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd="/",
+                               env=clean_environment(), stdout=subprocess.DEVNULL, stderr=its_end)
+    os.close(its_end)
+    said = b""
+    try:
+        while some := os.read(terminal, 65536):
+            said += some
+    except OSError:  # the program has closed its end
+        pass
+    os.close(terminal)
+    assert process.wait() == 0, said
+    return said.decode()
+
+
+class Terminal(unittest.TestCase):
+    def test_a_run_shows_what_it_does(self):
+        job = ("run", "--context", 4096, "--decode", 4, "--policy", "pqcache")
+        said = shown(*job)
+        for stage in ("full: prefill", "pqcache: prefill", "pqcache: prefill without clustering"):
+            self.assertRegex(said, stage + BAR)
+        self.assertNotIn("streaming", said)
+        self.assertTrue(said.endswith("\r\033[K"), "the line is taken away")
+        self.assertEqual(shown(*job, "-q"), "")
+
+    def test_looking_into_a_trace_shows_how_far_it_is(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "trace"
+            shown("run", "--context", 256, "--decode", 4, "--policy", "oracle", "--trace", trace,
+                  "-q")
+            self.assertRegex(shown("trace", "info", trace), f"{trace}: check" + BAR)
+            self.assertEqual(shown("trace", "info", trace, "-q"), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
