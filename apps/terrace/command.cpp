@@ -5,6 +5,7 @@
 #include <CLI/Validators.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
 #include "machine.hpp"
 #include "terrace/kernels/isa.hpp"
@@ -68,6 +69,22 @@ Result<Config> resolve_config(const SharedOptions& options) {
   // Here, because every command passes here before a kernel runs.
   TERRACE_TRY(kernels::host::use_isa(isa_to_use(config)));
   return config;
+}
+
+Result<std::vector<std::string>> split_names(std::string_view what, const std::string& list) {
+  constexpr const char* blanks = " \t";
+  std::vector<std::string> names;
+  std::istringstream stream(list);
+  for (std::string name; std::getline(stream, name, ',');) {
+    name.erase(0, name.find_first_not_of(blanks));
+    name.erase(name.find_last_not_of(blanks) + 1);
+    if (name.empty()) {
+      return fail(Errc::invalid_argument, "{}: '{}' has an empty name in it", what, list);
+    }
+    names.push_back(std::move(name));
+  }
+  if (names.empty()) return fail(Errc::invalid_argument, "{}: names no policy", what);
+  return names;
 }
 
 std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config) {

@@ -64,6 +64,10 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Config> resolve_config(const SharedOptions& options);
 
+/// Returns the names in a list with commas between, without the blanks around them; `what` was
+/// given the list. Errors: invalid_argument: no name at all, or an empty one.
+Result<std::vector<std::string>> split_names(std::string_view what, const std::string& list);
+
 /// Returns the files that any command reads: its config, and the profile that this names.
 std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config);
 

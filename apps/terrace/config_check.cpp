@@ -1,20 +1,19 @@
 #include "config_check.hpp"
 
-#include <sstream>
-
 #include "backend_choice.hpp"
+#include "command.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/runtime.hpp"
 
 namespace terrace::apps {
 
-std::vector<std::string> policy_names(const Config& config) {
+Result<std::vector<std::string>> policy_names(const Config& config) {
   std::vector<std::string> names;
-  std::istringstream stream(config.text("retrieval.policy"));
-  for (std::string name; std::getline(stream, name, ',');) {
+  TERRACE_ASSIGN(auto listed, split_names("retrieval.policy", config.text("retrieval.policy")));
+  for (std::string& name : listed) {
     if (name != "all") {
-      names.push_back(name);
+      names.push_back(std::move(name));
       continue;
     }
     for (const auto& entry : policies::retrieval_policies()) names.emplace_back(entry.name);
@@ -23,8 +22,7 @@ std::vector<std::string> policy_names(const Config& config) {
 }
 
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend) {
-  const std::vector<std::string> policies = policy_names(config);
-  if (policies.empty()) return fail(Errc::invalid_argument, "--policy: names no policy");
+  TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config));
   for (const std::string& policy : policies) {
     Config own = config;
     const Status named = own.set("retrieval.policy", policy, {ConfigOrigin::flag, "a list"});

@@ -11,7 +11,8 @@
 namespace terrace::apps {
 
 /// Returns the policies that retrieval.policy names: one, or several separated by commas.
-std::vector<std::string> policy_names(const Config& config);
+/// Errors: those of split_names().
+Result<std::vector<std::string>> policy_names(const Config& config);
 
 using MakeBackend = FunctionRef<Result<offload::ChosenBackend>(const Config&)>;
 

@@ -69,7 +69,11 @@ class WrongUsage(StatusTest):
 
     def test_policies(self):
         self.wrong("guess|full, streaming, oracle, pqcache", "run", "--policy", "full,guess")
-        self.wrong("policy", "run", "--policy", "full,,oracle")
+        self.wrong("retrieval.policy: 'full,,oracle' has an empty name", "run", "--policy",
+                   "full,,oracle")
+        self.wrong("retrieval.policy: names no policy", "run", "--policy", "")
+        spaced = terrace("run", "--context", 64, "--decode", 1, "--policy", " streaming, full ")
+        self.assertEqual((spaced.returncode, spaced.stderr), (0, ""))
         self.wrong("fifo|lru", "run", "--cache", "fifo")
         self.wrong("cluster", "run", "--cache-granularity", "cluster")
         self.wrong("sim|host", "run", "--backend", "sim")

@@ -433,6 +433,10 @@ class Tune(Traced):
         self.fails(2, "--device-memory", *tune)
         self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
         self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
+        self.fails(2, "--policies: 'lru,,arc' has an empty name", *tune, "--device-memory", "4MiB",
+                   "--policies", "lru,,arc")
+        spaced = terrace(*tune, "--device-memory", "1MiB", "--policies", "lru, arc")
+        self.assertEqual((spaced.returncode, spaced.stderr), (0, ""))
         self.fails(2, "nothing to search", *tune, "--device-memory", "4MiB", "--policies", "belady")
         self.fails(2, "did you mean pcie5-h100?", *tune, "--device-memory", "4MiB", "--profile",
                    "pcie5-h10")

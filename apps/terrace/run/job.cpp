@@ -114,7 +114,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
-  std::vector<std::string> policies = policy_names(config);
+  TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
   return RunJob{.config = std::move(config),
                 .policies = std::move(policies),
                 .backend = std::move(backend),

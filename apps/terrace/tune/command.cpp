@@ -8,7 +8,6 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
-#include <sstream>
 
 #include "document.hpp"
 #include "progress.hpp"
@@ -39,13 +38,6 @@ struct TuneOptions {
   std::string config_target;
   std::string report_target;
 };
-
-std::vector<std::string> split_names(const std::string& list) {
-  std::vector<std::string> names;
-  std::istringstream stream(list);
-  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
-  return names;
-}
 
 /// Without a profile: the link of the config.
 offload::LinkOptions configured_link(const Config& config) {
@@ -92,10 +84,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   if (options.policies != "all") {
-    request.policies = split_names(options.policies);
-    if (request.policies.empty()) {
-      return fail(Errc::invalid_argument, "--policies: names no policy");
-    }
+    TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
   }
   TERRACE_ASSIGN(request.costs, read_costs(config, reader, options.trace));
   return request;
