@@ -114,6 +114,16 @@ class Traces(Traced):
         process = terrace("run", "--context", 256, "--decode", 1, "--policy", "pqcache")
         self.assertEqual(process.stderr, "")
 
+    def test_a_block_too_large_for_the_default_cache_is_said_to_leave_none(self):
+        replay = ("trace", "replay", self.trace, "--block-tokens", 65536)
+        process = terrace(*replay)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn("holds no block of 65536 tokens: no cache; give --cache-tokens",
+                      process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+        for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 65536)):
+            self.assertEqual(terrace(*replay, *silent).stderr, "")
+
     def test_info_says_what_is_in_it(self):
         document = self.document("trace", "info", self.trace, "--model",
                                  run_json(*SMALL, "--policy", "streaming")["model"])

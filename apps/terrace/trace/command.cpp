@@ -180,6 +180,19 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
   return Replayed{std::move(future), std::move(replay), std::move(end)};
 }
 
+/// Says that a cache whose size nobody gave has no slot either.
+void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay& replay,
+                     const TraceHead& head, bool quiet) {
+  if (quiet || setup.cache.none() || replay.slots() > 0) return;
+  fmt::print(
+      stderr,
+      "terrace: warning: the cache's size where none is given, twice the {} tokens that a step "
+      "selects, holds no {} of {} tokens: no cache; give --cache-tokens\n",
+      head.selected_tokens,
+      setup.cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
+      replay.slot_tokens());
+}
+
 Result<int> replay(const TraceOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
@@ -193,10 +206,11 @@ Result<int> replay(const TraceOptions& options) {
     // What the prompt moved is no step's.
     outcome.bytes.offload = replayed.end.run->bytes.offload;
   }
-  warn_of_no_cache(
+  const bool told = warn_of_no_cache(
       setup.cache,
       {.slot_tokens = replayed.replay.slot_tokens(), .selected_tokens = head.selected_tokens},
       options.shared.quiet);
+  if (!told) warn_of_no_slot(setup, replayed.replay, head, options.shared.quiet);
   const std::size_t capacity = replayed.replay.slots() * replayed.replay.slot_tokens();
   std::optional<CacheFigures> cache;
   if (capacity > 0) {
