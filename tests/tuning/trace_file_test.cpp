@@ -363,6 +363,10 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
   EXPECT_THAT(std::string(TraceReader::open(folder / "older").error().message()),
               testing::AllOf(HasSubstr("another version"), HasSubstr("in format 2"),
                              HasSubstr("record it anew")));
+  older[7] = '\x9b';  // to a terminal the start of an order
+  write_bytes(folder / "older", older);
+  EXPECT_THAT(std::string(TraceReader::open(folder / "older").error().message()),
+              HasSubstr("in format 0x9b, "));
 }
 
 TEST(TraceFile, RefusesAHeadThatNoConfigCouldSay) {

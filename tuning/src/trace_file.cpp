@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 
@@ -148,10 +149,14 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
         "this is no trace (Mooncake's JSONL: terrace trace convert --from mooncake)"));
   }
   if (start != magic) {
-    return fail(Errc::corrupt,
-                "{}: written by another version of terrace, in format {}, and this one reads {}; "
-                "record it anew with terrace run --trace",
-                path.string(), start.back(), magic.back());
+    const auto version = static_cast<unsigned char>(start.back());  // may be any byte
+    return fail(
+        Errc::corrupt,
+        "{}: written by another version of terrace, in format {}, and this one reads {}; "
+        "record it anew with terrace run --trace",
+        path.string(),
+        std::isgraph(version) != 0 ? std::string(1, start.back()) : fmt::format("{:#04x}", version),
+        magic.back());
   }
   reader.read_bytes_ = magic.size();
   TERRACE_ASSIGN(const std::uint32_t kind, reader.read_chunk());
