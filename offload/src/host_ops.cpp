@@ -24,6 +24,7 @@ Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
 }
 
 Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [arguments, threads = &queue.threads()] {
     const std::size_t bytes = host::store_rows(arguments, *threads);
     return arguments.crosses_link ? bytes : 0;
@@ -33,6 +34,7 @@ Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& arguments)
 /// Enqueues a kernel of one thread.
 template <auto kernel, typename Arguments>
 Result<Ticket> compute_alone(Queue& queue, Phase phase, const Arguments& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [arguments] {
     kernel(arguments);
     return std::size_t{0};
@@ -40,12 +42,14 @@ Result<Ticket> compute_alone(Queue& queue, Phase phase, const Arguments& argumen
 }
 
 Result<Ticket> fetch_rows(Queue& queue, Phase phase, const FetchRows& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [arguments, threads = &queue.threads()] {
     return host::fetch_rows(arguments, *threads);
   });
 }
 
 Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [arguments, threads = &queue.threads()] {
     return host::cache_rows(arguments, *threads);
   });

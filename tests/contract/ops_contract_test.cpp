@@ -64,10 +64,17 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
     return !enqueued && enqueued.error().code == Errc::invalid_argument;
   };
   const Ops& ops = backend_->ops();
+  EXPECT_TRUE(refused(ops.store_rows(*compute, Phase::update, {})));
   EXPECT_TRUE(refused(ops.pq_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.exact_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.map_queries(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.cluster_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.resolve_rows(*compute, Phase::fetch, {})));
+  EXPECT_TRUE(refused(ops.resolve_early_rows(*compute, Phase::fetch, {})));
+  EXPECT_TRUE(refused(ops.fetch_rows(*compute, Phase::fetch, {})));
+  EXPECT_TRUE(refused(ops.cache_rows(*compute, Phase::refill, {})));
+  EXPECT_TRUE(refused(ops.decode_attention(*compute, Phase::attend, {})));
   EXPECT_TRUE(compute->drain(patience).has_value());
 }
 

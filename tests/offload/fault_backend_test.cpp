@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "terrace/offload/host_backend.hpp"
 
 namespace terrace::offload {
@@ -26,9 +28,16 @@ class FaultTest : public testing::Test {
 
 TEST_F(FaultTest, AnOpOfAFailingPhaseFailsBeforeItRuns) {
   backend_->arm({.pieces = {{.phase = Phase::attend}}});
-  // Null pointers: the kernel would not survive being run.
-  ASSERT_TRUE(backend_->ops().decode_attention(*queue_, Phase::attend, {}));
+  // Of nothing to attend to the output would be 0.
+  const std::array<float, 2> query{};
+  std::array<float, 2> output{1, 1};
+  const DecodeAttention op{
+      .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = query.size()},
+      .query = query.data(),
+      .output = output.data()};
+  ASSERT_TRUE(backend_->ops().decode_attention(*queue_, Phase::attend, op));
   EXPECT_EQ(queue_->drain(patience).error().code, Errc::device_error);
+  EXPECT_EQ(output[0], 1);
 }
 
 TEST_F(FaultTest, FailsTheNthPieceOfItsPhaseOnly) {
