@@ -238,7 +238,36 @@ TEST(Kmeans, RefusesNothingAndAbsurdSizes) {
   EXPECT_TRUE(refuses({.rows = row, .row_count = absurd, .dims = 2}, 1, centroid, &label));
   EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = absurd}, 1, centroid, &label));
   EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 2}, absurd, centroid, &label));
+  // Of sizes that are possible, each alone, whose product is not.
+  const std::size_t large = std::size_t{1} << 31;
+  EXPECT_TRUE(refuses({.rows = row, .row_count = large, .dims = large}, 1, centroid, &label));
+  EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = large}, large, centroid, &label));
   EXPECT_EQ(label, 0U);
+}
+
+TEST(Kmeans, RefusesMemoryThatOverlaps) {
+  constexpr std::size_t rows = 4;
+  constexpr std::size_t dims = 2;
+  std::vector<float> memory(64, 1.0F);
+  Serial threads;
+  const auto refuses = [&](std::size_t centroids, std::size_t labels) {
+    const auto report = kernels::host::kmeans(
+        {.rows = &memory[16], .row_count = rows, .dims = dims}, {.clusters = 2},
+        {.centroids = &memory[centroids],
+         .labels = reinterpret_cast<std::uint32_t*>(&memory[labels])},
+        threads);
+    return !report && report.error().code == Errc::invalid_argument;
+  };
+  // Rows are floats [16, 24), centroids take 4 and labels 4.
+  EXPECT_TRUE(refuses(16, 40)) << "centroids at the rows";
+  EXPECT_TRUE(refuses(13, 40)) << "centroids reach into the rows";
+  EXPECT_TRUE(refuses(23, 40));
+  EXPECT_TRUE(refuses(40, 13)) << "labels reach into the rows";
+  EXPECT_TRUE(refuses(40, 23));
+  EXPECT_TRUE(refuses(40, 43)) << "labels at the last centroid";
+  EXPECT_TRUE(refuses(43, 40));
+  EXPECT_EQ(memory, std::vector<float>(64, 1.0F)) << "nothing is written on an error";
+  EXPECT_FALSE(refuses(12, 24)) << "side by side is apart";
 }
 
 }  // namespace

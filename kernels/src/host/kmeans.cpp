@@ -2,12 +2,42 @@
 #include "terrace/kernels/kmeans.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "host/lloyd.hpp"
 
 namespace terrace::kernels::host {
 namespace {
+
+/// 4 PiB of f32, more than a machine has. What is worked in takes less than 2^10 times as much, so
+/// its size in bytes does not wrap.
+constexpr std::size_t elements_max = std::size_t{1} << 50;
+
+bool is_within_memory(std::size_t vectors, std::size_t dims) {
+  return vectors <= elements_max / dims;
+}
+
+struct Extent {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+
+template <typename T>
+Extent extent(const T* first, std::size_t count) {
+  return {reinterpret_cast<std::uintptr_t>(first), reinterpret_cast<std::uintptr_t>(first + count)};
+}
+
+bool overlap(const Extent& a, const Extent& b) { return a.begin < b.end && b.begin < a.end; }
+
+/// Outputs are written while rows and each other are read.
+Status check_apart(const KmeansRows& input, std::size_t clusters, const KmeansOutput& output) {
+  const Extent rows = extent(input.rows, input.row_count * input.dims);
+  const Extent centroids = extent(output.centroids, clusters * input.dims);
+  const Extent labels = extent(output.labels, input.row_count);
+  if (!overlap(rows, centroids) && !overlap(rows, labels) && !overlap(centroids, labels)) return {};
+  return fail(Errc::invalid_argument, "k-means: rows, centroids and labels must not overlap");
+}
 
 Status check(const KmeansRows& input, const KmeansOptions& options, const KmeansOutput& output) {
   constexpr std::size_t limit = std::size_t{1} << 32;
@@ -19,6 +49,14 @@ Status check(const KmeansRows& input, const KmeansOptions& options, const Kmeans
   if (input.rows == nullptr || output.centroids == nullptr || output.labels == nullptr) {
     return fail(Errc::invalid_argument, "k-means: rows, centroids and labels must be given");
   }
+  if (!is_within_memory(input.row_count, input.dims) ||
+      !is_within_memory(options.clusters, input.dims)) {
+    return fail(Errc::invalid_argument,
+                "k-means of {} rows of {} dims into {} clusters: rows and centroids may have 2^50 "
+                "elements each",
+                input.row_count, input.dims, options.clusters);
+  }
+  TERRACE_TRY(check_apart(input, options.clusters, output));
   const auto out_of_range = [&input](std::uint32_t i) { return i >= input.row_count; };
   const auto& initial = options.initial_rows;
   if (!initial.empty() &&

@@ -74,8 +74,10 @@ namespace host {
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all.
 ///
-/// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, a null
-///          pointer, or initial_rows of another size, out of range or not finite; out_of_memory:
+/// Memory   rows, centroids and labels must not overlap
+/// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, more than
+///          2^50 elements of rows or centroids, a null pointer, memory that overlaps, or
+///          initial_rows of another size, out of range or not finite; out_of_memory:
 ///          about 13 bytes a row, and two for each of its elements where rows are rounded, and the
 ///          centroids up to sixteen times, could not be had. Then nothing is written
 /// Threads  runs of 4096 rows or more, or 64 clusters; one problem per thread needs no locking
