@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "core/temporary_folder.hpp"
 #include "terrace/core/bytes.hpp"
@@ -91,6 +93,55 @@ TEST_F(TunerTest, NamesWhatIsCached) {
   const std::string page = report_page(result, request, "here");
   EXPECT_THAT(page, testing::Not(HasSubstr("blocks of")));
   EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+}
+
+TEST_F(TunerTest, DrawsTheBoundAndSaysWhatIsNone) {
+  const TuneRequest request{.device_memory = 60'000, .policies = {"lru", "belady"}};
+  const auto page = [&](const MadeUp& made) {
+    write_made_up(folder_ / "t", made);
+    return report_page(tune_with(request).value(), request, "here");
+  };
+  const std::string blocks = page({.steps = 60});
+  EXPECT_THAT(blocks, HasSubstr(">bound<"));
+  EXPECT_THAT(blocks, HasSubstr(">belady<"));
+  EXPECT_THAT(blocks, HasSubstr("belady (knows the future)<"));
+  EXPECT_THAT(blocks, testing::Not(HasSubstr("no bound<")));
+  const std::string clusters = page({.unit = TraceUnit::cluster, .policy = "wave", .steps = 60});
+  EXPECT_THAT(clusters, HasSubstr(">bound, clusters<"));
+  EXPECT_THAT(clusters, HasSubstr(">belady, no bound<"));
+  EXPECT_THAT(clusters, HasSubstr("belady (knows the future, no bound)<"));
+}
+
+TEST_F(TunerTest, DrawsNothingAboveTheBound) {
+  write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .policy = "wave", .steps = 200});
+  const TuneResult result = tune_with({.device_memory = 60'000}).value();
+  const std::string page = report_page(result, {.trace = "t", .device_memory = 60'000}, "here");
+  // Points of a series, as drawn: y falls as hit rates rise.
+  const auto points = [&](std::size_t series_from_behind) {
+    const std::string chart = page.substr(page.find("<svg"), page.find("</svg>"));
+    std::vector<std::size_t> lines;
+    for (std::size_t at = 0; (at = chart.find("<polyline points=\"", at)) != std::string::npos;
+         ++at) {
+      lines.push_back(at + 18);
+    }
+    std::map<double, double> drawn;
+    if (lines.size() <= series_from_behind) return drawn;
+    const std::size_t begin = lines[lines.size() - 1 - series_from_behind];
+    std::istringstream text(chart.substr(begin, chart.find('"', begin) - begin));
+    char comma = 0;
+    for (double x = 0, y = 0; text >> x >> comma >> y;) drawn[x] = y;
+    return drawn;
+  };
+  const std::map<double, double> bound = points(0);
+  ASSERT_FALSE(bound.empty());
+  for (std::size_t series = 1;; ++series) {
+    const std::map<double, double> drawn = points(series);
+    if (drawn.empty()) break;
+    for (const auto& [x, y] : drawn) {
+      ASSERT_TRUE(bound.contains(x));
+      EXPECT_GE(y, bound.at(x)) << series << " at " << x;
+    }
+  }
 }
 
 TEST(TunedRows, SayTheirParametersAndNoOthers) {

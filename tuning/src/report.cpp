@@ -1,5 +1,7 @@
 // The page of a tuning: what was found, drawn and in figures, and why the one is recommended.
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/tuning/chart.hpp"
@@ -24,6 +26,12 @@ std::string series_name(const std::string& words, const TunedRow& row) {
   return row.cache.granularity == CacheGranularity::cluster ? words + ", clusters" : words;
 }
 
+std::string policy_series(const TunedRow& row) {
+  // Room for names is short, and of clusters alone it is true.
+  if (row.is_no_bound()) return row.cache.policy + ", no bound";
+  return series_name(row.cache.policy, row);
+}
+
 /// The series of that name, at the end where there was none.
 ChartSeries& series_of(Chart& chart, const std::string& name, ChartSeries fresh = {}) {
   const auto found = std::ranges::find(chart.series, name, &ChartSeries::name);
@@ -32,15 +40,37 @@ ChartSeries& series_of(Chart& chart, const std::string& name, ChartSeries fresh 
   return chart.series.emplace_back(std::move(fresh));
 }
 
+/// What no cache passes, of blocks and of clusters: over policies that cache blocks of several
+/// sizes the highest, and as high as for any smaller cache.
+std::vector<ChartSeries> bound_series(const TuneResult& result) {
+  std::map<std::string, std::map<double, double>> bounds;
+  for (const TunedRow& row : result.curve) {
+    const ChartPoint at = hit_point(row);
+    double& bound = bounds[series_name("bound", row)][at.x];
+    bound = std::max(
+        bound, row.optimum_rows / static_cast<double>(std::max<std::uint64_t>(1, row.rows())));
+  }
+  std::vector<ChartSeries> all;
+  for (const auto& [name, points] : bounds) {
+    ChartSeries& series = all.emplace_back(ChartSeries{.name = name, .dashed = true});
+    double highest = 0;
+    for (const auto& [tokens, bound] : points) {
+      highest = std::max(highest, bound);
+      series.points.push_back({tokens, highest});
+    }
+  }
+  return all;
+}
+
 Chart hit_chart(const TuneResult& result) {
   Chart chart{.title = "Hit rate against capacity",
               .x_label = "capacity, tokens per layer",
               .y_label = "rows hit",
               .marked = {hit_point(result.recommended())}};
   for (const TunedRow& row : result.curve) {
-    series_of(chart, series_name(row.cache.policy, row), {.dashed = row.offline})
-        .points.push_back(hit_point(row));
+    series_of(chart, policy_series(row), {.dashed = row.offline}).points.push_back(hit_point(row));
   }
+  std::ranges::move(bound_series(result), std::back_inserter(chart.series));
   return chart;
 }
 
@@ -70,7 +100,7 @@ Chart time_chart(const TuneResult& result) {
     return ChartPoint{static_cast<double>(row.cache.tokens), 1e3 * row.seconds_per_token()};
   };
   for (const TunedRow& row : result.curve) {
-    series_of(chart, series_name(row.cache.policy, row),
+    series_of(chart, policy_series(row),
               {.points = {point(result.without_cache)}, .dashed = row.offline})
         .points.push_back(point(row));
   }
@@ -78,13 +108,18 @@ Chart time_chart(const TuneResult& result) {
   return chart;
 }
 
+std::string foresight(const TunedRow& row) {
+  if (!row.offline) return {};
+  return row.is_no_bound() ? " (knows the future, no bound)" : " (knows the future)";
+}
+
 std::string table_row(const TunedRow& row, bool recommended) {
   return fmt::format(
       "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
       "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
-      recommended ? " class=\"best\"" : "", escaped(row.cache.policy),
-      row.offline ? " (knows the future)" : "", escaped(parameters_of(row.cache)), unit_of(row),
-      row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(), row.optimum_ratio(),
+      recommended ? " class=\"best\"" : "", escaped(row.cache.policy), foresight(row),
+      escaped(parameters_of(row.cache)), unit_of(row), row.cache.tokens, row.hit_rate_tokens(),
+      row.hit_rate_units(), row.optimum_ratio(),
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
       static_cast<double>(row.outcome.bytes.refill) /
@@ -183,8 +218,11 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page += table_row(result.without_cache, &result.without_cache == &result.recommended());
   page += "</table>\n";
   page +=
-      "<p>kB are per token. The optimum is a bound: what a cache of as many slots could hit that "
-      "knows the future and may deal its slots out over time and layers at will.</p>\n";
+      "<p>kB are per token. The optimum is a bound, drawn as such: what a cache of as many slots "
+      "could hit that knows the future and may deal its slots out over time and layers at will. "
+      "belady evicts what is wanted again last; of clusters, which differ in size, that is no "
+      "bound."
+      "</p>\n";
   page += "<p>" + describe_left_out(result) + "</p>\n";
   return html_page("Cache of " + request.trace.filename().string(), page);
 }

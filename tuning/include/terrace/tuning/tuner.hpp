@@ -47,6 +47,11 @@ struct TunedRow {
   [[nodiscard]] std::uint64_t rows() const noexcept {
     return outcome.cache.rows_hit + outcome.cache.rows_missed;
   }
+  /// Whether it knows the future and is beaten all the same: of clusters, which differ in size, the
+  /// farthest next use is not the best to evict.
+  [[nodiscard]] bool is_no_bound() const noexcept {
+    return offline && cache.granularity == CacheGranularity::cluster;
+  }
   [[nodiscard]] double hit_rate_tokens() const noexcept;
   [[nodiscard]] double hit_rate_units() const noexcept;
   [[nodiscard]] double optimum_ratio() const noexcept;
