@@ -112,6 +112,17 @@ TEST_F(TunerTest, DrawsTheBoundAndSaysWhatIsNone) {
   EXPECT_THAT(clusters, HasSubstr("belady (knows the future, no bound)<"));
 }
 
+TEST_F(TunerTest, ListsEveryRowOnThePage) {
+  write_made_up(folder_ / "t", {.steps = 20});
+  const TuneResult result = tune_with({.device_memory = 60'000}).value();
+  ASSERT_GT(result.rows.size(), 60U);
+  const std::string page = report_page(result, {.trace = "t", .device_memory = 60'000}, "here");
+  std::size_t listed = 0;
+  for (std::size_t at = 0; (at = page.find("<tr><td>", at)) != std::string::npos; ++at) ++listed;
+  // All but the recommended one, which is marked, and no cache.
+  EXPECT_EQ(listed + 1, result.rows.size() + 1);
+}
+
 TEST_F(TunerTest, DrawsNothingAboveTheBound) {
   write_made_up(folder_ / "t", {.unit = TraceUnit::cluster, .policy = "wave", .steps = 200});
   const TuneResult result = tune_with({.device_memory = 60'000}).value();

@@ -10,8 +10,6 @@
 namespace terrace::tuning {
 namespace {
 
-constexpr std::size_t table_rows_max = 60;
-
 double bytes_per_token(const TunedRow& row) {
   return static_cast<double>(row.moved_bytes()) /
          static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
@@ -209,12 +207,7 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
       "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
       "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
       "<th>fetched kB</th><th>refilled kB</th><th>ms a token</th></tr>\n";
-  std::size_t listed = 0;
-  for (const TunedRow& row : result.rows) {
-    if (listed >= table_rows_max && !row.offline) continue;
-    page += table_row(row, &row == &result.recommended());
-    ++listed;
-  }
+  for (const TunedRow& row : result.rows) page += table_row(row, &row == &result.recommended());
   page += table_row(result.without_cache, &result.without_cache == &result.recommended());
   page += "</table>\n";
   page +=

@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace terrace::apps {
 namespace {
-
-constexpr std::size_t listed_rows = 12;
 
 std::string line(const tuning::TunedRow& row, std::string_view name) {
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
@@ -51,11 +51,15 @@ std::string tuned_table(const tuning::TuneResult& result) {
                                  "kB/tok", "kB/tok", "ms/token", "of opti-");
   text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
                       "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
-  std::size_t listed = 0;
+  std::set<std::pair<std::string_view, CacheGranularity>> listed;
   for (const tuning::TunedRow& row : result.rows) {
-    if (row.offline || listed++ < listed_rows) text += line(row, row.cache.policy);
+    const bool best = listed.emplace(row.cache.policy, row.cache.granularity).second;
+    if (best) text += line(row, row.cache.policy);
   }
   text += line(result.without_cache, "(no cache)");
+  if (const std::size_t more = result.rows.size() - listed.size(); more > 0) {
+    text += fmt::format("{} more: --format json, or --report FILE\n", more);
+  }
   if (result.offline_left_out) text += tuning::describe_left_out(result) + '\n';
   return text;
 }

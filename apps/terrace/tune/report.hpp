@@ -11,7 +11,8 @@ namespace terrace::apps {
 /// Returns one element of "rows".
 Json tuned_object(const tuning::TunedRow& row);
 
-/// Returns the table for people: the best rows, the offline ones, and what no cache costs.
+/// Returns the table for people: the best row of each policy and kind of unit, what no cache costs,
+/// and how many rows there are besides.
 std::string tuned_table(const tuning::TuneResult& result);
 
 }  // namespace terrace::apps
