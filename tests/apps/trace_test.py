@@ -363,6 +363,7 @@ class Tune(Traced):
             self.assertLessEqual(row["optimum_ratio"], 1 + 1e-9)
             self.assertEqual(row["parameters"]["granularity"], "block")
         self.assertIn("belady", {row["policy"] for row in document["rows"]})
+        self.assertIsNone(document["without_cache"]["optimum_ratio"])
         best = document["recommended"]
         self.assertLessEqual(best["demand_bytes"] + best["refill_bytes"],
                              document["without_cache"]["demand_bytes"])

@@ -62,5 +62,14 @@ TEST(TunedTable, SaysThatBeladyOnClustersIsNoBound) {
   EXPECT_THAT(all[6], HasSubstr("always, no bound"));
 }
 
+TEST(TunedRows, HaveNoRatioWhereNothingCouldBeHit) {
+  const tuning::TuneResult some = result();
+  EXPECT_EQ(tuned_object(some.rows.front())["optimum_ratio"], 0.5);
+  EXPECT_TRUE(tuned_object(some.without_cache)["optimum_ratio"].is_null());
+  tuning::TunedRow hopeless = some.rows.front();
+  hopeless.optimum_rows = 0;
+  EXPECT_TRUE(tuned_object(hopeless)["optimum_ratio"].is_null());
+}
+
 }  // namespace
 }  // namespace terrace::apps

@@ -38,7 +38,7 @@ TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
   double last = 0;
   bool belady = false;
   for (const TunedRow& row : result.rows) {
-    EXPECT_LE(row.optimum_ratio(), 1 + 1e-9) << row.cache.policy;
+    EXPECT_LE(row.optimum_ratio().value(), 1 + 1e-9) << row.cache.policy;
     belady = belady || row.cache.policy == "belady";
     if (row.offline) continue;
     EXPECT_GE(row.seconds_per_token(), last);
@@ -48,6 +48,9 @@ TEST_F(TunerTest, RanksChoicesByTimeAndNoneBeatsTheBound) {
   EXPECT_FALSE(result.recommended().offline);
   EXPECT_LT(result.recommended().seconds_per_token(), result.without_cache.seconds_per_token());
   EXPECT_EQ(result.without_cache.outcome.cache.rows_hit, 0U);
+  EXPECT_FALSE(result.without_cache.optimum_ratio().has_value());
+  EXPECT_THAT(report_page(result, {.trace = "t", .device_memory = 60'000}, "here"),
+              HasSubstr("<td>0.000</td><td>0.000</td><td>-</td>"));
 }
 
 TEST_F(TunerTest, RecommendsNoCacheWhereNoneDoesBetter) {
@@ -178,7 +181,7 @@ TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
   std::set<CacheUnit> searched;
   for (const TunedRow& row : result.rows) {
     searched.insert(row.unit());
-    EXPECT_LE(row.optimum_ratio(), 1 + 1e-9) << describe(row);
+    EXPECT_LE(row.optimum_ratio().value(), 1 + 1e-9) << describe(row);
     const Config tuned = tuned_config(result, row, request.device_memory);
     EXPECT_EQ(tuned.text("cache.granularity"), to_string(row.cache.granularity));
     EXPECT_EQ(tuned.integer("kv.block_tokens"), row.block_tokens);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/tuning/chart.hpp"
@@ -112,12 +113,13 @@ std::string foresight(const TunedRow& row) {
 }
 
 std::string table_row(const TunedRow& row, bool recommended) {
+  const std::optional<double> ratio = row.optimum_ratio();
   return fmt::format(
       "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
-      "<td>{:.2f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
+      "<td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
       recommended ? " class=\"best\"" : "", escaped(row.cache.policy), foresight(row),
       escaped(parameters_of(row.cache)), unit_of(row), row.cache.tokens, row.hit_rate_tokens(),
-      row.hit_rate_units(), row.optimum_ratio(),
+      row.hit_rate_units(), ratio ? fmt::format("{:.2f}", *ratio) : "-",
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
       static_cast<double>(row.outcome.bytes.refill) /
@@ -157,7 +159,8 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
       "the rows that the best cache of its size could hit.</p>\n",
       escaped(describe(best)), result.rows.size(), format_size(result.fixed_bytes),
       format_size(device_memory), 1e3 * best.seconds_per_token(), 1e3 * none.seconds_per_token(),
-      faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3, 100 * best.optimum_ratio());
+      faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3,
+      100 * best.optimum_ratio().value_or(0));
 }
 
 }  // namespace

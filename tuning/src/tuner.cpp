@@ -238,8 +238,9 @@ double TunedRow::hit_rate_units() const noexcept {
                static_cast<double>(counted.blocks_hit + counted.blocks_missed));
 }
 
-double TunedRow::optimum_ratio() const noexcept {
-  return optimum_rows > 0 ? static_cast<double>(outcome.cache.rows_hit) / optimum_rows : 1;
+std::optional<double> TunedRow::optimum_ratio() const noexcept {
+  if (cache.none() || !(optimum_rows > 0)) return std::nullopt;
+  return static_cast<double>(outcome.cache.rows_hit) / optimum_rows;
 }
 
 double TunedRow::seconds_per_token() const noexcept {

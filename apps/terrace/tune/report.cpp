@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@ namespace terrace::apps {
 namespace {
 
 std::string line(const tuning::TunedRow& row, std::string_view name) {
+  const std::optional<double> ratio = row.optimum_ratio();
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
       "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
@@ -19,12 +21,13 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
       tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
       static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
-      row.cache.none() ? "-" : fmt::format("{:.3f}", row.optimum_ratio()));
+      ratio ? fmt::format("{:.3f}", *ratio) : "-");
 }
 
 }  // namespace
 
 Json tuned_object(const tuning::TunedRow& row) {
+  const std::optional<double> ratio = row.optimum_ratio();
   Json parameters{{"admission", row.cache.admission},
                   {"granularity", to_string(row.cache.granularity)},
                   {"horizon", row.cache.refill.horizon_steps},
@@ -42,7 +45,7 @@ Json tuned_object(const tuning::TunedRow& row) {
           {"demand_bytes", row.outcome.bytes.demand},
           {"refill_bytes", row.outcome.bytes.refill},
           {"predicted_seconds_per_token", row.seconds_per_token()},
-          {"optimum_ratio", row.optimum_ratio()}};
+          {"optimum_ratio", ratio ? Json(*ratio) : Json()}};
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {

@@ -54,7 +54,8 @@ struct TunedRow {
   }
   [[nodiscard]] double hit_rate_tokens() const noexcept;
   [[nodiscard]] double hit_rate_units() const noexcept;
-  [[nodiscard]] double optimum_ratio() const noexcept;
+  /// Hits over `optimum_rows`; nothing without a cache, or where no cache could hit.
+  [[nodiscard]] std::optional<double> optimum_ratio() const noexcept;
   [[nodiscard]] double seconds_per_token() const noexcept;
   [[nodiscard]] std::uint64_t moved_bytes() const noexcept {
     return outcome.bytes.demand + outcome.bytes.refill;
