@@ -15,8 +15,10 @@ constexpr double left = 70;
 constexpr double right = 150;  // the names of the series
 constexpr double top = 30;
 constexpr double bottom = 50;
-constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad",
-                             "#b8860b", "#555555", "#d03050", "#2f4f9f"};
+// As many as a tuning draws: the replacement policies and their bound. The last two stand apart
+// from all others in lightness, which readers who tell no red from green see as well.
+constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad", "#b8860b",
+                             "#555555", "#d03050", "#2f4f9f", "#56b4e9", "#000000"};
 
 /// Dashes of a series' line: one that has the colour of an earlier series is dotted as well.
 const char* dashes_of(const ChartSeries& series, std::size_t number) {
