@@ -241,6 +241,23 @@ TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(report_page(one, request, "here"), report_page(three, request, "here"));
 }
 
+TEST_F(TunerTest, TellsHowFarItIsWithinEachPassOverTheFile) {
+  // Chunks are of 256 KiB.
+  write_made_up(folder_ / "t", {.steps = 12'000});
+  ASSERT_GT(std::filesystem::file_size(folder_ / "t"), std::size_t{3} << 18);
+  for (const std::size_t threads : {1U, 3U}) {
+    std::vector<double> told;
+    const TuneRequest request{.device_memory = 4'000'000,
+                              .policies = {"lru"},
+                              .progress = [&](double share) { told.push_back(share); }};
+    const auto tuned = tune_with(request, threads);
+    ASSERT_TRUE(tuned.has_value()) << tuned.error().message();
+    EXPECT_TRUE(std::ranges::is_sorted(told));
+    EXPECT_LT(told.front(), 0.2) << "a first pass is most of the first 0.6";
+    EXPECT_NEAR(told.back(), 1, 1e-9);
+  }
+}
+
 TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   write_made_up(folder_ / "t", {});
   for (const std::size_t memory : {30'000U, 40'000U, 200'000U}) {

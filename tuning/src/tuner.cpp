@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <map>
+#include <mutex>
 
 #include "search_space.hpp"
 #include "terrace/core/assert.hpp"
@@ -39,6 +39,37 @@ constexpr std::size_t rows_per_job = 12;
 /// How often what lies beside the best is tried: from a half-life of 64 they reach 27 and 216.
 constexpr std::size_t finer_rounds = 3;
 
+/// Passes over the file that a job takes.
+std::size_t passes_of(const Job& job) { return job.offline ? 2 : 1; }
+
+/// Tells how far the whole search is, as passes over the file go on on all threads.
+class Progress {
+ public:
+  explicit Progress(const std::function<void(double)>& tell) : tell_(tell) {}
+
+  /// What follows is `passes` passes, and of the whole work the part from `begin` to `end`.
+  void begin(std::size_t passes, double begin, double end) {
+    told_ = std::max(told_, begin);
+    end_ = end;
+    pass_share_ = (end - begin) / static_cast<double>(passes);
+  }
+
+  /// `part` of a pass was done since the last call for it.
+  void advance(double part) {
+    if (!tell_) return;
+    const std::lock_guard lock(mutex_);
+    told_ = std::min(end_, told_ + part * pass_share_);
+    tell_(told_);
+  }
+
+ private:
+  const std::function<void(double)>& tell_;
+  std::mutex mutex_;
+  double told_ = 0;
+  double end_ = 0;
+  double pass_share_ = 0;
+};
+
 std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
   std::vector<Job> jobs;
   for (TunedRow& row : rows) {
@@ -53,24 +84,20 @@ std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
 class Search {
  public:
   Search(const TuneRequest& request, const TraceHead& head, Parallel& threads)
-      : request_(request), head_(head), threads_(threads) {}
+      : request_(request), head_(head), threads_(threads), progress_(request.progress) {}
 
-  /// Replays all rows. `share` of the whole work, from `done` on, is what this is.
-  Status run(std::vector<TunedRow>& rows, double done, double share) {
+  /// Replays all rows: of the whole work the part from `begin` to `end`.
+  Status run(std::vector<TunedRow>& rows, double begin, double end) {
     std::vector<Job> jobs = make_jobs(rows);
+    std::size_t passes = 0;
     for (Job& job : jobs) {
+      passes += passes_of(job);
       const auto [bound, is_new] = bounds_.try_emplace(job.unit, head_, job.unit.granularity);
       if (is_new) job.bound = &bound->second;
     }
+    progress_.begin(passes, begin, end);
     std::vector<Status> outcomes(jobs.size());
-    std::atomic<std::size_t> finished{0};
-    threads_.for_each(jobs.size(), [&](std::size_t i) {
-      outcomes[i] = run_job(jobs[i]);
-      const auto so_far = static_cast<double>(finished.fetch_add(1) + 1);
-      if (request_.progress) {
-        request_.progress(done + share * so_far / static_cast<double>(jobs.size()));
-      }
-    });
+    threads_.for_each(jobs.size(), [&](std::size_t i) { outcomes[i] = run_job(jobs[i]); });
     for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
     for (TunedRow& row : rows) {
       row.optimum_rows = bounds_.at(row.unit()).rows_hit(row.outcome.slot_steps);
@@ -79,7 +106,7 @@ class Search {
   }
 
  private:
-  Result<RecordedFuture> read_future(const CacheUnit& unit) const {
+  Result<RecordedFuture> read_future(const CacheUnit& unit) {
     RecordedFuture future;
     TERRACE_TRY(each_record(unit, [&](const TraceRecord& record, const LayerTraffic& its) {
       future.add(record, its);
@@ -87,7 +114,7 @@ class Search {
     return future;
   }
 
-  Status run_job(const Job& job) const {
+  Status run_job(const Job& job) {
     RecordedFuture future;
     if (job.offline) {
       TERRACE_ASSIGN(future, read_future(job.unit));
@@ -110,11 +137,17 @@ class Search {
   }
 
   template <typename Do>
-  Status each_record(const CacheUnit& unit, Do&& act) const {
+  Status each_record(const CacheUnit& unit, Do&& act) {
     TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace));
     TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
+    double read = 0;
     for (TraceRecord record;;) {
       TERRACE_ASSIGN(const bool more, reader.next(record));
+      // The file is read by chunks of many records.
+      if (const double now = reader.progress(); now != read) {
+        progress_.advance(now - read);
+        read = now;
+      }
       if (!more) return {};
       act(record, cutter.cut(record));
     }
@@ -123,6 +156,7 @@ class Search {
   const TuneRequest& request_;
   const TraceHead& head_;
   Parallel& threads_;
+  Progress progress_;
   std::map<CacheUnit, OptimumBound> bounds_;  ///< by units, all they depend on
 };
 
@@ -271,15 +305,16 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
     std::vector<TunedRow> beside = rows_beside_the_best(result);
     if (beside.empty()) break;
     const double share = 0.2 / static_cast<double>(finer_rounds);
-    TERRACE_TRY(search.run(beside, 0.6 + static_cast<double>(round) * share, share));
+    const double begin = 0.6 + static_cast<double>(round) * share;
+    TERRACE_TRY(search.run(beside, begin, begin + share));
     std::ranges::move(beside, std::back_inserter(result.rows));
     sort_rows(result.rows);
   }
 
   result.curve = curve_rows(result, request.device_memory);
-  TERRACE_TRY(search.run(result.curve, 0.8, 0.15));
+  TERRACE_TRY(search.run(result.curve, 0.8, 0.95));
   std::vector<TunedRow> none = rows_without_cache(result, request.device_memory);
-  TERRACE_TRY(search.run(none, 0.95, 0.05));
+  TERRACE_TRY(search.run(none, 0.95, 1));
   result.without_cache = *std::ranges::min_element(none, better);
   // A smaller cache may be the better one: what fits was searched too.
   for (const TunedRow& row : result.curve) {

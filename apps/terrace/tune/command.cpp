@@ -4,10 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <memory>
-#include <mutex>
 
 #include "document.hpp"
 #include "progress.hpp"
@@ -131,11 +129,7 @@ Result<int> tune(const TuneOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
   TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, config));
   Progress progress(options.shared.quiet);
-  std::mutex shown;
-  request.progress = [&](double share) {
-    const std::lock_guard lock(shown);
-    progress.show("tune", "searching", share);
-  };
+  request.progress = [&](double share) { progress.show("tune", "searching", share); };
   const Machine machine = read_machine();
   TERRACE_ASSIGN(const auto threads, offload::make_parallel({.threads = machine.cores}));
   auto result = tuning::tune(request, *threads);
