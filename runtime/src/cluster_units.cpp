@@ -33,18 +33,19 @@ void ClusterMembers::read(const RetrievalPolicy& policy, const KvShape& shape,
   std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
   positions_.resize(units_.size());
   std::vector<std::uint32_t> ends(begins_);
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    positions_[ends[units_[i]]++] = static_cast<std::uint32_t>(first_position_ + i % tokens);
+  for (std::size_t head = 0; head < heads_; ++head) {
+    auto position = static_cast<std::uint32_t>(first_position_);
+    for (const UnitKey unit : units_of(head)) positions_[ends[unit]++] = position++;
   }
 }
 
 ClusterSlots::ClusterSlots(const KvShape& shape, std::size_t block_tokens)
     : shape_(shape),
-      slot_rows_(cluster_slot_rows(shape, block_tokens)),
-      slots_per_block_(block_tokens * shape.kv_heads / slot_rows_) {}
+      slot_rows_(static_cast<std::uint32_t>(cluster_slot_rows(shape, block_tokens))),
+      slots_per_block_(static_cast<std::uint32_t>(block_tokens * shape.kv_heads / slot_rows_)) {}
 
 Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& room) {
-  if (room.units > units_.size()) units_.resize(room.units);
+  if (room.units > first_slots_.size()) first_slots_.resize(room.units, none);
   if (room.slots > taken_.size()) {
     const std::size_t blocks = divide_up(room.slots, slots_per_block_);
     TERRACE_TRY(blocks_.reserve(backend, blocks));
@@ -87,64 +88,77 @@ Status ClusterSlots::grow_numbers(Backend& backend, Queue& queue, const ClusterR
 Result<std::uint32_t> ClusterSlots::take_slot(TakeBlock take_block) {
   while (search_from_ < taken_.size() && taken_[search_from_]) ++search_from_;
   TERRACE_ASSERT(search_from_ < taken_.size());
-  const std::size_t block = search_from_ / slots_per_block_;
+  const std::uint32_t block = search_from_ / slots_per_block_;
   if (blocks_[block] == nullptr) {
     TERRACE_ASSIGN(std::byte* const memory, take_block());
     blocks_.set(block, memory);
   }
   ++used_in_block_[block];
   taken_[search_from_] = true;
-  return static_cast<std::uint32_t>(search_from_);
+  return search_from_;
 }
 
-void ClusterSlots::give_slots(Unit& unit) noexcept {
-  for (std::uint32_t slot = unit.first_slot; slot != none; slot = next_slot_[slot]) {
-    taken_[slot] = false;
-    --used_in_block_[slot / slots_per_block_];
-    search_from_ = std::min<std::size_t>(search_from_, slot);
-  }
-  unit = {};
-}
-
-Status ClusterSlots::place(UnitKey key, std::span<const std::uint32_t> members, std::size_t head,
-                           FindStaged find_staged, TakeBlock take_block) {
-  if (!numbers_) return fail(Errc::out_of_memory, "no table to find cached rows by");
-  Unit& unit = units_[key];
-  const std::size_t changes_before = changes_.size();
-  std::uint32_t last = none;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (i % slot_rows_ == 0) {
-      const auto slot = take_slot(take_block);
-      if (!slot) {
-        give_slots(unit);
-        changes_.resize(changes_before);
-        return tl::unexpected(slot.error());
-      }
-      (last == none ? unit.first_slot : next_slot_[last]) = *slot;
-      last = *slot;
-      next_slot_[last] = none;
+Status ClusterSlots::take_slots(UnitKey unit, std::size_t count, TakeBlock take_block) {
+  std::uint32_t* next = &first_slots_[unit];
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto slot = take_slot(take_block);
+    if (!slot) {
+      give_slots(unit);
+      return tl::unexpected(slot.error());
     }
-    const std::size_t row = last * slot_rows_ + i % slot_rows_;
-    const std::uint32_t staged = find_staged(members[i]);
-    changes_.push_back({.position = members[i],
-                        .head = static_cast<std::uint32_t>(head),
-                        .number = static_cast<std::uint32_t>(row + 1),
-                        .staged = staged});
-    needs_link_ = needs_link_ || staged == 0;
+    *next = *slot;
+    next = &next_slot_[*slot];
+    *next = none;
   }
-  unit.rows = static_cast<std::uint32_t>(members.size());
   return {};
 }
 
-void ClusterSlots::remove(UnitKey key, std::span<const std::uint32_t> members, std::size_t head) {
-  give_slots(units_[key]);
-  for (const std::uint32_t position : members) {
-    changes_.push_back({.position = position, .head = static_cast<std::uint32_t>(head)});
+void ClusterSlots::give_slots(UnitKey unit) noexcept {
+  for (std::uint32_t slot = first_slots_[unit]; slot != none; slot = next_slot_[slot]) {
+    taken_[slot] = false;
+    --used_in_block_[slot / slots_per_block_];
+    search_from_ = std::min(search_from_, slot);
+  }
+  first_slots_[unit] = none;
+}
+
+std::span<CachedRowChange> ClusterSlots::add_changes(std::size_t count) {
+  changes_.resize(changes_.size() + count);
+  return std::span(changes_).last(count);
+}
+
+Status ClusterSlots::place(UnitKey unit, std::span<const UnitRow> rows, TakeBlock take_block) {
+  if (!numbers_) return fail(Errc::out_of_memory, "no table to find cached rows by");
+  TERRACE_TRY(take_slots(unit, slots_for(rows.size()), take_block));
+  const std::span<CachedRowChange> changes = add_changes(rows.size());
+  const std::uint32_t head = head_of(unit);
+  std::uint32_t slot = first_slots_[unit];
+  bool all_staged = true;
+  for (std::size_t begin = 0; begin < rows.size(); begin += slot_rows_) {
+    const std::size_t end = std::min(rows.size(), begin + slot_rows_);
+    std::uint32_t number = slot * slot_rows_;
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto [position, staged] = rows[i];
+      changes[i] = {.position = position, .head = head, .number = ++number, .staged = staged};
+      all_staged = all_staged && staged != 0;
+    }
+    slot = next_slot_[slot];
+  }
+  needs_link_ = needs_link_ || !all_staged;
+  return {};
+}
+
+void ClusterSlots::remove(UnitKey unit, std::span<const std::uint32_t> members) {
+  give_slots(unit);
+  const std::span<CachedRowChange> changes = add_changes(members.size());
+  const std::uint32_t head = head_of(unit);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    changes[i] = {.position = members[i], .head = head};
   }
 }
 
 void ClusterSlots::clear() noexcept {
-  std::ranges::fill(units_, Unit{});
+  std::ranges::fill(first_slots_, none);
   std::ranges::fill(used_in_block_, 0U);
   std::fill(taken_.begin(), taken_.end(), false);
   search_from_ = 0;

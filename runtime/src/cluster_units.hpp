@@ -51,6 +51,12 @@ class ClusterMembers {
   std::vector<std::uint32_t> positions_;
 };
 
+/// A row of a unit, and where to copy it from: see CachedRowChange.
+struct UnitRow {
+  std::uint32_t position = 0;
+  std::uint32_t staged = 0;
+};
+
 struct ClusterRoom {
   std::size_t units = 0;      ///< keys are below it
   std::size_t slots = 0;      ///< of the cache
@@ -62,7 +68,6 @@ struct ClusterRoom {
 class ClusterSlots {
  public:
   using TakeBlock = FunctionRef<Result<std::byte*>()>;
-  using FindStaged = FunctionRef<std::uint32_t(std::uint32_t position)>;
 
   ClusterSlots(const KvShape& shape, std::size_t block_tokens);
 
@@ -80,19 +85,19 @@ class ClusterSlots {
     return room.slots <= taken_.size() && room.positions <= positions_;
   }
 
-  [[nodiscard]] bool holds(UnitKey unit) const noexcept { return rows_of(unit) != 0; }
+  [[nodiscard]] bool holds(UnitKey unit) const noexcept {
+    return unit < first_slots_.size() && first_slots_[unit] != none;
+  }
 
-  /// How many rows a unit was placed with; 0 = it is not there.
-  [[nodiscard]] std::size_t rows_of(UnitKey unit) const noexcept {
-    return unit < units_.size() ? units_[unit].rows : 0;
+  /// Returns how many slots so many rows take.
+  [[nodiscard]] std::uint32_t slots_for(std::size_t rows) const noexcept {
+    return static_cast<std::uint32_t>(rows + slot_rows_ - 1) / slot_rows_;
   }
 
   /// Gives a unit slots for its rows. Errors: out_of_memory, those of `take_block`; nothing is
   /// placed then.
-  /// `find_staged`: see CachedRowChange::staged.
-  Status place(UnitKey unit, std::span<const std::uint32_t> members, std::size_t head,
-               FindStaged find_staged, TakeBlock take_block);
-  void remove(UnitKey unit, std::span<const std::uint32_t> members, std::size_t head);
+  Status place(UnitKey unit, std::span<const UnitRow> rows, TakeBlock take_block);
+  void remove(UnitKey unit, std::span<const std::uint32_t> members);
 
   /// Removes all units.
   void clear() noexcept;
@@ -125,29 +130,32 @@ class ClusterSlots {
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
 
-  struct Unit {
-    std::uint32_t rows = 0;
-    std::uint32_t first_slot = none;
-  };
-
   Result<std::uint32_t> take_slot(TakeBlock take_block);
+  /// Takes a unit's slots and chains them. On an error it has none.
+  Status take_slots(UnitKey unit, std::size_t count, TakeBlock take_block);
   Status grow_numbers(Backend& backend, Queue& queue, const ClusterRoom& room);
-  void give_slots(Unit& unit) noexcept;
+  void give_slots(UnitKey unit) noexcept;
+  /// Appends so many changes, to be filled in.
+  [[nodiscard]] std::span<CachedRowChange> add_changes(std::size_t count);
+
+  [[nodiscard]] std::uint32_t head_of(UnitKey unit) const noexcept {
+    return unit % static_cast<std::uint32_t>(shape_.kv_heads);
+  }
 
   KvShape shape_;
-  std::size_t slot_rows_;
-  std::size_t slots_per_block_;
+  std::uint32_t slot_rows_;
+  std::uint32_t slots_per_block_;
   PointerTable blocks_{Tier::device};
   std::vector<std::uint32_t> used_in_block_;
-  std::vector<bool> taken_;               ///< per slot
-  std::vector<std::uint32_t> next_slot_;  ///< per slot: the next of its unit
-  std::vector<Unit> units_;
-  std::size_t search_from_ = 0;    ///< slots below it are taken
-  Buffer numbers_;                 ///< device: CachedRows::numbers
-  std::size_t positions_ = 0;      ///< that numbers_ has room for
-  Buffer zeros_;                   ///< host: what the table is cleared from
-  Buffer sent_;                    ///< host: the changes under way
-  std::vector<Buffer> abandoned_;  ///< that copies past their deadline may still use
+  std::vector<bool> taken_;                 ///< per slot
+  std::vector<std::uint32_t> next_slot_;    ///< per slot: the next of its unit
+  std::vector<std::uint32_t> first_slots_;  ///< per unit; none = it is not there
+  std::uint32_t search_from_ = 0;           ///< slots below it are taken
+  Buffer numbers_;                          ///< device: CachedRows::numbers
+  std::size_t positions_ = 0;               ///< that numbers_ has room for
+  Buffer zeros_;                            ///< host: what the table is cleared from
+  Buffer sent_;                             ///< host: the changes under way
+  std::vector<Buffer> abandoned_;           ///< that copies past their deadline may still use
   std::vector<CachedRowChange> changes_;
   bool clears_ = false;
   bool needs_link_ = false;

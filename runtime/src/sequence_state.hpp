@@ -25,6 +25,7 @@
 #include "terrace/policies/budget.hpp"
 #include "terrace/runtime/selection_observer.hpp"
 #include "terrace/runtime/sequence.hpp"
+#include "wanted_rows.hpp"
 
 namespace terrace {
 
@@ -86,12 +87,6 @@ struct LoadingBlock {
   LayerState* layer = nullptr;
   std::size_t block = 0;
   std::byte* slot = nullptr;
-};
-
-/// When a row was last selected, and at which place of the lists, all lists in one.
-struct SeenRow {
-  std::uint64_t epoch = 0;
-  std::uint32_t place = 0;
 };
 
 /// Positions are 32-bit in selections.
@@ -301,17 +296,10 @@ class SequenceState {
   /// Positions between those that lie in device memory on their own account: a head and a tail,
   /// whatever the placement. The cache's business is rows in between.
   [[nodiscard]] TokenRange cacheable_positions(const LayerState& layer) const noexcept;
+  void count_wanted(const LayerState& layer);
+  /// Returns how many rows of a list are no business of the cache.
+  std::size_t count_list(const LayerState& layer, std::size_t list, TokenRange cacheable);
   void start_noting_rows(const LayerState& layer);
-  /// Notes at which place of the lists a row is wanted. Returns whether it was not noted before.
-  bool note_row(SeenRow& row, std::size_t place) const noexcept {
-    if (row.epoch == row_epoch_) return false;
-    row = {row_epoch_, static_cast<std::uint32_t>(place)};
-    return true;
-  }
-  [[nodiscard]] SeenRow* seen_rows(const LayerState& layer, std::size_t head) noexcept {
-    return rows_seen_.data() + head * layer.places.size() * block_tokens();
-  }
-  void count_wanted(LayerState& layer);
   void want_blocks(const LayerState& layer);
   /// Returns how many rows of a unit the step wanted.
   std::uint32_t count_unit(UnitKey unit, bool hit);
@@ -345,7 +333,8 @@ class SequenceState {
   void want_clusters(LayerState& layer);
   /// Counts by clusters what sort_positions() found. Where a policy has none, none are wanted.
   void count_clusters(LayerState& layer);
-  void note_rows(const LayerState& layer);
+  /// Lists all rows of a unit that is wanted and not cached, with where they were staged.
+  void list_rows_of(UnitKey unit, const LayerState& layer);
   void update_clusters(LayerState& layer);
 
   // sequence_life.cpp
@@ -434,9 +423,9 @@ class SequenceState {
 
   // Scratch of upkeep, kept so that a step allocates nothing.
   std::vector<CopyExtent> extents_;
-  std::vector<std::uint32_t> rows_per_unit_;  ///< zero between steps
-  std::vector<UnitKey> units_touched_;
-  std::vector<SeenRow> rows_seen_;  ///< [kv_heads, positions]: only where it matters
+  WantedRows wanted_rows_;
+  std::vector<UnitRow> unit_rows_;
+  std::vector<std::uint64_t> rows_seen_;  ///< [kv_heads, positions]: when last; if lists overlap
   std::uint64_t row_epoch_ = 0;
   std::vector<std::uint32_t> positions_;  ///< for the observer
   std::vector<std::uint32_t> head_counts_;

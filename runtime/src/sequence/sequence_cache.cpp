@@ -15,6 +15,30 @@ std::uint64_t refused_units(const offload::ResidentCache& cache) {
   return cache.counters().refused_units + cache.counters().no_room_units;
 }
 
+/// A list of a selection, and the place of its first row among all lists'.
+struct RowList {
+  std::span<const std::uint32_t> positions;
+  std::size_t first = 0;
+};
+
+/// Notes the rows of a list that lie in `cacheable`; returns how many do not. Rows that were in a
+/// list before are neither.
+template <typename IsNew, typename UnitOf>
+std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wanted, IsNew is_new,
+                      UnitOf unit_of) {
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < list.positions.size(); ++i) {
+    const std::uint32_t position = list.positions[i];
+    if (!is_new(position)) continue;
+    if (cacheable.contains(position)) {
+      wanted.add(unit_of(position), static_cast<std::uint32_t>(list.first + i));
+    } else {
+      ++others;
+    }
+  }
+  return others;
+}
+
 }  // namespace
 
 Status SequenceState::reserve_cache() {
@@ -139,44 +163,54 @@ TokenRange SequenceState::cacheable_positions(const LayerState& layer) const noe
   return {position(head), std::max(position(head), position(tail))};
 }
 
-void SequenceState::start_noting_rows(const LayerState& layer) {
-  const std::size_t rows = runtime_.shape().kv_heads * layer.places.size() * block_tokens();
-  if (rows_seen_.size() < rows) rows_seen_.assign(rows, {});
-  ++row_epoch_;
-}
-
-void SequenceState::count_wanted(LayerState& layer) {
+void SequenceState::count_wanted(const LayerState& layer) {
   const SelectionBuffers buffers = selection_buffers(layer.selection_host);
-  const bool lists_overlap = group() > 1;
-  if (lists_overlap) start_noting_rows(layer);
-  if (rows_per_unit_.size() < cache_units(layer)) rows_per_unit_.resize(cache_units(layer));
-  units_touched_.clear();
+  wanted_rows_.begin(cache_units(layer), lists() * list_rows());
+  if (group() > 1) start_noting_rows(layer);
   const TokenRange cacheable = cacheable_positions(layer);
   for (std::size_t list = 0; list < lists(); ++list) {
-    const std::size_t head = list / group();
-    const std::size_t first = list * list_rows();
-    const std::uint32_t* const ids = buffers.ids + first;
-    const std::span<const UnitKey> clusters =
-        caches_clusters() ? layer.members.units_of(head) : std::span<const UnitKey>{};
-    SeenRow* const seen = lists_overlap ? seen_rows(layer, head) : nullptr;
     counters_.attended += buffers.counts[list];
     if (runtime_.policy->traits().gives_pseudo_entries) {
       counters_.pseudo_entries += buffers.pseudo_counts[list];
     }
-    for (std::uint32_t i = 0; i < buffers.counts[list]; ++i) {
-      // Another query head of the KV head may want the row too.
-      if (lists_overlap && !note_row(seen[ids[i]], first + i)) continue;
-      if (!cacheable.contains(ids[i])) {
-        ++counters_.cache.rows_resident;  // no business of the cache
-        continue;
-      }
-      const UnitKey unit = clusters.empty() ? static_cast<UnitKey>(ids[i] / block_tokens())
-                                            : clusters[ids[i] - layer.members.first_position()];
-      if (rows_per_unit_[unit]++ == 0) units_touched_.push_back(unit);
-    }
+    counters_.cache.rows_resident += count_list(layer, list, cacheable);
   }
   counters_.bytes.demand += *buffers.missed_count * runtime_.shape().row_bytes();
   counters_.cache.rows_missed += *buffers.missed_count;
+}
+
+std::size_t SequenceState::count_list(const LayerState& layer, std::size_t list,
+                                      TokenRange cacheable) {
+  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
+  const std::size_t first = list * list_rows();
+  const RowList rows{.positions = {buffers.ids + first, buffers.counts[list]}, .first = first};
+  const std::size_t head = list / group();
+  const auto count = [&](auto unit_of) {
+    if (group() == 1) {
+      return note_rows(rows, cacheable, wanted_rows_, [](std::uint32_t) { return true; }, unit_of);
+    }
+    // Another query head of the KV head may want the row too.
+    std::uint64_t* const seen = rows_seen_.data() + head * layer.places.size() * block_tokens();
+    const auto is_new = [&](std::uint32_t position) {
+      return std::exchange(seen[position], row_epoch_) != row_epoch_;
+    };
+    return note_rows(rows, cacheable, wanted_rows_, is_new, unit_of);
+  };
+  if (!caches_clusters()) {
+    return count([tokens = static_cast<std::uint32_t>(block_tokens())](std::uint32_t position) {
+      return UnitKey{position / tokens};
+    });
+  }
+  return count([units = layer.members.units_of(head).data(),
+                begin = layer.members.first_position()](std::uint32_t position) {
+    return units[position - begin];
+  });
+}
+
+void SequenceState::start_noting_rows(const LayerState& layer) {
+  const std::size_t rows = runtime_.shape().kv_heads * layer.places.size() * block_tokens();
+  if (rows_seen_.size() < rows) rows_seen_.assign(rows, 0);
+  ++row_epoch_;
 }
 
 void SequenceState::count_mass(const LayerState& layer) {
@@ -203,8 +237,6 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   if (caches_clusters()) read_members(layer);
   count_wanted(layer);
   count_early(layer);
-  // In ascending order, so that nothing depends on the order in which a policy names its rows.
-  std::ranges::sort(units_touched_);
   wanted_.clear();
   caches_clusters() ? want_clusters(layer) : want_blocks(layer);
   Status refilled;
@@ -221,14 +253,14 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
 
 void SequenceState::want_blocks(const LayerState& layer) {
   const auto refill_rows = static_cast<std::uint32_t>(block_tokens() * runtime_.shape().kv_heads);
-  for (const UnitKey block : units_touched_) {
+  for (const UnitKey block : wanted_rows_.units()) {
     const std::uint32_t rows = count_unit(block, /*hit=*/layer.places[block] == BlockPlace::cached);
     wanted_.push_back({.unit = block, .rows_wanted = rows, .refill_rows = refill_rows});
   }
 }
 
 std::uint32_t SequenceState::count_unit(UnitKey unit, bool hit) {
-  const std::uint32_t rows = std::exchange(rows_per_unit_[unit], 0U);
+  const std::uint32_t rows = wanted_rows_.count(unit);
   if (hit) counters_.cache.rows_hit += rows;
   ++(hit ? counters_.cache.blocks_hit : counters_.cache.blocks_missed);
   return rows;

@@ -40,7 +40,7 @@ void SequenceState::read_members(LayerState& layer) {
 }
 
 void SequenceState::let_go(LayerState& layer, UnitKey unit) {
-  layer.slots.remove(unit, layer.members.of(unit), unit % runtime_.shape().kv_heads);
+  layer.slots.remove(unit, layer.members.of(unit));
 }
 
 void SequenceState::drop_clusters(LayerState& layer) {
@@ -112,17 +112,15 @@ Status SequenceState::publish_clusters(LayerState& layer, Queue& compute) {
 }
 
 void SequenceState::want_clusters(LayerState& layer) {
-  const std::size_t slot_rows = cluster_slot_rows(runtime_.shape(), block_tokens());
-  for (const UnitKey unit : units_touched_) {
+  for (const UnitKey unit : wanted_rows_.units()) {
     const bool hit = layer.slots.holds(unit);
-    const std::uint32_t rows = count_unit(unit, hit);
-    // Tokens may have joined an old cluster since, for want of places: they are fetched each time.
-    const std::size_t size = hit ? layer.slots.rows_of(unit) : layer.members.of(unit).size();
-    wanted_.push_back(
-        {.unit = unit,
-         .rows_wanted = rows,
-         .slots = static_cast<std::uint32_t>(divide_up(size, slot_rows)),
-         .refill_rows = static_cast<std::uint32_t>(size - std::min<std::size_t>(size, rows))});
+    offload::WantedUnit wanted{.unit = unit, .rows_wanted = count_unit(unit, hit)};
+    if (!hit) {
+      const std::size_t size = layer.members.of(unit).size();
+      wanted.slots = layer.slots.slots_for(size);
+      wanted.refill_rows = static_cast<std::uint32_t>(size) - wanted.rows_wanted;
+    }
+    wanted_.push_back(wanted);
   }
 }
 
@@ -130,36 +128,43 @@ void SequenceState::count_clusters(LayerState& layer) {
   wanted_clusters_.clear();
   if (runtime_.index_layout.chunk_clusters == 0) return;
   read_members(layer);
-  if (rows_per_unit_.size() < layer.members.units()) rows_per_unit_.resize(layer.members.units());
-  units_touched_.clear();
+  wanted_rows_.begin(layer.members.units(), positions_.size());
   const TokenRange cacheable = cacheable_positions(layer);
-  const std::uint32_t* position = positions_.data();
+  std::size_t end = 0;
   for (std::size_t head = 0; head < head_counts_.size(); ++head) {
     const std::span<const UnitKey> units = layer.members.units_of(head);
-    for (const std::uint32_t* const end = position + head_counts_[head]; position < end;
-         ++position) {
-      if (!cacheable.contains(*position)) continue;
-      const UnitKey unit = units[*position - layer.members.first_position()];
-      if (rows_per_unit_[unit]++ == 0) units_touched_.push_back(unit);
+    std::size_t i = end;
+    for (end += head_counts_[head]; i < end; ++i) {
+      if (!cacheable.contains(positions_[i])) continue;
+      wanted_rows_.add(units[positions_[i] - layer.members.first_position()],
+                       static_cast<std::uint32_t>(i));
     }
   }
-  std::ranges::sort(units_touched_);
-  for (const UnitKey unit : units_touched_) {
+  for (const UnitKey unit : wanted_rows_.units()) {
     wanted_clusters_.push_back(
         {.unit = unit,
-         .rows_wanted = std::exchange(rows_per_unit_[unit], 0U),
+         .rows_wanted = wanted_rows_.count(unit),
          .size_rows = static_cast<std::uint32_t>(layer.members.of(unit).size())});
   }
 }
 
-void SequenceState::note_rows(const LayerState& layer) {
-  start_noting_rows(layer);
-  const SelectionBuffers buffers = selection_buffers(layer.selection_host);
-  for (std::size_t list = 0; list < lists(); ++list) {
-    SeenRow* const seen = seen_rows(layer, list / group());
-    const std::size_t first = list * list_rows();
-    for (std::size_t i = first; i < first + buffers.counts[list]; ++i) {
-      note_row(seen[buffers.ids[i]], i);
+void SequenceState::list_rows_of(UnitKey unit, const LayerState& layer) {
+  const std::uint32_t* const ids = selection_buffers(layer.selection_host).ids;
+  unit_rows_.clear();
+  wanted_rows_.for_each_place(unit, [&](std::uint32_t place) {
+    unit_rows_.push_back({.position = ids[place], .staged = place + 1});
+  });
+  const std::span<const std::uint32_t> members = layer.members.of(unit);
+  const std::size_t staged = unit_rows_.size();
+  if (staged == members.size()) return;
+  // The others are on the host.
+  std::ranges::sort(unit_rows_, {}, &UnitRow::position);
+  std::size_t next = 0;
+  for (const std::uint32_t member : members) {
+    if (next < staged && unit_rows_[next].position == member) {
+      ++next;
+    } else {
+      unit_rows_.push_back({.position = member});
     }
   }
 }
@@ -167,21 +172,11 @@ void SequenceState::note_rows(const LayerState& layer) {
 void SequenceState::update_clusters(LayerState& layer) {
   for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
   counters_.cache.evicted += plan_.evicted.size();
-  if (plan_.admitted.empty()) return;
-  // Where a row was staged is looked up only for what is admitted: few steps pay for it.
-  if (group() == 1) note_rows(layer);
-  const TokenRange cacheable = cacheable_positions(layer);
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& wanted = wanted_[admitted];
-    const std::size_t head = wanted.unit % runtime_.shape().kv_heads;
-    const SeenRow* const seen = seen_rows(layer, head);
-    const Status placed = layer.slots.place(
-        wanted.unit, layer.members.of(wanted.unit), head,
-        [&](std::uint32_t position) {
-          const bool missed = seen[position].epoch == row_epoch_ && cacheable.contains(position);
-          return missed ? seen[position].place + 1 : 0;
-        },
-        [&] { return runtime_.take_cluster_block(); });
+    list_rows_of(wanted.unit, layer);
+    const Status placed =
+        layer.slots.place(wanted.unit, unit_rows_, [&] { return runtime_.take_cluster_block(); });
     if (!placed) {
       // Device memory is smaller than the cache was meant to be: live with what fits.
       layer.cache->drop(wanted.unit);

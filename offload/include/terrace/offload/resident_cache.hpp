@@ -30,7 +30,8 @@ namespace terrace::offload {
 struct WantedUnit {
   UnitKey unit = 0;
   std::uint32_t rows_wanted = 0;
-  std::uint32_t slots = 1;        ///< the unit's size; the same in every step while it is resident
+  // Of a unit that is not resident:
+  std::uint32_t slots = 1;        ///< its size
   std::uint32_t refill_rows = 0;  ///< rows that making it resident would copy
 };
 
