@@ -43,9 +43,12 @@ void WorkerQueue::stop() noexcept {
   }
   stopped_.notify_all();
   if (awaiting != nullptr) awaiting->wake();
-  bell_.fetch_add(1, std::memory_order_seq_cst);
-  bell_.notify_one();
+  wake_worker();
   worker_.join();
+}
+
+void WorkerQueue::wake_worker() noexcept {
+  if (sleeps_.exchange(awake, std::memory_order_acq_rel) == asleep) sleeps_.notify_one();
 }
 
 Result<Piece*> WorkerQueue::free_piece() {
@@ -64,8 +67,7 @@ Ticket WorkerQueue::hand_over(Piece* piece) {
   const std::uint64_t number = piece->number;  // the piece belongs to the worker once it is pushed
   const bool pushed = ready_.push(piece);
   TERRACE_ASSERT(pushed);
-  bell_.fetch_add(1, std::memory_order_seq_cst);
-  bell_.notify_one();
+  wake_worker();
   return {this, number};
 }
 
@@ -90,11 +92,15 @@ Status WorkerQueue::do_wait_for(Ticket ticket) {
                 ticket.queue->name());
   }
   TERRACE_TRY(check_ticket(*other->progress_, ticket.number));
+  // What is done holds nothing up; what failed has to fail what comes behind it, in its turn.
+  const Progress& awaited = *other->progress_;
+  if (awaited.is_done(ticket.number) && awaited.outcome(ticket.number)) return {};
   return enqueue([&](Piece& piece) { piece.make_wait(other->progress_, ticket.number); })
       .map([](Ticket) {});
 }
 
 Status WorkerQueue::do_wait(Ticket ticket, Duration timeout) {
+  if (progress_->is_done(ticket.number)) return progress_->outcome(ticket.number);
   return progress_->wait(ticket.number, deadline_after(timeout), setup_.spin);
 }
 
@@ -110,10 +116,11 @@ Piece* WorkerQueue::next_piece() {
   if (ready()) return piece;
   if (spin_until(ready, deadline_after(setup_.spin))) return piece;
   while (true) {
-    const std::uint32_t rung = bell_.load(std::memory_order_seq_cst);
+    // By exchange, here and in wake_worker(): who comes second sees what the other did before.
+    sleeps_.exchange(asleep, std::memory_order_acq_rel);
     if (ready()) return piece;
     if (stopping_.load(std::memory_order_acquire)) return nullptr;
-    bell_.wait(rung, std::memory_order_seq_cst);
+    sleeps_.wait(asleep, std::memory_order_acquire);
   }
 }
 

@@ -95,6 +95,8 @@ class WorkerQueue : public Queue {
   // The caller's side.
   Result<Piece*> free_piece();
   Ticket hand_over(Piece* piece);
+  /// Has the worker look again. Only the first to call it since the worker lay down wakes it.
+  void wake_worker() noexcept;
 
   // The worker's side.
   void serve();
@@ -106,7 +108,9 @@ class WorkerQueue : public Queue {
   std::vector<Piece> pieces_;
   boost::lockfree::spsc_queue<Piece*> ready_;
   boost::lockfree::spsc_queue<Piece*> free_;
-  std::atomic<std::uint32_t> bell_{0};  ///< counts what the worker should look at
+  static constexpr std::uint32_t awake = 0;
+  static constexpr std::uint32_t asleep = 1;  ///< since it was woken last the worker lay down
+  std::atomic<std::uint32_t> sleeps_{awake};  ///< a number, not a bool, for the kernel to wait on
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;  ///< guards awaiting_; stopping_ is set under it
   std::condition_variable stopped_;

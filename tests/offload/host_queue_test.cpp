@@ -99,6 +99,34 @@ TEST(HostQueue, AFullQueueHoldsItsCallerUpAndThenSaysSo) {
   EXPECT_TRUE(compute->drain(patience));
 }
 
+TEST(HostQueue, WaitingForWhatIsDoneTakesNoRoom) {
+  const auto backend =
+      HostBackend::create({.queue_capacity = 2, .enqueue_timeout = milliseconds(2)}).value();
+  const auto first = backend->make_queue({.name = "first"}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  const Ticket done = first->call(Phase::model, [] { return std::size_t{0}; }).value();
+  ASSERT_TRUE(wait(done, patience));
+  std::atomic<bool> open{false};
+  ASSERT_TRUE(compute->call(Phase::model, [&] {
+    open.wait(false);
+    return std::size_t{0};
+  }));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(compute->wait_for(done));
+  open = true;
+  open.notify_all();
+  EXPECT_TRUE(compute->drain(patience));
+}
+
+TEST(HostQueue, HearsOfWorkThatComesWhileItLiesDown) {
+  const auto backend = HostBackend::create({.spin = Duration{}}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  for (int i = 0; i < 20'000; ++i) {
+    const auto ticket = compute->call(Phase::model, [] { return std::size_t{0}; });
+    ASSERT_TRUE(ticket);
+    ASSERT_TRUE(wait(*ticket, patience)) << i;
+  }
+}
+
 TEST(HostQueue, CountsStandingStillOnlyWithWorkBehindIt) {
   const auto backend = HostBackend::create({}).value();
   const auto slow = backend->make_queue({.name = "slow"}).value();
