@@ -205,9 +205,11 @@ class SequenceState {
   Status note_attention();
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
   Status copy_to_host(std::span<LayerState> layers, Ticket ready);
-  /// Layers whose rows, selections and cache changes leave together once so many layers are done;
-  /// none in between.
+  /// Layers whose rows and selections leave together once so many layers are done; none in between.
   [[nodiscard]] std::span<LayerState> batch_ending_at(std::size_t layers_done) noexcept;
+  /// The same of changes of caches that need rows from the host. The other half of the layers
+  /// computes, in this step or the next, before they are waited for.
+  [[nodiscard]] std::span<LayerState> half_ending_at(std::size_t layers_done) noexcept;
   /// Whether a step attends to every row of a layer, because none has been spilled.
   [[nodiscard]] bool attends_to_all(const LayerState& layer) const;
   [[nodiscard]] bool selection_applies(const LayerState& layer) const;

@@ -171,6 +171,21 @@ TEST_P(EachClustering, GivesTheSameBitsWithIndexesOnTheHostAndInAnyOrderOfComple
   }
 }
 
+TEST_P(EachClustering, FetchesBesideComputeWhateverTheNumberOfLayers) {
+  for (const std::size_t layers : {1U, 4U, 5U, 8U, 9U, 13U}) {
+    Scenario other = scenario_;
+    other.runtime.shape.layers = layers;
+    const auto runtime = other.open();
+    const Traffic traffic(other.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    EXPECT_GT(drive.sequence().counters().bytes.refill, 0U) << layers;
+    const QueueCounters compute = drive.compute().counters();
+    EXPECT_EQ(compute.bytes[static_cast<std::size_t>(Phase::refill)], 0U) << layers;
+  }
+}
+
 TEST_P(EachClustering, GoesOnThroughPauseForkAndTruncation) {
   const std::size_t all = 120 / testing::scenario_slowness;
   const auto expected = without_cache(all);

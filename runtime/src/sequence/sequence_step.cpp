@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
@@ -138,6 +139,15 @@ std::span<LayerState> SequenceState::batch_ending_at(std::size_t layers_done) no
   if (rest != 0 && layers_done != layers_.size()) return {};
   const std::size_t count = rest != 0 ? rest : layers_per_batch;
   return std::span(layers_).subspan(layers_done - count, count);
+}
+
+std::span<LayerState> SequenceState::half_ending_at(std::size_t layers_done) noexcept {
+  // Selections come in batches: no upkeep is held up by another half of one.
+  const std::size_t batches = divide_up(layers_.size(), layers_per_batch);
+  const std::size_t first = std::min(layers_.size(), divide_up(batches, 2) * layers_per_batch);
+  if (layers_done == first) return std::span(layers_).first(first);
+  if (layers_done == layers_.size()) return std::span(layers_).subspan(first);
+  return {};
 }
 
 Status SequenceState::copy_to_host(std::span<LayerState> layers, Ticket ready) {
@@ -392,7 +402,7 @@ Status SequenceState::end_step() {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
       TERRACE_TRY(upkeep_cache(i));
-      TERRACE_TRY(send_slots(batch_ending_at(i + 1)));
+      TERRACE_TRY(send_slots(half_ending_at(i + 1)));
     }
     return wait(layers_.back().attended, deadline());
   };
