@@ -44,24 +44,17 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
   return fail(Errc::io_error, "{}: cannot be written: {}", path, std::strerror(reason));
 }
 
-/// The names of temporary files. Whoever takes one out of its place, its file or a signal's
-/// handler, has it for itself.
+/// The names of temporary files. Who takes one out of its place has it for itself.
 std::array<std::atomic<const std::string*>, 64> pending_names;
 static_assert(std::atomic<const std::string*>::is_always_lock_free, "handlers must not wait");
 
-void enlist(const std::string* name) noexcept {
+/// Returns the place that the name got; null where none was free.
+std::atomic<const std::string*>* enlist(const std::string* name) noexcept {
   for (auto& place : pending_names) {
     const std::string* nobody = nullptr;
-    if (place.compare_exchange_strong(nobody, name)) return;
+    if (place.compare_exchange_strong(nobody, name)) return &place;
   }
-}
-
-void strike_out(std::unique_ptr<const std::string> name) noexcept {
-  for (auto& place : pending_names) {
-    const std::string* its = name.get();
-    if (place.compare_exchange_strong(its, nullptr)) return;
-  }
-  static_cast<void>(name.release());  // a handler may be reading it
+  return nullptr;
 }
 
 /// Refuses what a rename would do away with, such as /dev/null.
@@ -93,15 +86,15 @@ Result<PendingFile> PendingFile::write(const std::string& path, std::string_view
 }
 
 PendingFile::PendingFile(std::string path, std::string temporary)
-    : path_(std::move(path)), temporary_(std::make_unique<std::string>(std::move(temporary))) {
-  enlist(temporary_.get());
-}
+    : path_(std::move(path)),
+      temporary_(std::make_unique<std::string>(std::move(temporary))),
+      place_(enlist(temporary_.get())) {}
 
 PendingFile::~PendingFile() {
   if (temporary_ == nullptr) return;
   std::error_code ignored;
   fs::remove(*temporary_, ignored);
-  strike_out(std::move(temporary_));
+  forget();
 }
 
 Status PendingFile::publish() {
@@ -109,14 +102,24 @@ Status PendingFile::publish() {
   std::error_code failed;
   fs::rename(*temporary_, followed(path_), failed);
   if (failed) return cannot_write(path_, failed.value());
-  strike_out(std::move(temporary_));
+  forget();
   return {};
+}
+
+void PendingFile::forget() noexcept {
+  const std::string* its = temporary_.get();
+  const bool has_it = place_ == nullptr || place_->compare_exchange_strong(its, nullptr);
+  if (!has_it) static_cast<void>(temporary_.release());  // a handler is reading it
+  temporary_.reset();
 }
 
 void remove_pending_files() noexcept {
   for (auto& place : pending_names) {
     const std::string* const name = place.exchange(nullptr);
-    if (name != nullptr) ::unlink(name->c_str());
+    if (name == nullptr) continue;
+    ::unlink(name->c_str());
+    const std::string* nobody = nullptr;
+    place.compare_exchange_strong(nobody, name);  // back for its file
   }
 }
 

@@ -2,6 +2,7 @@
 // no regular file is left alone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,8 +32,12 @@ class PendingFile {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
+  void forget() noexcept;
+
   std::string path_;
   std::unique_ptr<const std::string> temporary_;  ///< null = nothing is pending
+  /// Where remove_pending_files() finds its name; null = no place was free.
+  std::atomic<const std::string*>* place_ = nullptr;
 };
 
 /// Removes what all PendingFiles hold, which can then not be published: for the handler of a signal
