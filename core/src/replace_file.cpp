@@ -108,9 +108,11 @@ Status PendingFile::publish() {
 
 void PendingFile::forget() noexcept {
   const std::string* its = temporary_.get();
-  const bool has_it = place_ == nullptr || place_->compare_exchange_strong(its, nullptr);
-  if (!has_it) static_cast<void>(temporary_.release());  // a handler is reading it
-  temporary_.reset();
+  if (place_ == nullptr || place_->compare_exchange_strong(its, nullptr)) {
+    temporary_.reset();
+  } else {
+    [[maybe_unused]] const std::string* const read_by_a_handler = temporary_.release();
+  }
 }
 
 void remove_pending_files() noexcept {
