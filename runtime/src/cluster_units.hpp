@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pointer_table.hpp"
+#include "terrace/core/bytes.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/replacement.hpp"
 #include "terrace/core/retrieval.hpp"
@@ -91,7 +92,7 @@ class ClusterSlots {
 
   /// Returns how many slots so many rows take.
   [[nodiscard]] std::uint32_t slots_for(std::size_t rows) const noexcept {
-    return static_cast<std::uint32_t>(rows + slot_rows_ - 1) / slot_rows_;
+    return static_cast<std::uint32_t>(divide_up(rows, slot_rows_));
   }
 
   /// Gives a unit slots for its rows. Errors: out_of_memory, those of `take_block`; nothing is

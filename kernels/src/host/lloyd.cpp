@@ -15,7 +15,7 @@ namespace terrace::kernels::host {
 namespace {
 
 constexpr std::size_t part_rows = 1024;
-constexpr std::size_t rows_in_cache = 32;  // the first, to be looked at twice
+constexpr std::size_t rows_in_cache = 32;  // the first one keeps between two looks at them
 constexpr std::size_t part_clusters = 64;
 constexpr std::size_t run_parts_min = 4;  // that have sums of their own
 constexpr std::size_t runs_max = 16;

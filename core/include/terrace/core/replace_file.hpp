@@ -61,8 +61,7 @@ void remove_pending_files() noexcept;
 /// in vain.
 ///
 /// Errors   io_error naming the file: a folder, a device or a pipe, or in a folder that is not
-/// there
-///          or may not be written
+///          there or may not be written
 [[nodiscard]] Status check_replaceable(const std::string& path);
 
 /// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
