@@ -208,7 +208,6 @@ class Traces(Traced):
             preexec_fn=lambda: signal.signal(number, disposition))
         while set(self.folder.iterdir()) == before and process.poll() is None:
             time.sleep(0.001)
-        time.sleep(0.1)  # the file is there a moment before the program has noted it
         self.assertIsNone(process.poll(), "it ended before it recorded")
         process.send_signal(number)
         return process.wait(timeout=1800)

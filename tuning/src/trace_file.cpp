@@ -45,12 +45,13 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
 }  // namespace
 
 Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
-  std::string temporary = temporary_name(path.string());
+  const std::string temporary = temporary_name(path.string());
+  PendingFile pending(path.string(), temporary);  // first: no signal may find a file of nobody's
   File file(std::fopen(temporary.c_str(), "wb"));
   if (file == nullptr) {
     return fail(Errc::io_error, "{}: {}", path.string(), std::strerror(errno));
   }
-  return TraceWriter({path.string(), std::move(temporary)}, head, std::move(file));
+  return TraceWriter(std::move(pending), head, std::move(file));
 }
 
 TraceWriter::TraceWriter(PendingFile pending, const TraceHead& head, File file)
