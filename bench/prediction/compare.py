@@ -3,7 +3,7 @@
 
     bench/prediction/compare.py [--program build/release/bin/terrace] [--rounds 5]
                                 [--policy pqcache] [--cache-granularity block|cluster]
-                                [--format text|json]
+                                [--link BANDWIDTH,LATENCY]... [--format text|json]
 
 Each round records a run without a link; for each link `tune` predicts from it the time of a token
 with the cache that it recommends, with none, and, where the trace has both units, with the best
@@ -31,9 +31,10 @@ class Comparison:
         self.options, self.folder, self.head = options, folder, {}
         self.job = ["--context", str(options.context), "--decode", str(options.decode)]
         self.trace = folder / "trace"
+        self.links = options.link or LINKS
         lists = ("predicted", "measured", "policy", "granularity")
         self.figures = {(link, cache): {name: [] for name in lists}
-                        for link in LINKS for cache in ("tuned", "other", "none")}
+                        for link in self.links for cache in ("tuned", "other", "none")}
 
     def ask(self, *arguments: str) -> dict:
         process = subprocess.run([self.options.program, *arguments, "--format", "json", "-q"],
@@ -49,7 +50,7 @@ class Comparison:
         self.ask("run", *self.job, "--policy", self.options.policy, "--cache-granularity",
                  self.options.cache_granularity, "--trace", str(self.trace))
         config = str(self.folder / "tuned.yaml")
-        for link in LINKS:
+        for link in self.links:
             over = ["--link-bandwidth", link[0], "--link-latency", link[1]]
             tuned = self.ask("tune", "--trace", str(self.trace), "--device-memory",
                              self.options.device_memory, "--write-config", config, *over)
@@ -111,6 +112,11 @@ def table(rows: list) -> str:
     return "\n".join(lines)
 
 
+def link_of(text: str) -> tuple:
+    bandwidth, latency = text.split(",")
+    return bandwidth, latency
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=pathlib.Path,
@@ -120,11 +126,14 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--decode", type=int, default=64)
     parser.add_argument("--device-memory", default="2MiB")
+    parser.add_argument("--link", type=link_of, action="append", metavar="BANDWIDTH,LATENCY")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args()
     if not options.program.exists():
         sys.exit(f"compare: {options.program} is not there; run make first")
+    if options.rounds < 1:
+        sys.exit(f"compare: --rounds {options.rounds}: give at least 1")
 
     with tempfile.TemporaryDirectory() as name:
         comparison = Comparison(options, pathlib.Path(name))
