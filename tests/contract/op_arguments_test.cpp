@@ -107,6 +107,14 @@ class OpArguments : public ::testing::Test {
                             {[](Op& o) { o.index.chunks = nullptr; }, "index"},
                             {[](Op& o) { o.index.chunk_tokens = 0; }, "chunks"},
                             {[](Op& o) { o.index.chunk_tokens = absurd; }, "chunks"}});
+    Op none = op;
+    none.common.count.mean = 0;
+    none.common.ids = nullptr;
+    EXPECT_TRUE(validate(none).has_value());
+    Op all = op;
+    all.common.count.mean = absurd;
+    all.common.candidates.end = all.common.candidates.begin + all.common.id_stride;
+    EXPECT_TRUE(validate(all).has_value());
   }
 
   Memory memory_;

@@ -230,7 +230,7 @@ TEST(ExactSelect, ChoosesTheLargestWeightsForEveryShape) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U}) {
       for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U}) {
-        for (const std::size_t count : {1U, 20U, 500U}) {
+        for (const std::size_t count : {0U, 1U, 20U, 500U}) {
           if (!takes_shape(number++)) continue;
           const KvShape shape = make_shape(group, 2, head_dim, dtype);
           SCOPED_TRACE(testing::to_text(shape) + ", " + testing::seed_text());

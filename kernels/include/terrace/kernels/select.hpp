@@ -17,14 +17,16 @@ namespace terrace::kernels::host {
 // nothing. The group's query heads are reduced to one weight as GroupReduction says, the softmax
 // being over the candidates. Where the group is one query head its logits are ranked directly:
 // softmax keeps order, and underflow would make ties of what is none. There NaN ranks below -inf.
-// Chosen are the min(count, candidates) largest weights, ties to the lower position, ascending.
+// Chosen are the min(count, candidates) largest weights, ties to the lower position, ascending:
+// none for a count of 0, all candidates where there are fewer (decision 0055).
 //
 // Memory   ids: nothing beyond the count is written; scratch as SelectCommon says, any alignment
 // Threads  one part per KV head; results do not depend on threads; allocates nothing
 
 /// Chooses by approximate scores from product-quantisation codes.
 ///
-/// Layout   codes u8 [kv_heads, subspaces, chunk_tokens] per chunk, each below 2^bits
+/// Layout   codes u8 [kv_heads, subspaces, chunk_tokens] per chunk, each below 2^bits: a byte each,
+///          whatever the bits (decision 0054)
 /// Shapes   subspaces divides head_dim; bits 1 to 8
 /// Cost     candidates * subspaces look-ups per query head, about three passes over the logits
 /// Source   asymmetric distance: Jegou, Douze, Schmid 2011; use for KV cache: PQCache 2024, decode

@@ -6,7 +6,8 @@
 
 namespace terrace::kernels::host {
 
-/// Writes the indices of the largest weights, ascending, and returns how many: min(k, n).
+/// Writes the indices of the largest weights, ascending, and returns how many: min(k, n). So a k
+/// above n gives all, and k = 0 none (decision 0055).
 ///
 /// Exact: ties go to the lower index, NaN ranks below -inf, -0 equals +0. A sample at fixed
 /// places brackets the k-th largest weight; one pass keeps what lies in the bracket, and the
