@@ -22,9 +22,9 @@ std::string_view quick_note(const BenchOptions& options) noexcept {
 }
 
 Result<Config> bench_config(const BenchOptions& options) {
-  TERRACE_ASSIGN(Config config, resolve_config(options.shared));
-  TERRACE_TRY(read_profile(config));
-  return config;
+  TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
+  TERRACE_TRY(settings.profile);
+  return std::move(settings.config);
 }
 
 Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions) {

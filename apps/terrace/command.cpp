@@ -16,14 +16,13 @@ namespace terrace::apps {
 namespace {
 
 /// Returns the level of instructions that kernels are to use: where nobody names one, what this
-/// CPU's profile was measured with. A profile that cannot be read is its reader's business.
-std::string isa_to_use(const Config& config) {
-  const bool measured_before =
-      config.is("isa", "auto") && !config.text("profile").empty() && !names_preset(config);
-  if (!measured_before) return config.text("isa");
-  const auto profile = read_profile(config);
-  const bool of_this_cpu = profile && (*profile)->cpu == cpu_name();
-  return of_this_cpu ? (*profile)->isa : "auto";
+/// CPU's profile was measured with.
+std::string isa_to_use(const Settings& settings) {
+  const Config& config = settings.config;
+  const auto& profile = settings.profile;
+  const bool measured_here =
+      profile && *profile && !names_preset(config) && (*profile)->cpu == cpu_name();
+  return config.is("isa", "auto") && measured_here ? (*profile)->isa : config.text("isa");
 }
 
 }  // namespace
@@ -57,7 +56,7 @@ CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
   return command.add_option(flag, count, meaning)->check(CLI::NonNegativeNumber)->option_text("N");
 }
 
-Result<Config> resolve_config(const SharedOptions& options) {
+Result<Settings> resolve_settings(const SharedOptions& options) {
   const auto environment = process_environment();
   TERRACE_ASSIGN(Config config, load_config({.file = options.config_file,
                                              .environment = environment,
@@ -66,9 +65,16 @@ Result<Config> resolve_config(const SharedOptions& options) {
     TERRACE_TRY(config.set(flag.key, flag.text, {ConfigOrigin::flag, flag.flag}));
   }
   TERRACE_TRY(config.validate());
+  auto profile = read_profile(config);
+  Settings settings{.config = std::move(config), .profile = std::move(profile)};
   // Here, because every command passes here before a kernel runs.
-  TERRACE_TRY(kernels::host::use_isa(isa_to_use(config)));
-  return config;
+  TERRACE_TRY(kernels::host::use_isa(isa_to_use(settings)));
+  return settings;
+}
+
+Result<Config> resolve_config(const SharedOptions& options) {
+  TERRACE_ASSIGN(Settings settings, resolve_settings(options));
+  return std::move(settings.config);
 }
 
 Result<std::vector<std::string>> split_names(std::string_view what, const std::string& list) {

@@ -3,7 +3,7 @@
 //   auto options = std::make_shared<SharedOptions>();
 //   add_shared_options(*command, *options);
 //   ...parse...
-//   TERRACE_ASSIGN(const Config config, resolve_config(*options));
+//   TERRACE_ASSIGN(const Settings settings, resolve_settings(*options));
 #pragma once
 
 #include <CLI/App.hpp>
@@ -59,9 +59,19 @@ void add_shared_options(CLI::App& command, SharedOptions& options);
 /// Adds a flag for each row.
 void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options);
 
+/// A config and the machine profile that it names.
+struct Settings {
+  Config config;
+  /// As read_profile() returns it, once: its file may be a pipe. An error is for those who need it.
+  Result<std::optional<MachineProfile>> profile;
+};
+
 /// Resolves defaults, file, environment, --set and the flags, the latter two strongest, and makes
-/// the kernels use the instruction set that the config names.
+/// the kernels use the instruction set that the config or this CPU's profile names.
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
+Result<Settings> resolve_settings(const SharedOptions& options);
+
+/// As resolve_settings(), for those who need no profile.
 Result<Config> resolve_config(const SharedOptions& options);
 
 /// Returns the names in a list with commas between, without the blanks around them; `what` was

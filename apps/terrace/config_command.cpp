@@ -55,8 +55,9 @@ Json explain_rows(const Config& config) {
 }
 
 Result<int> explain(const SharedOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options));
-  TERRACE_ASSIGN(const auto profile, read_profile(config));
+  TERRACE_ASSIGN(const Settings settings, resolve_settings(options));
+  TERRACE_ASSIGN(const auto profile, settings.profile);
+  const Config& config = settings.config;
   if (options.json()) {
     Json document = document_head("config explain", config, read_machine());
     document["rows"] = explain_rows(config);

@@ -122,14 +122,14 @@ std::optional<std::chrono::days> days_since(const std::string& date) {
   return std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()) - then;
 }
 
-CheckResult check_profile(const Config& config) {
+CheckResult check_profile(const Settings& settings) {
+  const auto& [config, profile] = settings;
   const std::string& path = config.text("profile");
   if (path.empty()) {
     return {"profile", skip, "none named; nothing is predicted from one",
             "measure this machine: `terrace bench kernels --write-profile FILE`, then name the "
             "file by --profile"};
   }
-  const auto profile = read_profile(config);
   if (!profile) {
     return {"profile", CheckStatus::fail, std::string(profile.error().message()),
             "name a profile that `terrace bench --write-profile` wrote, or leave the key out"};
@@ -192,13 +192,14 @@ std::string first_line(const char* path) {
   return line;
 }
 
-std::vector<CheckResult> run_checks(const Config& config) {
+std::vector<CheckResult> run_checks(const Settings& settings) {
+  const Config& config = settings.config;
   std::vector<CheckResult> results{check_cpu(),           check_numa(),     check_huge_pages(),
                                    check_pinned_memory(), check_io_uring(), check_direct_io()};
   std::ranges::move(check_cuda(), std::back_inserter(results));
-  std::ranges::move(
-      std::to_array({check_backend(config), check_profile(config), check_config_in_force(config)}),
-      std::back_inserter(results));
+  std::ranges::move(std::to_array({check_backend(config), check_profile(settings),
+                                   check_config_in_force(config)}),
+                    std::back_inserter(results));
   return results;
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "terrace/core/config.hpp"
+#include "command.hpp"
 
 namespace terrace::apps {
 
@@ -25,6 +25,6 @@ struct CheckResult {
 std::string first_line(const char* path);
 
 /// Runs all checks. Nothing is changed; no file with a name is written.
-std::vector<CheckResult> run_checks(const Config& config);
+std::vector<CheckResult> run_checks(const Settings& settings);
 
 }  // namespace terrace::apps

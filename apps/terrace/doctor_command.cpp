@@ -31,8 +31,9 @@ Json rows_of(const std::vector<CheckResult>& results) {
 }
 
 Result<int> diagnose(const SharedOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options));
-  const std::vector<CheckResult> results = run_checks(config);
+  TERRACE_ASSIGN(const Settings settings, resolve_settings(options));
+  const Config& config = settings.config;
+  const std::vector<CheckResult> results = run_checks(settings);
   if (options.json()) {
     const auto backend = find_backend(config);
     Json document =

@@ -16,6 +16,10 @@
 namespace terrace::apps {
 namespace {
 
+std::vector<CheckResult> checks_of(const Config& config) {
+  return run_checks({.config = config, .profile = read_profile(config)});
+}
+
 CheckResult find_check(const std::vector<CheckResult>& results, std::string_view name) {
   const auto found = std::ranges::find(results, name, &CheckResult::check);
   return found == results.end() ? CheckResult{} : *found;
@@ -23,7 +27,7 @@ CheckResult find_check(const std::vector<CheckResult>& results, std::string_view
 
 TEST(DoctorChecks, EachHasANameOfItsOwnAndSaysWhatItFound) {
   std::set<std::string_view> names;
-  for (const CheckResult& result : run_checks(Config{})) {
+  for (const CheckResult& result : checks_of({})) {
     EXPECT_TRUE(names.insert(result.check).second) << result.check;
     EXPECT_FALSE(result.found.empty()) << result.check;
     EXPECT_TRUE(result.status != CheckStatus::warn || !result.advice.empty()) << result.check;
@@ -31,22 +35,22 @@ TEST(DoctorChecks, EachHasANameOfItsOwnAndSaysWhatItFound) {
 }
 
 TEST(DoctorChecks, TheDefaultConfigIsUsableAnywhere) {
-  EXPECT_EQ(find_check(run_checks(Config{}), "config").status, CheckStatus::ok);
+  EXPECT_EQ(find_check(checks_of({}), "config").status, CheckStatus::ok);
 }
 
 TEST(DoctorChecks, SayWhichBackendIsTakenAndWhy) {
-  const CheckResult taken = find_check(run_checks(Config{}), "backend");
+  const CheckResult taken = find_check(checks_of({}), "backend");
   EXPECT_EQ(taken.status, CheckStatus::ok);
   EXPECT_NE(taken.found.find("auto: "), std::string::npos) << taken.found;
   Config config;
   ASSERT_TRUE(config.set("backend", "sim", {ConfigOrigin::flag, "--set"}));
-  EXPECT_EQ(find_check(run_checks(config), "backend").status, CheckStatus::fail);
+  EXPECT_EQ(find_check(checks_of(config), "backend").status, CheckStatus::fail);
 }
 
 TEST(DoctorChecks, AProfileThatIsNotThereFails) {
   Config config;
   ASSERT_TRUE(config.set("profile", "/nowhere.yaml", {ConfigOrigin::flag, "--set"}));
-  EXPECT_EQ(find_check(run_checks(config), "profile").status, CheckStatus::fail);
+  EXPECT_EQ(find_check(checks_of(config), "profile").status, CheckStatus::fail);
 }
 
 TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
@@ -58,7 +62,7 @@ TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
         << MachineProfile{.date = date, .cpu = machine.cpu, .isa = machine.isa}.to_yaml();
     Config config;
     EXPECT_TRUE(config.set("profile", path.string(), {ConfigOrigin::flag, "--set"}));
-    return find_check(run_checks(config), "profile").status;
+    return find_check(checks_of(config), "profile").status;
   };
   EXPECT_EQ(status_on(fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now())),
             CheckStatus::ok);
@@ -67,7 +71,7 @@ TEST(DoctorChecks, AProfileAgesByTheDateInIt) {
 }
 
 TEST(DoctorChecks, AProfileSaysWhatItLacks) {
-  const CheckResult none = find_check(run_checks(Config{}), "profile");
+  const CheckResult none = find_check(checks_of({}), "profile");
   EXPECT_EQ(none.status, CheckStatus::skip);
   EXPECT_NE(none.advice.find("--write-profile"), std::string::npos) << none.advice;
   const TemporaryFolder folder;
@@ -81,7 +85,7 @@ TEST(DoctorChecks, AProfileSaysWhatItLacks) {
   for (const bool measured : {false, true}) {
     if (measured) profile.link = {.bandwidth = 1e9, .latency = 1e-5};
     std::ofstream(path) << profile.to_yaml();
-    const CheckResult result = find_check(run_checks(config), "profile");
+    const CheckResult result = find_check(checks_of(config), "profile");
     EXPECT_EQ(result.status, CheckStatus::ok);
     EXPECT_EQ(result.found.find("link") == std::string::npos, measured) << result.found;
     EXPECT_EQ(result.advice.find("bench pcie") == std::string::npos, measured) << result.advice;
@@ -91,7 +95,7 @@ TEST(DoctorChecks, AProfileSaysWhatItLacks) {
 TEST(DoctorChecks, APolicyThatIsNotThereFails) {
   Config config;
   ASSERT_TRUE(config.set("retrieval.policy", "guess", {ConfigOrigin::flag, "--set"}));
-  const CheckResult result = find_check(run_checks(config), "config");
+  const CheckResult result = find_check(checks_of(config), "config");
   EXPECT_EQ(result.status, CheckStatus::fail);
   EXPECT_NE(result.found.find("guess"), std::string::npos);
 }

@@ -13,17 +13,18 @@ def clean_environment():
     return {k: v for k, v in os.environ.items() if not k.startswith("TERRACE_")}
 
 
-def terrace(*arguments, environment=None, stdout=subprocess.PIPE, file_bytes=None):
-    """Returns the finished process, which can make no file larger than file_bytes. The working
-    directory is not the project's. Only a process that hangs takes as long as the timeout, under
-    sanitizers and load, too."""
+def terrace(*arguments, environment=None, stdin=None, stdout=subprocess.PIPE, file_bytes=None):
+    """Returns the finished process, which has the text `stdin` in a pipe, if it is given one, and
+    can make no file larger than file_bytes. The working directory is not the project's. Only a
+    process that hangs takes as long as the timeout, under sanitizers and load, too."""
     def limit_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     return subprocess.run(
         [PROGRAM, *map(str, arguments)], cwd="/",
-        env=clean_environment() | (environment or {}), stdout=stdout, stderr=subprocess.PIPE,
-        text=True, timeout=1800, check=False, preexec_fn=limit_files if file_bytes else None)
+        env=clean_environment() | (environment or {}), input=stdin, stdout=stdout,
+        stderr=subprocess.PIPE, text=True, timeout=1800, check=False,
+        preexec_fn=limit_files if file_bytes else None)
 
 
 def run_json(*arguments):

@@ -214,6 +214,18 @@ class OtherCommands(unittest.TestCase):
         explained = terrace("config", "explain", "--set", "profile=pcie4-a100", "--format", "json")
         self.assertEqual(json.loads(explained.stdout)["profile"]["link"]["bandwidth"], 26e9)
 
+    def test_a_profile_from_a_pipe_is_read_once(self):
+        profile = "version: 1\nlink: {bandwidth: 2.5e+10, latency: 1e-05}\n"
+        explained = terrace("config", "explain", "--profile", "/dev/stdin", "--format", "json",
+                            stdin=profile)
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        self.assertEqual(json.loads(explained.stdout)["profile"]["link"]["bandwidth"], 2.5e10)
+        for command in (("run", "--context", 64, "--decode", 1, "--policy", "full"),
+                        ("bench", "kernels", "--quick", "--only", "memory_read"),
+                        ("doctor",)):
+            process = terrace(*command, "--profile", "/dev/stdin", stdin=profile)
+            self.assertEqual((process.returncode, process.stderr), (0, ""), command)
+
     def test_doctor_gives_rows_and_fails_when_one_fails(self):
         rows = self.rows("doctor")
         self.assertEqual([row["check"] for row in rows],

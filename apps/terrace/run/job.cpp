@@ -25,12 +25,13 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
 }
 
 /// Whoever names no policy anywhere gets those of the command.
-Result<Config> resolve(const RunOptions& options) {
-  TERRACE_ASSIGN(Config config, resolve_config(options.shared));
+Result<Settings> resolve(const RunOptions& options) {
+  TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
+  Config& config = settings.config;
   if (config.source("retrieval.policy").origin == ConfigOrigin::default_value) {
     TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
   }
-  return config;
+  return settings;
 }
 
 Result<std::filesystem::path> model_folder(const RunOptions& options) {
@@ -96,11 +97,12 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
 
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
-  TERRACE_ASSIGN(Config config, resolve(options));
+  TERRACE_ASSIGN(Settings settings, resolve(options));
+  Config& config = settings.config;
   TERRACE_TRY(
       check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
                     job_sources(options, config)));
-  TERRACE_ASSIGN(auto profile, read_profile(config));
+  TERRACE_ASSIGN(auto profile, settings.profile);
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());

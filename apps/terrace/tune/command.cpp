@@ -44,14 +44,15 @@ offload::LinkOptions configured_link(const Config& config) {
           .latency = config.duration("link.latency")};
 }
 
-Result<tuning::StepCosts> read_costs(const Config& config, const tuning::TraceReader& reader,
+Result<tuning::StepCosts> read_costs(const Settings& settings, const tuning::TraceReader& reader,
                                      const std::string& trace) {
+  const Config& config = settings.config;
   const std::string& profile = config.text("profile");
   if (names_preset(config)) return tuning::preset_costs(profile, reader.head());
   TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
   if (profile.empty()) return tuning::recorded_costs(reader.head(), end, configured_link(config));
-  TERRACE_ASSIGN(const MachineProfile measured, MachineProfile::read(profile));
-  return tuning::profile_costs(measured, reader.head(), end).map_error([&](const Error& error) {
+  TERRACE_ASSIGN(const auto measured, settings.profile);
+  return tuning::profile_costs(*measured, reader.head(), end).map_error([&](const Error& error) {
     return error.while_doing("--profile " + profile);
   });
 }
@@ -70,7 +71,8 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
-Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Config& config) {
+Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
+  const Config& config = settings.config;
   if (config.is("device.memory", "unlimited")) {
     return fail(Errc::invalid_argument,
                 "--device-memory: say how much there is for sinks, window, index, staging and "
@@ -84,7 +86,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Confi
   if (options.policies != "all") {
     TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
   }
-  TERRACE_ASSIGN(request.costs, read_costs(config, reader, options.trace));
+  TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace));
   return request;
 }
 
@@ -126,8 +128,9 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory) {
 }
 
 Result<int> tune(const TuneOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
-  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, config));
+  TERRACE_ASSIGN(const Settings settings, resolve_settings(options.shared));
+  const Config& config = settings.config;
+  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings));
   Progress progress(options.shared.quiet);
   request.progress = [&](double share) { progress.show("tune", "searching", share); };
   const Machine machine = read_machine();
