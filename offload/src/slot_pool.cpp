@@ -35,6 +35,18 @@ Result<std::byte*> SlotPool::allocate() {
   return slab.memory.data() + slot * stride_;
 }
 
+void SlotPool::reserve(std::size_t slots) {
+  while (free_slots() < slots) {
+    if (!grow()) return;
+  }
+}
+
+std::size_t SlotPool::free_slots() const noexcept {
+  std::size_t slots = 0;
+  for (const Slab* slab : open_) slots += slab->free.size();
+  return slots;
+}
+
 Status SlotPool::grow() {
   constexpr std::size_t slots_max = std::numeric_limits<std::uint32_t>::max();
   std::size_t slots = std::clamp(options_.slab_bytes / stride_, std::size_t{1}, slots_max);

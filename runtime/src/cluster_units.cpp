@@ -52,6 +52,7 @@ Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& 
     used_in_block_.resize(blocks, 0);
     taken_.resize(blocks * slots_per_block_, false);
     next_slot_.resize(taken_.size(), none);
+    TERRACE_TRY(reserve_sent(backend, room.slots * slot_rows_));
   }
   return room.positions > positions_ ? grow_numbers(backend, queue, room) : Status{};
 }
@@ -83,6 +84,15 @@ Status ClusterSlots::grow_numbers(Backend& backend, Queue& queue, const ClusterR
   numbers_ = std::move(numbers);
   positions_ = positions;
   return {};
+}
+
+std::size_t ClusterSlots::missing_blocks(std::size_t slots) const noexcept {
+  const std::size_t blocks = divide_up(std::min(slots, taken_.size()), slots_per_block_);
+  std::size_t missing = 0;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    if (blocks_[block] == nullptr) ++missing;
+  }
+  return missing;
 }
 
 Result<std::uint32_t> ClusterSlots::take_slot(TakeBlock take_block) {
@@ -191,6 +201,13 @@ void ClusterSlots::reset() noexcept {
   clears_ = false;
 }
 
+Status ClusterSlots::reserve_sent(Backend& backend, std::size_t changes) {
+  const std::size_t bytes = changes * sizeof(CachedRowChange);
+  if (sent_.bytes() >= bytes) return {};
+  TERRACE_ASSIGN(sent_, backend.allocate({.bytes = bytes + bytes / 2, .tier = Tier::host}));
+  return {};
+}
+
 Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable source,
                                    const std::byte* staging) {
   TERRACE_ASSIGN(Ticket done, blocks_.flush(queue));
@@ -203,11 +220,8 @@ Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable so
     clears_ = false;
   }
   if (changes_.empty()) return done;
-  const std::size_t bytes = changes_.size() * sizeof(CachedRowChange);
-  if (sent_.bytes() < bytes) {
-    TERRACE_ASSIGN(sent_, backend.allocate({.bytes = 2 * bytes, .tier = Tier::host}));
-  }
-  std::memcpy(sent_.data(), changes_.data(), bytes);
+  TERRACE_TRY(reserve_sent(backend, changes_.size()));
+  std::memcpy(sent_.data(), changes_.data(), changes_.size() * sizeof(CachedRowChange));
   const CacheRows op{.shape = shape_,
                      .changes = sent_.as<CachedRowChange>(),
                      .count = changes_.size(),

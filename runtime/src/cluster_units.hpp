@@ -81,6 +81,9 @@ class ClusterSlots {
     return std::bit_ceil(room.units + room.positions * shape_.kv_heads / slot_rows_);
   }
 
+  /// Returns how many blocks more it takes to fill so many slots.
+  [[nodiscard]] std::size_t missing_blocks(std::size_t slots) const noexcept;
+
   /// Whether reserve() would leave the tables where they are.
   [[nodiscard]] bool has_room(const ClusterRoom& room) const noexcept {
     return room.slots <= taken_.size() && room.positions <= positions_;
@@ -135,6 +138,7 @@ class ClusterSlots {
   /// Takes a unit's slots and chains them. On an error it has none.
   Status take_slots(UnitKey unit, std::size_t count, TakeBlock take_block);
   Status grow_numbers(Backend& backend, Queue& queue, const ClusterRoom& room);
+  Status reserve_sent(Backend& backend, std::size_t changes);
   void give_slots(UnitKey unit) noexcept;
   /// Appends so many changes, to be filled in.
   [[nodiscard]] std::span<CachedRowChange> add_changes(std::size_t count);

@@ -129,7 +129,18 @@ Result<std::byte*> RuntimeState::take_cluster_block() {
   return cluster_blocks_->allocate();
 }
 
+void RuntimeState::reserve_cluster_blocks(std::size_t count) {
+  const std::lock_guard lock(pool_mutex_);
+  cluster_blocks_->reserve(count);
+}
+
+bool RuntimeState::trim_pools() {
+  const std::lock_guard lock(pool_mutex_);
+  return blocks_->trim() + cluster_blocks_->trim() > 0;
+}
+
 bool RuntimeState::reclaim(SequenceState& requester) {
+  if (trim_pools()) return true;
   bool spilled = requester.spill_one(/*own_thread=*/true);
   if (!spilled) {
     const std::lock_guard lock(sequences_mutex_);
@@ -137,9 +148,7 @@ bool RuntimeState::reclaim(SequenceState& requester) {
       return sequence != &requester && sequence->spill_one(/*own_thread=*/false);
     });
   }
-  const std::lock_guard lock(pool_mutex_);
-  blocks_->trim();
-  cluster_blocks_->trim();
+  trim_pools();
   return spilled;
 }
 

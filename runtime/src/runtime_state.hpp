@@ -51,11 +51,17 @@ class RuntimeState {
   /// Blocks of cached clusters have a pool of their own: given up, they leave none of it behind.
   Result<std::byte*> take_cluster_block();
   void give_cluster_block(std::byte* block);
+  /// Has memory for so many of them ready, as far as there is any: mapping it takes longer than a
+  /// step.
+  void reserve_cluster_blocks(std::size_t count);
   /// Device memory that is held for blocks, in use or not.
   std::size_t block_pool_bytes();
 
-  /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
-  /// the backend. Returns whether there was one.
+  /// Returns empty slabs to the backend, and whether there were any.
+  bool trim_pools();
+
+  /// Returns empty slabs to the backend. Without any, makes a sequence give up a block it can
+  /// spare, the requester first. Returns whether there was anything.
   bool reclaim(SequenceState& requester);
 
   offload::HostPagePool& pages() noexcept { return *pages_; }

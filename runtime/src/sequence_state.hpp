@@ -284,7 +284,8 @@ class SequenceState {
   Status publish_refresh();
 
   // sequence_cache.cpp
-  Status reserve_cache();
+  /// For a sequence of so many tokens.
+  Status reserve_cache(std::size_t length);
   Status fit_cache();
   void place_cache_seeds();
   bool adopt_block(LayerState& layer, std::size_t block);
@@ -320,6 +321,8 @@ class SequenceState {
   Status reserve_slots(LayerState& layer, std::size_t length);
   /// Reads which rows belong to which cluster, if that has changed. Coding must have ended.
   void read_members(LayerState& layer);
+  /// Has device memory ready for what the caches may hold, as far as there is any.
+  void reserve_cluster_blocks();
   void let_go(LayerState& layer, UnitKey unit);
   void drop_clusters(LayerState& layer);
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);

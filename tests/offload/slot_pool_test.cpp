@@ -35,6 +35,26 @@ TEST(SlotPool, FallsBackToSmallSlabsUnderATightLimit) {
   EXPECT_EQ(refused.error().code, Errc::out_of_memory);
 }
 
+TEST(SlotPool, MapsNothingMoreForSlotsThatAreReserved) {
+  const auto backend = HostBackend::create({}).value();
+  auto pool = SlotPool::create(*backend, {.slot_bytes = 128, .slab_bytes = 1024}).value();
+  ASSERT_TRUE(pool.allocate());
+  pool.reserve(7);
+  EXPECT_EQ(pool.slab_count(), 1U);
+  pool.reserve(20);
+  EXPECT_EQ(pool.free_slots(), 23U);
+  const std::size_t mapped = backend->memory(Tier::device).in_use;
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(pool.allocate());
+  EXPECT_EQ(backend->memory(Tier::device).in_use, mapped);
+}
+
+TEST(SlotPool, ReservesWhatFits) {
+  const auto backend = HostBackend::create({.device_memory_limit = 5 * 64}).value();
+  auto pool = SlotPool::create(*backend, {.slot_bytes = 64, .slab_bytes = 256}).value();
+  pool.reserve(100);
+  EXPECT_EQ(pool.free_slots(), 5U);
+}
+
 TEST(SlotPool, RefusesSlotsThatMakeNoSense) {
   const auto backend = HostBackend::create({}).value();
   EXPECT_FALSE(SlotPool::create(*backend, {.slot_bytes = 0}));

@@ -96,6 +96,17 @@ TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
   }
 }
 
+TEST_P(EachClustering, HasItsDeviceMemoryBeforeTheFirstStep) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  const std::size_t before = runtime->backend().memory(Tier::device).in_use;
+  ASSERT_TRUE(drive.steps(4).has_value());
+  EXPECT_GT(drive.sequence().counters().cache.admitted, 0U);
+  EXPECT_EQ(runtime->backend().memory(Tier::device).in_use, before);
+}
+
 TEST_P(EachClustering, TakesACacheThatNothingCouldFill) {
   Scenario vast = scenario_;
   vast.runtime.cache.tokens = std::size_t{1} << 40;  // slots for it alone would be terabytes

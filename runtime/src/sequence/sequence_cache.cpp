@@ -41,7 +41,7 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 
 }  // namespace
 
-Status SequenceState::reserve_cache() {
+Status SequenceState::reserve_cache(std::size_t length) {
   const CacheOptions& options = runtime_.options.cache;
   if (options.none() || !selects()) return {};
   if (cache_sharers_ == 0) {
@@ -55,7 +55,7 @@ Status SequenceState::reserve_cache() {
       layer.cache = std::make_unique<offload::ResidentCache>(std::move(cache));
     }
     layer.cache->reserve_keys(cache_units(layer));
-    if (caches_clusters()) TERRACE_TRY(reserve_slots(layer, length_ + 1));
+    if (caches_clusters()) TERRACE_TRY(reserve_slots(layer, length));
   }
   return {};
 }

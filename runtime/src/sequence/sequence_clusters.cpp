@@ -22,13 +22,32 @@ Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
   room.slots = std::min(layer.cache->capacity_slots(), layer.slots.enough_for(room));
   // Refills under way use the tables that growing would move.
   if (!layer.slots.has_room(room)) TERRACE_TRY(wait(layer.refilled, deadline()));
-  const Status reserved = layer.slots.reserve(*runtime_.backend, *refill_queue_, room);
-  if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
+  const auto reserve = [&] { return layer.slots.reserve(*runtime_.backend, *refill_queue_, room); };
+  const auto fits = [](const Status& reserved) {
+    return reserved || reserved.error().code != Errc::out_of_memory;
+  };
+  Status reserved = reserve();
+  // Blocks that nobody has filled go before the tables that rows are found by.
+  if (!fits(reserved) && runtime_.trim_pools()) reserved = reserve();
+  if (fits(reserved)) return reserved;
   // No step fails for its cache: the layer goes without until there is room.
   drop_clusters(layer);
   release_unused_blocks(layer);
   layer.slots.reset();
   return {};
+}
+
+void SequenceState::reserve_cluster_blocks() {
+  if (!caches_clusters() || cache_sharers_ == 0) return;
+  // Where all is kept that fits, caches have what is left over.
+  if (runtime_.options.placement == Placement::resident_first) return;
+  const std::size_t rows = prefill_end_ * runtime_.shape().kv_heads;
+  std::size_t blocks = 0;
+  for (const LayerState& layer : layers_) {
+    const std::size_t slots = layer.cache->capacity_slots();
+    blocks += layer.slots.missing_blocks(std::min<std::size_t>(slots, layer.slots.slots_for(rows)));
+  }
+  runtime_.reserve_cluster_blocks(blocks);
 }
 
 void SequenceState::read_members(LayerState& layer) {

@@ -218,7 +218,7 @@ Status SequenceState::resume() {
     TERRACE_TRY(reserve_positions(length_));
     TERRACE_TRY(load_needed_blocks());
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
-    TERRACE_TRY(reserve_cache());
+    TERRACE_TRY(reserve_cache(length_ + 1));
     return restore_index();
   };
   const Status restored = reclaiming(restore);

@@ -45,7 +45,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     TERRACE_TRY(reserve_step_buffers(total));
     TERRACE_TRY(place_needed_blocks(total));
     TERRACE_TRY(reserve_index(total));
-    return reserve_cache();
+    return reserve_cache(total + 1);
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_positions(length_);
@@ -58,6 +58,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
   }
   place_cache_seeds();
+  reserve_cluster_blocks();
   next_layer_ = 0;
   appended_ = length_;
   compute_ = nullptr;

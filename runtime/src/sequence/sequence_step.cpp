@@ -48,7 +48,7 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(own_block(length_ / block_tokens()));
     for (LayerState& layer : layers_) TERRACE_TRY(place_block(layer, length_ / block_tokens()));
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
-    return reserve_cache();
+    return reserve_cache(length_ + 1);
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_positions(length_);

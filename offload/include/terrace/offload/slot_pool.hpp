@@ -38,6 +38,10 @@ class SlotPool {
   /// Errors   out_of_memory: not even one slot fits
   [[nodiscard]] Result<std::byte*> allocate();
 
+  /// Makes slabs until so many slots are free, or no more fit: allocate() will not have to wait for
+  /// them.
+  void reserve(std::size_t slots);
+
   /// Takes a slot back. Cost: O(log slabs), no allocation.
   void release(std::byte* slot) noexcept;
 
@@ -45,6 +49,7 @@ class SlotPool {
   std::size_t trim() noexcept;
 
   [[nodiscard]] std::size_t slots_in_use() const noexcept { return in_use_; }
+  [[nodiscard]] std::size_t free_slots() const noexcept;
   [[nodiscard]] std::size_t slab_count() const noexcept { return slabs_.size(); }
   /// Memory of all slabs.
   [[nodiscard]] std::size_t reserved_bytes() const noexcept;
