@@ -1,19 +1,24 @@
 #include "sim_ops.hpp"
 
+#include "terrace/core/op_arguments.hpp"
+
 namespace terrace::offload {
 namespace {
 
 template <typename Arguments>
-Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& /*arguments*/) {
+Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
+  TERRACE_TRY(validate(arguments));
   return queue.call(phase, [] { return std::size_t{0}; });
 }
 
 Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& rows) {
+  TERRACE_TRY(validate(rows));
   const std::size_t bytes = rows.crosses_link ? rows.tokens.size() * rows.shape.token_bytes() : 0;
   return queue.call(phase, [bytes] { return bytes; });
 }
 
 Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& rows) {
+  TERRACE_TRY(validate(rows));
   const std::size_t bytes = rows.count * rows.shape.row_bytes();
   return queue.call(phase, [bytes] { return bytes; });
 }

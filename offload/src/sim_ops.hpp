@@ -1,4 +1,5 @@
-// The simulator's kernels: they are enqueued, take their phase's time and touch nothing.
+// The simulator's kernels: they are enqueued, take their phase's time and touch nothing. Arguments
+// that a kernel could not work with are refused, as everywhere.
 #pragma once
 
 #include "terrace/core/ops.hpp"

@@ -58,7 +58,6 @@ TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
 }
 
 TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
-  if (!moves_bytes()) GTEST_SKIP() << "a simulation has no memory that an op could spoil";
   const auto compute = queue("compute");
   const auto refused = [](const Result<Ticket>& enqueued) {
     return !enqueued && enqueued.error().code == Errc::invalid_argument;

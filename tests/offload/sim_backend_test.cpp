@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <vector>
 
 namespace terrace::offload {
@@ -35,6 +36,7 @@ class SimTest : public testing::Test {
 
   std::unique_ptr<SimBackend> sim_;
   TimePoint start_;
+  std::array<float, 2> numbers_{};
 };
 
 TEST_F(SimTest, QueuesRunSideBySideInVirtualTime) {
@@ -102,17 +104,25 @@ TEST_F(SimTest, WorkGoesOnWhileTheHostSpendsTime) {
 
 TEST_F(SimTest, OpsTakeTheirPhasesTime) {
   const auto compute = queue("compute");
-  ASSERT_TRUE(sim_->ops().decode_attention(*compute, Phase::attend, {}));
+  const DecodeAttention of_nothing{
+      .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 2},
+      .query = numbers_.data(),
+      .output = numbers_.data()};
+  ASSERT_TRUE(sim_->ops().decode_attention(*compute, Phase::attend, of_nothing));
   ASSERT_TRUE(compute->drain(patience));
   EXPECT_EQ(elapsed(), milliseconds(3));
 }
 
 TEST_F(SimTest, StoringRowsOnTheHostIsATransfer) {
   const auto offload = queue("offload");
-  StoreRows rows;
-  rows.tokens = {.begin = 0, .end = 10};
-  rows.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 25};
-  rows.crosses_link = true;
+  constexpr std::size_t bytes = 50;  // of a key, and of a value
+  std::vector<std::byte> memory(20 * bytes);
+  std::byte* const block = memory.data();
+  const StoreRows rows{.source = {block, block, bytes, bytes},
+                       .tokens = {.begin = 0, .end = 10},
+                       .target = {.blocks = &block, .block_tokens = 10},
+                       .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 25},
+                       .crosses_link = true};
   ASSERT_TRUE(sim_->ops().store_rows(*offload, Phase::offload, rows));
   ASSERT_TRUE(offload->drain(patience));
   EXPECT_EQ(elapsed(), microseconds(1010));
