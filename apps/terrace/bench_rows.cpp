@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "document.hpp"
 #include "progress.hpp"
@@ -49,9 +50,12 @@ std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
 
 Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine) {
   MachineProfile profile;
-  if (auto earlier = MachineProfile::read(options.profile_file)) {
+  auto earlier = MachineProfile::read(options.profile_file);
+  std::error_code unknown;
+  if (earlier) {
     profile = std::move(*earlier);
-  } else if (earlier.error().code != Errc::io_error) {
+  } else if (earlier.error().code != Errc::io_error &&
+             !std::filesystem::is_empty(options.profile_file, unknown)) {
     return tl::unexpected(earlier.error());
   }
   if (profile.cpu != machine.cpu) profile.compute.clear();

@@ -37,9 +37,9 @@ Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& qu
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
                                 const BenchOptions& options);
 
-/// Returns the profile in options.profile_file, or a new one where there is no such file, as of
-/// today and of this machine; the planner's fits of another CPU are left out. Errors: those of a
-/// file that is no profile: it must not be lost.
+/// Returns the profile in options.profile_file, or a new one where there is no such file or an
+/// empty one, as of today and of this machine; the planner's fits of another CPU are left out.
+/// Errors: those of a file that is no profile: it must not be lost.
 Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine);
 
 /// Says on standard error that a profile gets figures of --quick, where it does: `whose` "link's".

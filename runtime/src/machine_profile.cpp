@@ -35,12 +35,23 @@ constexpr ResidualField residual_fields[] = {{"compute", &policies::Residuals::c
                                              {"offload", &policies::Residuals::offload},
                                              {"kmeans", &policies::Residuals::kmeans}};
 
+/// "FILE:LINE", without the line where YAML knows none.
+std::string place(std::string_view name, const YAML::Mark& mark) {
+  return mark.is_null() ? std::string(name) : fmt::format("{}:{}", name, mark.line + 1);
+}
+
 /// Reads one file; every refusal names its line.
 class Reader {
  public:
   explicit Reader(std::string_view name) : name_(name) {}
 
   [[nodiscard]] Result<MachineProfile> read(const YAML::Node& root) const {
+    if (root.IsNull()) {
+      return fail(Errc::invalid_argument,
+                  "{}: no machine profile: there is nothing in it; have terrace bench kernels "
+                  "--write-profile measure one, into a new file",
+                  name_);
+    }
     if (!root.IsMap()) return refuse(root, "no machine profile", "write version: 1 and sections");
     MachineProfile profile;
     bool versioned = false;
@@ -75,7 +86,7 @@ class Reader {
  private:
   [[nodiscard]] tl::unexpected<Error> refuse(const YAML::Node& node, std::string_view what,
                                              std::string_view advice) const {
-    return fail(Errc::invalid_argument, "{}:{}: {}; {}", name_, node.Mark().line + 1, what, advice);
+    return fail(Errc::invalid_argument, "{}: {}; {}", place(name_, node.Mark()), what, advice);
   }
 
   [[nodiscard]] Result<double> figure(const YAML::Node& node) const {
@@ -159,7 +170,7 @@ Result<MachineProfile> MachineProfile::parse(std::string_view yaml, std::string_
   try {
     return Reader(name).read(YAML::Load(std::string(yaml)));
   } catch (const YAML::Exception& error) {
-    return fail(Errc::invalid_argument, "{}:{}: {}", name, error.mark.line + 1, error.msg);
+    return fail(Errc::invalid_argument, "{}: {}", place(name, error.mark), error.msg);
   }
 }
 

@@ -47,6 +47,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual([path.name for path in self.profile.parent.iterdir()], ["profile.yaml"])
 
     def test_a_profile_of_quick_figures_is_warned_of(self):
+        self.profile.touch()  # as mktemp does: there is nothing in it to lose
         write = ("bench", "kernels", "--quick", "--only", "memory_read", "--write-profile",
                  self.profile)
         self.assertIn("warning: the kernels' figures in", terrace(*write).stderr)

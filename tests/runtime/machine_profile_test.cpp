@@ -57,7 +57,9 @@ TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
     const char* says;
   };
   constexpr Case cases[] = {
-      {"", "p.yaml:", "no machine profile"},
+      {"", "p.yaml: no machine profile", "--write-profile"},
+      {"# bandwidth: 1\n\n", "p.yaml: no machine profile", "nothing in it"},
+      {"---\n", "p.yaml: no machine profile", "nothing in it"},
       {"[1, 2]", "p.yaml:1", "no machine profile"},
       {"date: x\n", "p.yaml:1", "no version"},
       {"version: 2\n", "p.yaml:1", "another version"},
