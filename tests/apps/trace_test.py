@@ -468,6 +468,7 @@ class Import(unittest.TestCase):
                               "--set", "cache.admission=always", "--format", "json")
             self.assertEqual(process.returncode, 0, process.stderr)
             cache = json.loads(process.stdout)["cache"]
+            self.check_that_a_size_is_asked_for(trace)
             # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
             self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)
             config = folder / "tuned.yaml"
@@ -480,6 +481,14 @@ class Import(unittest.TestCase):
             self.assertEqual(best["refill_bytes"], 0)
             checked = terrace("config", "validate", "--config", config)
             self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def check_that_a_size_is_asked_for(self, trace):
+        replay = ("trace", "replay", trace)
+        told = ("terrace: warning: the trace says nothing of a cache's size, and none is given: "
+                "no cache; give --cache-tokens, at least 512\n")
+        self.assertEqual(terrace(*replay, "--cache", "lru").stderr, told)
+        for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 512)):
+            self.assertEqual(terrace(*replay, *silent).stderr, "")
 
     def test_the_model_whose_prefixes_they_are(self):
         with tempfile.TemporaryDirectory() as name:

@@ -184,6 +184,13 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
 void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay& replay,
                      const TraceHead& head, bool quiet) {
   if (quiet || setup.cache.none() || replay.slots() > 0) return;
+  if (head.selected_tokens == 0) {  // imported
+    fmt::print(stderr,
+               "terrace: warning: the trace says nothing of a cache's size, and none is given: no "
+               "cache; give --cache-tokens, at least {}\n",
+               replay.slot_tokens());
+    return;
+  }
   fmt::print(
       stderr,
       "terrace: warning: the cache's size where none is given, twice the {} tokens that a step "
