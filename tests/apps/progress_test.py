@@ -39,13 +39,24 @@ class Terminal(unittest.TestCase):
         self.assertTrue(said.endswith("\r\033[K"), "the line is taken away")
         self.assertEqual(shown(*job, "-q"), "")
 
-    def test_looking_into_a_trace_shows_how_far_it_is(self):
+    def test_reading_a_trace_shows_how_far_it_is(self):
         with tempfile.TemporaryDirectory() as name:
             trace = pathlib.Path(name) / "trace"
             shown("run", "--context", 256, "--decode", 4, "--policy", "oracle", "--trace", trace,
                   "-q")
             self.assertRegex(shown("trace", "info", trace), f"{trace}: check" + BAR)
             self.assertEqual(shown("trace", "info", trace, "-q"), "")
+            self.check_converting(trace, pathlib.Path(name))
+
+    def check_converting(self, trace, folder):
+        requests = folder / "requests"
+        requests.write_text('{"input_length": 600, "hash_ids": [7, 3]}\n')
+        for source, form in ((trace, ()), (trace, ("--to", "csv")),
+                             (requests, ("--from", "mooncake"))):
+            convert = ("trace", "convert", source, folder / "out", *form)
+            said = shown(*convert)
+            self.assertRegex(said, f"{source}: convert{BAR}\r\033\\[K", "the line is taken away")
+            self.assertEqual(shown(*convert, "-q"), "")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "core/temporary_folder.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
@@ -42,12 +44,12 @@ void write_tokens(const std::filesystem::path& path) {
 TEST(Convert, WritesBlocksAndTheirRows) {
   const TemporaryFolder folder;
   write_tokens(folder / "t");
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 4}).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 4}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n"
             "0,0,0,1,3,1\n0,0,0,2,1,1\n0,0,0,7,1,1\n0,0,1,2,1,1\n0,0,1,7,1,1\n");
-  ASSERT_TRUE(convert_to_blocks(folder / "t", folder / "blocks", 8).has_value());
-  ASSERT_TRUE(convert_to_csv(folder / "blocks", folder / "csv", {.block_tokens = 8}).has_value());
+  ASSERT_TRUE(convert_to_blocks({folder / "t", folder / "blocks"}, 8).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "blocks", folder / "csv"}, {.block_tokens = 8}).has_value());
   EXPECT_EQ(
       read_text(folder / "csv"),
       "sequence,layer,step,unit,rows,slots\n0,0,0,1,1,1\n0,0,0,3,1,1\n0,0,1,1,1,1\n0,0,1,3,1,1"
@@ -58,17 +60,17 @@ TEST(Convert, WritesBlocksAndTheirRows) {
 TEST(Convert, MakesBlocksOfTokensThatHaveClustersBesides) {
   const TemporaryFolder folder;
   write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20, .clusters = true});
-  ASSERT_TRUE(convert_to_blocks(folder / "t", folder / "blocks", 8).has_value());
+  ASSERT_TRUE(convert_to_blocks({folder / "t", folder / "blocks"}, 8).has_value());
   for (const char* const trace : {"t", "blocks"}) {
-    ASSERT_TRUE(
-        convert_to_csv(folder / trace, folder / (std::string(trace) + ".csv"), {.block_tokens = 8})
-            .has_value());
+    ASSERT_TRUE(convert_to_csv({folder / trace, folder / (std::string(trace) + ".csv")},
+                               {.block_tokens = 8})
+                    .has_value());
   }
   EXPECT_EQ(read_text(folder / "blocks.csv"), read_text(folder / "t.csv"));
   const CacheUnit clusters{CacheGranularity::cluster, 8};
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", clusters).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, clusters).has_value());
   EXPECT_NE(read_text(folder / "csv"), read_text(folder / "t.csv"));
-  const Status none = convert_to_csv(folder / "blocks", folder / "csv", clusters);
+  const Status none = convert_to_csv({folder / "blocks", folder / "csv"}, clusters);
   ASSERT_FALSE(none.has_value());
   EXPECT_THAT(std::string(none.error().message()), ::testing::HasSubstr("no clusters to cache"));
 }
@@ -77,12 +79,12 @@ TEST(Convert, MakesBlocksOfTokensOnly) {
   const TemporaryFolder folder;
   for (const TraceUnit unit : {TraceUnit::block, TraceUnit::cluster}) {
     write_made_up(folder / "t", {.unit = unit, .steps = 3});
-    const Status made = convert_to_blocks(folder / "t", folder / "blocks", 8);
+    const Status made = convert_to_blocks({folder / "t", folder / "blocks"}, 8);
     ASSERT_FALSE(made.has_value()) << to_string(unit);
     EXPECT_EQ(made.error().code, Errc::invalid_argument);
     EXPECT_THAT(std::string(made.error().message()), ::testing::HasSubstr("no tokens"));
     EXPECT_FALSE(std::filesystem::exists(folder / "blocks"));
-    EXPECT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 8}).has_value());
+    EXPECT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 8}).has_value());
   }
 }
 
@@ -93,8 +95,8 @@ TEST(Convert, ReadsMooncakesRequests) {
              "[900, 17]}\n\n"
              "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, \"hash_ids\": "
              "[900, 17, 4000000000000]}\n");
-  ASSERT_TRUE(import_mooncake(folder / "m.jsonl", folder / "t").has_value());
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 512}).has_value());
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,488,1\n0,0,1,0,512,1\n"
             "0,0,1,1,512,1\n0,0,1,2,476,1\n")
@@ -108,23 +110,48 @@ TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
                             .fingerprint = "f",
                             .shape = {.layers = 2, .query_heads = 6, .kv_heads = 3, .head_dim = 64},
                             .weight_bytes = 1000};
-  ASSERT_TRUE(import_mooncake(folder / "m.jsonl", folder / "t", model).has_value());
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}, model).has_value());
   const TraceHead head = TraceReader::open(folder / "t").value().head();
   EXPECT_EQ(head.shape.layers, 2U);
   EXPECT_EQ(head.shape.kv_heads, 3U);
   EXPECT_EQ(head.weight_bytes, 1000U);
   EXPECT_EQ(head.model_fingerprint, "f");
   EXPECT_EQ(head.slot_tokens(head.recorded()), 512U);
-  ASSERT_TRUE(convert_to_csv(folder / "t", folder / "csv", {.block_tokens = 512}).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
             "sequence,layer,step,unit,rows,slots\n0,0,0,0,1536,1\n0,0,0,1,264,1\n"
             "0,1,0,0,1536,1\n0,1,0,1,264,1\n");
 }
 
+TEST(Convert, TellsHowFarItIs) {
+  const TemporaryFolder folder;
+  std::vector<double> shares;
+  const auto expect_shares = [&](const char* source, const auto& convert) {
+    shares.clear();
+    const Status converted = convert(
+        Conversion{folder / source, folder / "out", [&](double now) { shares.push_back(now); }});
+    ASSERT_TRUE(converted.has_value()) << converted.error().message();
+    ASSERT_GT(shares.size(), 1U);
+    EXPECT_TRUE(std::ranges::is_sorted(shares));
+    EXPECT_GT(shares.front(), 0);
+    EXPECT_GT(shares.back(), 0.5) << "all but the end is read";
+    EXPECT_LE(shares.back(), 1);
+  };
+  write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20});
+  expect_shares("t", [](const auto& files) { return convert_to_blocks(files, 8); });
+  expect_shares("t", [](const auto& files) { return convert_to_csv(files, {.block_tokens = 8}); });
+  write_text(folder / "m.jsonl",
+             "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n\n"
+             "{\"input_length\": 900, \"hash_ids\": [7, 4]}");
+  expect_shares("m.jsonl", [](const auto& files) { return import_mooncake(files); });
+  EXPECT_LT(shares.front(), shares.back());
+  EXPECT_EQ(shares.back(), 1) << "no newline ends the last line";
+}
+
 TEST(Convert, SaysThatRequestsCouldNotBeRead) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "m.jsonl");  // opens, and fails to read
-  const Status read = import_mooncake(folder / "m.jsonl", folder / "t");
+  const Status read = import_mooncake({folder / "m.jsonl", folder / "t"});
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::io_error);
   EXPECT_THAT(std::string(read.error().message()), ::testing::HasSubstr("beyond line 0"));
@@ -148,14 +175,14 @@ TEST(Convert, NamesTheLineThatIsNoRequest) {
   for (const auto& [line, wrong] : lines) {
     const std::string text = std::string(R"({"input_length": 9, "hash_ids": [1]})") + "\n" + line;
     write_text(folder / "m.jsonl", text.c_str());
-    const Status imported = import_mooncake(folder / "m.jsonl", folder / "t");
+    const Status imported = import_mooncake({folder / "m.jsonl", folder / "t"});
     ASSERT_FALSE(imported.has_value()) << line;
     EXPECT_THAT(std::string(imported.error().message()),
                 testing::AllOf(testing::HasSubstr("m.jsonl:2: "), testing::HasSubstr(wrong)));
     EXPECT_FALSE(std::filesystem::exists(folder / "t"));
   }
   write_text(folder / "m.jsonl", "");
-  EXPECT_FALSE(import_mooncake(folder / "m.jsonl", folder / "t").has_value());
+  EXPECT_FALSE(import_mooncake({folder / "m.jsonl", folder / "t"}).has_value());
 }
 
 }  // namespace

@@ -100,15 +100,29 @@ void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record
   writer.append(record);
 }
 
+void tell(const Conversion& files, double share) {
+  if (files.progress) files.progress(share);
+}
+
+/// Reads a trace to its end, telling how far it is, and calls act(record) for every record.
+template <typename Act>
+Status each_record(const Conversion& files, TraceReader& reader, Act&& act) {
+  for (TraceRecord record;;) {
+    TERRACE_ASSIGN(const bool more, reader.next(record));
+    if (!more) return {};
+    act(record);
+    tell(files, reader.progress());
+  }
+}
+
 }  // namespace
 
-Status convert_to_blocks(const std::filesystem::path& source, const std::filesystem::path& target,
-                         std::size_t block_tokens) {
-  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
+Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
+  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(files.source));
   if (reader.head().unit != TraceUnit::token) {
     return fail(Errc::invalid_argument,
                 "{}: a trace of {}s has no tokens to make blocks of; --to csv takes it",
-                source.string(), to_string(reader.head().unit));
+                files.source.string(), to_string(reader.head().unit));
   }
   const CacheUnit blocks{.block_tokens = block_tokens};
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), blocks));
@@ -117,10 +131,8 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
   head.block_tokens = block_tokens;
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
-  TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(target, head));
-  for (TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) break;
+  TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
+  TERRACE_TRY(each_record(files, reader, [&](TraceRecord& record) {
     if (record.kind == TraceRecord::Kind::selection) {
       take_units(cutter.cut(record), record.units);
       record.positions.clear();
@@ -133,59 +145,63 @@ Status convert_to_blocks(const std::filesystem::path& source, const std::filesys
         lost->clear();
     }
     writer.append(record);
-  }
+  }));
   return writer.finish(reader.end().run);
 }
 
-Status convert_to_csv(const std::filesystem::path& source, const std::filesystem::path& target,
-                      const CacheUnit& unit) {
-  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(source));
+Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
+  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(files.source));
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
-  const std::string temporary = temporary_name(target.string());
-  PendingFile pending(target.string(), temporary);
+  const std::string temporary = temporary_name(files.target.string());
+  PendingFile pending(files.target.string(), temporary);
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
   ByLayer<std::size_t> steps;
-  for (TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) break;
+  TERRACE_TRY(each_record(files, reader, [&](const TraceRecord& record) {
     if (record.kind == TraceRecord::Kind::close) erase_sequence(steps, record.sequence);
-    if (record.kind != TraceRecord::Kind::selection) continue;
+    if (record.kind != TraceRecord::Kind::selection) return;
     const std::size_t step = steps[{record.sequence, record.layer}]++;
     for (const offload::WantedUnit& each : cutter.cut(record).wanted) {
       stream << fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer, step, each.unit,
                             each.rows_wanted, each.slots);
     }
-  }
+  }));
   stream.close();
-  if (!stream) return fail(Errc::io_error, "{}: cannot be written", target.string());
+  if (!stream) return fail(Errc::io_error, "{}: cannot be written", files.target.string());
   return pending.publish();
 }
 
-Status import_mooncake(const std::filesystem::path& source, const std::filesystem::path& target,
-                       const std::optional<ImportedModel>& model) {
+Status import_mooncake(const Conversion& files, const std::optional<ImportedModel>& model) {
+  const std::string source = files.source.string();
   std::ifstream stream(source);
-  if (!stream) return fail(Errc::io_error, "{}: cannot be read", source.string());
+  if (!stream) return fail(Errc::io_error, "{}: cannot be read", source);
   const TraceHead head = mooncake_head(model);
-  TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(target, head));
+  TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   BlockNumbers numbers;
   TraceRecord record;
   std::size_t number = 0;
+  std::error_code unknown;  // of a pipe, say
+  const auto bytes = std::filesystem::file_size(files.source, unknown);
+  std::uintmax_t read_bytes = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
+    read_bytes += line.size() + 1;
+    // The last line may end without a newline.
+    if (!unknown)
+      tell(files, std::min(1.0, static_cast<double>(read_bytes) / static_cast<double>(bytes)));
     if (line.empty()) continue;
     const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (const std::string wrong = check_request(request); !wrong.empty()) {
-      return fail(Errc::corrupt, "{}:{}: {}", source.string(), number, wrong);
+      return fail(Errc::corrupt, "{}:{}: {}", source, number, wrong);
     }
     read_request(request, head.shape.kv_heads, numbers, record);
     append_request(writer, head.shape.layers, record);
   }
   if (stream.bad()) {
-    return fail(Errc::io_error, "{}: cannot be read beyond line {}", source.string(), number);
+    return fail(Errc::io_error, "{}: cannot be read beyond line {}", source, number);
   }
   if (writer.totals().layer_steps == 0) {
-    return fail(Errc::corrupt, "{}: holds no request", source.string());
+    return fail(Errc::corrupt, "{}: holds no request", source);
   }
   return writer.finish(std::nullopt);
 }

@@ -236,10 +236,18 @@ Result<int> replay(const TraceOptions& options) {
   return 0;
 }
 
+tuning::Conversion conversion(const TraceOptions& options, Progress& progress) {
+  return {.source = options.file, .target = options.target, .progress = [&](double share) {
+            progress.show(options.file, "convert", share);
+          }};
+}
+
 /// Requests say which prefixes they share, a model says what these weigh.
-Status import_requests(const TraceOptions& options) {
+Status import_requests(const TraceOptions& options, Progress& progress) {
+  const tuning::Conversion files = conversion(options, progress);
   if (options.model.empty()) {
-    TERRACE_TRY(tuning::import_mooncake(options.file, options.target));
+    TERRACE_TRY(tuning::import_mooncake(files));
+    progress.clear();
     if (!options.shared.quiet) {
       fmt::print(stderr,
                  "terrace: warning: bytes and times of this trace are those of no model, for none "
@@ -254,7 +262,7 @@ Status import_requests(const TraceOptions& options) {
       .fingerprint = std::move(fingerprint),
       .shape = config.kv_shape(Dtype::f16),
       .weight_bytes = 2 * engine::parameter_count(config)};
-  return tuning::import_mooncake(options.file, options.target, model);
+  return tuning::import_mooncake(files, model);
 }
 
 Status write_converted(const TraceOptions& options, const Config& config) {
@@ -262,16 +270,18 @@ Status write_converted(const TraceOptions& options, const Config& config) {
   sources.push_back({"FILE", options.file});
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
-  if (options.from == "mooncake") return import_requests(options);
+  Progress progress(options.shared.quiet);
+  if (options.from == "mooncake") return import_requests(options, progress);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_model(reader.head(), options.model));
   const tuning::CacheUnit unit = chosen_unit(config, reader.head());
-  if (options.to == "csv") return tuning::convert_to_csv(options.file, options.target, unit);
+  const tuning::Conversion files = conversion(options, progress);
+  if (options.to == "csv") return tuning::convert_to_csv(files, unit);
   if (is_set(config, "cache.granularity") && unit.granularity == CacheGranularity::cluster) {
     return fail(Errc::invalid_argument,
                 "cache.granularity cluster goes with --to csv: blocks are made of tokens");
   }
-  return tuning::convert_to_blocks(options.file, options.target, unit.block_tokens);
+  return tuning::convert_to_blocks(files, unit.block_tokens);
 }
 
 Result<int> convert(const TraceOptions& options) {

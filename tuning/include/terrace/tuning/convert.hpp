@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,16 +12,21 @@
 
 namespace terrace::tuning {
 
+/// A file to read and one to write, which is there when it is whole.
+struct Conversion {
+  std::filesystem::path source;
+  std::filesystem::path target;
+  /// Called with the share of the source that has been read, which never falls.
+  std::function<void(double)> progress = {};
+};
+
 /// Writes a trace of tokens as one of blocks, smaller and of one block size, without clusters.
 /// Errors: those of the trace; invalid_argument: it has no tokens.
-[[nodiscard]] Status convert_to_blocks(const std::filesystem::path& source,
-                                       const std::filesystem::path& target,
-                                       std::size_t block_tokens);
+[[nodiscard]] Status convert_to_blocks(const Conversion& files, std::size_t block_tokens);
 
 /// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators.
 /// Errors: those of the trace; invalid_argument: units that it cannot serve.
-[[nodiscard]] Status convert_to_csv(const std::filesystem::path& source,
-                                    const std::filesystem::path& target, const CacheUnit& unit);
+[[nodiscard]] Status convert_to_csv(const Conversion& files, const CacheUnit& unit);
 
 /// The model whose prefixes are imported: what a token weighs.
 struct ImportedModel {
@@ -36,8 +42,7 @@ struct ImportedModel {
 /// it is done. A block is a cluster of the trace. Without a model there is one layer of one head of
 /// 64 dimensions: hits are right, bytes and times those of no model.
 /// Errors: io_error; corrupt naming the line.
-[[nodiscard]] Status import_mooncake(const std::filesystem::path& source,
-                                     const std::filesystem::path& target,
+[[nodiscard]] Status import_mooncake(const Conversion& files,
                                      const std::optional<ImportedModel>& model = {});
 
 }  // namespace terrace::tuning
