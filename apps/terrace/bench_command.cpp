@@ -12,6 +12,7 @@
 #include "profile_measurement.hpp"
 #include "quality/benches.hpp"
 #include "terrace/core/replace_file.hpp"
+#include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::array cache_flags{
 
 struct CacheBenchOptions : BenchOptions {
   std::string trace;  ///< empty = made up
+  std::string model;  ///< empty = not compared
 };
 
 Status write_profile(const KernelsOptions& options, const Config& config, const Machine& machine,
@@ -76,8 +78,18 @@ Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& tra
   return cache.tokens;
 }
 
+Status check_model(const CacheBenchOptions& options) {
+  if (options.model.empty()) return {};
+  if (options.trace.empty()) {
+    return fail(Errc::invalid_argument, "--model goes with --trace: made up selections have none");
+  }
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
+  return tuning::check_model(reader.head(), options.model);
+}
+
 Result<int> bench_cache(const CacheBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
+  TERRACE_TRY(check_model(options));
   std::vector<bench::Question> questions = bench::touch_questions();
   const auto states = bench::state_questions();
   questions.insert(questions.end(), states.begin(), states.end());
@@ -127,6 +139,8 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
                  for_cache, &bench_cache, invocation);
   cache->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
       ->option_text("FILE");
+  cache->add_option("--model", for_cache->model, "refuse a trace that is not of this model")
+      ->option_text("DIR");
   add_key_flags(*cache, cache_flags, for_cache->shared);
 }
 

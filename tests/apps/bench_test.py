@@ -6,7 +6,7 @@ import re
 import tempfile
 import unittest
 
-from program import terrace
+from program import run_json, terrace
 
 KERNEL_ROWS = {
     "kmeans_l2_n32768_d64_k64_i10", "kmeans_l2_n32768_d64_k256_i10",
@@ -206,7 +206,21 @@ class Cache(unittest.TestCase):
             row = self.bench("--trace", trace, "--only", "replay_lru")["cache_replay_lru"]
             self.assertEqual(row["parameters"]["trace"], str(trace))
             self.check_a_capacity(trace)
+            self.check_the_model(trace)
         self.assertEqual(terrace("bench", "cache", "--trace", "/nowhere").returncode, 1)
+
+    def check_the_model(self, trace):
+        model = run_json("--context", 64, "--decode", 1, "--policy", "full")["model"]
+        self.bench("--only", "replay_lru", "--trace", trace, "--model", model)
+        other = trace.parent / "model"
+        other.mkdir()
+        (other / "config.json").write_text("{}")
+        for words, options in (("another model", ("--trace", trace, "--model", other)),
+                               ("--model goes with --trace", ("--model", model))):
+            refused = terrace("bench", "cache", "--quick", *options)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+            self.assertIn(words, refused.stderr)
+            self.assertEqual(refused.stderr.count("\n"), 1)
 
     def check_a_capacity(self, trace):
         hit_rates = ("--trace", trace, "--only", "hit_rate", "--cache-tokens")
