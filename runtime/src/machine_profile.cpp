@@ -2,11 +2,9 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+
+#include "terrace/core/read_file.hpp"
 
 namespace terrace {
 namespace {
@@ -175,13 +173,7 @@ Result<MachineProfile> MachineProfile::parse(std::string_view yaml, std::string_
 }
 
 Result<MachineProfile> MachineProfile::read(const std::string& path) {
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  if (!stream) {
-    return fail(Errc::io_error, "profile {}: cannot be read: {}", path,
-                std::strerror(errno == 0 ? EIO : errno));
-  }
+  TERRACE_ASSIGN(const std::string text, read_file(path));
   return parse(text, path);
 }
 

@@ -110,7 +110,9 @@ TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
     const std::string file = folder.write("needles.json", content);
     EXPECT_EQ(read_needles_file(file, 64, 8).error().code, Errc::corrupt) << content;
   }
-  EXPECT_EQ(read_needles_file("/nowhere", 64, 8).error().code, Errc::io_error);
+  for (const char* const path : {"/nowhere", "/"}) {
+    EXPECT_EQ(read_needles_file(path, 64, 8).error().code, Errc::io_error);
+  }
 }
 
 }  // namespace

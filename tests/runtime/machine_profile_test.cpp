@@ -86,11 +86,13 @@ TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
   }
 }
 
-TEST(MachineProfile, NamesAFileThatIsNotThere) {
-  const auto read = MachineProfile::read("/nowhere/p.yaml");
-  ASSERT_FALSE(read.has_value());
-  EXPECT_EQ(read.error().code, Errc::io_error);
-  EXPECT_THAT(std::string(read.error().message()), HasSubstr("/nowhere/p.yaml"));
+TEST(MachineProfile, NamesAFileThatCannotBeRead) {
+  for (const std::string path : {"/nowhere/p.yaml", "/usr"}) {
+    const auto read = MachineProfile::read(path);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, Errc::io_error);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr(path + ": "));
+  }
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <vector>
 
+#include "terrace/core/read_file.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::tuning {
@@ -76,10 +76,7 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
 }  // namespace
 
 Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
-  const std::filesystem::path path = model_folder / "config.json";
-  std::ifstream file(path, std::ios::binary);
-  const std::string config{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return cannot_read(path);
+  TERRACE_ASSIGN(const std::string config, read_file(model_folder / "config.json"));
   std::uint64_t hash = add(0, config);
   TERRACE_ASSIGN(const auto files, weight_files(model_folder));
   for (const std::filesystem::path& weights : files) {

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "run/needles.hpp"
+#include "terrace/core/read_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -46,12 +46,11 @@ Status check_needle(const Needle& needle, const std::string& file, std::size_t v
 Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary) {
   const std::string file = path.string();
-  std::ifstream stream(path);
-  if (!stream) return fail(Errc::io_error, "--needles-file {}: cannot be read", file);
+  TERRACE_ASSIGN(const std::string text, read_file(file));
   std::vector<Needle> needles;
   std::size_t made_for = 0;
   try {
-    const json document = json::parse(stream);
+    const json document = json::parse(text);
     if (document.at("version").get<int>() != 1) {
       return fail(Errc::unsupported, "{}: version is not 1; make it with tools/tokenize.py", file);
     }

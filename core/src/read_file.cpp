@@ -1,0 +1,26 @@
+#include "terrace/core/read_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace terrace {
+
+Result<std::string> read_file(const std::string& path) {
+  constexpr std::size_t piece_bytes = std::size_t{1} << 16;
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  std::string text;
+  while (stream) {
+    const std::size_t before = text.size();
+    text.resize(before + piece_bytes);
+    stream.read(text.data() + before, piece_bytes);
+    text.resize(before + static_cast<std::size_t>(stream.gcount()));
+  }
+  // A folder opens, but cannot be read: only the end is a good end.
+  if (stream.eof()) return text;
+  return fail(Errc::io_error, "{}: cannot be read: {}", path,
+              std::strerror(errno == 0 ? EIO : errno));
+}
+
+}  // namespace terrace

@@ -1,0 +1,40 @@
+#include "terrace/core/read_file.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/temporary_folder.hpp"
+
+namespace terrace {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(ReadFile, ReturnsEveryByte) {
+  const TemporaryFolder folder;
+  const std::string large(std::size_t{1} << 16, 'x');  // as much as is read at a time
+  for (const std::string& content : {std::string(), std::string("a\0b\n", 4), large, large + "y"}) {
+    const auto read = read_file(folder.write("a", content));
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    EXPECT_EQ(*read, content);
+  }
+}
+
+TEST(ReadFile, SaysWhichFileCannotBeReadAndWhy) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a");
+  for (const auto& [name, reason] : {std::pair{"a", "directory"}, std::pair{"b", "No such file"}}) {
+    const std::string path = folder / name;
+    const auto read = read_file(path);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, Errc::io_error);
+    EXPECT_THAT(std::string(read.error().message()),
+                AllOf(HasSubstr(path + ": cannot be read: "), HasSubstr(reason)));
+  }
+}
+
+}  // namespace
+}  // namespace terrace
