@@ -511,6 +511,14 @@ class Import(unittest.TestCase):
             self.assertEqual(document["trace"]["layers"], shape["num_hidden_layers"])
             self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
             self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
+            trace.unlink()
+            for options in (("--to", "csv"), ("--block-tokens", 16),
+                            ("--cache-granularity", "block")):
+                process = terrace(*convert, *options)
+                self.assertEqual(process.returncode, 2, process.stderr)
+                self.assertIn(options[0], process.stderr)
+                self.assertIn("takes no --from mooncake", process.stderr)
+                self.assertFalse(trace.exists())
             requests.write_text('{"input_length": 1024, "hash_ids": []}')
             process = terrace(*convert)
             self.assertEqual(process.returncode, 1)

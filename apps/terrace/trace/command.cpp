@@ -265,13 +265,30 @@ Status import_requests(const TraceOptions& options, Progress& progress) {
   return tuning::import_mooncake(files, model);
 }
 
+/// Requests become a trace, whose blocks are theirs: nothing else may be asked for.
+Status check_import(const TraceOptions& options, const Config& config) {
+  if (options.to == "csv") {
+    return fail(Errc::invalid_argument,
+                "--to csv takes no --from mooncake; import the requests, then convert that trace");
+  }
+  for (const KeyFlag& key : convert_flags) {
+    if (config.source(key.key).place != key.flag) continue;
+    return fail(Errc::invalid_argument, "{} takes no --from mooncake: its blocks are cut already",
+                key.flag);
+  }
+  return {};
+}
+
 Status write_converted(const TraceOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   sources.push_back({"FILE", options.file});
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
   Progress progress(options.shared.quiet);
-  if (options.from == "mooncake") return import_requests(options, progress);
+  if (options.from == "mooncake") {
+    TERRACE_TRY(check_import(options, config));
+    return import_requests(options, progress);
+  }
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_model(reader.head(), options.model));
   const tuning::CacheUnit unit = chosen_unit(config, reader.head());
