@@ -418,6 +418,10 @@ TEST(TraceFile, KnowsItsModel) {
   write_bytes(folder / "model/config.json", "{} ");
   EXPECT_EQ(check_model(head, folder / "model").error().code, Errc::invalid_argument);
   EXPECT_EQ(check_model(head, folder / "nowhere").error().code, Errc::io_error);
+  head.model_fingerprint = "";
+  const Status imported = check_model(head, folder / "model");
+  ASSERT_FALSE(imported.has_value());
+  EXPECT_THAT(std::string(imported.error().message()), HasSubstr("of no model"));
 }
 
 TEST(TraceFile, KnowsAModelByItsWeightsToo) {

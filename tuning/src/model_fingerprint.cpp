@@ -87,11 +87,17 @@ Result<std::string> model_fingerprint(const std::filesystem::path& model_folder)
 
 Status check_model(const TraceHead& head, const std::filesystem::path& model_folder) {
   TERRACE_ASSIGN(const std::string fingerprint, model_fingerprint(model_folder));
+  if (head.model_fingerprint.empty()) {
+    return fail(Errc::invalid_argument,
+                "the trace was imported as of no model, not of {0}; import it with terrace trace "
+                "convert --model {0}",
+                model_folder.string());
+  }
   if (fingerprint == head.model_fingerprint) return {};
   return fail(Errc::invalid_argument,
               "the trace is of another model ({}, {} layers), not of {}; record one with terrace "
               "run --trace",
-              head.model.empty() ? "none" : head.model, head.shape.layers, model_folder.string());
+              head.model, head.shape.layers, model_folder.string());
 }
 
 }  // namespace terrace::tuning
