@@ -137,8 +137,8 @@ Status replace_file(const std::string& path, std::string_view content) {
 
 Status check_replaceable(const std::string& path) {
   TERRACE_TRY(check_kind(path));
-  const fs::path folder = fs::path(followed(path)).parent_path();
-  if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
+  const fs::path folder = fs::path(followed(path)).parent_path() / ".";  // a file has no such place
+  if (::access(folder.c_str(), W_OK) == 0) return {};
   return cannot_write(path, errno);
 }
 

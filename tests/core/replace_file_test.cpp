@@ -49,6 +49,14 @@ TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   EXPECT_EQ(files(), 1);
 }
 
+TEST_F(ReplaceFile, KnowsBeforehandThatAFileIsNoFolder) {
+  const std::string path = folder_.write("a", "") + "/b";
+  const Status beforehand = check_replaceable(path);
+  ASSERT_FALSE(beforehand.has_value());
+  EXPECT_THAT(std::string(beforehand.error().message()), HasSubstr("Not a directory"));
+  EXPECT_TRUE(check_replaceable("in_this_folder").has_value());
+}
+
 TEST_F(ReplaceFile, LeavesAloneWhatIsNoRegularFile) {
   const fs::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
