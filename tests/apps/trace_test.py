@@ -198,6 +198,18 @@ class Traces(Traced):
             self.assertTrue(json.loads(process.stdout))
             self.assertEqual(sorted(self.folder.iterdir()), before)
 
+    def test_what_cannot_be_converted_says_why(self):
+        before = sorted(self.folder.iterdir())
+        for form in ("blocks", "csv"):
+            process = terrace("trace", "convert", self.trace, self.folder / "large", "--to", form,
+                              file_bytes=2000)
+            self.assertEqual(process.returncode, 1, process.stderr)
+            self.assertIn("large: cannot", process.stderr)
+            self.assertIn("File too large", process.stderr)
+            self.assertEqual(sorted(self.folder.iterdir()), before)
+        self.fails(1, "/nowhere: cannot be read: No such file", "trace", "convert", "/nowhere",
+                   self.folder / "new", "--from", "mooncake")
+
     def record_and_send(self, number, ignored=False):
         """Sends a signal to a run that is recording; returns its exit status."""
         before = set(self.folder.iterdir())

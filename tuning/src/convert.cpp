@@ -1,6 +1,8 @@
 #include "terrace/tuning/convert.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -154,6 +156,7 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
   const std::string temporary = temporary_name(files.target.string());
   PendingFile pending(files.target.string(), temporary);
+  errno = 0;
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
   ByLayer<std::size_t> steps;
@@ -167,14 +170,21 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     }
   }));
   stream.close();
-  if (!stream) return fail(Errc::io_error, "{}: cannot be written", files.target.string());
+  if (!stream) {
+    return fail(Errc::io_error, "{}: cannot be written: {}", files.target.string(),
+                std::strerror(errno == 0 ? EIO : errno));
+  }
   return pending.publish();
 }
 
 Status import_mooncake(const Conversion& files, const std::optional<ImportedModel>& model) {
   const std::string source = files.source.string();
+  errno = 0;
   std::ifstream stream(source);
-  if (!stream) return fail(Errc::io_error, "{}: cannot be read", source);
+  if (!stream) {
+    return fail(Errc::io_error, "{}: cannot be read: {}", source,
+                std::strerror(errno == 0 ? EIO : errno));
+  }
   const TraceHead head = mooncake_head(model);
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   BlockNumbers numbers;
