@@ -400,8 +400,10 @@ class Tune(Traced):
             report.unlink()
 
     def test_all_policies_have_a_name(self):
-        named = self.tune("--device-memory", "1MiB", "--policies", "all")
-        self.assertEqual(named["rows"], self.tune("--device-memory", "1MiB")["rows"])
+        rows = self.tune("--device-memory", "1MiB")["rows"]
+        for named in ("all", "lru, all"):
+            self.assertEqual(self.tune("--device-memory", "1MiB", "--policies", named)["rows"],
+                             rows)
 
     def test_a_budget_of_mass_runs_with_what_was_recommended(self):
         trace, config = self.folder / "mass.trace", self.folder / "tuned.yaml"
@@ -455,6 +457,8 @@ class Tune(Traced):
         self.fails(2, "--device-memory", *tune)
         self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
         self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
+        self.fails(2, "--policies: cache.policy", *tune, "--device-memory", "4MiB", "--policies",
+                   "none")
         self.fails(2, "--policies: 'lru,,arc' has an empty name", *tune, "--device-memory", "4MiB",
                    "--policies", "lru,,arc")
         spaced = terrace(*tune, "--device-memory", "1MiB", "--policies", "lru, arc")

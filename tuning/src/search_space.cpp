@@ -95,7 +95,8 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
       offline.push_back({.policy = name, .admission = "always"});
       continue;
     }
-    TERRACE_TRY(policies::make_replacement_policy(name));
+    TERRACE_TRY(policies::make_replacement_policy(name).map_error(
+        [](const Error& error) { return error.while_doing("--policies"); }));
     for (const policies::ReplacementOptions& variant : variants_of(name)) {
       choices.push_back({.policy = name, .admission = "always", .replacement = variant});
       for (const double horizon : {2.0, 8.0, 32.0, 128.0}) {

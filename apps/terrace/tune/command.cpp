@@ -83,9 +83,8 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
-  if (options.policies != "all") {
-    TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
-  }
+  TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
+  if (std::ranges::count(request.policies, "all") > 0) request.policies.clear();
   TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace));
   return request;
 }
