@@ -353,6 +353,9 @@ TEST(TraceFile, RefusesARecordThatIsNotRightThoughItsChecksumIs) {
 TEST(TraceFile, SaysWhatIsNoTrace) {
   const TemporaryFolder folder;
   EXPECT_EQ(TraceReader::open(folder / "none").error().code, Errc::io_error);
+  const auto device = TraceReader::open("/dev/null");
+  EXPECT_EQ(device.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(device.error().message()), HasSubstr("/dev/null: a trace is read from"));
   write_bytes(folder / "text", "some text that is no trace at all");
   EXPECT_THAT(std::string(TraceReader::open(folder / "text").error().message()),
               HasSubstr("no trace"));

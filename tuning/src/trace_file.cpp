@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "terrace/core/replace_file.hpp"
 #include "trace_codec.hpp"
@@ -137,6 +138,10 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
   File file(std::fopen(path.c_str(), "rb"));
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
+  if (error == std::errc::operation_not_supported) {
+    return fail(Errc::io_error, "{}: a trace is read from a file, and this is a pipe or a device",
+                path.string());
+  }
   if (file == nullptr || error) {
     return fail(Errc::io_error, "{}: {}", path.string(),
                 error ? error.message() : std::strerror(errno));
