@@ -52,7 +52,7 @@ Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& 
     used_in_block_.resize(blocks, 0);
     taken_.resize(blocks * slots_per_block_, false);
     next_slot_.resize(taken_.size(), none);
-    TERRACE_TRY(reserve_sent(backend, room.slots * slot_rows_));
+    TERRACE_TRY(reserve_sent(backend, room.changes));
   }
   return room.positions > positions_ ? grow_numbers(backend, queue, room) : Status{};
 }

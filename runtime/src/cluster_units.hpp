@@ -62,6 +62,7 @@ struct ClusterRoom {
   std::size_t units = 0;      ///< keys are below it
   std::size_t slots = 0;      ///< of the cache
   std::size_t positions = 0;  ///< of rows are below it
+  std::size_t changes = 0;    ///< rows that come and go in a step, as a rule
   Duration deadline{};
 };
 

@@ -18,7 +18,11 @@ std::size_t SequenceState::cluster_units(const LayerState& layer) const noexcept
 }
 
 Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
-  ClusterRoom room{.units = cluster_units(layer), .positions = length, .deadline = deadline()};
+  // What a step wants may come, and as much may go for it.
+  ClusterRoom room{.units = cluster_units(layer),
+                   .positions = length,
+                   .changes = 2 * lists() * list_rows(),
+                   .deadline = deadline()};
   room.slots = std::min(layer.cache->capacity_slots(), layer.slots.enough_for(room));
   // Refills under way use the tables that growing would move.
   if (!layer.slots.has_room(room)) TERRACE_TRY(wait(layer.refilled, deadline()));
