@@ -404,6 +404,10 @@ class Tune(Traced):
         for named in ("all", "lru, all"):
             self.assertEqual(self.tune("--device-memory", "1MiB", "--policies", named)["rows"],
                              rows)
+        process = terrace("tune", "--trace", self.trace, "--device-memory", "1MiB",
+                          "--policies", "all,lruu")
+        self.assertEqual(process.returncode, 2)
+        self.assertRegex(process.stderr, "did you mean lru")
 
     def test_a_budget_of_mass_runs_with_what_was_recommended(self):
         trace, config = self.folder / "mass.trace", self.folder / "tuned.yaml"

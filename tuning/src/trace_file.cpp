@@ -135,13 +135,14 @@ Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
 }
 
 Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
-  File file(std::fopen(path.c_str(), "rb"));
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error == std::errc::operation_not_supported) {
     return fail(Errc::io_error, "{}: a trace is read from a file, and this is a pipe or a device",
                 path.string());
   }
+  // Opened once it is known to be a file: a pipe would have to be waited for.
+  File file(std::fopen(path.c_str(), "rb"));
   if (file == nullptr || error) {
     return fail(Errc::io_error, "{}: {}", path.string(),
                 error ? error.message() : std::strerror(errno));

@@ -71,6 +71,12 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
+bool is_known(std::string_view policy) {
+  const auto table = policies::replacement_policies();
+  return policy == "all" ||
+         std::ranges::any_of(table, [&](const auto& entry) { return entry.name == policy; });
+}
+
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
   const Config& config = settings.config;
   if (config.is("device.memory", "unlimited")) {
@@ -84,7 +90,8 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
-  if (std::ranges::count(request.policies, "all") > 0) request.policies.clear();
+  // None is all of them; names of no policy stay, for the search to refuse.
+  if (std::ranges::count(request.policies, "all") > 0) std::erase_if(request.policies, is_known);
   TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace));
   return request;
 }
