@@ -36,9 +36,8 @@ Result<std::byte*> SlotPool::allocate() {
 }
 
 void SlotPool::reserve(std::size_t slots) {
-  while (free_slots() < slots) {
-    if (!grow()) return;
-  }
+  std::size_t free = free_slots();
+  while (free < slots && grow()) free += open_.back()->free.size();
 }
 
 std::size_t SlotPool::free_slots() const noexcept {
