@@ -64,12 +64,14 @@ def find_debian() -> Environment:
 
 def make_environments(folder: pathlib.Path) -> dict:
     """Finds both, and installs what is missing first. Standard output is for the rows alone."""
-    if find_pypi(folder).lacks:
+    pypi = find_pypi(folder)
+    if pypi.lacks:
         venv.create(folder, with_pip=True)
         subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *LIBRARIES],
                        check=False, stdout=sys.stderr)
+        pypi = find_pypi(folder)
     subprocess.run([ROOT / "tools" / "install-packages", "peers"], check=False, stdout=sys.stderr)
-    return {"PyPI": find_pypi(folder), "Debian": find_debian()}
+    return {"PyPI": pypi, "Debian": find_debian()}
 
 
 class Peer:
