@@ -1,8 +1,9 @@
 #include "terrace/core/read_file.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
+
+#include "terrace/core/file_errors.hpp"
 
 namespace terrace {
 
@@ -19,8 +20,7 @@ Result<std::string> read_file(const std::string& path) {
   }
   // A folder opens, but cannot be read: only the end is a good end.
   if (stream.eof()) return text;
-  return fail(Errc::io_error, "{}: cannot be read: {}", path,
-              std::strerror(errno == 0 ? EIO : errno));
+  return cannot_read(path, errno);
 }
 
 }  // namespace terrace

@@ -6,9 +6,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include "terrace/core/file_errors.hpp"
 
 namespace terrace {
 namespace {
@@ -38,10 +39,6 @@ bool same_file(const std::string& a, const std::string& b) {
     return fs::weakly_canonical(fs::absolute(followed(path), unknown), unknown);
   };
   return !place(a).empty() && place(a) == place(b);
-}
-
-tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
-  return fail(Errc::io_error, "{}: cannot be written: {}", path, std::strerror(reason));
 }
 
 /// The names of temporary files. Who takes one out of its place has it for itself.
@@ -81,7 +78,7 @@ Result<PendingFile> PendingFile::write(const std::string& path, std::string_view
   std::ofstream stream(temporary, std::ios::binary);
   stream << content;
   stream.close();
-  if (!stream) return cannot_write(path, errno == 0 ? EIO : errno);
+  if (!stream) return cannot_write(path, errno);
   return pending;
 }
 

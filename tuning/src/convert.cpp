@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
+#include "terrace/core/file_errors.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
 
@@ -170,10 +170,7 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     }
   }));
   stream.close();
-  if (!stream) {
-    return fail(Errc::io_error, "{}: cannot be written: {}", files.target.string(),
-                std::strerror(errno == 0 ? EIO : errno));
-  }
+  if (!stream) return cannot_write(files.target.string(), errno);
   return pending.publish();
 }
 
@@ -181,10 +178,7 @@ Status import_mooncake(const Conversion& files, const std::optional<ImportedMode
   const std::string source = files.source.string();
   errno = 0;
   std::ifstream stream(source);
-  if (!stream) {
-    return fail(Errc::io_error, "{}: cannot be read: {}", source,
-                std::strerror(errno == 0 ? EIO : errno));
-  }
+  if (!stream) return cannot_read(source, errno);
   const TraceHead head = mooncake_head(model);
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   BlockNumbers numbers;

@@ -1,0 +1,15 @@
+// What the system says against reading or writing a file, as an error.
+#pragma once
+
+#include <string>
+
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+/// Returns io_error naming the file and the reason: an errno, or 0, as streams leave it where they
+/// know none.
+[[nodiscard]] tl::unexpected<Error> cannot_read(const std::string& path, int reason);
+[[nodiscard]] tl::unexpected<Error> cannot_write(const std::string& path, int reason);
+
+}  // namespace terrace
