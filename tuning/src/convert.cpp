@@ -106,17 +106,6 @@ void tell(const Conversion& files, double share) {
   if (files.progress) files.progress(share);
 }
 
-/// Reads a trace to its end, telling how far it is, and calls act(record) for every record.
-template <typename Act>
-Status each_record(const Conversion& files, TraceReader& reader, Act&& act) {
-  for (TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) return {};
-    act(record);
-    tell(files, reader.progress());
-  }
-}
-
 }  // namespace
 
 Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
@@ -134,7 +123,8 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
-  TERRACE_TRY(each_record(files, reader, [&](TraceRecord& record) {
+  TERRACE_TRY(reader.for_each([&](TraceRecord& record) {
+    tell(files, reader.progress());
     if (record.kind == TraceRecord::Kind::selection) {
       take_units(cutter.cut(record), record.units);
       record.positions.clear();
@@ -160,7 +150,8 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
   ByLayer<std::size_t> steps;
-  TERRACE_TRY(each_record(files, reader, [&](const TraceRecord& record) {
+  TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {
+    tell(files, reader.progress());
     if (record.kind == TraceRecord::Kind::close) erase_sequence(steps, record.sequence);
     if (record.kind != TraceRecord::Kind::selection) return;
     const std::size_t step = steps[{record.sequence, record.layer}]++;

@@ -239,10 +239,8 @@ Result<bool> TraceReader::next(TraceRecord& record) {
 
 Result<TraceEnd> check_trace(const std::filesystem::path& path) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(path));
-  for (TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) return reader.end();
-  }
+  TERRACE_TRY(reader.for_each([](const TraceRecord&) {}));
+  return reader.end();
 }
 
 }  // namespace terrace::tuning

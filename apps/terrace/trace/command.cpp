@@ -79,12 +79,10 @@ template <typename Act>
 Result<tuning::TraceEnd> each_record(const std::string& file, Progress& progress, const char* what,
                                      Act&& act) {
   TERRACE_ASSIGN(auto reader, tuning::TraceReader::open(file));
-  for (tuning::TraceRecord record;;) {
-    TERRACE_ASSIGN(const bool more, reader.next(record));
-    if (!more) break;
+  TERRACE_TRY(reader.for_each([&](const tuning::TraceRecord& record) {
     act(record);
     progress.show(file, what, reader.progress());
-  }
+  }));
   progress.clear();
   return reader.end();
 }

@@ -79,6 +79,11 @@ class TraceReader {
   /// Errors   io_error; corrupt: altered bytes, or a file that was cut
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
+  /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
+  /// next(), as soon as there is one.
+  template <typename Act>
+  [[nodiscard]] Status for_each(Act act);
+
   [[nodiscard]] const TraceHead& head() const noexcept { return head_; }
   [[nodiscard]] const TraceEnd& end() const noexcept { return end_; }
 
@@ -103,6 +108,15 @@ class TraceReader {
   TraceHead head_;
   TraceEnd end_;
 };
+
+template <typename Act>
+Status TraceReader::for_each(Act act) {
+  for (TraceRecord record;;) {
+    TERRACE_ASSIGN(const bool more, next(record));
+    if (!more) return {};
+    act(record);
+  }
+}
 
 /// Reads a whole trace, checking every byte, and returns its end.
 [[nodiscard]] Result<TraceEnd> check_trace(const std::filesystem::path& path);
