@@ -161,6 +161,55 @@ TEST(Kmeans, GivesZerosWhenNoRowIsFinite) {
   for (const std::uint32_t label : clustering.labels_.span()) EXPECT_EQ(label, 0U);
 }
 
+// Powers of two move no bit of a number's mantissa: so long as nothing is denormal all arithmetic
+// is the same. The smallest f16 keys, which are denormal there, are normal numbers of f32.
+TEST(Kmeans, ClustersKeysAsSmallAsDenormalHalvesLikeAnyOther) {
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    Clustering plain(3000, 37, 64);
+    Clustering tiny(3000, 37, 64);
+    for (float& x : tiny.rows_) x *= 0x1p-18F;
+    Serial threads;
+    const KmeansOptions options{.clusters = 64, .iterations = 5, .metric = metric, .seed = 4};
+    const KmeansReport expected = plain.run(options, threads).value();
+    const KmeansReport report = tiny.run(options, threads).value();
+    EXPECT_TRUE(tiny.labels_.same_bits(plain.labels_)) << testing::seed_text();
+    EXPECT_EQ(report.iterations, expected.iterations);
+    const double scale = metric == Metric::l2 ? 0x1p-36 : 1;
+    EXPECT_NEAR(report.inertia, scale * expected.inertia, 1e-9 * scale * expected.inertia);
+  }
+}
+
+TEST(Kmeans, TakesDenormalElementsForZeroAmongOthers) {
+  Clustering zeros(3000, 37, 64);
+  Clustering denormals(3000, 37, 64);
+  for (std::size_t i = 0; i < zeros.rows_.size(); i += 3) {
+    zeros.rows_[i] = 0;
+    denormals.rows_[i] = std::copysign(0x1p-130F, denormals.rows_[i]);
+  }
+  Serial threads;
+  const KmeansOptions options{.clusters = 64, .iterations = 5, .seed = 4};
+  EXPECT_EQ(denormals.run(options, threads)->inertia, zeros.run(options, threads)->inertia);
+  EXPECT_TRUE(denormals.labels_.same_bits(zeros.labels_)) << testing::seed_text();
+}
+
+// Their squares are zero, and so are all distances: any label is right, but the same one each time.
+TEST(Kmeans, ClustersRowsOfDenormals) {
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    Clustering once(9000, 20, 37);
+    for (float& x : once.rows_) x *= 0x1p-130F;
+    Clustering again = once;
+    Serial alone;
+    PartThreads threads(2);
+    const KmeansOptions options{.clusters = 37, .iterations = 5, .metric = metric, .seed = 4};
+    EXPECT_TRUE(std::isfinite(once.run(options, alone)->inertia));
+    ASSERT_TRUE(again.run(options, threads).has_value());
+    EXPECT_TRUE(again.labels_.same_bits(once.labels_));
+    EXPECT_TRUE(again.centroids_.same_bits(once.centroids_));
+    for (const std::uint32_t label : once.labels_.span()) EXPECT_LT(label, 37U);
+    for (const float x : once.centroids_.span()) EXPECT_LT(std::abs(x), 0x1p-120F);
+  }
+}
+
 TEST(Kmeans, StartsNoIterationAfterTheDeadlineOrWhenCancelled) {
   ManualClock clock;
   clock.advance(std::chrono::seconds(5));

@@ -144,6 +144,37 @@ TEST(PqEncode, GivesCodeZeroToWhatIsNotFinite) {
   for (std::size_t p = 0; p < 24; ++p) EXPECT_EQ(index.code(0, 1, p), std::byte{0});
 }
 
+// f16's denormals are normal numbers of f32: whole multiples of the least one are told apart
+// exactly, and so are ties. Squares of f32's own are zero: there all centroids are tied.
+TEST(PqEncode, ReadsDenormals) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    const float tiny = dtype == Dtype::f16 ? 0x1p-24F : 0x1p-130F;
+    const KvShape shape = make_shape(1, 2, 74, dtype);
+    const PqShape pq{.subspaces = 2, .bits = 6};
+    SCOPED_TRACE(testing::to_text(shape) + ", " + testing::seed_text());
+    BlockStore store(shape, 16, 300);
+    Rng rng(testing::seed(), {17});
+    const auto draw = [&] { return static_cast<float>(rng.below(7)) * tiny; };
+    store.fill([&](std::size_t, std::size_t, std::size_t) { return draw(); });
+    PqIndex index(shape, pq, 300, 300, 0);
+    PqIndex expected(shape, pq, 300, 300, 0);
+    for (std::size_t i = 0; i < shape.kv_heads * pq.centroids() * shape.head_dim; ++i) {
+      index.centroid(0, 0, 0)[i] = expected.centroid(0, 0, 0)[i] = draw();
+    }
+    PqEncode op{.shape = shape, .pq = pq, .rows = store.table(), .tokens = {0, 300}};
+    index.fill_codes();
+    op.index = index.view();
+    run(op);
+    op.index = expected.view();
+    if (dtype == Dtype::f16) kernels::reference::pq_encode(op);
+    for (std::size_t p = 0; p < 300; ++p) {
+      for (std::size_t part = 0; part < 4; ++part) {
+        ASSERT_EQ(index.code(part / 2, part % 2, p), expected.code(part / 2, part % 2, p));
+      }
+    }
+  }
+}
+
 TEST(PqEncode, GivesATokenTheSameCodeAloneAndAmongOthers) {
   const KvShape shape = make_shape(1, 2, 64, Dtype::f16);
   const PqShape pq{.subspaces = 4, .bits = 6};

@@ -280,6 +280,28 @@ TEST(ExactSelect, TakesTheLowerPositionOfTies) {
   }
 }
 
+TEST(ExactSelect, RanksDenormals) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    const float tiny = dtype == Dtype::f16 ? 0x1p-24F : 0x1p-130F;
+    const KvShape shape = make_shape(1, 2, 16, dtype);
+    BlockStore store(shape, 32, 500);
+    Rng rng(testing::seed(), {24});
+    store.fill([&](std::size_t, std::size_t, std::size_t) {
+      return static_cast<float>(rng.below(64)) * tiny;
+    });
+    const KeyIndex index(store, 512, {0, 500});
+    Selected selected(shape, {0, 500}, 77);
+    for (float& x : selected.query_) x = std::floor(x);
+    Selected expected = selected;
+    run(ExactSelect{.common = selected.common({}), .index = index.view()});
+    kernels::reference::exact_select({.common = expected.common({}), .index = index.view()});
+    for (std::size_t head = 0; head < 2; ++head) {
+      EXPECT_TRUE(std::ranges::equal(selected.ids(head), expected.ids(head)))
+          << testing::to_text(shape) << ", " << testing::seed_text();
+    }
+  }
+}
+
 TEST(ExactSelect, RanksOddLogitsAsDocumented) {
   for (const GroupReduction reduction : reductions) {
     for (const std::size_t group : {1U, 2U}) {

@@ -59,7 +59,8 @@ namespace host {
 ///
 /// 1. Rows that are not finite get label 0 and take no part.
 /// 2. With no more distinct rows than clusters, the distinct rows in order of appearance are the
-///    centroids, and the remaining centroids repeat the first, so that no row is nearest to them.
+///    centroids, and the remaining centroids repeat the first, so that no row is nearest to them
+///    (decision 0058).
 /// 3. Else initial centroids are rows drawn without replacement.
 /// 4. Each iteration makes centroids the means of their members and assigns anew. A cluster without
 ///    members first takes over the row farthest from its centroid (ties to the lower row) whose
@@ -72,7 +73,8 @@ namespace host {
 /// rounded rows. The labels returned are exact always.
 ///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
-/// all.
+/// all. Products below f32's least normal number may count as zero, so that rows and centroids
+/// without an element above 1e-19 may be as far from each other as from themselves.
 ///
 /// Memory   rows, centroids and labels must not overlap
 /// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, more than

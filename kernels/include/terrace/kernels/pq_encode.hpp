@@ -21,7 +21,9 @@ namespace host {
 ///
 /// The same arithmetic as kmeans(): a key gets the label it had there. Distances are compared as
 /// |c|^2 - 2 x.c in f32, so centroids nearer to each other than about 1e-6 of their norm may be
-/// taken for one another. A sub-vector with a NaN or infinity gets code 0.
+/// taken for one another, and products below f32's least normal number may count as zero: where no
+/// element is above 1e-19 all centroids may be tied. A sub-vector with a NaN or infinity gets
+/// code 0.
 ///
 /// Layout   as PqShape says; codes are written for `tokens` only
 /// Threads  one part per KV head and sub-space; allocates nothing
