@@ -13,7 +13,6 @@ namespace terrace::bench {
 namespace {
 
 constexpr std::size_t head_dim = 128;
-constexpr PqShape pq{.subspaces = 2, .bits = 6};
 constexpr std::size_t chunk_tokens = 256;  // as policies have them
 
 struct Setting {
@@ -21,6 +20,7 @@ struct Setting {
   std::size_t codes = 131'072;
   std::size_t count = 1024;
   std::size_t group = 1;
+  PqShape pq{.subspaces = 2, .bits = 6};
 };
 
 /// One KV head's selection.
@@ -30,14 +30,15 @@ class Selecting {
       : shape_{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim},
         codes_(quick ? 4096 : setting.codes),
         count_(std::min(setting.count, codes_ / 4)),
-        fixed_(normal_numbers(pq.centroids() * head_dim, 9)),
+        pq_(setting.pq),
+        fixed_(normal_numbers(pq_.centroids() * head_dim, 9)),
         query_(normal_numbers(setting.group * head_dim, 10)),
-        memory_(codes_ * pq.subspaces),
+        memory_(codes_ * pq_.subspaces),
         ids_(count_),
         scratch_((setting.group + 1) * codes_) {
     Rng rng(11);
-    for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq.centroids()));
-    for (std::size_t at = 0; at < memory_.size(); at += chunk_tokens * pq.subspaces) {
+    for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq_.centroids()));
+    for (std::size_t at = 0; at < memory_.size(); at += chunk_tokens * pq_.subspaces) {
       chunks_.push_back(memory_.data() + at);
     }
     kernels::reference::pq_select(op());
@@ -68,7 +69,7 @@ class Selecting {
                        .id_count = &id_count_,
                        .id_stride = ids_.size(),
                        .scratch = scratch_.data()},
-            .pq = pq,
+            .pq = pq_,
             .index = {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
                       .chunks = chunks_.data(),
                       .chunk_tokens = chunk_tokens}};
@@ -77,6 +78,7 @@ class Selecting {
   KvShape shape_;
   std::size_t codes_;
   std::size_t count_;
+  PqShape pq_;
   std::vector<float> fixed_;
   std::vector<float> query_;
   std::vector<std::byte> memory_;
@@ -100,8 +102,8 @@ Question question(const Setting& setting) {
           .unit = "s",
           .parameters = {{"threads", 1},
                          {"codes", setting.codes},
-                         {"subspaces", pq.subspaces},
-                         {"bits", pq.bits},
+                         {"subspaces", setting.pq.subspaces},
+                         {"bits", setting.pq.bits},
                          {"head_dim", head_dim},
                          {"query_heads", setting.group},
                          {"selected", setting.count}},
@@ -113,7 +115,13 @@ Question question(const Setting& setting) {
 std::vector<Question> pq_questions() {
   return {question({.name = "pq_scan_topk_n131072_m2_b6_k1024"}),
           question({.name = "pq_scan_topk_n131072_m2_b6_k13107", .count = 13'107}),
-          question({.name = "pq_select_g4_n131072_m2_b6_k1024", .group = 4})};
+          question({.name = "pq_scan_topk_n131072_m4_b6_k1024", .pq = {.subspaces = 4, .bits = 6}}),
+          question({.name = "pq_scan_topk_n131072_m4_b8_k1024", .pq = {.subspaces = 4, .bits = 8}}),
+          question({.name = "pq_scan_topk_n131072_m8_b8_k1024", .pq = {.subspaces = 8, .bits = 8}}),
+          question({.name = "pq_select_g4_n131072_m2_b6_k1024", .group = 4}),
+          question({.name = "pq_select_g4_n131072_m4_b6_k1024",
+                    .group = 4,
+                    .pq = {.subspaces = 4, .bits = 6}})};
 }
 
 }  // namespace terrace::bench

@@ -6,12 +6,13 @@
 
 Program and peers take turns, one thread each; the figure is the median of all rounds. FAISS comes
 twice, from PyPI and from Debian: one is built for this CPU's vectors, the other is what a program
-gets that links libfaiss-dev. PyPI's libraries go into a virtual environment of their own,
-build/venv-peers, Debian's are set `peers` of packages/debian.txt. A peer that cannot be had has a
-row that says why.
+gets that links libfaiss-dev. What is missing is installed first: PyPI's libraries into a virtual
+environment of their own, build/venv-peers, Debian's as set `peers` of packages/debian.txt says. A
+peer that cannot be had has a row that says why.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -19,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import typing
-import venv
 
 import libraries
 
@@ -35,7 +35,15 @@ PEERS = [
      {"dims": 128, "clusters": 400, "spherical": True}, BOTH),
     ("pq_scan_topk_n131072_m2_b6_k1024", libraries.FaissPq, {"count": 1024}, BOTH),
     ("pq_scan_topk_n131072_m2_b6_k13107", libraries.FaissPq, {"count": 13107}, BOTH),
+    ("pq_scan_topk_n131072_m4_b6_k1024", libraries.FaissPq,
+     {"count": 1024, "subspaces": 4, "bits": 6}, BOTH),
+    ("pq_scan_topk_n131072_m4_b8_k1024", libraries.FaissPq,
+     {"count": 1024, "subspaces": 4, "bits": 8}, BOTH),
+    ("pq_scan_topk_n131072_m8_b8_k1024", libraries.FaissPq,
+     {"count": 1024, "subspaces": 8, "bits": 8}, BOTH),
     ("pq_select_g4_n131072_m2_b6_k1024", libraries.FaissPqGroup, {"count": 1024}, BOTH),
+    ("pq_select_g4_n131072_m4_b6_k1024", libraries.FaissPqGroup,
+     {"count": 1024, "subspaces": 4, "bits": 6}, BOTH),
 ]
 
 
@@ -66,9 +74,11 @@ def make_environments(folder: pathlib.Path) -> dict:
     """Finds both, and installs what is missing first. Standard output is for the rows alone."""
     pypi = find_pypi(folder)
     if pypi.lacks:
-        venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *LIBRARIES],
-                       check=False, stdout=sys.stderr)
+        made = subprocess.run([sys.executable, "-m", "venv", folder], check=False,
+                              stdout=sys.stderr)
+        if made.returncode == 0:
+            subprocess.run([pypi.python, "-m", "pip", "install", "--quiet", *LIBRARIES],
+                           check=False, stdout=sys.stderr)
         pypi = find_pypi(folder)
     subprocess.run([ROOT / "tools" / "install-packages", "peers"], check=False, stdout=sys.stderr)
     return {"PyPI": pypi, "Debian": find_debian()}
@@ -94,11 +104,13 @@ class Peer:
 
     def take_turn(self) -> list:
         """Returns the seconds of a few runs."""
-        print(file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # no answer says so
+            print(file=self.process.stdin, flush=True)
         return self.answer()
 
     def close(self) -> None:
-        self.process.communicate()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.communicate()
 
 
 class MissingPeer:
@@ -168,7 +180,8 @@ def table(rows: list) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path,
                         default=ROOT / "build" / "release" / "bin" / "terrace")
     parser.add_argument("--venv", type=pathlib.Path, default=ROOT / "build" / "venv-peers")

@@ -76,14 +76,14 @@ class FaissPq:
     name = "FAISS"
     version = staticmethod(faiss_version)
 
-    def __init__(self, count: int, heads: int = 1) -> None:
+    def __init__(self, count: int, subspaces: int = 2, bits: int = 6, heads: int = 1) -> None:
         import faiss
         import numpy as np
 
         random = np.random.default_rng(9)
         rows = random.standard_normal((CODES, HEAD_DIM), dtype=np.float32)
         self.queries = random.standard_normal((heads, HEAD_DIM), dtype=np.float32)
-        self.index = faiss.IndexPQ(HEAD_DIM, 2, 6, faiss.METRIC_INNER_PRODUCT)
+        self.index = faiss.IndexPQ(HEAD_DIM, subspaces, bits, faiss.METRIC_INNER_PRODUCT)
         self.index.train(rows[:8192])
         self.index.add(rows)
         self.count = count
@@ -97,25 +97,27 @@ class FaissPqGroup(FaissPq):
 
     name = "FAISS scores in NumPy"
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, subspaces: int = 2, bits: int = 6) -> None:
         import faiss
         import numpy as np
 
-        super().__init__(count, heads=4)
-        packed = faiss.vector_to_array(self.index.codes).reshape(CODES, -1).astype(np.uint16)
-        joined = packed[:, 0] | packed[:, 1] << 8
-        self.codes = [(joined & 63).astype(np.intp), (joined >> 6 & 63).astype(np.intp)]
+        super().__init__(count, subspaces, bits, heads=4)
+        packed = faiss.vector_to_array(self.index.codes).reshape(CODES, -1)
+        unpacked = np.unpackbits(packed, axis=1, count=subspaces * bits, bitorder="little")
+        codes = unpacked.reshape(CODES, subspaces, bits) @ (1 << np.arange(bits))
+        self.codes = np.ascontiguousarray(codes.T).astype(np.intp)
+        self.table_shape = 4, subspaces, 1 << bits
 
     def run(self) -> None:
         import faiss
         import numpy as np
 
-        tables = np.empty((4, 2, 64), dtype=np.float32)
+        tables = np.empty(self.table_shape, dtype=np.float32)
         self.index.pq.compute_inner_prod_tables(4, faiss.swig_ptr(self.queries),
                                                 faiss.swig_ptr(tables))
         weights = np.zeros(CODES, dtype=np.float32)
         for table in tables / np.sqrt(HEAD_DIM):
-            logits = table[0][self.codes[0]] + table[1][self.codes[1]]
+            logits = sum(entries[codes] for entries, codes in zip(table, self.codes))
             powers = np.exp(logits - logits.max())
             weights += powers / powers.sum()
         np.argpartition(weights, CODES - self.count)[CODES - self.count:]

@@ -11,7 +11,9 @@ from program import run_json, terrace
 KERNEL_ROWS = {
     "kmeans_l2_n32768_d64_k64_i10", "kmeans_l2_n32768_d64_k256_i10",
     "kmeans_cosine_n32768_d128_k400_i10", "pq_scan_topk_n131072_m2_b6_k1024",
-    "pq_scan_topk_n131072_m2_b6_k13107", "pq_select_g4_n131072_m2_b6_k1024",
+    "pq_scan_topk_n131072_m2_b6_k13107", "pq_scan_topk_n131072_m4_b6_k1024",
+    "pq_scan_topk_n131072_m4_b8_k1024", "pq_scan_topk_n131072_m8_b8_k1024",
+    "pq_select_g4_n131072_m2_b6_k1024", "pq_select_g4_n131072_m4_b6_k1024",
     "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
     "gather_rows_256B", "memory_read"}
 

@@ -138,7 +138,7 @@ class Peers(unittest.TestCase):
             self.assertEqual((row["reason"], row["ratio"], row["peer"]["value"]),
                              (lacking, None, None))
             self.assertGreater(row["value"], 0)
-        lines = self.main("--only", "pq_select").splitlines()
+        lines = self.main("--only", "pq_select_g4_n131072_m2").splitlines()
         self.assertEqual([line.split(" ms ")[1].split() for line in lines],
                          [[*"skipped FAISS scores in NumPy".split(), *why.split()]
                           for why in ("PyPI: no network", "Debian: no apt")])
@@ -165,7 +165,9 @@ class Peers(unittest.TestCase):
             if issubclass(kind, libraries.FaissPq):
                 self.assertEqual((its["codes"], its["head_dim"]),
                                  (libraries.CODES, libraries.HEAD_DIM))
-                self.assertEqual(arguments, {"count": its["selected"]})
+                self.assertEqual({"subspaces": 2, "bits": 6} | arguments,
+                                 {"count": its["selected"], "subspaces": its["subspaces"],
+                                  "bits": its["bits"]})
                 self.assertEqual(its["query_heads"], 4 if kind is libraries.FaissPqGroup else 1)
             else:
                 self.assertEqual(its["rows"], libraries.ROWS)

@@ -1,9 +1,11 @@
 // What product quantisation promises: its logits, and when they are exact.
 #include <gtest/gtest.h>
 
-#include <set>
+#include <algorithm>
+#include <iterator>
 
 #include "kernels/pq_index.hpp"
+#include "kernels/selected.hpp"
 #include "terrace/kernels/kmeans.hpp"
 #include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/reference.hpp"
@@ -143,6 +145,42 @@ TEST_F(PqLogits, AreWrongByNoMoreThanTheQuantisationErrorAllows) {
       bound += std::sqrt(query_square * error_square) / 8;
     }
     EXPECT_LE(std::abs(double{scratch_[p]} - logit(store, p)), bound + 1e-5);
+  }
+}
+
+/// The share of the chosen candidates that the order of exact weights would not have chosen.
+double share_not_in(std::span<const std::uint32_t> ids, const std::vector<std::uint32_t>& exact) {
+  std::vector<std::uint32_t> others;
+  std::ranges::set_difference(ids, exact, std::back_inserter(others));
+  return static_cast<double>(others.size()) / static_cast<double>(ids.size());
+}
+
+// Nothing on the way is coarser than f32 (decision 0059).
+TEST(PqSelect, DiffersFromTheOrderOfExactWeightsInLessThanAThousandth) {
+  constexpr std::size_t candidates = 32'768;
+  for (const std::size_t subspaces : {1U, 2U, 4U, 8U}) {
+    for (const std::size_t bits : {4U, 5U, 6U, 7U, 8U}) {
+      const KvShape four_heads = testing::make_shape(4, 1, 128, Dtype::f16);
+      const PqShape codes{.subspaces = subspaces, .bits = bits};
+      PqIndex index(four_heads, codes, 4096, candidates, 0);
+      index.fill_codes();
+      std::vector<double> weights(candidates);
+      for (const std::size_t count : {std::size_t{1024}, candidates / 10}) {
+        testing::Selected selected(four_heads, {0, candidates}, count);
+        const PqSelect op{.common = selected.common(GroupReduction::sum_softmax),
+                          .pq = codes,
+                          .index = index.view()};
+        Serial threads;
+        kernels::host::pq_select(op, threads);
+        kernels::reference::pq_weights(op, 0, weights.data());
+        std::vector<std::uint32_t> exact(count);
+        kernels::reference::select_topk(weights.data(), candidates, count, exact.data());
+        ASSERT_EQ(selected.ids(0).size(), count);
+        EXPECT_LE(share_not_in(selected.ids(0), exact), 0.001)
+            << "m " << subspaces << ", b " << bits << ", count " << count << ", "
+            << testing::seed_text();
+      }
+    }
   }
 }
 

@@ -23,7 +23,8 @@ namespace terrace::kernels::host {
 // Memory   ids: nothing beyond the count is written; scratch as SelectCommon says, any alignment
 // Threads  one part per KV head; results do not depend on threads; allocates nothing
 
-/// Chooses by approximate scores from product-quantisation codes.
+/// Chooses by scores from product-quantisation codes: approximations of the keys' scores, whose own
+/// order is exact (decision 0059).
 ///
 /// Layout   codes u8 [kv_heads, subspaces, chunk_tokens] per chunk, each below 2^bits: a byte each,
 ///          whatever the bits (decision 0054)
