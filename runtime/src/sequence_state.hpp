@@ -203,6 +203,9 @@ class SequenceState {
                    const Queue& compute) const;
   /// What the embedder enqueued of the last layer belongs to its attention.
   Status note_attention();
+  /// Counts what looking after the cache has taken since `begin`. Compute that ends before it does
+  /// hides nothing of it.
+  void count_upkeep(TimePoint begin);
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
   Status copy_to_host(std::span<LayerState> layers, Ticket ready);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.
@@ -413,6 +416,7 @@ class SequenceState {
   Refresh refresh_;
   Queue* compute_ = nullptr;  ///< the embedder's, of the step or prefill under way
   bool gathers_ = false;      ///< the step's attention is the embedder's own
+  Ticket computed_;           ///< the step's compute, as far as it is known
 
   std::vector<TimePoint>
       hidden_until_;  ///< per layer: when the compute that hides its clustering ended

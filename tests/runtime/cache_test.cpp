@@ -1,6 +1,8 @@
 // What sequences share of the resident cache, and what its upkeep may cost.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "runtime/scenario.hpp"
@@ -103,6 +105,55 @@ TEST(SharedCache, GivesASequenceTheSameHitsHoweverThreadsInterleave) {
   const auto in_turn = run(false);
   EXPECT_GT(in_turn[0], 0U);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(true), in_turn);
+}
+
+/// A step whose `last_work` is enqueued behind the last attention, where an engine's model goes on.
+Status step_with(Drive& drive, const Traffic& traffic, const std::function<Status()>& last_work) {
+  const std::size_t position = drive.sequence().length();
+  std::vector<float> output(traffic.shape().query_heads * traffic.shape().head_dim);
+  std::vector<std::vector<std::byte>> rows;
+  std::vector<std::vector<float>> queries;
+  TERRACE_TRY(drive.sequence().begin_step());
+  for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
+    rows.push_back(traffic.rows(layer, {position, position + 1}));
+    queries.push_back(traffic.query(layer, position));
+    TERRACE_TRY(drive.sequence().attend(
+        static_cast<LayerId>(layer),
+        {.query = queries.back().data(), .kv = traffic.tensors(rows.back(), 1)}, output.data(),
+        drive.compute()));
+  }
+  TERRACE_TRY(last_work());
+  return drive.sequence().end_step();
+}
+
+TEST(ResidentCacheUpkeep, IsWaitedForAsFarAsNothingComputesMeanwhile) {
+  const Scenario scenario = cached_scenario();
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+
+  ASSERT_TRUE(step_with(drive, traffic, [&] {
+                return drive.compute().drain(std::chrono::seconds{60});
+              }).has_value());
+  const SequenceCounters idle = drive.sequence().counters();
+  EXPECT_GT(idle.upkeep, Duration{});
+  EXPECT_EQ(idle.upkeep_waited, idle.upkeep);
+
+  drive.sequence().reset_counters();
+  std::atomic<bool> over = false;
+  const Status stepped = step_with(drive, traffic, [&]() -> Status {
+    TERRACE_TRY(drive.compute().call(Phase::model, [&over] {
+      while (!over) std::this_thread::yield();
+      return std::size_t{0};
+    }));
+    return {};
+  });
+  over = true;
+  ASSERT_TRUE(stepped.has_value());
+  const SequenceCounters busy = drive.sequence().counters();
+  ASSERT_TRUE(drive.compute().drain(std::chrono::seconds{60}).has_value());
+  EXPECT_LT(busy.upkeep_waited, busy.upkeep) << "only what came before the step's first layer";
 }
 
 TEST(ResidentCacheUpkeep, NeverMovesMoreThanNoCacheWould) {

@@ -94,6 +94,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
   const SequenceCounters& counters = timed.counters;
   const RetrievalTraits& traits = session.runtime->traits();
   const auto lists = static_cast<double>(counters.lists);
+  const double decode_seconds = timed.seconds.decode_per_token * static_cast<double>(job.decode);
   const std::size_t row_bytes = session.runtime->options().shape.row_bytes();
   PolicyFigures figures{
       .policy = session.runtime->options().policy,
@@ -111,8 +112,8 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .seconds = timed.seconds,
       .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /
                                  (timed.seconds.attend * static_cast<double>(job.decode)),
-      .cache_upkeep_ratio = seconds(counters.upkeep) /
-                            (timed.seconds.decode_per_token * static_cast<double>(job.decode)),
+      .cache_upkeep_ratio = seconds(counters.upkeep) / decode_seconds,
+      .cache_upkeep_waited_ratio = seconds(counters.upkeep_waited) / decode_seconds,
       .device_peak_bytes = timed.device_peak_bytes,
       .host_peak_bytes = timed.host_peak_bytes,
       .index_bytes = session.runtime->index_bytes(job.context + job.decode)};

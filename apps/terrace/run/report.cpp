@@ -134,6 +134,7 @@ Json run_object(const PolicyFigures& figures) {
           {"seconds", seconds_object(figures.seconds)},
           {"attend_bytes_per_second", figures.attend_bytes_per_second},
           {"cache_upkeep_ratio", figures.cache_upkeep_ratio},
+          {"cache_upkeep_waited_ratio", figures.cache_upkeep_waited_ratio},
           {"clustering", clustering_object(figures)},
           {"memory",
            {{"device_peak_bytes", figures.device_peak_bytes},

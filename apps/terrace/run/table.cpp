@@ -110,7 +110,9 @@ std::string upkeep_line(std::span<const PolicyFigures> figures) {
   std::vector<std::string> shares;
   for (const PolicyFigures& one : figures) {
     if (!one.cache) continue;
-    shares.push_back(fmt::format("{} {:.1f}", one.policy, 100 * one.cache_upkeep_ratio));
+    shares.push_back(fmt::format("{} {:.1f} ({:.1f} waited for)", one.policy,
+                                 100 * one.cache_upkeep_ratio,
+                                 100 * one.cache_upkeep_waited_ratio));
   }
   if (shares.empty()) return {};
   return fmt::format("\nupkeep   of the cache, % of decode time: {}\n", fmt::join(shares, ", "));

@@ -243,7 +243,7 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   unplaced_.clear();
   if (layer.cache != nullptr) refilled = update_cache(layer);
   // Without a cache only what was selected is counted.
-  if (layer.cache != nullptr) counters_.upkeep += runtime_.backend->clock().now() - begin;
+  if (layer.cache != nullptr) count_upkeep(begin);
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.dropped.clear();
   layer.dropped_before = 0;

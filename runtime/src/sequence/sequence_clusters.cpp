@@ -116,7 +116,7 @@ Status SequenceState::send_slots(std::span<LayerState> layers) {
     TERRACE_TRY(refill_queue_->wait_for(layer.attended));  // it may still read the slots
     TERRACE_ASSIGN(layer.refilled, flush_slots(layer, *refill_queue_));
   }
-  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  count_upkeep(begin);
   return {};
 }
 
@@ -130,7 +130,7 @@ Status SequenceState::publish_clusters(LayerState& layer, Queue& compute) {
   TERRACE_TRY(compute.wait_for(layer.refilled));
   // Its end is that of the step, which waits for all of compute.
   if (layer.slots.changed()) TERRACE_TRY(flush_slots(layer, compute));
-  counters_.upkeep += runtime_.backend->clock().now() - begin;
+  count_upkeep(begin);
   return {};
 }
 

@@ -42,7 +42,7 @@ Status SequenceState::prepare_step() {
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches) TERRACE_TRY(fit_cache());
   release_passed_blocks();
-  if (caches) counters_.upkeep += runtime_.backend->clock().now() - begin;
+  if (caches) count_upkeep(begin);
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
     TERRACE_TRY(own_block(length_ / block_tokens()));
@@ -312,7 +312,14 @@ Status SequenceState::take_turn(std::string_view call, SequencePhase phase, Laye
 Status SequenceState::note_attention() {
   if (!gathers_ || next_layer_ == 0) return {};
   TERRACE_ASSIGN(layers_[next_layer_ - 1].attended, compute_->record());
+  computed_ = layers_[next_layer_ - 1].attended;
   return {};
+}
+
+void SequenceState::count_upkeep(TimePoint begin) {
+  const Duration taken = runtime_.backend->clock().now() - begin;
+  counters_.upkeep += taken;
+  if (poll(computed_).value_or(true)) counters_.upkeep_waited += taken;
 }
 
 Result<KvView> SequenceState::prepare(std::string_view call, LayerId id, const StepInput& input,
@@ -385,7 +392,7 @@ Status SequenceState::attend(LayerId id, const StepInput& input, float* output, 
       .scratch = step_.attention_scratch.as<float>()};
   TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attention));
-  layer_state(id).attended = attended;
+  layer_state(id).attended = computed_ = attended;
   // Estimates are rows of the index.
   if (index_streamed_ && pseudo.rows != nullptr) stages_[index(id) % 2].read = attended;
   return {};
@@ -399,6 +406,7 @@ Status SequenceState::end_step() {
   const auto finish = [&]() -> Status {
     TERRACE_TRY(note_attention());
     TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
+    TERRACE_ASSIGN(computed_, compute_->record());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
       TERRACE_TRY(upkeep_cache(i));
@@ -412,6 +420,7 @@ Status SequenceState::end_step() {
   }
   // All done: the embedder's queue need not outlive the step.
   for (LayerState& layer : layers_) layer.attended = {};
+  computed_ = {};
   ++length_;
   ++counters_.steps;
   if (!keeps_everything()) {
@@ -445,6 +454,7 @@ Status SequenceState::abandon_step() {
   if (phase_ != SequencePhase::step) {
     return fail(Errc::invalid_argument, "abandon_step: no step is under way");
   }
+  computed_ = {};
   const bool at_rest = settle_queues();
   phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) recover();
