@@ -401,9 +401,12 @@ class Tune(Traced):
 
     def test_all_policies_have_a_name(self):
         rows = self.tune("--device-memory", "1MiB")["rows"]
-        for named in ("all", "lru, all"):
+        for named in ("all", "lru, all", "all,all"):
             self.assertEqual(self.tune("--device-memory", "1MiB", "--policies", named)["rows"],
                              rows)
+        once, twice = (self.tune("--device-memory", "1MiB", "--policies", named)["rows"]
+                       for named in ("lru", "lru,lru"))
+        self.assertEqual(twice, once)
         process = terrace("tune", "--trace", self.trace, "--device-memory", "1MiB",
                           "--policies", "all,lruu")
         self.assertEqual(process.returncode, 2)
@@ -467,6 +470,8 @@ class Tune(Traced):
                    "--policies", "lru,,arc")
         spaced = terrace(*tune, "--device-memory", "1MiB", "--policies", "lru, arc")
         self.assertEqual((spaced.returncode, spaced.stderr), (0, ""))
+        self.fails(2, "says what the link is like", *tune, "--device-memory", "4MiB", "--profile",
+                   "pcie5-h100", "--link-bandwidth", "1GB/s")
         self.fails(2, "nothing to search", *tune, "--device-memory", "4MiB", "--policies", "belady")
         self.fails(2, "did you mean pcie5-h100?", *tune, "--device-memory", "4MiB", "--profile",
                    "pcie5-h10")
@@ -532,11 +537,13 @@ class Import(unittest.TestCase):
             self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
             self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
             trace.unlink()
-            for options in (("--to", "csv"), ("--block-tokens", 16),
-                            ("--cache-granularity", "block")):
+            for named, *options in (("--to", "--to", "csv"),
+                                    ("--block-tokens", "--block-tokens", 16),
+                                    ("--cache-granularity", "--cache-granularity", "block"),
+                                    ("kv.block_tokens", "--set", "kv.block_tokens=16")):
                 process = terrace(*convert, *options)
                 self.assertEqual(process.returncode, 2, process.stderr)
-                self.assertIn(options[0], process.stderr)
+                self.assertIn(named, process.stderr)
                 self.assertIn("takes no --from mooncake", process.stderr)
                 self.assertFalse(trace.exists())
             requests.write_text('{"input_length": 1024, "hash_ids": []}')

@@ -70,6 +70,20 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
   return bytes + (head.shape.layers + 1) * table;
 }
 
+/// The policies that are named, in this order; `all` and no names stand for every one.
+std::vector<std::string> each_policy_once(std::span<const std::string> named) {
+  std::vector<std::string> names;
+  const auto add = [&names](std::string_view name) {
+    if (std::ranges::count(names, name) == 0) names.emplace_back(name);
+  };
+  const auto add_all = [&add] {
+    for (const auto& entry : policies::replacement_policies()) add(entry.name);
+  };
+  for (const std::string& name : named) name == "all" ? add_all() : add(name);
+  if (named.empty()) add_all();
+  return names;
+}
+
 }  // namespace
 
 std::vector<CacheUnit> cache_units(const TraceHead& head) {
@@ -86,11 +100,7 @@ std::vector<CacheUnit> cache_units(const TraceHead& head) {
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies) {
   std::vector<CacheOptions> choices;
   std::vector<CacheOptions> offline;
-  std::vector<std::string> names(policies.begin(), policies.end());
-  if (names.empty()) {
-    for (const auto& entry : policies::replacement_policies()) names.emplace_back(entry.name);
-  }
-  for (const std::string& name : names) {
+  for (const std::string& name : each_policy_once(policies)) {
     if (policies::needs_foresight(name)) {
       offline.push_back({.policy = name, .admission = "always"});
       continue;

@@ -270,9 +270,9 @@ Status check_import(const TraceOptions& options, const Config& config) {
                 "--to csv takes no --from mooncake; import the requests, then convert that trace");
   }
   for (const KeyFlag& key : convert_flags) {
-    if (config.source(key.key).place != key.flag) continue;
-    return fail(Errc::invalid_argument, "{} takes no --from mooncake: its blocks are cut already",
-                key.flag);
+    if (config.source(key.key).origin != ConfigOrigin::flag) continue;
+    return fail(Errc::invalid_argument,
+                "{} ({}) takes no --from mooncake: its blocks are cut already", key.flag, key.key);
   }
   return {};
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -71,10 +70,16 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
-bool is_known(std::string_view policy) {
-  const auto table = policies::replacement_policies();
-  return policy == "all" ||
-         std::ranges::any_of(table, [&](const auto& entry) { return entry.name == policy; });
+/// A profile has its own link: what was asked for beside it would not be looked at.
+Status check_link(const Config& config) {
+  if (config.text("profile").empty()) return {};
+  for (const char* const key : {"link.bandwidth", "link.latency"}) {
+    if (config.source(key).origin != ConfigOrigin::flag) continue;
+    return fail(Errc::invalid_argument,
+                "{}: profile {} says what the link is like; leave one of them out", key,
+                shown(config.text("profile")));
+  }
+  return {};
 }
 
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
@@ -84,14 +89,13 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
                 "--device-memory: say how much there is for sinks, window, index, staging and "
                 "cache, as 2GiB");
   }
+  TERRACE_TRY(check_link(config));
   TERRACE_TRY(check_files(options, config));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
-  // None is all of them; names of no policy stay, for the search to refuse.
-  if (std::ranges::count(request.policies, "all") > 0) std::erase_if(request.policies, is_known);
   TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace));
   return request;
 }

@@ -24,7 +24,7 @@ namespace terrace::tuning {
 struct TuneRequest {
   std::filesystem::path trace;
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
-  std::vector<std::string> policies;  ///< empty = all
+  std::vector<std::string> policies;  ///< `all`, or none, is every one
   StepCosts costs;
   /// Of longer traces, by the units that the recorded run cached, the offline optimum, which must
   /// hold all selections, is left out.
