@@ -35,10 +35,7 @@ Result<std::byte*> SlotPool::allocate() {
   return slab.memory.data() + slot * stride_;
 }
 
-void SlotPool::reserve(std::size_t slots) {
-  std::size_t free = free_slots();
-  while (free < slots && grow()) free += open_.back()->free.size();
-}
+bool SlotPool::reserve_more(std::size_t slots) { return free_slots() < slots && grow(); }
 
 std::size_t SlotPool::free_slots() const noexcept {
   std::size_t slots = 0;

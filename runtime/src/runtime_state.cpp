@@ -130,8 +130,12 @@ Result<std::byte*> RuntimeState::take_cluster_block() {
 }
 
 void RuntimeState::reserve_cluster_blocks(std::size_t count) {
-  const std::lock_guard lock(pool_mutex_);
-  cluster_blocks_->reserve(count);
+  // Slab by slab: who needs a block meanwhile does not wait for all of them.
+  const auto add_slab = [&] {
+    const std::lock_guard lock(pool_mutex_);
+    return cluster_blocks_->reserve_more(count);
+  };
+  while (add_slab()) continue;
 }
 
 bool RuntimeState::trim_pools() {

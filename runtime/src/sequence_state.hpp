@@ -324,8 +324,9 @@ class SequenceState {
   Status reserve_slots(LayerState& layer, std::size_t length);
   /// Reads which rows belong to which cluster, if that has changed. Coding must have ended.
   void read_members(LayerState& layer);
-  /// Has device memory ready for what the caches may hold, as far as there is any.
-  void reserve_cluster_blocks();
+  /// Has device memory ready for what the caches may hold of so many tokens, as far as there is
+  /// any.
+  void reserve_cluster_blocks(std::size_t length);
   void let_go(LayerState& layer, UnitKey unit);
   void drop_clusters(LayerState& layer);
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);

@@ -39,9 +39,12 @@ TEST(SlotPool, MapsNothingMoreForSlotsThatAreReserved) {
   const auto backend = HostBackend::create({}).value();
   auto pool = SlotPool::create(*backend, {.slot_bytes = 128, .slab_bytes = 1024}).value();
   ASSERT_TRUE(pool.allocate());
-  pool.reserve(7);
+  EXPECT_FALSE(pool.reserve_more(7));
   EXPECT_EQ(pool.slab_count(), 1U);
-  pool.reserve(20);
+  EXPECT_TRUE(pool.reserve_more(20));
+  EXPECT_EQ(pool.slab_count(), 2U) << "one at a time";
+  EXPECT_TRUE(pool.reserve_more(20));
+  EXPECT_FALSE(pool.reserve_more(20));
   EXPECT_EQ(pool.free_slots(), 23U);
   const std::size_t mapped = backend->memory(Tier::device).in_use;
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(pool.allocate());
@@ -51,7 +54,7 @@ TEST(SlotPool, MapsNothingMoreForSlotsThatAreReserved) {
 TEST(SlotPool, ReservesWhatFits) {
   const auto backend = HostBackend::create({.device_memory_limit = 5 * 64}).value();
   auto pool = SlotPool::create(*backend, {.slot_bytes = 64, .slab_bytes = 256}).value();
-  pool.reserve(100);
+  while (pool.reserve_more(100)) continue;
   EXPECT_EQ(pool.free_slots(), 5U);
 }
 

@@ -96,14 +96,33 @@ TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
   }
 }
 
-TEST_P(EachClustering, HasItsDeviceMemoryBeforeTheFirstStep) {
+/// What steps find reserved: memory of the device, and of the host.
+std::vector<std::size_t> memory_in_use(Runtime& runtime) {
+  return {runtime.backend().memory(Tier::device).in_use,
+          runtime.backend().memory(Tier::host).in_use};
+}
+
+TEST_P(EachClustering, HasItsMemoryBeforeTheFirstStep) {
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
   Drive drive(*runtime, traffic);
   ASSERT_TRUE(drive.prefill(prompt).has_value());
-  const std::size_t before = runtime->backend().memory(Tier::device).in_use;
+  const std::vector<std::size_t> before = memory_in_use(*runtime);
   ASSERT_TRUE(drive.steps(4).has_value());
   EXPECT_GT(drive.sequence().counters().cache.admitted, 0U);
+  EXPECT_EQ(memory_in_use(*runtime), before);
+}
+
+TEST_P(EachClustering, HasTheMemoryOfAForkBeforeItsFirstStep) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(4).has_value());
+  Drive twin(drive.sequence().fork().value(), *runtime, traffic);
+  const std::size_t before = runtime->backend().memory(Tier::device).in_use;
+  ASSERT_TRUE(twin.step().has_value());
+  EXPECT_GT(twin.sequence().counters().cache.admitted, 0U);
   EXPECT_EQ(runtime->backend().memory(Tier::device).in_use, before);
 }
 

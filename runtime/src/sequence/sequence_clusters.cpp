@@ -41,11 +41,11 @@ Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
   return {};
 }
 
-void SequenceState::reserve_cluster_blocks() {
+void SequenceState::reserve_cluster_blocks(std::size_t length) {
   if (!caches_clusters() || cache_sharers_ == 0) return;
   // Where all is kept that fits, caches have what is left over.
   if (runtime_.options.placement == Placement::resident_first) return;
-  const std::size_t rows = prefill_end_ * runtime_.shape().kv_heads;
+  const std::size_t rows = length * runtime_.shape().kv_heads;
   std::size_t blocks = 0;
   for (const LayerState& layer : layers_) {
     const std::size_t slots = layer.cache->capacity_slots();

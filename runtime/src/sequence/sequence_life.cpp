@@ -222,7 +222,11 @@ Status SequenceState::resume() {
     return restore_index();
   };
   const Status restored = reclaiming(restore);
-  if (!restored) rest_without_device_memory();
+  if (restored) {
+    reserve_cluster_blocks(length_);
+  } else {
+    rest_without_device_memory();
+  }
   return restored;
 }
 

@@ -58,7 +58,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
   }
   place_cache_seeds();
-  reserve_cluster_blocks();
+  reserve_cluster_blocks(prefill_end_);
   next_layer_ = 0;
   appended_ = length_;
   compute_ = nullptr;

@@ -38,9 +38,9 @@ class SlotPool {
   /// Errors   out_of_memory: not even one slot fits
   [[nodiscard]] Result<std::byte*> allocate();
 
-  /// Makes slabs until so many slots are free, or no more fit: allocate() will not have to wait for
-  /// them.
-  void reserve(std::size_t slots);
+  /// Makes a slab unless so many slots are free, and returns whether it did: false, too, where none
+  /// can be had. Called until then, allocate() will not have to wait for so many slots.
+  bool reserve_more(std::size_t slots);
 
   /// Takes a slot back. Cost: O(log slabs), no allocation.
   void release(std::byte* slot) noexcept;
