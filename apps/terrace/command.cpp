@@ -42,6 +42,21 @@ void add_shared_options(CLI::App& command, SharedOptions& options) {
   add_key_flags(command, {&seed, 1}, options);
 }
 
+void refuse_empty_file_names(CLI::App& command) {
+  const auto check = [](const std::string& name) {
+    return name.empty() ? std::string("the name of a file is empty") : std::string();
+  };
+  for (CLI::Option* const option : command.get_options()) {
+    const std::string& value = option->get_option_text();
+    const bool takes_file =
+        value.starts_with("FILE") || value == "DIR" || option->get_positional();
+    if (takes_file) option->check(check);
+  }
+  for (CLI::App* const below : command.get_subcommands([](const CLI::App*) { return true; })) {
+    refuse_empty_file_names(*below);
+  }
+}
+
 void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options) {
   for (const KeyFlag& row : flags) {
     const auto keep = [&options, row](const std::string& text) {

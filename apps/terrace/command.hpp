@@ -56,6 +56,10 @@ struct Invocation {
 /// Adds --format, --config, --set, --seed, -q and -v.
 void add_shared_options(CLI::App& command, SharedOptions& options);
 
+/// Makes empty names of files and folders wrong usage, in all commands below, too: they would count
+/// as none, and what was asked for would not be written. Options say FILE or DIR of their values.
+void refuse_empty_file_names(CLI::App& command);
+
 /// Adds a flag for each row.
 void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOptions& options);
 

@@ -64,6 +64,7 @@ int dispatch(int argc, const char* const* argv) {
   add_tune_command(program, invocation);
   add_config_command(program, invocation);
   add_doctor_command(program, invocation);
+  refuse_empty_file_names(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
