@@ -204,8 +204,10 @@ class SequenceState {
   /// What the embedder enqueued of the last layer belongs to its attention.
   Status note_attention();
   /// Counts what looking after the cache has taken since `begin`. Compute that ends before it does
-  /// hides nothing of it.
+  /// is taken to hide nothing of it.
   void count_upkeep(TimePoint begin);
+  /// All that is enqueued by now may hide upkeep.
+  void note_compute();
   /// Enqueues the copies of the token's rows and of what was selected, behind `ready`.
   Status copy_to_host(std::span<LayerState> layers, Ticket ready);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.

@@ -166,7 +166,8 @@ constexpr std::string_view columns = R"(Columns of the table, and the line below
   bytes index               a token's codes, centroids and ids
   device peak               KV, index, cache and staging in device memory
   attention                 select, fetch, attend, wait and update: all but the model's own work
-  upkeep                    looking after the cache on the host, and what no compute hides of it
+  upkeep                    looking after the cache on the host, and of that what compute does not
+                            hide, at most
 )";
 
 /// The policies there are and what is said of them, for --help.

@@ -55,7 +55,7 @@ struct PolicyFigures {
   RunSeconds seconds = {};
   double attend_bytes_per_second = 0;
   double cache_upkeep_ratio = 0;  ///< host time of cache upkeep, hidden or not, over decode time
-  double cache_upkeep_waited_ratio = 0;  ///< of what no compute hid
+  double cache_upkeep_waited_ratio = 0;  ///< of that, at most: no compute hid it
   ClusteringReport clustering = {};
   std::optional<policies::CostModel> planned_by = {};  ///< where iterations were planned
   std::optional<double> hidden_ratio = {};

@@ -316,6 +316,12 @@ Status SequenceState::note_attention() {
   return {};
 }
 
+void SequenceState::note_compute() {
+  if (cache_sharers_ == 0) return;
+  // For a figure alone: what fails here fails again where it matters.
+  if (const Result<Ticket> all = compute_->record()) computed_ = *all;
+}
+
 void SequenceState::count_upkeep(TimePoint begin) {
   const Duration taken = runtime_.backend->clock().now() - begin;
   counters_.upkeep += taken;
@@ -406,7 +412,7 @@ Status SequenceState::end_step() {
   const auto finish = [&]() -> Status {
     TERRACE_TRY(note_attention());
     TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
-    TERRACE_ASSIGN(computed_, compute_->record());
+    note_compute();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));
       TERRACE_TRY(upkeep_cache(i));

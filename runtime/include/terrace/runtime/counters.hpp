@@ -65,7 +65,7 @@ struct SequenceCounters {
   std::uint64_t mass_bounds = 0;  ///< how many: query heads summed over layers and steps
   std::uint64_t lists = 0;        ///< lists summed over layers and steps: the divisor of both
   Duration upkeep{};              ///< host time of cache upkeep; none without a cache
-  Duration upkeep_waited{};       ///< of that: no compute of the step was left to hide it
+  Duration upkeep_waited{};       ///< of that, at most: no compute of the step hid it
 };
 
 }  // namespace terrace
