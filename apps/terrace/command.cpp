@@ -48,8 +48,7 @@ void refuse_empty_file_names(CLI::App& command) {
   };
   for (CLI::Option* const option : command.get_options()) {
     const std::string& value = option->get_option_text();
-    const bool takes_file =
-        value.starts_with("FILE") || value == "DIR" || option->get_positional();
+    const bool takes_file = value.starts_with("FILE") || value == "DIR" || option->get_positional();
     if (takes_file) option->check(check);
   }
   for (CLI::App* const below : command.get_subcommands([](const CLI::App*) { return true; })) {

@@ -121,7 +121,7 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
     return false;
   }
   const double spare = worth_of_it - static_cast<double>(wanted.refill_rows);
-  if (!replace_for(wanted, spare, evicted)) {
+  if (!replace_for(wanted, missing_slots(wanted.slots), spare, evicted)) {
     ++counters_.no_room_units;
     if (admission_) admission_->give_back(wanted.refill_rows);
     return false;
@@ -134,12 +134,21 @@ bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
   return true;
 }
 
-bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
+bool ResidentCache::displace_for(const WantedUnit& wanted, std::vector<UnitKey>& evicted) {
+  TERRACE_ASSERT(resident(wanted.unit));
+  const double spare = worth(wanted.unit) - static_cast<double>(wanted.refill_rows);
+  if (replace_for(wanted, wanted.slots, spare, evicted)) return true;
+  if (admission_) admission_->give_back(wanted.refill_rows);
+  drop(wanted.unit);
+  return false;
+}
+
+bool ResidentCache::replace_for(const WantedUnit& wanted, std::size_t slots, double spare,
                                 std::vector<UnitKey>& evicted) {
   const bool free = wanted.refill_rows == 0;
   // Within a step fewer and fewer may go: what was not to be had is not asked for again.
   double& useless_spare = useless_spare_[free ? 1 : 0];
-  if (used_ + wanted.slots > capacity_ && spare <= useless_spare) return false;
+  if (slots > 0 && spare <= useless_spare) return false;
   bool some_may_go = false;
   const auto evictable = [&](UnitKey unit, double given_up) {
     if (units_[unit].wanted_step == step_) return false;
@@ -147,7 +156,7 @@ bool ResidentCache::replace_for(const WantedUnit& wanted, double spare,
     some_may_go = some_may_go || may_go;
     return may_go;
   };
-  if (make_room(wanted.unit, wanted.slots, evictable, evicted)) return true;
+  if (make_room(wanted.unit, slots, evictable, evicted)) return true;
   if (!some_may_go) useless_spare = spare;
   return false;
 }
@@ -160,8 +169,7 @@ bool ResidentCache::make_room(UnitKey incoming, std::size_t slots, Evictable evi
   const auto may_go = [&](UnitKey unit) {
     return !units_[unit].chosen && evictable(unit, given_up);
   };
-  const auto enough = [&] { return used_ + slots <= capacity_ + freed; };
-  while (!enough()) {
+  while (freed < slots) {
     const auto victim = replacement_->choose_victim(incoming, may_go);
     if (!victim) break;  // too little may go, or is worth less than what comes
     units_[*victim].chosen = true;
@@ -171,7 +179,7 @@ bool ResidentCache::make_room(UnitKey incoming, std::size_t slots, Evictable evi
   }
   const auto chosen = std::span(evicted).subspan(first);
   for (const UnitKey unit : chosen) units_[unit].chosen = false;
-  if (!enough()) {
+  if (freed < slots) {
     evicted.resize(first);
     return false;
   }
@@ -196,7 +204,7 @@ void ResidentCache::expire(std::vector<UnitKey>& evicted) {
 bool ResidentCache::adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted) {
   TERRACE_ASSERT(!resident(unit));
   const auto any = [](UnitKey, double) { return true; };
-  if (slots > capacity_ || !make_room(unit, slots, any, evicted)) return false;
+  if (slots > capacity_ || !make_room(unit, missing_slots(slots), any, evicted)) return false;
   units_[unit].slots = slots;
   units_[unit].free = false;  // it would not come back for nothing
   used_ += slots;

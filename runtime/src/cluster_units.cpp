@@ -98,14 +98,28 @@ std::size_t ClusterSlots::missing_blocks(std::size_t slots) const noexcept {
 Result<std::uint32_t> ClusterSlots::take_slot(TakeBlock take_block) {
   while (search_from_ < taken_.size() && taken_[search_from_]) ++search_from_;
   TERRACE_ASSERT(search_from_ < taken_.size());
-  const std::uint32_t block = search_from_ / slots_per_block_;
-  if (blocks_[block] == nullptr) {
-    TERRACE_ASSIGN(std::byte* const memory, take_block());
-    blocks_.set(block, memory);
+  std::uint32_t slot = search_from_;
+  if (blocks_[slot / slots_per_block_] == nullptr) {
+    if (const Result<std::byte*> memory = take_block()) {
+      blocks_.set(slot / slots_per_block_, *memory);
+    } else {
+      slot = free_slot_in_a_block();
+      if (slot == none) return tl::unexpected(memory.error());
+    }
   }
-  ++used_in_block_[block];
-  taken_[search_from_] = true;
-  return search_from_;
+  ++used_in_block_[slot / slots_per_block_];
+  taken_[slot] = true;
+  return slot;
+}
+
+std::uint32_t ClusterSlots::free_slot_in_a_block() const noexcept {
+  for (std::uint32_t block = 0; block < used_in_block_.size(); ++block) {
+    if (blocks_[block] == nullptr || used_in_block_[block] == slots_per_block_) continue;
+    std::uint32_t slot = block * slots_per_block_;
+    while (taken_[slot]) ++slot;
+    return slot;
+  }
+  return none;
 }
 
 Status ClusterSlots::take_slots(UnitKey unit, std::size_t count, TakeBlock take_block) {

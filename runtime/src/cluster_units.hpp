@@ -99,8 +99,8 @@ class ClusterSlots {
     return static_cast<std::uint32_t>(divide_up(rows, slot_rows_));
   }
 
-  /// Gives a unit slots for its rows. Errors: out_of_memory, those of `take_block`; nothing is
-  /// placed then.
+  /// Gives a unit slots for its rows. Errors: out_of_memory, those of `take_block` where the slots
+  /// of blocks that are there do not suffice; nothing is placed then.
   Status place(UnitKey unit, std::span<const UnitRow> rows, TakeBlock take_block);
   void remove(UnitKey unit, std::span<const std::uint32_t> members);
 
@@ -135,7 +135,9 @@ class ClusterSlots {
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
 
+  /// Takes the lowest free slot, or where its block cannot be had one of a block that is there.
   Result<std::uint32_t> take_slot(TakeBlock take_block);
+  [[nodiscard]] std::uint32_t free_slot_in_a_block() const noexcept;  ///< none: all are taken
   /// Takes a unit's slots and chains them. On an error it has none.
   Status take_slots(UnitKey unit, std::size_t count, TakeBlock take_block);
   Status grow_numbers(Backend& backend, Queue& queue, const ClusterRoom& room);

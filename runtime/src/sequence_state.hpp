@@ -293,6 +293,7 @@ class SequenceState {
   Status reserve_cache(std::size_t length);
   Status fit_cache();
   void place_cache_seeds();
+  void place_cache_seed(LayerState& layer, std::size_t block);
   bool adopt_block(LayerState& layer, std::size_t block);
   void drop_copy(LayerState& layer, std::size_t unit);
   void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
@@ -316,6 +317,13 @@ class SequenceState {
   Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
   Status update_blocks(LayerState& layer);
+  /// Takes the slots of evicted blocks for what is admitted next.
+  void reuse_slots(LayerState& layer, std::span<const UnitKey> evicted);
+  /// Returns a slot for a block, or null: the cache has given it up.
+  std::byte* slot_for(LayerState& layer, const offload::WantedUnit& admitted);
+  /// Device memory is smaller than the cache was meant to be: names in `evicted_` what goes for a
+  /// unit, or gives the unit up and returns false.
+  bool displace_for(LayerState& layer, const offload::WantedUnit& admitted);
   void report_selection(std::size_t layer);
   void report_step_end();
   void report_load(std::span<const LoadingBlock> loaded);
@@ -347,6 +355,9 @@ class SequenceState {
   /// Lists all rows of a unit that is wanted and not cached, with where they were staged.
   void list_rows_of(UnitKey unit, const LayerState& layer);
   void update_clusters(LayerState& layer);
+  void let_go_of(LayerState& layer, std::span<const UnitKey> units);
+  /// Gives an admitted unit slots, or lets the cache give it up and returns false.
+  bool place_unit(LayerState& layer, const offload::WantedUnit& admitted);
 
   // sequence_life.cpp
   /// Forgets what is indexed from length() on.

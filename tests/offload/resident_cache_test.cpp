@@ -292,6 +292,38 @@ TEST_F(ResidentCacheTest, DropForgetsResidencyAndForgetEverything) {
   EXPECT_THAT(plan_.hit, ElementsAre(0));
 }
 
+TEST_F(ResidentCacheTest, DisplacesOthersForAUnitThatHasNoRoomInMemory) {
+  std::map<UnitKey, double> worth{{1, 300}, {2, 200}, {3, 328}, {4, 200}, {5, 900}};
+  auto cache = make(100, std::make_unique<SetWorth>(worth));
+  step(cache, {unit(1), unit(2)});
+  std::vector<UnitKey> evicted;
+  step(cache, {unit(3)});
+  ASSERT_THAT(plan_.admitted, ElementsAre(0)) << "the cache thinks it has room";
+  EXPECT_TRUE(cache.displace_for(wanted_[0], evicted));
+  EXPECT_THAT(evicted, ElementsAre(2)) << "not the first, which is worth too much";
+  EXPECT_TRUE(cache.resident(3));
+  EXPECT_EQ(cache.used_slots(), 2U);
+  step(cache, {unit(4)});
+  EXPECT_FALSE(cache.displace_for(wanted_[0], evicted)) << "72 is what it is worth beyond its rows";
+  EXPECT_THAT(evicted, ElementsAre(2));
+  EXPECT_FALSE(cache.resident(4));
+  step(cache, {unit(1), unit(3), unit(5)});
+  EXPECT_FALSE(cache.displace_for(wanted_[2], evicted)) << "the step wants all others";
+  EXPECT_TRUE(cache.resident(1) && cache.resident(3));
+  EXPECT_EQ(cache.used_slots(), 2U);
+}
+
+TEST_F(ResidentCacheTest, GetsBackWhatAUnitHasPaidThatFoundNoRoom) {
+  std::map<UnitKey, double> worth{{1, 500}};
+  auto cache = make(100, std::make_unique<SetWorth>(worth, /*purse=*/128));
+  std::vector<UnitKey> evicted;
+  for (int i = 0; i < 3; ++i) {
+    step(cache, {unit(1)});
+    ASSERT_THAT(plan_.admitted, ElementsAre(0)) << i;
+    EXPECT_FALSE(cache.displace_for(wanted_[0], evicted));
+  }
+}
+
 TEST_F(ResidentCacheTest, ShrinksUnderPressure) {
   auto cache = make(4);
   step(cache, {unit(1), unit(2, 2), unit(3)});
@@ -326,6 +358,19 @@ TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
     }
     for (const std::uint32_t index : plan_.admitted) {
       ASSERT_TRUE(model.emplace(wanted_[index].unit, wanted_[index].slots).second);
+    }
+    for (const std::uint32_t index : plan_.admitted) {
+      if (rng.below(8) != 0) continue;
+      std::vector<UnitKey> evicted;
+      if (!cache.displace_for(wanted_[index], evicted)) {
+        ASSERT_TRUE(evicted.empty());
+        evicted.push_back(wanted_[index].unit);
+        keys.erase(wanted_[index].unit);
+      }
+      for (const UnitKey key : evicted) {
+        ASSERT_FALSE(keys.contains(key));
+        ASSERT_EQ(model.erase(key), 1U);
+      }
     }
     if (rng.below(20) == 0) {
       const auto key = static_cast<UnitKey>(rng.below(80));

@@ -161,6 +161,31 @@ TEST(ResidentCacheUpkeep, IsWaitedForAsFarAsNothingComputesMeanwhile) {
   EXPECT_GT(busy.upkeep, enqueued.upkeep);
 }
 
+TEST(ResidentCacheUpkeep, GoesOnReplacingWhereMemoryIsSmallerThanTheCache) {
+  struct Outcome {
+    CacheCounters cache;
+    std::size_t peak = 0;
+  };
+  const auto decode = [](const Scenario& scenario) -> Outcome {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(300).has_value());
+    EXPECT_TRUE(drive.steps(40).has_value());
+    return {drive.sequence().counters().cache, runtime->backend().memory(Tier::device).peak};
+  };
+  for (const char* const admission : {"always", "refill"}) {
+    Scenario scenario = cached_scenario();
+    scenario.runtime.cache.admission = admission;
+    const Outcome fitting = decode(scenario);
+    scenario.backend.device_memory_limit = fitting.peak;
+    scenario.runtime.cache.tokens = 4096;
+    const Outcome tight = decode(scenario);
+    EXPECT_GT(tight.cache.evicted, 0U) << admission;
+    EXPECT_GE(tight.cache.rows_hit * 10, fitting.cache.rows_hit * 9) << admission;
+  }
+}
+
 TEST(ResidentCacheUpkeep, NeverMovesMoreThanNoCacheWould) {
   for (const std::size_t tokens : {8U, 24U, 64U, 128U, 256U}) {
     for (const auto& entry : policies::replacement_policies()) {

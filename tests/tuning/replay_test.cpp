@@ -416,10 +416,8 @@ TEST(Replay, HoldsNothingOfSequencesThatAreClosed) {
   EXPECT_EQ(bound.rows_hit(100), 5);
 }
 
-TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
+void expect_follows_in_less_memory(const Scenario& roomy) {
   const TemporaryFolder folder;
-  const CacheOptions cache{.policy = "lru", .admission = "always", .tokens = 128};
-  Scenario roomy = recorded_scenario(cache);
   const auto runtime = roomy.open();
   const Traffic traffic(roomy.runtime.shape, 1);
   {
@@ -430,10 +428,24 @@ TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
   Scenario tight = roomy;
   tight.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak - 20'000;
   const Recording live = record(tight, folder / "t");
+  const CacheOptions& cache = roomy.runtime.cache;
   const ReplayOutcome replayed = replay_of(folder / "t", {.cache = cache, .as_recorded = true});
   expect_equal(replayed, total(live));
-  EXPECT_NE(replayed.cache.admitted, replay_of(folder / "t", {.cache = cache}).cache.admitted)
+  EXPECT_NE(replayed.cache.rows_hit, replay_of(folder / "t", {.cache = cache}).cache.rows_hit)
       << "the test is about what did not fit";
+}
+
+TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
+  for (const char* const admission : {"always", "refill"}) {
+    SCOPED_TRACE(admission);
+    expect_follows_in_less_memory(
+        recorded_scenario({.policy = "lru", .admission = admission, .tokens = 256}));
+    expect_follows_in_less_memory(
+        clustered_scenario("clusterkv", {.policy = "lru",
+                                         .admission = admission,
+                                         .granularity = CacheGranularity::cluster,
+                                         .tokens = 256}));
+  }
 }
 
 TEST(Replay, DropsWhatNoSelectionHasNamed) {

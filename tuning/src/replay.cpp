@@ -179,10 +179,14 @@ std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
   std::uint64_t refilled = 0;
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& unit = traffic.wanted[admitted];
+    // Device memory had no room for it, but for what others gave up.
     if (setup_.as_recorded && std::ranges::count(record.unplaced, unit.unit) != 0) {
-      cache.drop(unit.unit);
-      ++outcome_.cache.refused;
-      continue;
+      evicted_.clear();
+      if (!cache.displace_for(unit, evicted_)) {
+        ++outcome_.cache.refused;
+        continue;
+      }
+      outcome_.cache.evicted += evicted_.size();
     }
     ++outcome_.cache.admitted;
     refilled += unit.refill_rows;

@@ -105,19 +105,19 @@ void SequenceState::place_cache_seeds() {
   const std::size_t begin = divide_up(length_, block_tokens());
   const std::size_t end = std::max(begin, window.begin / block_tokens());
   const std::size_t slots = std::min(cache_tokens_ / block_tokens(), end - begin);
-  for (LayerState& layer : layers_) {
-    // Nearest to the window first: those the next queries are likeliest to want.
-    for (std::size_t block = end; block-- > end - slots;) {
-      if (layer.places[block] != BlockPlace::absent) continue;
-      const Result<std::byte*> slot = runtime_.take_spare_block();
-      if (!slot) {
-        layer.dropped.push_back(static_cast<UnitKey>(block));
-        continue;
-      }
-      layer.device_blocks.set(block, *slot);
-      layer.places[block] = BlockPlace::resident;
-    }
+  // Nearest to the window first: those the next queries are likeliest to want. Where memory runs
+  // out no layer has more than another.
+  for (std::size_t block = end; block-- > end - slots;) {
+    for (LayerState& layer : layers_) place_cache_seed(layer, block);
   }
+}
+
+void SequenceState::place_cache_seed(LayerState& layer, std::size_t block) {
+  if (layer.places[block] != BlockPlace::absent) return;
+  const Result<std::byte*> slot = runtime_.take_spare_block();
+  if (!slot) return layer.dropped.push_back(static_cast<UnitKey>(block));
+  layer.device_blocks.set(block, *slot);
+  layer.places[block] = BlockPlace::resident;
 }
 
 bool SequenceState::adopt_block(LayerState& layer, std::size_t block) {
@@ -275,26 +275,39 @@ Status SequenceState::update_cache(LayerState& layer) {
   return {};
 }
 
-Status SequenceState::update_blocks(LayerState& layer) {
-  for (const UnitKey block : plan_.evicted) {
+void SequenceState::reuse_slots(LayerState& layer, std::span<const UnitKey> evicted) {
+  for (const UnitKey block : evicted) {
     layer.spare_slots.push_back(layer.device_blocks[block]);
     layer.device_blocks.set(block, nullptr);
     layer.places[block] = BlockPlace::absent;
     ++counters_.cache.evicted;
   }
+}
+
+std::byte* SequenceState::slot_for(LayerState& layer, const offload::WantedUnit& admitted) {
+  if (layer.spare_slots.empty()) {
+    if (const auto spare = runtime_.take_spare_block()) return *spare;
+    if (!displace_for(layer, admitted)) return nullptr;
+    reuse_slots(layer, evicted_);
+  }
+  std::byte* const slot = layer.spare_slots.back();
+  layer.spare_slots.pop_back();
+  return slot;
+}
+
+bool SequenceState::displace_for(LayerState& layer, const offload::WantedUnit& admitted) {
+  unplaced_.push_back(admitted.unit);
+  evicted_.clear();
+  return layer.cache->displace_for(admitted, evicted_);
+}
+
+Status SequenceState::update_blocks(LayerState& layer) {
+  reuse_slots(layer, plan_.evicted);
   extents_.clear();
   for (const std::uint32_t admitted : plan_.admitted) {
     const UnitKey block = wanted_[admitted].unit;
-    std::byte* slot = nullptr;
-    if (!layer.spare_slots.empty()) {
-      slot = layer.spare_slots.back();
-      layer.spare_slots.pop_back();
-    } else if (const auto spare = runtime_.take_spare_block()) {
-      slot = *spare;
-    } else {
-      // Device memory is smaller than the cache was meant to be: live with what fits.
-      layer.cache->drop(block);
-      unplaced_.push_back(block);
+    std::byte* const slot = slot_for(layer, wanted_[admitted]);
+    if (slot == nullptr) {
       ++counters_.cache.refused;
       continue;
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../sequence_state.hpp"
+#include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -192,18 +193,30 @@ void SequenceState::list_rows_of(UnitKey unit, const LayerState& layer) {
   }
 }
 
+void SequenceState::let_go_of(LayerState& layer, std::span<const UnitKey> units) {
+  for (const UnitKey unit : units) let_go(layer, unit);
+  counters_.cache.evicted += units.size();
+}
+
+bool SequenceState::place_unit(LayerState& layer, const offload::WantedUnit& admitted) {
+  const auto place = [&] {
+    return layer.slots.place(admitted.unit, unit_rows_,
+                             [&] { return runtime_.take_cluster_block(); });
+  };
+  list_rows_of(admitted.unit, layer);
+  if (place()) return true;
+  if (!displace_for(layer, admitted)) return false;
+  let_go_of(layer, evicted_);
+  const Status placed = place();
+  TERRACE_ASSERT(placed.has_value());  // slots enough are free, and their blocks are there
+  return true;
+}
+
 void SequenceState::update_clusters(LayerState& layer) {
-  for (const UnitKey unit : plan_.evicted) let_go(layer, unit);
-  counters_.cache.evicted += plan_.evicted.size();
+  let_go_of(layer, plan_.evicted);
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& wanted = wanted_[admitted];
-    list_rows_of(wanted.unit, layer);
-    const Status placed =
-        layer.slots.place(wanted.unit, unit_rows_, [&] { return runtime_.take_cluster_block(); });
-    if (!placed) {
-      // Device memory is smaller than the cache was meant to be: live with what fits.
-      layer.cache->drop(wanted.unit);
-      unplaced_.push_back(wanted.unit);
+    if (!place_unit(layer, wanted)) {
       ++counters_.cache.refused;
       continue;
     }

@@ -69,6 +69,12 @@ class ResidentCache {
   /// Plans one step. Deterministic. Cost: O(wanted log wanted) and the policies' own.
   void plan_step(std::span<const WantedUnit> wanted, CachePlan& plan);
 
+  /// For a unit that the step's plan has admitted where memory turns out to be smaller than the
+  /// capacity: makes others give up their slots for it, as if the cache were full. Appends to
+  /// `evicted` what goes. Where too little may go nothing does, the unit is dropped, and false is
+  /// returned.
+  bool displace_for(const WantedUnit& wanted, std::vector<UnitKey>& evicted);
+
   /// Makes a unit resident whose rows are in device memory already, between two steps: nothing is
   /// to be copied. Appends to `evicted` what goes for it; returns whether it was taken.
   bool adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted);
@@ -121,9 +127,15 @@ class ResidentCache {
   void rank_misses(std::span<const WantedUnit> wanted, const CachePlan& plan);
   void admit(std::span<const WantedUnit> wanted, CachePlan& plan);
   bool admit_one(const WantedUnit& wanted, double worth, std::vector<UnitKey>& evicted);
-  bool replace_for(const WantedUnit& wanted, double spare, std::vector<UnitKey>& evicted);
+  /// Has others give up so many slots for a unit.
+  bool replace_for(const WantedUnit& wanted, std::size_t slots, double spare,
+                   std::vector<UnitKey>& evicted);
   bool make_room(UnitKey incoming, std::size_t slots, Evictable evictable,
                  std::vector<UnitKey>& evicted);
+  /// How many slots are too few for so many more.
+  [[nodiscard]] std::size_t missing_slots(std::size_t more) const noexcept {
+    return used_ + more > capacity_ ? used_ + more - capacity_ : 0;
+  }
   void expire(std::vector<UnitKey>& evicted);
   [[nodiscard]] double worth(UnitKey unit) const;
   void evict(UnitKey unit);

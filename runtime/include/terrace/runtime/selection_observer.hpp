@@ -42,7 +42,8 @@ struct LayerSelection {
                                           ///< all, if the step was begun anew or the last one
                                           ///< selected nothing
   std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step
-  std::span<const UnitKey> unplaced;      ///< admitted, but device memory had no room
+  std::span<const UnitKey> unplaced;      ///< admitted, where device memory had no room: others
+                                          ///< gave theirs up, or they were given up
 };
 
 /// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
