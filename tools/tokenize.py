@@ -144,11 +144,7 @@ def plant(needles: list[dict], text: list[int], context: int) -> list[int]:
 
 def encode(options) -> None:
     tokenizer = load_tokenizer(options.model)
-    try:
-        text = options.text.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        stop(f"{options.text}: {error.strerror}")
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode(options.text.read_text(encoding="utf-8", errors="replace"))
     if options.needles:
         needles = make_needles(tokenizer, options.needles, options.seed)
         ids = plant(needles, ids, options.context)
@@ -161,10 +157,7 @@ def encode(options) -> None:
 
 
 def decode(options) -> None:
-    try:
-        ids = read_ids(options.decode)
-    except OSError as error:
-        stop(f"{options.decode}: {error.strerror}")
+    ids = read_ids(options.decode)
     sys.stdout.write(load_tokenizer(options.model).decode(ids))
 
 
@@ -190,4 +183,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        stop(f"{error.filename}: {error.strerror}" if error.filename else str(error))

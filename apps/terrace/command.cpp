@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <CLI/Validators.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -67,7 +69,13 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 
 CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
                        const char* meaning) {
-  return command.add_option(flag, count, meaning)->check(CLI::NonNegativeNumber)->option_text("N");
+  const auto check = [](const std::string& text) {
+    const bool whole = !text.empty() && std::ranges::all_of(text, [](unsigned char character) {
+      return std::isdigit(character) != 0;
+    });
+    return whole ? std::string() : fmt::format("'{}' is no whole number from 0 on", text);
+  };
+  return command.add_option(flag, count, meaning)->check(check)->option_text("N");
 }
 
 Result<Settings> resolve_settings(const SharedOptions& options) {

@@ -131,8 +131,9 @@ CheckResult check_profile(const Settings& settings) {
             "file by --profile"};
   }
   if (!profile) {
-    return {"profile", CheckStatus::fail, std::string(profile.error().message()),
-            "name a profile that `terrace bench --write-profile` wrote, or leave the key out"};
+    return {
+        "profile", CheckStatus::fail, std::string(profile.error().message()),
+        "name a profile that `terrace bench kernels --write-profile` wrote, or leave the key out"};
   }
   const MachineProfile& found = **profile;
   if (names_preset(config)) {

@@ -111,7 +111,10 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   };
   if (!options.config_target.empty()) {
     const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
-    TERRACE_TRY(write(options.config_target, write_config(tuned)));
+    const std::string heading =
+        fmt::format("# Tuned for {} of device memory and {}.\n", format_size(request.device_memory),
+                    describe_costs(config));
+    TERRACE_TRY(write(options.config_target, heading + write_config(tuned)));
   }
   if (!options.report_target.empty()) {
     TERRACE_TRY(
@@ -120,15 +123,17 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   return publish_all(files);
 }
 
-void print_result(const tuning::TuneResult& result, std::size_t device_memory) {
+void print_result(const tuning::TuneResult& result, std::size_t device_memory,
+                  const std::string& costs) {
   const tuning::TunedRow& best = result.recommended();
   fmt::print(
       "trace    {} steps of {} layers, {} units wanted; policy {}, budget {}\n"
+      "machine  {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
       "recommended: {}: {:.4f} ms a token, {}\n",
       result.end.steps, result.head.shape.layers, result.end.selections,
       result.head.policy.empty() ? "-" : result.head.policy,
-      result.head.budget.empty() ? "-" : result.head.budget, format_size(device_memory),
+      result.head.budget.empty() ? "-" : result.head.budget, costs, format_size(device_memory),
       format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
       1e3 * best.seconds_per_token(),
       best.cache.none()
@@ -160,7 +165,7 @@ Result<int> tune(const TuneOptions& options) {
     document["optimum"] = "bound: slots may be dealt out over time and layers";
     print_document(document);
   } else {
-    print_result(*result, request.device_memory);
+    print_result(*result, request.device_memory, describe_costs(config));
   }
   TERRACE_TRY(write_files(options, *result, request, config));
   return 0;

@@ -36,7 +36,7 @@ constexpr std::array table{
                                         .words = "R",
                                         .tried = last_steps_tried}},
     ReplacementEntry{.name = "belady",
-                     .meaning = "offline optimum: farthest next use first",
+                     .meaning = "knows the future: farthest next use first",
                      .make = &make_belady,
                      .needs_foresight = true},
 };
