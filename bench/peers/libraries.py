@@ -8,7 +8,9 @@ JSON, a line each. Peers do what the row says: the same sizes, standard normal r
 iterations, final labels.
 """
 
+import functools
 import json
+import operator
 import pathlib
 import re
 import sys
@@ -117,7 +119,7 @@ class FaissPqGroup(FaissPq):
                                                 faiss.swig_ptr(tables))
         weights = np.zeros(CODES, dtype=np.float32)
         for table in tables / np.sqrt(HEAD_DIM):
-            logits = sum(entries[codes] for entries, codes in zip(table, self.codes))
+            logits = functools.reduce(operator.add, map(np.take, table, self.codes))
             powers = np.exp(logits - logits.max())
             weights += powers / powers.sum()
         np.argpartition(weights, CODES - self.count)[CODES - self.count:]
