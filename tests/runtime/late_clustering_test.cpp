@@ -96,6 +96,84 @@ TEST(LateClustering, DelaysDecodingByOneIterationAtMost) {
   const ClusteringReport report = drive.sequence().clustering().value();
   EXPECT_EQ(report.iterations, (std::vector<std::size_t>{before_step + 1, 0, 0, 0, 0}));
   EXPECT_EQ(report.waited, iteration);
+  EXPECT_EQ(report.late_layers, 4U) << "the last one ends as the wait for it begins";
+}
+
+/// Iterates as often as was planned, each time for what a test says of a manual clock.
+class Planned final : public testing::OwnPolicy {
+ public:
+  explicit Planned(ManualClock& clock) : OwnPolicy({.name = "planned"}), clock_(clock) {}
+
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t /*part*/) const override {
+    return std::make_unique<Iterations>(*this, request.iterations);
+  }
+
+  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
+                                      Queue& queue, const Ops& /*ops*/) const override {
+    return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
+      std::fill_n(out.id_count, request.shape.kv_heads, 0U);
+      return 0;
+    });
+  }
+
+  std::atomic<Duration> iteration{};
+
+ private:
+  class Iterations final : public IndexPart {
+   public:
+    Iterations(const Planned& policy, std::size_t count)
+        : policy_(policy), report_{.iterations = count} {}
+
+    [[nodiscard]] Result<bool> do_piece() override {
+      policy_.clock_.advance(policy_.iteration.load() *
+                             static_cast<Duration::rep>(report_.iterations));
+      return true;
+    }
+    [[nodiscard]] BuildReport report() const noexcept override { return report_; }
+
+   private:
+    const Planned& policy_;
+    BuildReport report_;
+  };
+
+  ManualClock& clock_;
+};
+
+// Nine of ten seconds are to be had for iterations that are thought to take half a second each.
+TEST(LateClustering, ChangesThePlansOfLaterPrompts) {
+  ManualClock clock;
+  const auto policy = std::make_shared<Planned>(clock);
+  Scenario scenario;
+  scenario.runtime.shape.layers = 1;
+  scenario.runtime.own_policy = policy;
+  scenario.runtime.planning = {
+      .iterations = {},
+      .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
+      .costs = {.compute = {{10, 0, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
+  scenario.backend.clock = &clock;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const auto iterations_of_a_prompt = [&]() -> std::size_t {
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(200).has_value());
+    EXPECT_TRUE(drive.step().has_value());
+    return drive.sequence().clustering().value().iterations.front();
+  };
+  policy->iteration = std::chrono::milliseconds{500};
+  EXPECT_EQ(iterations_of_a_prompt(), 18U);
+  policy->iteration = std::chrono::seconds{1};
+  EXPECT_EQ(iterations_of_a_prompt(), 18U) << "nobody knew";
+  EXPECT_EQ(iterations_of_a_prompt(), 9U);
+  EXPECT_EQ(iterations_of_a_prompt(), 9U);
+  policy->iteration = std::chrono::milliseconds{500};
+  std::size_t before = iterations_of_a_prompt();
+  for (int prompt = 0; prompt < 40; ++prompt) {
+    const std::size_t now = iterations_of_a_prompt();
+    EXPECT_GE(now, before) << "it climbs back, and does not swing";
+    before = now;
+  }
+  EXPECT_GE(before, 17U);
 }
 
 }  // namespace
