@@ -16,7 +16,7 @@ using testing::StepOutput;
 using testing::Traffic;
 
 constexpr std::size_t prompt = 300;
-constexpr std::size_t step_count = 25;
+const std::size_t step_count = 8 + 17 / testing::scenario_slowness;
 
 struct Clustering {
   std::string name;
