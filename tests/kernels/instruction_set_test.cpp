@@ -47,6 +47,7 @@ struct Problem {
   std::size_t dims = 0;
   std::size_t clusters = 0;
   kernels::Metric metric = kernels::Metric::l2;
+  std::size_t iterations = 6;
 
   [[nodiscard]] std::vector<float> draw() const {
     std::vector<float> numbers(rows * dims);
@@ -65,7 +66,10 @@ Outcome cluster(const Problem& problem, const std::vector<float>& rows, std::str
   outcome.inertia =
       kernels::host::kmeans(
           {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
-          {.clusters = problem.clusters, .iterations = 6, .metric = problem.metric, .seed = 4},
+          {.clusters = problem.clusters,
+           .iterations = problem.iterations,
+           .metric = problem.metric,
+           .seed = 4},
           {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()}, parallel)
           .value()
           .inertia;
@@ -120,6 +124,26 @@ TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
       EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
       expect_nearest(problem, rows, rounded);
     }
+  }
+}
+
+// At the sizes that `terrace bench kernels` has. Labels at such sizes are for the bench to check.
+TEST_P(RoundedSearches, ClusterManyRowsAsWell) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "searches of millions of numbers take too long when they are watched";
+#endif
+  for (const Problem& problem :
+       {Problem{.dims = 64, .clusters = 64},
+        {.dims = 64, .clusters = 256},
+        {.dims = 128, .clusters = 400, .metric = kernels::Metric::cosine}}) {
+    Problem large = problem;
+    large.rows = 32'768;
+    large.iterations = 10;
+    const std::vector<float> rows = large.draw();
+    const double exact = cluster(large, rows, "avx512").inertia;
+    const double ratio = cluster(large, rows, GetParam()).inertia / exact;
+    EXPECT_NE(ratio, 1) << "nothing was rounded";
+    EXPECT_NEAR(ratio, 1, 0.005) << large.clusters << " clusters, " << testing::seed_text();
   }
 }
 
