@@ -1,4 +1,5 @@
-// Decode attention of one group of query heads, against reading the same memory.
+// Decode attention of one group of query heads, against reading the same memory; on two threads,
+// against one.
 #include "terrace/kernels/attention.hpp"
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "kernels/sample_rows.hpp"
 #include "terrace/core/version.hpp"
 #include "terrace/kernels/reference.hpp"
+#include "terrace/offload/parallel.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -17,6 +19,7 @@ struct Setting {
   std::size_t group = 4;
   std::size_t head_dim = 128;
   bool gathered = false;
+  std::size_t threads = 1;  ///< of more, one thread is the peer
 };
 
 /// One step's attention over all rows there are, or over some of them through pointers.
@@ -24,6 +27,7 @@ class Attention {
  public:
   static Result<std::shared_ptr<Attention>> create(const Setting& setting, bool quick) {
     auto step = std::make_shared<Attention>();
+    TERRACE_ASSIGN(step->threads_, offload::make_parallel({.threads = setting.threads}));
     step->shape_ = {
         .layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = setting.head_dim};
     const std::size_t bytes = std::size_t{1} << (quick ? 20 : 28);
@@ -50,10 +54,14 @@ class Attention {
   [[nodiscard]] std::size_t bytes() const noexcept { return entries() * shape_.row_bytes(); }
   [[nodiscard]] const std::shared_ptr<SampleRows>& rows() const noexcept { return rows_; }
 
-  void run() {
-    Serial threads;
-    kernels::host::decode_attention(op(), threads);
+  /// Returns the same step over the same rows, with results of its own.
+  [[nodiscard]] std::shared_ptr<Attention> on_one_thread() const {
+    auto step = std::make_shared<Attention>(*this);
+    step->threads_ = std::make_shared<Serial>();
+    return step;
   }
+
+  void run() { kernels::host::decode_attention(op(), *threads_); }
 
   [[nodiscard]] Status verify() const {
     for (std::size_t i = 0; i < output_.size(); ++i) {
@@ -85,6 +93,7 @@ class Attention {
   }
 
   KvShape shape_;
+  std::shared_ptr<Parallel> threads_;
   std::shared_ptr<SampleRows> rows_;
   std::vector<std::byte*> selected_;
   std::uint32_t selected_count_ = 0;
@@ -95,20 +104,25 @@ class Attention {
   std::vector<float> scratch_;
 };
 
+Contender contender(const std::string& name, const std::shared_ptr<Attention>& step) {
+  return {.name = name,
+          .version = std::string(version()),
+          .bytes = static_cast<double>(step->bytes()),
+          .run = [step] { step->run(); },
+          .verify = [step] { return step->verify(); }};
+}
+
 Question question(const Setting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(const std::shared_ptr<Attention> step, Attention::create(setting, quick));
-    return Contest{.ours = {.name = setting.name,
-                            .version = std::string(version()),
-                            .bytes = static_cast<double>(step->bytes()),
-                            .run = [step] { step->run(); },
-                            .verify = [step] { return step->verify(); }},
-                   .peer = memory_read(step->rows()->memory())};
+    return Contest{.ours = contender(setting.name, step),
+                   .peer = setting.threads == 1 ? memory_read(step->rows()->memory())
+                                                : contender("one thread", step->on_one_thread())};
   };
   return {.name = setting.name,
           .unit = "B/s",
           .better = Better::higher,
-          .parameters = {{"threads", 1},
+          .parameters = {{"threads", setting.threads},
                          {"query_heads", setting.group},
                          {"kv_heads", 1},
                          {"head_dim", setting.head_dim},
@@ -125,6 +139,7 @@ std::vector<Question> attention_questions() {
       question({.name = "decode_attention_g4_d64_f16_contiguous", .head_dim = 64}),
       question({.name = "decode_attention_g4_d64_f16_gathered", .head_dim = 64, .gathered = true}),
       question({.name = "decode_attention_g1_d64_f16_contiguous", .group = 1, .head_dim = 64}),
+      question({.name = "decode_attention_g4_d128_f16_contiguous_two_threads", .threads = 2}),
   };
 }
 

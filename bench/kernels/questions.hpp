@@ -1,4 +1,5 @@
-// How fast the host kernels are: one thread, rows of `terrace bench kernels`.
+// How fast the host kernels are, on one thread but where a name says otherwise: rows of
+// `terrace bench kernels`.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,9 @@ namespace terrace::bench {
 
 std::vector<Question> memory_questions();
 std::vector<Question> kmeans_questions();
+std::vector<Question> coding_questions();
 std::vector<Question> pq_questions();
+std::vector<Question> cluster_questions();
 std::vector<Question> attention_questions();
 
 /// All of them.

@@ -14,8 +14,9 @@ KERNEL_ROWS = {
     "pq_scan_topk_n131072_m2_b6_k13107", "pq_scan_topk_n131072_m4_b6_k1024",
     "pq_scan_topk_n131072_m4_b8_k1024", "pq_scan_topk_n131072_m8_b8_k1024",
     "pq_select_g4_n131072_m2_b6_k1024", "pq_select_g4_n131072_m4_b6_k1024",
+    "pq_encode_n32768_d128_m2_b6", "cluster_select_g4_n32768_c2048_k1024",
     "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
-    "gather_rows_256B", "memory_read"}
+    "decode_attention_g4_d128_f16_contiguous_two_threads", "gather_rows_256B", "memory_read"}
 
 
 class Kernels(unittest.TestCase):
