@@ -1,8 +1,11 @@
 // A selection of clusters over a made index, for suites of the op.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include "kernels/cluster_store.hpp"
 #include "kernels/kernel_run.hpp"
+#include "terrace/kernels/reference.hpp"
 
 namespace terrace::testing::cluster_scene {
 
@@ -68,5 +71,23 @@ class Scene {
   Guarded<MassBounds> mass;
   ClusterSelect op;
 };
+
+/// Checks that `scene` holds what the reference selects for `op` into the memory of `expected`.
+inline void expect_like_reference(Scene& scene, ClusterSelect op, Scene& expected) {
+  op.common.ids = expected.ids.data();
+  op.common.id_count = expected.counts.data();
+  if (op.estimated > 0) {
+    expected.estimate(op.estimated);
+    op.pseudo = expected.op.pseudo;
+  }
+  kernels::reference::cluster_select(op);
+  EXPECT_TRUE(scene.counts.same_bits(expected.counts));
+  EXPECT_TRUE(scene.ids.same_bits(expected.ids));
+  EXPECT_TRUE(scene.pseudo_counts.same_bits(expected.pseudo_counts));
+  EXPECT_TRUE(scene.pseudo_rows.same_bits(expected.pseudo_rows));
+  for (std::size_t i = 0; i < scene.pseudo_bias.size(); ++i) {
+    EXPECT_FLOAT_EQ(scene.pseudo_bias[i], expected.pseudo_bias[i]);
+  }
+}
 
 }  // namespace terrace::testing::cluster_scene

@@ -5,12 +5,12 @@
 #include "kernels/cluster_scene.hpp"
 #include "kernels/dealt_shares.hpp"
 #include "kernels/finds_fault.hpp"
-#include "terrace/kernels/reference.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::ClusterStore;
+using testing::cluster_scene::expect_like_reference;
 using testing::cluster_scene::first;
 using testing::cluster_scene::Scene;
 using testing::cluster_scene::shape;
@@ -39,24 +39,6 @@ double exact_mass(const ClusterStore& store, Scene& scene, std::size_t query_hea
     if (attended[p]) part += weight;
   }
   return part / all;
-}
-
-/// Checks that `scene` holds what the reference selects for `op` into the memory of `expected`.
-void expect_like_reference(Scene& scene, ClusterSelect op, Scene& expected) {
-  op.common.ids = expected.ids.data();
-  op.common.id_count = expected.counts.data();
-  if (op.estimated > 0) {
-    expected.estimate(op.estimated);
-    op.pseudo = expected.op.pseudo;
-  }
-  kernels::reference::cluster_select(op);
-  EXPECT_TRUE(scene.counts.same_bits(expected.counts));
-  EXPECT_TRUE(scene.ids.same_bits(expected.ids));
-  EXPECT_TRUE(scene.pseudo_counts.same_bits(expected.pseudo_counts));
-  EXPECT_TRUE(scene.pseudo_rows.same_bits(expected.pseudo_rows));
-  for (std::size_t i = 0; i < scene.pseudo_bias.size(); ++i) {
-    EXPECT_FLOAT_EQ(scene.pseudo_bias[i], expected.pseudo_bias[i]);
-  }
 }
 
 struct Variant {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "kernels/block_store.hpp"
@@ -42,6 +43,20 @@ class ClusterStore {
   void write_clusters() {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
       for (std::uint32_t c = 0; c < chunks_.size() * clusters_.slots; ++c) write_cluster(head, c);
+    }
+  }
+
+  /// Gives clusters centroids of their own instead: element(cluster, i), i in [0, head_dim).
+  void fill_centroids(const std::function<float(std::size_t, std::size_t)>& element) {
+    const std::size_t bytes = kernels::centroid_bytes(shape_, clusters_);
+    for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+      for (std::size_t c = 0; c < chunks_.size() * clusters_.slots; ++c) {
+        std::byte* const centroid =
+            plane(head, c / clusters_.slots).centroids + c % clusters_.slots * bytes;
+        for (std::size_t i = 0; i < shape_.head_dim; ++i) {
+          store_f32(centroid, shape_.dtype, i, element(c, i));
+        }
+      }
     }
   }
 

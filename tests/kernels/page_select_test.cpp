@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "kernels/block_store.hpp"
 #include "kernels/dealt_shares.hpp"
 #include "kernels/finds_fault.hpp"
@@ -52,6 +54,20 @@ struct Scene {
           .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = first}};
   }
 
+  /// Gives pages other vectors: element(page, i), i in [0, dims), page in all of the index.
+  void fill(const std::function<float(std::size_t, std::size_t)>& element) {
+    const std::size_t dims = op.pages.dims(op.common.shape);
+    const std::size_t pages = chunk_tokens / op.pages.page_tokens;
+    for (std::size_t at = 0; at < chunks.size() * pages * op.common.shape.kv_heads; ++at) {
+      const std::size_t chunk = at / pages / op.common.shape.kv_heads;
+      const std::size_t place = at - chunk * pages * op.common.shape.kv_heads;
+      for (std::size_t i = 0; i < dims; ++i) {
+        store_f32(chunks[chunk], op.common.shape.dtype, place * dims + i,
+                  element(chunk * pages + place % pages, i));
+      }
+    }
+  }
+
   Guarded<float> queries;
   Guarded<float> scratch;
   Guarded<std::uint32_t> ids;
@@ -61,7 +77,7 @@ struct Scene {
   PageSelect op;
 };
 
-/// Selects what `expected` selects by the reference, and checks that `scene` holds that.
+/// Checks that `scene` holds what `expected` selects by the reference.
 void expect_same(Scene& scene, Scene& expected) {
   kernels::reference::page_select(expected.op);
   EXPECT_TRUE(scene.ids.same_bits(expected.ids));
@@ -110,6 +126,102 @@ TEST(PageSelect, DealsRowsOutOverHeads) {
   expect_same(scene, expected);
   EXPECT_EQ(scene.counts[0], 25U);
   EXPECT_EQ(scene.counts[1], 75U);
+}
+
+/// Selects for `count` in two scenes that `prepare` makes alike, and compares.
+void expect_same_of(const KvShape& shape, PageShape pages, std::size_t count,
+                    const std::function<void(Scene&)>& prepare) {
+  SCOPED_TRACE(testing::to_text(shape) + (pages.bounds ? ", bounds" : "") + ", count " +
+               std::to_string(count) + ", " + testing::seed_text());
+  Scene scene(shape, pages);
+  Scene expected(shape, pages);
+  for (Scene* const one : {&scene, &expected}) {
+    one->op.common.count.mean = count;
+    prepare(*one);
+  }
+  run(scene.op);
+  expect_same(scene, expected);
+}
+
+constexpr std::size_t candidates = 244;  // of a scene
+
+TEST(PageSelect, RanksOddNumbersAsDocumented) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const float odd[] = {std::nanf(""), -infinity, infinity, 1, -infinity, 3, -1, 2};
+  std::size_t number = 0;
+  for (const std::size_t group : {1UL, 2UL}) {
+    for (const bool bounds : {false, true}) {
+      for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+        for (const GroupReduction reduction :
+             {GroupReduction::sum_softmax, GroupReduction::max_softmax,
+              GroupReduction::sum_logits}) {
+          for (const std::size_t count : {40UL, 100UL, 150UL, 210UL}) {
+            if (!testing::takes_shape(number++)) continue;
+            expect_same_of(make_shape(group, 2, 16, dtype), {.page_tokens = 16, .bounds = bounds},
+                           count, [&](Scene& scene) {
+                             scene.op.common.reduction = reduction;
+                             std::ranges::fill(scene.queries.span(), 1.0F);
+                             scene.fill([&](std::size_t page, std::size_t i) {
+                               return i == 0 ? odd[page % 8] : 0.0F;
+                             });
+                           });
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PageSelect, TakesPagesThatAreNoNumbersLast) {
+  const KvShape shape = make_shape(1, 2, 16, Dtype::f16);
+  Scene scene(shape, {.page_tokens = 16});
+  std::ranges::fill(scene.queries.span(), 1.0F);
+  scene.fill([](std::size_t page, std::size_t) { return page < 4 ? std::nanf("") : -HUGE_VALF; });
+  scene.op.common.count.mean = candidates - 57;  // all but those of four pages, the first cut by 7
+  run(scene.op);
+  for (const std::size_t head : {0UL, 1UL}) {
+    EXPECT_EQ(scene.counts[head], candidates - 57);
+    EXPECT_EQ(scene.ids[head * tokens], first + 64);
+  }
+}
+
+TEST(PageSelect, TakesQueriesOfOddNumbers) {
+  std::size_t number = 0;
+  for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    for (const std::size_t group : {1UL, 2UL}) {
+      for (const bool bounds : {false, true}) {
+        if (!testing::takes_shape(number++)) continue;
+        expect_same_of(make_shape(group, 2, 16, Dtype::f16), {.page_tokens = 16, .bounds = bounds},
+                       100, [&](Scene& scene) { scene.queries[3] = odd; });
+      }
+    }
+  }
+}
+
+TEST(PageSelect, RanksDenormals) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+    const float tiny = dtype == Dtype::f16 ? 0x1p-24F : 0x1p-130F;
+    for (const bool bounds : {false, true}) {
+      expect_same_of(make_shape(1, 2, 16, dtype), {.page_tokens = 4, .bounds = bounds}, 101,
+                     [&](Scene& scene) {
+                       Rng rng(testing::seed(), {83});
+                       for (float& x : scene.queries.span()) x = std::floor(x);
+                       scene.fill([&](std::size_t, std::size_t) {
+                         return static_cast<float>(rng.below(64)) * tiny;
+                       });
+                     });
+    }
+  }
+}
+
+TEST(PageSelect, TakesTheLowerOfEqualPages) {
+  for (const std::size_t group : {1UL, 2UL, 5UL}) {
+    Scene scene(make_shape(group, 2, 24, Dtype::f16), {.page_tokens = 16, .bounds = true});
+    scene.fill([](std::size_t, std::size_t i) { return static_cast<float>(i % 7); });
+    scene.op.common.count.mean = 50;
+    run(scene.op);
+    for (std::size_t i = 0; i < 50; ++i) EXPECT_EQ(scene.ids[i], first + 7 + i) << group;
+  }
 }
 
 TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {

@@ -94,7 +94,7 @@ struct Scoring {
           if (q >= used) return;
           const std::uint32_t cluster = rows.active()[begin + i];
           rows.scores(first_query + q)[begin + i] =
-              dot + rows.log_members(begin + i) + cluster_spread(op, places, cluster, squares[q]);
+              dot + cluster_spread(op, places, cluster, squares[q]);
         });
   }
 
@@ -199,14 +199,13 @@ struct ClusterList {
       // One head's order needs no softmax, whose underflow would make ties.
       const float* const scores = rows.scores(first);
       for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
-        const float members = of_member() ? rows.log_members(i) : 0.0F;
-        weights[i] = fmaxf(scores[i] - members, -INFINITY);  // NaN, too
+        weights[i] = scores[i] + (of_member() ? 0.0F : rows.log_members(i));
       }
     } else {
       for (unsigned i = threadIdx.x; i < active; i += choose_threads) weights[i] = 0;
       for (unsigned q = first; q < first + count; ++q) add_softmax(rows.scores(q), weights);
-      for (unsigned i = threadIdx.x; of_member() && i < active; i += choose_threads) {
-        weights[i] /= static_cast<float>(rows.members(i));
+      for (unsigned i = threadIdx.x; !of_member() && i < active; i += choose_threads) {
+        weights[i] *= static_cast<float>(rows.members(i));
       }
     }
     for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
@@ -294,7 +293,8 @@ struct ClusterList {
     return op.ranking == ClusterRanking::token_weight;
   }
 
-  /// Adds a query head's softmax over clusters and what is attended anyway.
+  /// Adds a query head's softmax over members of clusters and what is attended anyway: the share of
+  /// one member.
   __device__ void add_softmax(const float* scores, float* weights) const {
     const unsigned active = rows.active_count();
     float maximum = -INFINITY;
@@ -305,7 +305,8 @@ struct ClusterList {
     const float base = maximum == -INFINITY ? 0.0F : maximum;
     float sum = 0;
     for (unsigned i = threadIdx.x; i <= active; i += choose_threads) {
-      sum += expf(limit(scores[i]) - base);
+      const float counted = i < active ? static_cast<float>(rows.members(i)) : 1.0F;
+      sum += counted * expf(limit(scores[i]) - base);
     }
     sum = reduce_block(sum, Sum(), memory.reduction);
     const float factor = sum > 0 ? 1.0F / sum : 0.0F;

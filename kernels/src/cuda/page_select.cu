@@ -29,7 +29,8 @@ __device__ void share_split_queries(const float* query, unsigned count, unsigned
       shared[i] = 0;
     } else {
       const float x = query[q * head_dim + dim % head_dim] * scale;
-      shared[i] = dim < head_dim ? fmaxf(x, 0.0F) : fminf(x, 0.0F);
+      const bool other_sign = dim < head_dim ? x < 0 : x > 0;
+      shared[i] = other_sign ? 0.0F : x;  // NaN stays
     }
   }
 }

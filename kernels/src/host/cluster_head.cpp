@@ -102,6 +102,13 @@ float ClusterHead::log_members(std::size_t i) const noexcept {
   return count < logs.size() ? logs[count] : std::log(static_cast<float>(count));
 }
 
+const std::uint32_t* ClusterHead::counts_of_scores() noexcept {
+  for (std::uint32_t i = 0; i < active_count_; ++i) order_[i] = members(i);
+  order_[active_count_] = 1;
+  std::fill(order_ + active_count_ + 1, order_ + stride_, 0U);
+  return order_;
+}
+
 std::size_t ClusterHead::ask_for_centroids(std::size_t begin,
                                            const std::byte** rows) const noexcept {
   const std::size_t bytes = centroid_bytes(op_.common.shape, op_.clusters);
@@ -131,10 +138,6 @@ void ClusterHead::score() noexcept {
                   .stride = stride_});
     begin += count;
     count = next;
-  }
-  for (std::size_t i = 0; i < active_count_; ++i) {
-    const float log_count = log_members(i);
-    for (std::size_t q = 0; q < group(); ++q) scores(q)[i] += log_count;
   }
   if (op_.spreads) {
     for (std::size_t q = 0; q < group(); ++q) {

@@ -36,8 +36,9 @@ class ClusterHead {
   /// Counts the candidates of each cluster and names the active ones.
   void count_members() noexcept;
 
-  /// Writes scores [group, stride]: the logarithm of each active cluster's estimated weight, behind
-  /// them the logarithm of the weight of what is attended anyway, -inf from there on.
+  /// Writes scores [group, stride]: the logarithm of what a member of each active cluster is taken
+  /// to weigh, behind them the logarithm of the weight of what is attended anyway, -inf from there
+  /// on.
   void score() noexcept;
 
   [[nodiscard]] std::size_t index() const noexcept { return head_; }
@@ -54,6 +55,9 @@ class ClusterHead {
     return counts_[active_[i]];
   }
   [[nodiscard]] float log_members(std::size_t i) const noexcept;
+  /// Returns how often each place of a row of scores counts: clusters by their members, what is
+  /// attended anyway once. In the place of ranked().
+  [[nodiscard]] const std::uint32_t* counts_of_scores() noexcept;
   /// Returns |q|^2 / head_dim of a query of the group.
   [[nodiscard]] float square_of_query(std::size_t query) const noexcept;
   /// Returns how much above its centroid's logit a cluster is taken to weigh.

@@ -2,8 +2,6 @@
 #include "terrace/kernels/cluster_select.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <span>
 
 #include "host/cluster_head.hpp"
@@ -56,28 +54,30 @@ class HeadSelection {
     head_.clear_marks();
   }
 
-  /// Returns a weight for each active cluster; none is NaN.
+  /// Returns a weight for each active cluster.
   const float* rank(std::size_t first, std::size_t count) noexcept {
-    const std::size_t active = head_.active_count();
-    float* const rows = head_.scores_to_reduce();
-    std::copy_n(head_.scores(first), count * head_.stride(), rows);
+    const bool by_cluster = op_.ranking == ClusterRanking::cluster_weight;
+    float* const weights = head_.weights();
     if (count == 1) {
       // One head's order needs no softmax, whose underflow would make ties.
-      for (std::size_t i = 0; i < active; ++i) {
-        float& score = rows[i];
-        if (op_.ranking == ClusterRanking::token_weight) score -= head_.log_members(i);
-        if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
+      if (!by_cluster) return head_.scores(first);
+      for (std::size_t i = 0; i < head_.active_count(); ++i) {
+        weights[i] = head_.scores(first)[i] + head_.log_members(i);
       }
-      return rows;
+      return weights;
     }
-    reduce_group({.rows = rows, .group = count, .stride = head_.stride(), .size = head_.stride()},
-                 GroupReduction::sum_softmax, head_.weights());
-    if (op_.ranking == ClusterRanking::token_weight) {
-      for (std::size_t i = 0; i < active; ++i) {
-        head_.weights()[i] /= static_cast<float>(head_.members(static_cast<std::uint32_t>(i)));
-      }
+    float* const rows = head_.scores_to_reduce();
+    std::copy_n(head_.scores(first), count * head_.stride(), rows);
+    reduce_group({.rows = rows,
+                  .group = count,
+                  .stride = head_.stride(),
+                  .size = head_.stride(),
+                  .counts = head_.counts_of_scores()},
+                 GroupReduction::sum_softmax, weights);
+    for (std::uint32_t i = 0; by_cluster && i < head_.active_count(); ++i) {
+      weights[i] *= static_cast<float>(head_.members(i));
     }
-    return head_.weights();
+    return weights;
   }
 
   void write_pseudo_entries(std::size_t list, const float* weights) noexcept {
@@ -85,7 +85,7 @@ class HeadSelection {
     const std::size_t wanted = std::min(op_.estimated, op_.pseudo.stride);
     if (wanted < rest.size()) {
       const auto better = [weights](std::uint32_t a, std::uint32_t b) {
-        return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;
+        return RankedCluster{key_of(weights[b]), b} < RankedCluster{key_of(weights[a]), a};
       };
       std::ranges::nth_element(rest, rest.begin() + static_cast<std::ptrdiff_t>(wanted), better);
       rest = rest.first(wanted);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -49,6 +50,7 @@ void MassTracker::measure_query(std::size_t q) noexcept {
 
 void MassTracker::add_clusters() noexcept {
   MassTerms terms{};  // places behind the last cluster hold numbers, too
+  std::array<float, MassTerms::size_max> scores{};
   for (std::size_t begin = 0; begin < head_.active_count(); begin += MassTerms::size_max) {
     terms.count = std::min(MassTerms::size_max, head_.active_count() - begin);
     for (std::size_t i = 0; i < terms.count; ++i) {
@@ -64,7 +66,10 @@ void MassTracker::add_clusters() noexcept {
       const MassQuery query{.norm = static_cast<float>(queries_[q].norm),
                             .square = queries_[q].square,
                             .spread_max = ClusterHead::spread_max,
-                            .scores = head_.scores(first_ + q) + begin};
+                            .scores = scores.data()};
+      for (std::size_t i = 0; i < terms.count; ++i) {
+        scores[i] = head_.scores(first_ + q)[begin + i] + head_.log_members(begin + i);
+      }
       add_mass(terms, query, queries_[q].rest);
       if (wants_estimate()) add_logits(query.scores, terms.count, queries_[q].estimate);
     }
@@ -91,17 +96,17 @@ LogMassBounds MassTracker::cluster_bounds(std::size_t q, std::uint32_t i) const 
   std::size_t slot = 0;
   const ClusterPlane& plane = head_.plane_of(i, slot);
   const std::uint32_t members = head_.members(i);
-  return log_mass_bounds({.logit = double{head_.scores(first_ + q)[i]} -
-                                   double{head_.log_members(i)} -
-                                   double{head_.spread(i, queries_[q].square)},
-                          .members = double(members),
-                          .whole = members == plane.sizes[slot],
-                          .spread = queries_[q].norm * double{plane.radius[slot]},
-                          .rounding = queries_[q].norm * double{plane.rounding[slot]}});
+  return log_mass_bounds(
+      {.logit = double{head_.scores(first_ + q)[i]} - double{head_.spread(i, queries_[q].square)},
+       .members = double(members),
+       .whole = members == plane.sizes[slot],
+       .spread = queries_[q].norm * double{plane.radius[slot]},
+       .rounding = queries_[q].norm * double{plane.rounding[slot]}});
 }
 
 double MassTracker::estimate(std::size_t q, std::uint32_t i) const noexcept {
-  return std::exp(double{head_.scores(first_ + q)[i]} - queries_[q].estimate.base);
+  const double score = double{head_.scores(first_ + q)[i]} + double{head_.log_members(i)};
+  return std::exp(score - queries_[q].estimate.base);
 }
 
 MassBounds MassTracker::bounds(const QueryMass& mass) noexcept {

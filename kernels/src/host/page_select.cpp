@@ -9,6 +9,7 @@
 #include "host/group_weights.hpp"
 #include "host/row_products.hpp"
 #include "host/scores.hpp"
+#include "host/weight_keys.hpp"
 
 namespace terrace::kernels::host {
 namespace {
@@ -97,12 +98,10 @@ class PagesOfHead {
                    op_.common.reduction, weights_);
       weights = weights_;
     }
-    const auto rank = [weights](std::uint32_t page) {
-      // NaN is below everything, so that there is an order.
-      return weights[page] == weights[page] ? weights[page] : minus_infinity;
-    };
-    const auto worse = [&rank](std::uint32_t a, std::uint32_t b) {
-      return rank(a) != rank(b) ? rank(a) < rank(b) : a > b;
+    const auto worse = [weights](std::uint32_t a, std::uint32_t b) {
+      const Key key = key_of(weights[a]);
+      const Key other = key_of(weights[b]);
+      return key != other ? key < other : a > b;
     };
     const std::span<std::uint32_t> heap(order_, pages_);
     std::iota(heap.begin(), heap.end(), 0U);

@@ -1,16 +1,14 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
+#include "reference/weights.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
 #include "terrace/kernels/reference.hpp"
 #include "terrace/kernels/row_address.hpp"
 
 namespace terrace::kernels::reference {
 namespace {
-
-constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
 struct Cluster {
   std::uint32_t number = 0;
@@ -53,22 +51,33 @@ std::vector<Cluster> clusters_of(const ClusterSelect& op, std::size_t head) {
   return clusters;
 }
 
+double centroid_logit(const ClusterSelect& op, std::size_t query_head, const Cluster& cluster) {
+  const std::size_t head = query_head / op.common.shape.group();
+  return logit(op, query_head, centroid_of(op, head, cluster.number));
+}
+
+/// Gives each cluster its weight for the one query head of a list: its logit.
+void set_weights(const ClusterSelect& op, std::size_t query_head, std::vector<Cluster>& clusters) {
+  const bool by_cluster = op.ranking == ClusterRanking::cluster_weight;
+  for (Cluster& cluster : clusters) {
+    cluster.weight = centroid_logit(op, query_head, cluster);
+    if (by_cluster) cluster.weight += std::log(static_cast<double>(cluster.candidates.size()));
+  }
+}
+
 /// Adds each cluster's weight for one query head: its softmax over all members and what is attended
 /// anyway.
-void add_weights(const ClusterSelect& op, std::size_t query_head, bool alone,
-                 std::vector<Cluster>& clusters) {
+void add_weights(const ClusterSelect& op, std::size_t query_head, std::vector<Cluster>& clusters) {
   const std::size_t head = query_head / op.common.shape.group();
   std::vector<double> scores;
   for (const Cluster& cluster : clusters) {
-    const double score = logit(op, query_head, centroid_of(op, head, cluster.number));
-    scores.push_back(std::isnan(score)
-                         ? minus_infinity
-                         : std::min(score, double{std::numeric_limits<float>::max()}));
+    scores.push_back(limit(centroid_logit(op, query_head, cluster)));
   }
   std::vector<double> others;
   for (const TokenRange& range : {op.sinks, op.window}) {
     for (std::size_t p = range.begin; op.resident.blocks != nullptr && p < range.end; ++p) {
-      others.push_back(logit(op, query_head, row_address(op.common.shape, op.resident, head, p)));
+      others.push_back(
+          limit(logit(op, query_head, row_address(op.common.shape, op.resident, head, p))));
     }
   }
   double largest = std::ranges::max(scores);
@@ -78,14 +87,10 @@ void add_weights(const ClusterSelect& op, std::size_t query_head, bool alone,
     sum += static_cast<double>(clusters[i].candidates.size()) * std::exp(scores[i] - largest);
   }
   for (const double other : others) sum += std::exp(other - largest);
-  for (std::size_t i = 0; i < clusters.size(); ++i) {
+  for (std::size_t i = 0; i < clusters.size() && sum > 0; ++i) {
     const auto size = static_cast<double>(clusters[i].candidates.size());
     const bool by_cluster = op.ranking == ClusterRanking::cluster_weight;
-    if (alone) {
-      clusters[i].weight = scores[i] + (by_cluster ? std::log(size) : 0);
-    } else if (sum > 0) {
-      clusters[i].weight += (by_cluster ? size : 1) * std::exp(scores[i] - largest) / sum;
-    }
+    clusters[i].weight += (by_cluster ? size : 1) * std::exp(scores[i] - largest) / sum;
   }
 }
 
@@ -93,7 +98,7 @@ void choose(const ClusterSelect& op, std::size_t list, std::vector<Cluster>& clu
   std::vector<Cluster*> order;
   order.reserve(clusters.size());
   for (Cluster& cluster : clusters) order.push_back(&cluster);
-  std::ranges::stable_sort(order, std::greater<>(), [](const Cluster* one) { return one->weight; });
+  std::ranges::stable_sort(order, is_above, &Cluster::weight);
   std::size_t left = op.common.wanted(list / lists_per_kv_head(op.common.shape, op.scope));
   std::size_t passed_over = 0;
   std::vector<std::uint32_t> ids;
@@ -119,7 +124,7 @@ void estimate(const ClusterSelect& op, std::size_t list, std::vector<Cluster>& c
   for (const Cluster& cluster : clusters) {
     if (!cluster.chosen) rest.push_back(&cluster);
   }
-  std::ranges::stable_sort(rest, std::greater<>(), [](const Cluster* one) { return one->weight; });
+  std::ranges::stable_sort(rest, is_above, &Cluster::weight);
   rest.resize(std::min({rest.size(), op.estimated, op.pseudo.stride}));
   std::ranges::sort(rest, {}, [](const Cluster* one) { return one->number; });
   for (std::size_t i = 0; i < rest.size(); ++i) {
@@ -140,8 +145,9 @@ void cluster_select(const ClusterSelect& op) {
   for (std::size_t list = 0; list < lists; ++list) {
     std::vector<Cluster> clusters = clusters_of(op, per_query ? list / group : list);
     const std::size_t heads = per_query ? 1 : group;
-    for (std::size_t q = 0; q < heads; ++q) {
-      add_weights(op, per_query ? list : list * group + q, heads == 1, clusters);
+    if (heads == 1) set_weights(op, list, clusters);
+    for (std::size_t q = 0; q < heads && heads > 1; ++q) {
+      add_weights(op, list * group + q, clusters);
     }
     choose(op, list, clusters);
     if (op.pseudo.count != nullptr) estimate(op, list, clusters);

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
+#include "reference/weights.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace::kernels::reference {
@@ -18,12 +18,37 @@ double score(const PageSelect& op, std::size_t query_head, std::size_t page) {
   double sum = 0;
   for (std::size_t i = 0; i < shape.head_dim; ++i) {
     const double q = double{op.common.query[query_head * shape.head_dim + i]};
-    const double product = q * double{load_f32(vector, shape.dtype, i)};
-    sum += op.pages.bounds
-               ? std::max(product, q * double{load_f32(vector, shape.dtype, shape.head_dim + i)})
-               : product;
+    if (!op.pages.bounds) {
+      sum += q * double{load_f32(vector, shape.dtype, i)};
+      continue;
+    }
+    // The larger product; NaN of whatever is no number.
+    sum += std::max(q, 0.0) * double{load_f32(vector, shape.dtype, i)};
+    sum += std::min(q, 0.0) * double{load_f32(vector, shape.dtype, shape.head_dim + i)};
   }
   return sum / std::sqrt(static_cast<double>(shape.head_dim));
+}
+
+/// Weights of the pages from `first` on.
+std::vector<double> weights_of(const PageSelect& op, std::size_t head, std::size_t first,
+                               std::size_t pages) {
+  const std::size_t group = op.common.shape.group();
+  std::vector<double> weights(pages);
+  for (std::size_t q = 0; q < group; ++q) {
+    std::vector<double> scores;
+    scores.reserve(pages);
+    for (std::size_t i = 0; i < pages; ++i) {
+      scores.push_back(score(op, head * group + q, first + i));
+    }
+    if (group == 1) return scores;
+    for (double& one : scores) one = limit(one);
+    if (op.common.reduction != GroupReduction::sum_logits) softmax(scores);
+    for (std::size_t i = 0; i < pages; ++i) {
+      const bool by_maximum = op.common.reduction == GroupReduction::max_softmax;
+      weights[i] = by_maximum ? std::max(weights[i], scores[i]) : weights[i] + scores[i];
+    }
+  }
+  return weights;
 }
 
 }  // namespace
@@ -37,29 +62,11 @@ void page_select(const PageSelect& op) {
     common.id_count[head] = 0;
     if (common.candidates.empty()) continue;
     const std::size_t first = page_of(common.candidates.begin);
-    std::vector<double> weights(page_of(common.candidates.end - 1) + 1 - first);
-    for (std::size_t q = 0; q < common.shape.group(); ++q) {
-      std::vector<double> scores;
-      scores.reserve(weights.size());
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        scores.push_back(score(op, head * common.shape.group() + q, first + i));
-      }
-      const double largest = std::ranges::max(scores);
-      double sum = 0;
-      for (const double one : scores) sum += std::exp(one - largest);
-      const bool raw = common.shape.group() == 1 || common.reduction == GroupReduction::sum_logits;
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        const double softmax = std::exp(scores[i] - largest) / sum;
-        if (common.reduction == GroupReduction::max_softmax && !raw) {
-          weights[i] = std::max(weights[i], softmax);
-        } else {
-          weights[i] += raw ? scores[i] : softmax;
-        }
-      }
-    }
+    const std::vector<double> weights =
+        weights_of(op, head, first, page_of(common.candidates.end - 1) + 1 - first);
     std::vector<std::size_t> order(weights.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return weights[i]; });
+    std::ranges::stable_sort(order, is_above, [&](std::size_t i) { return weights[i]; });
     std::vector<std::uint32_t> ids;
     for (const std::size_t page : order) {
       for (std::size_t p = common.candidates.begin; p < common.candidates.end; ++p) {

@@ -1,35 +1,13 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <vector>
 
+#include "reference/weights.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace::kernels::reference {
 namespace {
-
-constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
-
-/// NaN counts as -inf, +inf as the largest float.
-double limit(double logit) {
-  if (std::isnan(logit)) return minus_infinity;
-  return std::min(logit, double{std::numeric_limits<float>::max()});
-}
-
-void softmax(std::vector<double>& logits) {
-  double maximum = minus_infinity;
-  for (const double logit : logits) maximum = std::max(maximum, logit);
-  if (maximum == minus_infinity) maximum = 0;
-  double sum = 0;
-  for (double& logit : logits) {
-    logit = std::exp(logit - maximum);
-    sum += logit;
-  }
-  if (sum > 0) {
-    for (double& logit : logits) logit /= sum;
-  }
-}
 
 /// Reduces a group's logits; score(query, candidate) is the score before scaling.
 template <typename Score>
@@ -112,11 +90,8 @@ std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0U);
   std::ranges::sort(order, [weights](std::uint32_t a, std::uint32_t b) {
-    const bool a_nan = std::isnan(weights[a]);
-    const bool b_nan = std::isnan(weights[b]);
-    if (a_nan != b_nan) return b_nan;
-    if (!a_nan && weights[a] != weights[b]) return weights[a] > weights[b];
-    return a < b;
+    if (is_above(weights[a], weights[b])) return true;
+    return !is_above(weights[b], weights[a]) && a < b;
   });
   const std::size_t count = std::min(k, n);
   std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));

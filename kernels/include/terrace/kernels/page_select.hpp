@@ -17,6 +17,9 @@ constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape&
 
 namespace host {
 
+/// Order    NaN as SelectCommon says; ties go to the lower page. A score by bounds is NaN, too,
+/// where
+///          one of both bounds of an element is infinite and the query's sign asks for the other
 /// Threads  one part per KV head; results do not depend on threads; allocates nothing
 /// Cost     a product per page and query head
 /// Source   channel-wise bounds: Quest, Tang et al. 2024

@@ -74,7 +74,7 @@ class ListMass {
   __device__ void choose(unsigned i, bool whole) const {
     for (unsigned q = threadIdx.x; follows_ && q < count_; q += 32) {
       QueryMass& mass = shared_.heads[q];
-      if (wants_estimate()) mass.estimate.chosen += exp(score(q, i) - mass.estimate.base);
+      if (wants_estimate()) mass.estimate.chosen += exp(log_weight(q, i) - mass.estimate.base);
       if (!mass.bounded) continue;
       const LogMassBounds one = cluster_bounds(q, i);
       const double low = exp(one.low - mass.base);
@@ -142,11 +142,11 @@ class ListMass {
     const unsigned active = rows_.active_count();
     MassEstimate estimate{.base = steady};
     for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
-      estimate.base = fmax(estimate.base, score(q, i));
+      estimate.base = fmax(estimate.base, log_weight(q, i));
     }
     estimate.base = reduce(estimate.base, Maximum());
     for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
-      estimate.all += exp(score(q, i) - estimate.base);
+      estimate.all += exp(log_weight(q, i) - estimate.base);
     }
     estimate.all = reduce(estimate.all, Sum());
     estimate.steady = exp(steady - estimate.base);
@@ -159,7 +159,7 @@ class ListMass {
     const double square = shared_.heads[q].square;
     const double norm = sqrt(square);
     const float spread = cluster_spread(op_, places_, cluster, static_cast<float>(square));
-    const double logit = score(q, i) - double{rows_.log_members(i)} - double{spread};
+    const double logit = score(q, i) - double{spread};
     return log_bounds({.logit = logit,
                        .members = double(members),
                        .whole = members == places_.size(cluster),
@@ -181,6 +181,10 @@ class ListMass {
   }
   [[nodiscard]] __device__ double score(unsigned q, unsigned i) const {
     return double{rows_.scores(first_ + q)[i]};
+  }
+  /// The logarithm of what a cluster is taken to weigh.
+  [[nodiscard]] __device__ double log_weight(unsigned q, unsigned i) const {
+    return score(q, i) + double{rows_.log_members(i)};
   }
 
   [[nodiscard]] __device__ bool has_enough(unsigned q) const {

@@ -1,0 +1,40 @@
+// What all references of selections share: odd logits and their order, as SelectCommon has them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace terrace::kernels::reference {
+
+inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
+
+/// NaN counts as -inf, +inf as the largest float.
+inline double limit(double logit) {
+  if (std::isnan(logit)) return minus_infinity;
+  return std::min(logit, double{std::numeric_limits<float>::max()});
+}
+
+/// Whether a weight comes before another: NaN ranks below -inf.
+inline bool is_above(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(b) && !std::isnan(a);
+  return a > b;
+}
+
+/// Makes limited logits their softmax; all 0 if all are -inf.
+inline void softmax(std::vector<double>& logits) {
+  double maximum = minus_infinity;
+  for (const double logit : logits) maximum = std::max(maximum, logit);
+  if (maximum == minus_infinity) maximum = 0;
+  double sum = 0;
+  for (double& logit : logits) {
+    logit = std::exp(logit - maximum);
+    sum += logit;
+  }
+  if (sum > 0) {
+    for (double& logit : logits) logit /= sum;
+  }
+}
+
+}  // namespace terrace::kernels::reference
