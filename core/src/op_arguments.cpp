@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
+
+#include "terrace/core/memory_range.hpp"
 
 namespace terrace {
 namespace {
 
 constexpr std::size_t limit = std::size_t{1} << 32;  // ids are 32-bit
+// So that the sizes of what is worked in fit in 64 bits.
+constexpr std::size_t heads_max = std::size_t{1} << 24;
 
 struct Requirement {
   bool met;
@@ -21,10 +26,54 @@ Status require(std::string_view op, std::initializer_list<Requirement> requireme
   return fail(Errc::invalid_argument, "{}: {}", op, broken->text);
 }
 
+/// Memory that an op is given, by the name it has there.
+struct View {
+  std::string_view name;
+  MemoryRange memory;
+};
+using Views = std::initializer_list<View>;
+
+tl::unexpected<Error> overlapping(std::string_view op, const View& written, const View& other) {
+  return fail(Errc::invalid_argument, "{}: {} must not overlap {}", op, written.name, other.name);
+}
+
+/// What an op writes overlaps nothing else it is given; what it only reads may.
+Status require_apart(std::string_view op, Views written, Views read) {
+  for (const View* each = written.begin(); each != written.end(); ++each) {
+    for (const View* other = each + 1; other != written.end(); ++other) {
+      if (overlap(each->memory, other->memory)) return overlapping(op, *each, *other);
+    }
+    for (const View& other : read) {
+      if (overlap(each->memory, other.memory)) return overlapping(op, *each, other);
+    }
+  }
+  return {};
+}
+
+/// Returns a product, or the largest number where it would wrap.
+std::size_t times(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  const bool wraps = __builtin_mul_overflow(a, b, &product);
+  return wraps ? std::numeric_limits<std::size_t>::max() : product;
+}
+
+/// Returns a sum, or the largest number where it would wrap.
+std::size_t plus(std::size_t a, std::size_t b) {
+  std::size_t sum = 0;
+  const bool wraps = __builtin_add_overflow(a, b, &sum);
+  return wraps ? std::numeric_limits<std::size_t>::max() : sum;
+}
+
 bool is_range(TokenRange tokens) { return tokens.begin <= tokens.end && tokens.end <= limit; }
 
+std::size_t query_floats(const KvShape& shape) { return shape.query_heads * shape.head_dim; }
+
 Status require_shape(std::string_view op, const KvShape& shape) {
-  return shape.validate().map_error([&](const Error& error) { return error.while_doing(op); });
+  if (const Status right = shape.validate(); !right) {
+    return tl::unexpected(right.error().while_doing(op));
+  }
+  return require(op,
+                 {{shape.query_heads <= heads_max, "shape.query_heads must not be above 2^24"}});
 }
 
 /// What copies rows computes nothing with them: they may have any length.
@@ -68,6 +117,22 @@ Status require_selection(std::string_view op, const SelectCommon& common, const 
            {common.candidates.empty() || common.scratch != nullptr, "scratch must be given"}});
 }
 
+/// The memory of a selection, but for the index.
+struct SelectionViews {
+  View ids;
+  View id_count;
+  View scratch;
+  View query;
+  View shares;
+
+  SelectionViews(const SelectCommon& common, std::size_t lists, std::size_t scratch_floats)
+      : ids{"ids", range_of(common.ids, times(lists, common.id_stride))},
+        id_count{"id_count", range_of(common.id_count, lists)},
+        scratch{"scratch", range_of(common.scratch, scratch_floats)},
+        query{"query", range_of(common.query, query_floats(common.shape))},
+        shares{"count.shares", range_of(common.count.shares, common.shape.kv_heads)} {}
+};
+
 /// Lists of no entries name no rows: what says where rows are may be missing.
 Status require_resolvable(std::string_view op, const ResolveRows& resolve) {
   TERRACE_TRY(require_shape(op, resolve.shape));
@@ -90,6 +155,122 @@ Status require_resolvable(std::string_view op, const ResolveRows& resolve) {
             "seen needs seen_epoch and seen_stride"}});
 }
 
+/// The memory of resolving, but for tables and what they point to. Rows are fetched into `staging`
+/// while the others are still needed.
+struct ResolveViews {
+  View ids;
+  View id_count;
+  View staging;
+  View rows;
+  View missed;
+  View missed_count;
+  View seen;
+  View seen_epoch;
+
+  explicit ResolveViews(const ResolveRows& op) {
+    const std::size_t lists = list_count(op.shape, op.scope);
+    const std::size_t entries = lists * op.id_stride;
+    ids = {"ids", range_of(op.ids, entries)};
+    id_count = {"id_count", range_of(op.id_count, lists)};
+    staging = {"staging", range_of(op.staging, entries * op.shape.row_bytes())};
+    rows = {"rows", range_of(op.rows, entries)};
+    missed = {"missed", range_of(op.missed, entries)};
+    missed_count = {"missed_count", range_of(op.missed_count, 1)};
+    if (op.scope != ListScope::query_head || op.seen == nullptr) return;
+    seen = {"seen", range_of(op.seen, times(op.shape.kv_heads, op.seen_stride))};
+    seen_epoch = {"seen_epoch", range_of(op.seen_epoch, 1)};
+  }
+};
+
+Status require_clusters_apart(std::string_view name, const ClusterSelect& op) {
+  const KvShape& shape = op.common.shape;
+  const std::size_t chunks =
+      divide_up(std::min(op.index.token_count, limit), op.clusters.chunk_tokens);
+  TERRACE_TRY(require(name, {{op.index.token_count <= limit && chunks <= limit / op.clusters.slots,
+                              "the index must have at most 2^32 tokens and clusters"}}));
+  const std::size_t lists = list_count(shape, op.scope);
+  const std::size_t pseudo = op.estimated == 0 ? 0 : times(lists, op.pseudo.stride);
+  const SelectionViews views(op.common, lists,
+                             cluster_scratch_floats(shape, op.clusters, op.index.token_count));
+  return require_apart(name,
+                       {views.ids,
+                        views.id_count,
+                        views.scratch,
+                        {"pseudo.rows", range_of(op.pseudo.rows, pseudo)},
+                        {"pseudo.bias", range_of(op.pseudo.bias, pseudo)},
+                        {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)},
+                        {"mass", range_of(op.mass, shape.query_heads)}},
+                       {views.query, views.shares});
+}
+
+Status require_early_apart(std::string_view name, const ResolveEarlyRows& op) {
+  const KvShape& shape = op.resolve.shape;
+  const ResolveViews views(op.resolve);
+  const std::size_t lists = list_count(shape, op.resolve.scope);
+  const std::size_t entries = lists * op.resolve.id_stride;
+  const std::size_t early = op.early_ids == nullptr ? 0 : entries;
+  return require_apart(name,
+                       {views.staging,
+                        views.rows,
+                        views.missed,
+                        views.missed_count,
+                        views.seen,
+                        views.seen_epoch,
+                        {"ids", range_of(op.ids, entries)},
+                        {"id_count", range_of(op.id_count, lists)},
+                        {"early_staging", range_of(op.early_staging, early * shape.row_bytes())},
+                        {"early_used", range_of(op.early_used, entries)},
+                        {"last_query", range_of(op.last_query, query_floats(shape))},
+                        {"outcome", range_of(op.outcome, 1)}},
+                       {{"resolve.ids", views.ids.memory},
+                        {"resolve.id_count", views.id_count.memory},
+                        {"count.shares", range_of(op.count.shares, shape.kv_heads)},
+                        {"early_ids", range_of(op.early_ids, early)},
+                        {"early_count", range_of(op.early_count, early == 0 ? 0 : lists)},
+                        {"early_rows", range_of(op.early_rows, early)},
+                        {"early_missed", range_of(op.early_missed, early == 0 ? 0 : 1)},
+                        {"query", range_of(op.query, query_floats(shape))}});
+}
+
+/// How many entries were selected only the device knows: of scratch counts what sinks and window
+/// take.
+Status require_attention_apart(std::string_view name, const DecodeAttention& op) {
+  const std::size_t lists = list_count(op.shape, op.scope);
+  const std::size_t selected = op.selected == nullptr ? 0 : times(lists, op.selected_stride);
+  const std::size_t pseudo = op.pseudo.count == nullptr ? 0 : times(lists, op.pseudo.stride);
+  const std::size_t scratch =
+      attention_scratch_floats(op.shape, op.sinks.size() + op.window.size());
+  return require_apart(name,
+                       {{"output", range_of(op.output, query_floats(op.shape))},
+                        {"scratch", range_of(op.scratch, scratch)}},
+                       {{"query", range_of(op.query, query_floats(op.shape))},
+                        {"selected", range_of(op.selected, selected)},
+                        {"selected_count", range_of(op.selected_count, selected == 0 ? 0 : lists)},
+                        {"selected_bias", range_of(op.selected_bias, selected)},
+                        {"pseudo.rows", range_of(op.pseudo.rows, pseudo)},
+                        {"pseudo.bias", range_of(op.pseudo.bias, pseudo)},
+                        {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)}});
+}
+
+/// Reading a table of blocks takes little beside copying to them.
+Status require_target(std::string_view name, const StoreRows& op) {
+  const KvTensors& source = op.source;
+  const std::size_t to_last_key = plus(times(op.tokens.size() - 1, source.token_stride),
+                                       times(op.shape.kv_heads - 1, source.head_stride));
+  const std::size_t span_bytes = plus(to_last_key, op.shape.row_bytes() / 2);
+  const View keys{"source.keys", range_of(source.keys, span_bytes)};
+  const View values{"source.values", range_of(source.values, span_bytes)};
+  const std::size_t block_tokens = op.target.block_tokens;
+  const std::size_t block_bytes =
+      times(times(op.shape.kv_heads, block_tokens), op.shape.row_bytes());
+  for (std::size_t i = op.tokens.begin / block_tokens; i * block_tokens < op.tokens.end; ++i) {
+    const View block{"a block of target", range_of(op.target.blocks[i], block_bytes)};
+    TERRACE_TRY(require(name, {{op.target.blocks[i] != nullptr, "target must have every block"}}));
+    TERRACE_TRY(require_apart(name, {block}, {keys, values}));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status validate(const StoreRows& op) {
@@ -99,47 +280,71 @@ Status validate(const StoreRows& op) {
   if (op.tokens.empty()) return {};
   const KvTensors& source = op.source;
   const std::size_t key_bytes = op.shape.row_bytes() / 2;
-  return require(name, {{source.keys != nullptr, "source.keys must be given"},
-                        {source.values != nullptr, "source.values must be given"},
-                        {op.tokens.size() == 1 || source.token_stride >= key_bytes,
-                         "source.token_stride must not be below the bytes of a key"},
-                        {op.shape.kv_heads == 1 || source.head_stride >= key_bytes,
-                         "source.head_stride must not be below the bytes of a key"},
-                        {is_given(op.target), "target must have blocks of 1 to 2^32 tokens"}});
+  TERRACE_TRY(
+      require(name, {{source.keys != nullptr, "source.keys must be given"},
+                     {source.values != nullptr, "source.values must be given"},
+                     {op.tokens.size() == 1 || source.token_stride >= key_bytes,
+                      "source.token_stride must not be below the bytes of a key"},
+                     {op.shape.kv_heads == 1 || source.head_stride >= key_bytes,
+                      "source.head_stride must not be below the bytes of a key"},
+                     {is_given(op.target), "target must have blocks of 1 to 2^32 tokens"}}));
+  return require_target(name, op);
 }
 
 Status validate(const PqSelect& op) {
   constexpr std::string_view name = "pq_select";
   TERRACE_TRY(require_selection(name, op.common, op.index));
-  return require_codes(name, op.common.shape, op.pq, op.index);
+  TERRACE_TRY(require_codes(name, op.common.shape, op.pq, op.index));
+  const KvShape& shape = op.common.shape;
+  const SelectionViews views(op.common, shape.kv_heads,
+                             selection_scratch_floats(shape, op.common.candidates.size()));
+  const std::size_t codebook_floats = shape.kv_heads * op.pq.centroids() * shape.head_dim;
+  const View codebooks{"index.fixed", range_of(op.index.fixed, codebook_floats * sizeof(float))};
+  return require_apart(name, {views.ids, views.id_count, views.scratch},
+                       {views.query, views.shares, codebooks});
 }
 
 Status validate(const ExactSelect& op) {
-  return require_selection("exact_select", op.common, op.index);
+  constexpr std::string_view name = "exact_select";
+  TERRACE_TRY(require_selection(name, op.common, op.index));
+  const SelectionViews views(
+      op.common, op.common.shape.kv_heads,
+      selection_scratch_floats(op.common.shape, op.common.candidates.size()));
+  return require_apart(name, {views.ids, views.id_count, views.scratch},
+                       {views.query, views.shares});
 }
 
 Status validate(const MapQueries& op) {
   constexpr std::string_view name = "map_queries";
   TERRACE_TRY(require_shape(name, op.shape));
-  return require(name, {{op.query != nullptr, "query must be given"},
-                        {op.maps != nullptr, "maps must be given"},
-                        {op.mapped != nullptr, "mapped must be given"},
-                        {op.mapped != op.query, "mapped must not be query"}});
+  TERRACE_TRY(require(name, {{op.query != nullptr, "query must be given"},
+                             {op.maps != nullptr, "maps must be given"},
+                             {op.mapped != nullptr, "mapped must be given"}}));
+  const std::size_t floats = query_floats(op.shape);
+  const std::size_t map_floats = op.shape.kv_heads * op.shape.head_dim * op.shape.head_dim;
+  return require_apart(
+      name, {{"mapped", range_of(op.mapped, floats)}},
+      {{"query", range_of(op.query, floats)}, {"maps", range_of(op.maps, map_floats)}});
 }
 
 Status validate(const PageSelect& op) {
   constexpr std::string_view name = "page_select";
   TERRACE_TRY(require_selection(name, op.common, op.index));
-  return require(name,
-                 {{op.pages.page_tokens > 0 && op.index.chunk_tokens % op.pages.page_tokens == 0,
-                   "pages.page_tokens must divide index.chunk_tokens"}});
+  TERRACE_TRY(
+      require(name, {{op.pages.page_tokens > 0 && op.index.chunk_tokens % op.pages.page_tokens == 0,
+                      "pages.page_tokens must divide index.chunk_tokens"}}));
+  const KvShape& shape = op.common.shape;
+  const SelectionViews views(op.common, shape.kv_heads,
+                             page_scratch_floats(shape, op.pages, op.common.candidates.size()));
+  return require_apart(name, {views.ids, views.id_count, views.scratch},
+                       {views.query, views.shares});
 }
 
 Status validate(const ClusterSelect& op) {
   constexpr std::string_view name = "cluster_select";
   TERRACE_TRY(require_selection(name, op.common, op.index));
   const bool estimates = op.clusters.estimates;
-  return require(
+  TERRACE_TRY(require(
       name,
       {{op.clusters.slots > 0 && op.clusters.slots <= limit, "clusters.slots must be 1 to 2^32"},
        {op.clusters.chunk_tokens == op.index.chunk_tokens,
@@ -154,26 +359,36 @@ Status validate(const ClusterSelect& op) {
        {op.mass == nullptr || op.resident.blocks != nullptr, "mass needs resident"},
        {op.resident.blocks == nullptr || op.resident.block_tokens > 0,
         "resident.block_tokens must not be 0"},
-       {is_range(op.sinks) && is_range(op.window), "sinks and window must be ranges below 2^32"}});
+       {is_range(op.sinks) && is_range(op.window), "sinks and window must be ranges below 2^32"}}));
+  return require_clusters_apart(name, op);
 }
 
-Status validate(const ResolveRows& op) { return require_resolvable("resolve_rows", op); }
+Status validate(const ResolveRows& op) {
+  constexpr std::string_view name = "resolve_rows";
+  TERRACE_TRY(require_resolvable(name, op));
+  const ResolveViews views(op);
+  return require_apart(
+      name,
+      {views.staging, views.rows, views.missed, views.missed_count, views.seen, views.seen_epoch},
+      {views.ids, views.id_count});
+}
 
 Status validate(const ResolveEarlyRows& op) {
   constexpr std::string_view name = "resolve_early_rows";
   TERRACE_TRY(require_resolvable(name, op.resolve));
   const bool none = op.resolve.id_stride == 0;
   const bool early = op.early_ids != nullptr;
-  return require(name, {{none || op.ids != nullptr, "ids must be given"},
-                        {op.id_count != nullptr, "id_count must be given"},
-                        {!early || op.early_count != nullptr, "early_count must be given"},
-                        {!early || op.early_rows != nullptr, "early_rows must be given"},
-                        {!early || op.early_staging != nullptr, "early_staging must be given"},
-                        {!early || op.early_missed != nullptr, "early_missed must be given"},
-                        {none || op.early_used != nullptr, "early_used must be given"},
-                        {op.query != nullptr, "query must be given"},
-                        {op.last_query != nullptr, "last_query must be given"},
-                        {op.outcome != nullptr, "outcome must be given"}});
+  TERRACE_TRY(require(name, {{none || op.ids != nullptr, "ids must be given"},
+                             {op.id_count != nullptr, "id_count must be given"},
+                             {!early || op.early_count != nullptr, "early_count must be given"},
+                             {!early || op.early_rows != nullptr, "early_rows must be given"},
+                             {!early || op.early_staging != nullptr, "early_staging must be given"},
+                             {!early || op.early_missed != nullptr, "early_missed must be given"},
+                             {none || op.early_used != nullptr, "early_used must be given"},
+                             {op.query != nullptr, "query must be given"},
+                             {op.last_query != nullptr, "last_query must be given"},
+                             {op.outcome != nullptr, "outcome must be given"}}));
+  return require_early_apart(name, op);
 }
 
 Status validate(const FetchRows& op) {
@@ -189,11 +404,14 @@ Status validate(const CacheRows& op) {
   TERRACE_TRY(require_rows(name, op.shape));
   if (op.count == 0) return {};
   // Changes need not be arrivals, and those need not be staged: no staging may be given.
-  return require(name, {{op.changes != nullptr, "changes must be given"},
-                        {is_given(op.source), "source must have blocks of 1 to 2^32 tokens"},
-                        {op.target.numbers != nullptr, "target.numbers must be given"},
-                        {op.target.blocks != nullptr && op.target.block_rows > 0,
-                         "target must have blocks of at least 1 row"}});
+  TERRACE_TRY(require(name, {{op.changes != nullptr, "changes must be given"},
+                             {is_given(op.source), "source must have blocks of 1 to 2^32 tokens"},
+                             {op.target.numbers != nullptr, "target.numbers must be given"},
+                             {op.target.blocks != nullptr && op.target.block_rows > 0,
+                              "target must have blocks of at least 1 row"}}));
+  // Of how many positions there are numbers nobody says: of one at least.
+  return require_apart(name, {{"target.numbers", range_of(op.target.numbers, op.shape.kv_heads)}},
+                       {{"changes", range_of(op.changes, op.count)}});
 }
 
 Status validate(const DecodeAttention& op) {
@@ -203,7 +421,7 @@ Status validate(const DecodeAttention& op) {
                               "sinks and window must be ranges below 2^32"}}));
   const bool resides = !op.sinks.empty() || !op.window.empty();
   const bool estimates = op.pseudo.count != nullptr && op.pseudo.stride > 0;
-  return require(
+  TERRACE_TRY(require(
       name,
       {{op.query != nullptr, "query must be given"},
        {op.output != nullptr, "output must be given"},
@@ -211,7 +429,8 @@ Status validate(const DecodeAttention& op) {
        {op.selected == nullptr || op.selected_count != nullptr, "selected_count must be given"},
        {!estimates || op.pseudo.rows != nullptr, "pseudo.rows must be given"},
        {op.scratch != nullptr || !(resides || estimates || op.selected != nullptr),
-        "scratch must be given"}});
+        "scratch must be given"}}));
+  return require_attention_apart(name, op);
 }
 
 }  // namespace terrace

@@ -188,12 +188,14 @@ Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
   return policy->build(request, *cluster_threads_);
 }
 
-void RuntimeState::deal_heads(const policies::HeadDeal& deal, std::byte* fixed) {
-  if (!deals_by_weight(options, index_layout)) return;
+Status RuntimeState::deal_heads(const policies::HeadDeal& deal, std::byte* fixed) {
+  if (!deals_by_weight(options, index_layout)) return {};
   const std::lock_guard lock(cluster_mutex_);
-  const std::vector<std::uint32_t> shares = policies::deal_heads(deal, *cluster_threads_);
+  TERRACE_ASSIGN(const std::vector<std::uint32_t> shares,
+                 policies::deal_heads(deal, *cluster_threads_));
   std::memcpy(fixed + head_shares_at(index_layout, options.shape), shares.data(),
               head_share_bytes(options.shape));
+  return {};
 }
 
 const std::uint32_t* RuntimeState::head_shares(const std::byte* fixed) const noexcept {

@@ -73,7 +73,7 @@ class RuntimeState {
   Result<BuildReport> build(const BuildRequest& request);
   /// Deals rows out over KV heads, with the same threads, into the fixed part of an index. Does
   /// nothing where they are dealt alike.
-  void deal_heads(const policies::HeadDeal& deal, std::byte* fixed);
+  [[nodiscard]] Status deal_heads(const policies::HeadDeal& deal, std::byte* fixed);
 
   /// Returns the iterations layer `layer` may take for `tokens` rows, beginning `late` after they
   /// reached the host.

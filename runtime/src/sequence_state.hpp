@@ -251,7 +251,7 @@ class SequenceState {
   /// Lets the cluster queue wait for the layer's rows on the host, and notes when they are there.
   Status note_arrival(LayerState& layer);
   void run_build(BuildRequest request);
-  void deal_heads(const BuildRequest& request);
+  [[nodiscard]] Status deal_heads(const BuildRequest& request);
   /// Enqueues the coding of what is not coded yet and stages the upload.
   Status extend_index(std::size_t layer, std::size_t end);
   [[nodiscard]] Result<Ticket> add_to_index(const BuildRequest& request);

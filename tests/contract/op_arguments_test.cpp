@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace terrace {
@@ -13,27 +14,23 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::size_t absurd = std::size_t{1} << 62;
+constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
+constexpr std::size_t query_floats = shape.query_heads * shape.head_dim;
 
-/// Memory that arguments point to; nobody reads it.
-struct Memory {
-  std::byte byte{};
-  std::byte* block = &byte;
-  const std::byte* row = &byte;
-  float number = 0;
-  std::uint32_t count = 0;
-  MassBounds mass;
-  std::uint8_t used = 0;
-  std::byte* rows = nullptr;
-  MissedRow missed;
-  CachedRowChange change;
-  EarlyOutcome outcome;
-};
+/// Larger than what any argument here points to.
+constexpr std::size_t room_bytes = std::size_t{1} << 14;
 
 /// Whether backends compile with the op.
 template <typename Op>
 concept Checked = requires(const Op& op) { validate(op); };
 struct OpWithoutACheck {};
 static_assert(Checked<StoreRows> && !Checked<OpWithoutACheck>);
+
+/// The same address as memory of another kind.
+template <typename T, typename Other>
+T* as(const Other* memory) {
+  return reinterpret_cast<T*>(const_cast<Other*>(memory));
+}
 
 template <typename Op>
 struct BadArgument {
@@ -43,36 +40,51 @@ struct BadArgument {
 
 class OpArguments : public ::testing::Test {
  protected:
-  [[nodiscard]] IndexView index() {
-    return {.fixed = &memory_.byte, .chunks = &memory_.block, .chunk_tokens = 64, .first_token = 4};
+  /// Returns memory that nothing else points to, all zeros.
+  template <typename T>
+  [[nodiscard]] T* room() {
+    rooms_.push_back(std::make_unique<std::byte[]>(room_bytes));
+    return reinterpret_cast<T*>(rooms_.back().get());
   }
-  [[nodiscard]] SelectCommon common() {
-    return {.shape = {.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16},
-            .query = &memory_.number,
-            .candidates = {4, 60},
-            .count = {.mean = 10},
-            .ids = &memory_.count,
-            .id_count = &memory_.count,
-            .id_stride = 10,
-            .scratch = &memory_.number};
+  [[nodiscard]] std::byte** table() {
+    auto* const entries = room<std::byte*>();
+    entries[0] = room<std::byte>();
+    return entries;
   }
 
-  [[nodiscard]] BlockTable blocks() { return {.blocks = &memory_.block, .block_tokens = 64}; }
+  [[nodiscard]] IndexView index() {
+    return {.fixed = room<std::byte>(), .chunks = table(), .chunk_tokens = 64, .first_token = 4};
+  }
+  [[nodiscard]] SelectCommon common() {
+    return {.shape = shape,
+            .query = room<float>(),
+            .candidates = {4, 60},
+            .count = {.mean = 10, .shares = room<std::uint32_t>()},
+            .ids = room<std::uint32_t>(),
+            .id_count = room<std::uint32_t>(),
+            .id_stride = 10,
+            .scratch = room<float>()};
+  }
+
+  [[nodiscard]] BlockTable blocks() { return {.blocks = table(), .block_tokens = 64}; }
   [[nodiscard]] ResolveRows resolve() {
-    return {.shape = common().shape,
+    return {.shape = shape,
             .scope = ListScope::query_head,
-            .ids = &memory_.count,
-            .id_count = &memory_.count,
+            .ids = room<std::uint32_t>(),
+            .id_count = room<std::uint32_t>(),
             .id_stride = 10,
             .resident = blocks(),
-            .cached = {&memory_.count, &memory_.block, 64},
-            .staging = &memory_.byte,
-            .rows = &memory_.rows,
-            .missed = &memory_.missed,
-            .missed_count = &memory_.count,
-            .seen = &memory_.count,
-            .seen_epoch = &memory_.count,
+            .cached = {room<std::uint32_t>(), table(), 64},
+            .staging = room<std::byte>(),
+            .rows = room<std::byte*>(),
+            .missed = room<MissedRow>(),
+            .missed_count = room<std::uint32_t>(),
+            .seen = room<std::uint32_t>(),
+            .seen_epoch = room<std::uint32_t>(),
             .seen_stride = 64};
+  }
+  [[nodiscard]] PseudoTarget pseudo() {
+    return {room<const std::byte*>(), room<float>(), room<std::uint32_t>(), 5};
   }
 
   /// Checks that `op` is right, and wrong as soon as one of `bad` is made.
@@ -96,6 +108,7 @@ class OpArguments : public ::testing::Test {
     expect_refused<Op>(op, {{[](Op& o) { o.common.shape.head_dim = 0; }, "has a zero"},
                             {[](Op& o) { o.common.shape.head_dim = absurd; }, "head_dim"},
                             {[](Op& o) { o.common.shape.query_heads = 3; }, "no multiple"},
+                            {[](Op& o) { o.common.shape.query_heads = absurd; }, "2^24"},
                             {[](Op& o) { o.common.query = nullptr; }, "query"},
                             {[](Op& o) { o.common.ids = nullptr; }, "ids"},
                             {[](Op& o) { o.common.id_count = nullptr; }, "id_count"},
@@ -107,6 +120,7 @@ class OpArguments : public ::testing::Test {
                             {[](Op& o) { o.index.chunks = nullptr; }, "index"},
                             {[](Op& o) { o.index.chunk_tokens = 0; }, "chunks"},
                             {[](Op& o) { o.index.chunk_tokens = absurd; }, "chunks"}});
+    expect_refused_overlaps(op);
     Op none = op;
     none.common.count.mean = 0;
     none.common.ids = nullptr;
@@ -117,7 +131,26 @@ class OpArguments : public ::testing::Test {
     EXPECT_TRUE(validate(all).has_value());
   }
 
-  Memory memory_;
+  template <typename Op>
+  static void expect_refused_overlaps(const Op& op) {
+    const auto words = [](const float* floats) { return as<std::uint32_t>(floats); };
+    expect_refused<Op>(
+        op,
+        {{[](Op& o) { o.common.id_count = o.common.ids + 19; }, "ids must not overlap id_count"},
+         {[&](Op& o) { o.common.ids = words(o.common.scratch) + 100; },
+          "ids must not overlap scratch"},
+         {[&](Op& o) { o.common.ids = words(o.common.query); }, "ids must not overlap query"},
+         {[&](Op& o) { o.common.id_count = words(o.common.scratch + 383); },
+          "id_count must not overlap scratch"},
+         {[&](Op& o) { o.common.id_count = words(o.common.query); },
+          "id_count must not overlap query"},
+         {[](Op& o) { o.common.query = o.common.scratch + 383; }, "scratch must not overlap query"},
+         {[](Op& o) { o.common.count.shares = o.common.id_count + 1; },
+          "id_count must not overlap count.shares"}});
+  }
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> rooms_;
 };
 
 TEST_F(OpArguments, OfExactSelect) {
@@ -127,11 +160,14 @@ TEST_F(OpArguments, OfExactSelect) {
 TEST_F(OpArguments, OfPqSelect) {
   const PqSelect op{.common = common(), .index = index()};
   expect_refused_selection(op);
-  expect_refused<PqSelect>(op, {{[](PqSelect& o) { o.pq.subspaces = 0; }, "pq.subspaces"},
-                                {[](PqSelect& o) { o.pq.subspaces = 3; }, "pq.subspaces"},
-                                {[](PqSelect& o) { o.pq.bits = 0; }, "pq.bits"},
-                                {[](PqSelect& o) { o.pq.bits = 9; }, "pq.bits"},
-                                {[](PqSelect& o) { o.index.fixed = nullptr; }, "codebooks"}});
+  expect_refused<PqSelect>(
+      op, {{[](PqSelect& o) { o.pq.subspaces = 0; }, "pq.subspaces"},
+           {[](PqSelect& o) { o.pq.subspaces = 3; }, "pq.subspaces"},
+           {[](PqSelect& o) { o.pq.bits = 0; }, "pq.bits"},
+           {[](PqSelect& o) { o.pq.bits = 9; }, "pq.bits"},
+           {[](PqSelect& o) { o.index.fixed = nullptr; }, "codebooks"},
+           {[](PqSelect& o) { o.common.scratch = as<float>(o.index.fixed) + 2047; },
+            "scratch must not overlap index.fixed"}});
 }
 
 TEST_F(OpArguments, OfPageSelect) {
@@ -148,9 +184,9 @@ TEST_F(OpArguments, OfClusterSelect) {
       .clusters = {.chunk_tokens = 64, .slots = 6, .estimates = true},
       .index = index(),
       .estimated = 5,
-      .pseudo = {&memory_.row, &memory_.number, &memory_.count, 5},
-      .resident = {&memory_.block, 64},
-      .mass = &memory_.mass,
+      .pseudo = pseudo(),
+      .resident = blocks(),
+      .mass = room<MassBounds>(),
   };
   using Op = ClusterSelect;
   expect_refused_selection(op);
@@ -163,15 +199,29 @@ TEST_F(OpArguments, OfClusterSelect) {
                           {[](Op& o) { o.estimated = 6; }, "pseudo.stride"},
                           {[](Op& o) { o.resident.blocks = nullptr; }, "resident"},
                           {[](Op& o) { o.resident.block_tokens = 0; }, "resident"},
-                          {[](Op& o) { o.window = {5, 4}; }, "window"}});
+                          {[](Op& o) { o.window = {5, 4}; }, "window"},
+                          {[](Op& o) { o.index.token_count = absurd; }, "2^32 tokens"},
+                          {[](Op& o) {
+                             o.index.token_count = 128;
+                             o.clusters.slots = std::size_t{1} << 32;
+                           },
+                           "2^32 tokens and clusters"}});
+  expect_refused<Op>(op, {{[](Op& o) { o.pseudo.rows = as<const std::byte*>(o.common.query); },
+                           "pseudo.rows must not overlap query"},
+                          {[](Op& o) { o.pseudo.bias = as<float>(o.common.ids); },
+                           "ids must not overlap pseudo.bias"},
+                          {[](Op& o) { o.pseudo.count = as<std::uint32_t>(o.pseudo.bias + 9); },
+                           "pseudo.bias must not overlap pseudo.count"},
+                          {[](Op& o) { o.mass = as<MassBounds>(o.common.scratch); },
+                           "scratch must not overlap mass"}});
 }
 
 TEST_F(OpArguments, OfStoreRows) {
   // Keys of 2 heads, 32 bytes each, side by side.
-  const StoreRows op{.source = {&memory_.byte, &memory_.byte, 64, 32},
+  const StoreRows op{.source = {room<std::byte>(), room<std::byte>(), 64, 32},
                      .tokens = {4, 60},
                      .target = blocks(),
-                     .shape = common().shape};
+                     .shape = shape};
   using Op = StoreRows;
   expect_refused<Op>(op, {{[](Op& o) { o.shape.kv_heads = 0; }, "kv_heads"},
                           {[](Op& o) { o.shape.kv_heads = absurd; }, "kv_heads"},
@@ -185,7 +235,14 @@ TEST_F(OpArguments, OfStoreRows) {
                           {[](Op& o) { o.source.head_stride = 31; }, "head_stride"},
                           {[](Op& o) { o.target.blocks = nullptr; }, "target"},
                           {[](Op& o) { o.target.block_tokens = 0; }, "target"},
-                          {[](Op& o) { o.target.block_tokens = absurd; }, "target"}});
+                          {[](Op& o) { o.target.block_tokens = absurd; }, "target"},
+                          {[](Op& o) { o.tokens.end = 65; }, "every block"},
+                          {[](Op& o) { o.source.keys = o.target.blocks[0]; }, "source.keys"},
+                          {[](Op& o) { o.source.values = o.target.blocks[0] + 8191; },
+                           "a block of target must not overlap source.values"}});
+  Op side_by_side = op;
+  side_by_side.source.values = op.source.keys + 32;
+  EXPECT_TRUE(validate(side_by_side).has_value()) << "what is only read may overlap";
   Op one = op;
   one.tokens.end = one.tokens.begin + 1;
   one.source.token_stride = 0;
@@ -194,14 +251,20 @@ TEST_F(OpArguments, OfStoreRows) {
 }
 
 TEST_F(OpArguments, OfMapQueries) {
-  float query = 0;
-  const MapQueries op{common().shape, &query, &memory_.number, &memory_.number};
+  const MapQueries op{shape, room<float>(), room<float>(), room<float>()};
   using Op = MapQueries;
-  expect_refused<Op>(op, {{[](Op& o) { o.shape.head_dim = 0; }, "has a zero"},
-                          {[](Op& o) { o.query = nullptr; }, "query"},
-                          {[](Op& o) { o.maps = nullptr; }, "maps"},
-                          {[](Op& o) { o.mapped = nullptr; }, "mapped"},
-                          {[](Op& o) { o.query = o.mapped; }, "must not be query"}});
+  expect_refused<Op>(
+      op, {{[](Op& o) { o.shape.head_dim = 0; }, "has a zero"},
+           {[](Op& o) { o.query = nullptr; }, "query"},
+           {[](Op& o) { o.maps = nullptr; }, "maps"},
+           {[](Op& o) { o.mapped = nullptr; }, "mapped"},
+           {[](Op& o) { o.query = o.mapped; }, "mapped must not overlap query"},
+           {[](Op& o) { o.mapped = as<float>(o.query + query_floats - 1); },
+            "mapped must not overlap query"},
+           {[](Op& o) { o.mapped = as<float>(o.maps + 511); }, "mapped must not overlap maps"}});
+  Op beside = op;
+  beside.mapped = as<float>(op.query + query_floats);
+  EXPECT_TRUE(validate(beside).has_value());
 }
 
 TEST_F(OpArguments, OfResolveRows) {
@@ -222,29 +285,40 @@ TEST_F(OpArguments, OfResolveRows) {
                           {[](Op& o) { o.missed_count = nullptr; }, "missed_count"},
                           {[](Op& o) { o.seen_epoch = nullptr; }, "seen_epoch"},
                           {[](Op& o) { o.seen_stride = 0; }, "seen_stride"}});
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.rows = as<std::byte*>(o.staging + 2552); }, "staging must not overlap rows"},
+       {[](Op& o) { o.missed = as<MissedRow>(o.rows + 38); }, "rows must not overlap missed"},
+       {[](Op& o) { o.missed_count = as<std::uint32_t>(o.id_count + 3); },
+        "missed_count must not overlap id_count"},
+       {[](Op& o) { o.missed = as<MissedRow>(o.ids); }, "missed must not overlap ids"},
+       {[](Op& o) { o.seen = as<std::uint32_t>(o.missed); }, "missed must not overlap seen"},
+       {[](Op& o) { o.seen_epoch = o.seen + 127; }, "seen must not overlap seen_epoch"},
+       {[](Op& o) { o.seen_epoch = o.missed_count; }, "missed_count must not overlap seen_epoch"}});
   Op without = op;
   without.cached = {};
   without.seen = nullptr;
   EXPECT_TRUE(validate(without).has_value()) << "no row is cached, no head misses what another did";
   EXPECT_TRUE(
-      validate(Op{.shape = op.shape, .id_count = &memory_.count, .missed_count = &memory_.count})
+      validate(Op{.shape = op.shape, .id_count = op.id_count, .missed_count = op.missed_count})
           .has_value())
       << "lists have no entries";
 }
 
 TEST_F(OpArguments, OfResolveEarlyRows) {
   const ResolveEarlyRows op{.resolve = resolve(),
-                            .ids = &memory_.count,
-                            .id_count = &memory_.count,
-                            .early_ids = &memory_.count,
-                            .early_count = &memory_.count,
-                            .early_rows = &memory_.block,
-                            .early_staging = &memory_.byte,
-                            .early_missed = &memory_.count,
-                            .early_used = &memory_.used,
-                            .query = &memory_.number,
-                            .last_query = &memory_.number,
-                            .outcome = &memory_.outcome};
+                            .ids = room<std::uint32_t>(),
+                            .id_count = room<std::uint32_t>(),
+                            .count = {.mean = 10, .shares = room<std::uint32_t>()},
+                            .early_ids = room<std::uint32_t>(),
+                            .early_count = room<std::uint32_t>(),
+                            .early_rows = table(),
+                            .early_staging = room<std::byte>(),
+                            .early_missed = room<std::uint32_t>(),
+                            .early_used = room<std::uint8_t>(),
+                            .query = room<float>(),
+                            .last_query = room<float>(),
+                            .outcome = room<EarlyOutcome>()};
   using Op = ResolveEarlyRows;
   expect_refused<Op>(op, {{[](Op& o) { o.resolve.shape.head_dim = 0; }, "resolve_early_rows: "},
                           {[](Op& o) { o.resolve.staging = nullptr; }, "resolve_early_rows: "},
@@ -258,6 +332,28 @@ TEST_F(OpArguments, OfResolveEarlyRows) {
                           {[](Op& o) { o.query = nullptr; }, "query"},
                           {[](Op& o) { o.last_query = nullptr; }, "last_query"},
                           {[](Op& o) { o.outcome = nullptr; }, "outcome"}});
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.resolve.missed_count = as<std::uint32_t>(o.early_missed); },
+        "missed_count must not overlap early_missed"},
+       {[](Op& o) { o.ids = as<std::uint32_t>(o.resolve.ids); },
+        "ids must not overlap resolve.ids"},
+       {[](Op& o) { o.id_count = as<std::uint32_t>(o.resolve.id_count); },
+        "id_count must not overlap resolve.id_count"},
+       {[](Op& o) { o.ids = as<std::uint32_t>(o.early_ids); }, "ids must not overlap early_ids"},
+       {[](Op& o) { o.id_count = as<std::uint32_t>(o.early_count); },
+        "id_count must not overlap early_count"},
+       {[](Op& o) { o.id_count = as<std::uint32_t>(o.count.shares); },
+        "id_count must not overlap count.shares"},
+       {[](Op& o) { o.resolve.rows = as<std::byte*>(o.early_rows); },
+        "rows must not overlap early_rows"},
+       {[](Op& o) { o.early_staging = o.resolve.staging + 2559; },
+        "staging must not overlap early_staging"},
+       {[](Op& o) { o.early_used = as<std::uint8_t>(o.ids + 39); },
+        "ids must not overlap early_used"},
+       {[](Op& o) { o.last_query = as<float>(o.query); }, "last_query must not overlap query"},
+       {[](Op& o) { o.outcome = as<EarlyOutcome>(o.last_query + query_floats - 1); },
+        "last_query must not overlap outcome"}});
   Op first = op;
   first.early_ids = nullptr;
   first.early_count = nullptr;
@@ -268,7 +364,7 @@ TEST_F(OpArguments, OfResolveEarlyRows) {
 }
 
 TEST_F(OpArguments, OfFetchRows) {
-  const FetchRows op{common().shape, &memory_.missed, &memory_.count, blocks()};
+  const FetchRows op{shape, room<MissedRow>(), room<std::uint32_t>(), blocks()};
   using Op = FetchRows;
   expect_refused<Op>(op, {{[](Op& o) { o.shape.kv_heads = 0; }, "kv_heads"},
                           {[](Op& o) { o.shape.head_dim = 0; }, "head_dim"},
@@ -282,11 +378,11 @@ TEST_F(OpArguments, OfFetchRows) {
 }
 
 TEST_F(OpArguments, OfCacheRows) {
-  const CacheRows op{.shape = common().shape,
-                     .changes = &memory_.change,
-                     .count = 1,
+  const CacheRows op{.shape = shape,
+                     .changes = room<CachedRowChange>(),
+                     .count = 2,
                      .source = blocks(),
-                     .target = {&memory_.count, &memory_.block, 64}};
+                     .target = {room<std::uint32_t>(), table(), 64}};
   using Op = CacheRows;
   expect_refused<Op>(op, {{[](Op& o) { o.shape.kv_heads = 0; }, "kv_heads"},
                           {[](Op& o) { o.shape.head_dim = 0; }, "head_dim"},
@@ -295,22 +391,26 @@ TEST_F(OpArguments, OfCacheRows) {
                           {[](Op& o) { o.source.block_tokens = 0; }, "source"},
                           {[](Op& o) { o.target.numbers = nullptr; }, "numbers"},
                           {[](Op& o) { o.target.blocks = nullptr; }, "target"},
-                          {[](Op& o) { o.target.block_rows = 0; }, "target"}});
+                          {[](Op& o) { o.target.block_rows = 0; }, "target"},
+                          {[](Op& o) { o.target.numbers = as<std::uint32_t>(o.changes + 1); },
+                           "target.numbers must not overlap changes"}});
   EXPECT_TRUE(validate(Op{.shape = op.shape}).has_value()) << "nothing changes";
 }
 
 TEST_F(OpArguments, OfDecodeAttention) {
-  const DecodeAttention op{.shape = common().shape,
-                           .query = &memory_.number,
-                           .output = &memory_.number,
+  const PseudoTarget entries = pseudo();
+  const DecodeAttention op{.shape = shape,
+                           .query = room<float>(),
+                           .output = room<float>(),
                            .resident = blocks(),
                            .sinks = {0, 4},
                            .window = {60, 64},
-                           .selected = &memory_.block,
-                           .selected_count = &memory_.count,
+                           .selected = table(),
+                           .selected_count = room<std::uint32_t>(),
                            .selected_stride = 10,
-                           .pseudo = {&memory_.row, &memory_.number, &memory_.count, 5},
-                           .scratch = &memory_.number};
+                           .selected_bias = room<float>(),
+                           .pseudo = {entries.rows, entries.bias, entries.count, entries.stride},
+                           .scratch = room<float>()};
   using Op = DecodeAttention;
   expect_refused<Op>(op, {{[](Op& o) { o.shape.head_dim = 0; }, "has a zero"},
                           {[](Op& o) { o.query = nullptr; }, "query"},
@@ -322,6 +422,28 @@ TEST_F(OpArguments, OfDecodeAttention) {
                           {[](Op& o) { o.selected_count = nullptr; }, "selected_count"},
                           {[](Op& o) { o.pseudo.rows = nullptr; }, "pseudo.rows"},
                           {[](Op& o) { o.scratch = nullptr; }, "scratch"}});
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.output = as<float>(o.query); }, "output must not overlap query"},
+       {[](Op& o) { o.output = as<float>(o.query + query_floats - 1); },
+        "output must not overlap query"},
+       {[](Op& o) { o.output = o.scratch + 71; }, "output must not overlap scratch"},
+       {[](Op& o) { o.query = o.scratch + 71; }, "scratch must not overlap query"},
+       {[](Op& o) { o.output = as<float>(o.selected + 19); }, "output must not overlap selected"},
+       {[](Op& o) { o.output = as<float>(o.selected_count); },
+        "output must not overlap selected_count"},
+       {[](Op& o) { o.scratch = as<float>(o.selected_bias); },
+        "scratch must not overlap selected_bias"},
+       {[](Op& o) { o.scratch = as<float>(o.pseudo.rows); },
+        "scratch must not overlap pseudo.rows"},
+       {[](Op& o) { o.scratch = as<float>(o.pseudo.bias); },
+        "scratch must not overlap pseudo.bias"},
+       {[](Op& o) { o.output = as<float>(o.pseudo.count); },
+        "output must not overlap pseudo.count"}});
+  Op beside = op;
+  beside.output = as<float>(op.query + query_floats);
+  beside.scratch = beside.output + query_floats;
+  EXPECT_TRUE(validate(beside).has_value());
   EXPECT_TRUE(validate(Op{.shape = op.shape, .query = op.query, .output = op.output}).has_value())
       << "there is nothing to attend to";
   Op unbiased = op;

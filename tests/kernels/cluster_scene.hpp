@@ -22,7 +22,7 @@ class Scene {
   explicit Scene(ClusterStore& store, const KvShape& kv = shape,
                  const ClusterShape& clusters = with_values)
       : queries(kv.query_heads * kv.head_dim),
-        scratch(kernels::cluster_scratch_floats(kv, clusters, tokens)),
+        scratch(cluster_scratch_floats(kv, clusters, tokens)),
         ids(kv.query_heads * tokens, 0xffffffffU),
         counts(kv.query_heads),
         pseudo_rows(kv.kv_heads * pseudo_max),

@@ -26,7 +26,7 @@ constexpr std::size_t tokens = 300;
 struct Scene {
   Scene(const KvShape& shape, const PageShape& pages)
       : queries(shape.query_heads * shape.head_dim),
-        scratch(kernels::page_scratch_floats(shape, pages, tokens)),
+        scratch(page_scratch_floats(shape, pages, tokens)),
         ids(shape.kv_heads * tokens, 0xffffffffU),
         counts(shape.kv_heads) {
     Rng rng(testing::seed(), {81});

@@ -1,9 +1,11 @@
 // Product-quantisation codes against the reference, and what they mean.
 #include "terrace/kernels/pq_encode.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <functional>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "kernels/finds_fault.hpp"
@@ -21,7 +23,8 @@ using testing::PqIndex;
 
 void run(const PqEncode& op) {
   testing::PartThreads threads(2);
-  kernels::host::pq_encode(op, threads);
+  const Status coded = kernels::host::pq_encode(op, threads);
+  ASSERT_TRUE(coded.has_value()) << coded.error().message();
 }
 
 double distance(const BlockStore& store, PqIndex& index, PqShape pq, std::size_t head,
@@ -173,6 +176,49 @@ TEST(PqEncode, ReadsDenormals) {
       }
     }
   }
+}
+
+TEST(PqEncode, RefusesWhatIsNotThere) {
+  const KvShape shape = make_shape(1, 2, 64, Dtype::f16);
+  const PqShape pq{.subspaces = 2, .bits = 4};
+  BlockStore store(shape, 8, 24);
+  store.fill_normal(3);
+  PqIndex index(shape, pq, 16, 20, 4);
+  std::byte* const holes[] = {store.table().blocks[0], nullptr, store.table().blocks[2]};
+  std::byte* const within_rows[] = {store.row(1, 6)};
+  std::byte* const nothing[] = {nullptr};
+  const PqEncode right{
+      .shape = shape, .pq = pq, .rows = store.table(), .tokens = {5, 19}, .index = index.view()};
+  const std::vector<std::pair<std::function<void(PqEncode&)>, const char*>> bad = {
+      {[](PqEncode& o) { o.shape.query_heads = 0; }, "has a zero"},
+      {[](PqEncode& o) { o.shape.head_dim = 63; }, "head_dim 63"},
+      {[](PqEncode& o) { o.shape.head_dim = 2048; }, "head_dim 2048"},
+      {[](PqEncode& o) { o.pq.subspaces = 0; }, "pq.subspaces 0"},
+      {[](PqEncode& o) { o.pq.subspaces = 3; }, "pq.subspaces 3"},
+      {[](PqEncode& o) { o.pq.bits = 0; }, "pq.bits is 0"},
+      {[](PqEncode& o) { o.pq.bits = 9; }, "pq.bits is 9"},
+      {[](PqEncode& o) { o.rows.blocks = nullptr; }, "blocks"},
+      {[](PqEncode& o) { o.rows.block_tokens = 0; }, "blocks"},
+      {[&](PqEncode& o) { o.rows.blocks = holes; }, "every block"},
+      {[](PqEncode& o) { o.tokens = {19, 5}; }, "tokens"},
+      {[](PqEncode& o) { o.tokens.begin = 3; }, "before the index"},
+      {[](PqEncode& o) { o.index.fixed = nullptr; }, "codebooks"},
+      {[](PqEncode& o) { o.index.chunks = nullptr; }, "chunks"},
+      {[](PqEncode& o) { o.index.chunk_tokens = 0; }, "chunks"},
+      {[&](PqEncode& o) { o.index.chunks = nothing; }, "every chunk"},
+      {[&](PqEncode& o) { o.index.chunks = within_rows; }, "chunks must not overlap rows"}};
+  Serial alone;
+  for (const auto& [make, text] : bad) {
+    PqEncode wrong = right;
+    make(wrong);
+    const Status refused = kernels::host::pq_encode(wrong, alone);
+    ASSERT_FALSE(refused.has_value()) << text;
+    EXPECT_EQ(refused.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(refused.error().message()), ::testing::HasSubstr(text));
+    for (std::size_t p = 5; p < 19; ++p) ASSERT_EQ(index.code(1, 1, p), std::byte{0}) << text;
+  }
+  run(right);
+  run({.shape = shape, .pq = pq, .tokens = {5, 5}});  // nothing is coded
 }
 
 TEST(PqEncode, GivesATokenTheSameCodeAloneAndAmongOthers) {

@@ -28,24 +28,24 @@ void build(const BlockStore& store, PqIndex& index) {
   for (std::size_t j = 0; j < pq.subspaces; ++j) {
     std::vector<float> rows(store.tokens() * 32);
     std::vector<std::uint32_t> labels(store.tokens());
-    kernels::host::read_keys({.shape = shape,
-                              .rows = store.table(),
-                              .tokens = {0, store.tokens()},
-                              .first_dim = j * 32,
-                              .dims = 32},
-                             rows.data());
+    ASSERT_TRUE(kernels::host::read_keys({.shape = shape,
+                                          .rows = store.table(),
+                                          .tokens = {0, store.tokens()},
+                                          .first_dim = j * 32,
+                                          .dims = 32},
+                                         rows.data()));
     const auto report = kernels::host::kmeans(
         {.rows = rows.data(), .row_count = store.tokens(), .dims = 32},
         {.clusters = 64, .iterations = 8, .seed = testing::seed()},
         {.centroids = index.centroid(0, j, 0), .labels = labels.data()}, threads);
     ASSERT_TRUE(report.has_value());
   }
-  kernels::host::pq_encode({.shape = shape,
-                            .pq = pq,
-                            .rows = store.table(),
-                            .tokens = {0, store.tokens()},
-                            .index = index.view()},
-                           threads);
+  ASSERT_TRUE(kernels::host::pq_encode({.shape = shape,
+                                        .pq = pq,
+                                        .rows = store.table(),
+                                        .tokens = {0, store.tokens()},
+                                        .index = index.view()},
+                                       threads));
 }
 
 class PqLogits : public ::testing::Test {

@@ -73,8 +73,9 @@ class KeyIndex {
     }
     view_ = {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .first_token = tokens.begin};
     Serial alone;
-    kernels::host::key_copy(
+    const Status copied = kernels::host::key_copy(
         {.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_}, alone);
+    EXPECT_TRUE(copied.has_value());
   }
 
   [[nodiscard]] const IndexView& view() const { return view_; }

@@ -53,7 +53,7 @@ struct Layer {
 
 std::vector<std::size_t> rows_dealt(const HeadDeal& deal) {
   Serial alone;
-  const std::vector<std::uint32_t> shares = deal_heads(deal, alone);
+  const std::vector<std::uint32_t> shares = deal_heads(deal, alone).value();
   std::vector<std::size_t> rows;
   for (std::size_t head = 0; head < shares.size(); ++head) {
     rows.push_back(rows_of_head({.mean = deal.selected, .shares = shares.data()}, head));
@@ -100,8 +100,19 @@ TEST(DealHeads, IsTheSameForAnyNumberOfThreads) {
   for (const ListScope lists : {ListScope::kv_head, ListScope::query_head}) {
     HeadDeal deal = layer.deal();
     deal.lists = lists;
-    EXPECT_EQ(deal_heads(deal, alone), deal_heads(deal, *threads));
+    EXPECT_EQ(deal_heads(deal, alone).value(), deal_heads(deal, *threads).value());
   }
+}
+
+TEST(DealHeads, RefusesRowsThatAreNotThere) {
+  const Layer layer(make_shape(2, 2, 16, Dtype::f16));
+  Serial alone;
+  HeadDeal deal = layer.deal();
+  deal.rows.blocks = nullptr;
+  EXPECT_EQ(deal_heads(deal, alone).error().code, Errc::invalid_argument);
+  deal = layer.deal();
+  deal.shape.kv_heads = 0;
+  EXPECT_EQ(deal_heads(deal, alone).error().code, Errc::invalid_argument);
 }
 
 TEST(DealHeads, TakesRowsThatAreNotFiniteForNothing) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "host/lloyd.hpp"
+#include "terrace/core/memory_range.hpp"
 
 namespace terrace::kernels::host {
 namespace {
@@ -18,23 +19,11 @@ bool is_within_memory(std::size_t vectors, std::size_t dims) {
   return vectors <= elements_max / dims;
 }
 
-struct Extent {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-};
-
-template <typename T>
-Extent extent(const T* first, std::size_t count) {
-  return {reinterpret_cast<std::uintptr_t>(first), reinterpret_cast<std::uintptr_t>(first + count)};
-}
-
-bool overlap(const Extent& a, const Extent& b) { return a.begin < b.end && b.begin < a.end; }
-
 /// Outputs are written while rows and each other are read.
 Status check_apart(const KmeansRows& input, std::size_t clusters, const KmeansOutput& output) {
-  const Extent rows = extent(input.rows, input.row_count * input.dims);
-  const Extent centroids = extent(output.centroids, clusters * input.dims);
-  const Extent labels = extent(output.labels, input.row_count);
+  const MemoryRange rows = range_of(input.rows, input.row_count * input.dims);
+  const MemoryRange centroids = range_of(output.centroids, clusters * input.dims);
+  const MemoryRange labels = range_of(output.labels, input.row_count);
   if (!overlap(rows, centroids) && !overlap(rows, labels) && !overlap(centroids, labels)) return {};
   return fail(Errc::invalid_argument, "k-means: rows, centroids and labels must not overlap");
 }

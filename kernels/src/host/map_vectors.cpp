@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "terrace/core/assert.hpp"
+
 namespace terrace::kernels::host {
 
 void map_vector(const float* vector, const float* map, std::size_t dims, float* mapped) noexcept {
+  TERRACE_DEBUG_ASSERT(dims == 0 || (vector != nullptr && map != nullptr && mapped != nullptr));
   // Row by row, so that the inner loop runs over neighbours and needs no order of its own.
   std::fill_n(mapped, dims, 0.0F);
   for (std::size_t i = 0; i < dims; ++i) {

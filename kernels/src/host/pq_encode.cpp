@@ -5,12 +5,13 @@
 #include <array>
 
 #include "host/centroid_tiles.hpp"
-#include "terrace/kernels/rows.hpp"
+#include "host/row_arguments.hpp"
+#include "host/widen_keys.hpp"
 
 namespace terrace::kernels::host {
 namespace {
 
-constexpr std::size_t sub_dims_max = 1024;     // KvShape::validate
+constexpr std::size_t sub_dims_max = 1024;     // KvShape::validate refuses more
 constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
 
 /// One head and sub-space of the work.
@@ -32,13 +33,13 @@ struct SubspaceCoder {
   void code_block(TokenRange tokens) const noexcept {
     alignas(64) std::array<float, block_floats> keys;
     std::array<std::uint32_t, search_rows_max> labels;
-    read_keys({.shape = op.shape,
-               .rows = op.rows,
-               .tokens = tokens,
-               .head = head,
-               .first_dim = subspace * dims(),
-               .dims = dims()},
-              keys.data());
+    widen_keys({.shape = op.shape,
+                .rows = op.rows,
+                .tokens = tokens,
+                .head = head,
+                .first_dim = subspace * dims(),
+                .dims = dims()},
+               keys.data());
     std::array<std::uint8_t, search_rows_max> finite;
     find_nearest(keys.data(), tokens.size(), labels.data());
     find_finite(keys.data(), tokens.size(), dims(), finite.data());
@@ -75,13 +76,36 @@ struct SubspaceCoder {
   }
 };
 
+Status check(const PqEncode& op) {
+  constexpr std::string_view name = "pq_encode";
+  if (const Status right = op.shape.validate(); !right) {
+    return tl::unexpected(right.error().while_doing(name));
+  }
+  if (op.pq.subspaces == 0 || op.shape.head_dim % op.pq.subspaces != 0) {
+    return fail(Errc::invalid_argument, "{}: pq.subspaces {} must divide head_dim {}", name,
+                op.pq.subspaces, op.shape.head_dim);
+  }
+  if (op.pq.bits < 1 || op.pq.bits > 8) {
+    return fail(Errc::invalid_argument, "{}: pq.bits is {}; use 1 to 8", name, op.pq.bits);
+  }
+  const TokenRows source{op.shape, op.rows, op.tokens};
+  TERRACE_TRY(check_rows(name, source));
+  if (!op.tokens.empty() && op.index.fixed == nullptr) {
+    return fail(Errc::invalid_argument, "{}: the index must have codebooks", name);
+  }
+  return check_chunks(name, source, op.index,
+                      op.shape.kv_heads * op.pq.subspaces * op.index.chunk_tokens);
+}
+
 }  // namespace
 
-void pq_encode(const PqEncode& op, Parallel& threads) {
+Status pq_encode(const PqEncode& op, Parallel& threads) {
+  TERRACE_TRY(check(op));
   const std::size_t subspaces = op.pq.subspaces;
   threads.for_each(op.shape.kv_heads * subspaces, [&](std::size_t part) {
     SubspaceCoder{op, part / subspaces, part % subspaces}.code(op.tokens);
   });
+  return {};
 }
 
 }  // namespace terrace::kernels::host

@@ -1,4 +1,6 @@
 // Keys as f32: see terrace/kernels/rows.hpp.
+#include "host/row_arguments.hpp"
+#include "host/widen_keys.hpp"
 #include "terrace/kernels/row_address.hpp"
 #include "terrace/kernels/rows.hpp"
 
@@ -44,13 +46,34 @@ namespace terrace::kernels::host {
 
 HWY_EXPORT(widen);
 
-void read_keys(const KeySlice& slice, float* target) noexcept {
+void widen_keys(const KeySlice& slice, float* target) noexcept {
   const std::size_t skip_bytes = slice.first_dim * size_bytes(slice.shape.dtype);
   const auto widen_row = HWY_DYNAMIC_DISPATCH(widen);
   for (std::size_t p = slice.tokens.begin; p < slice.tokens.end; ++p, target += slice.dims) {
     const std::byte* row = row_address(slice.shape, slice.rows, slice.head, p);
     widen_row(row + skip_bytes, slice.shape.dtype, slice.dims, target);
   }
+}
+
+Status read_keys(const KeySlice& slice, float* target) noexcept {
+  const TokenRows source{slice.shape, slice.rows, slice.tokens};
+  TERRACE_TRY(check_rows("read_keys", source));
+  const std::size_t row_dims = 2 * slice.shape.head_dim;
+  if (slice.first_dim > row_dims || slice.dims > row_dims - slice.first_dim) {
+    return fail(Errc::invalid_argument, "read_keys: {} dimensions from {} on are no part of a row",
+                slice.dims, slice.first_dim);
+  }
+  if (slice.head >= slice.shape.kv_heads) {
+    return fail(Errc::invalid_argument, "read_keys: head {} of {}; use one that is there",
+                slice.head, slice.shape.kv_heads);
+  }
+  if (slice.tokens.empty() || slice.dims == 0) return {};
+  if (target == nullptr) return fail(Errc::invalid_argument, "read_keys: target must be given");
+  if (overlaps_rows(range_of(target, slice.tokens.size() * slice.dims), source)) {
+    return fail(Errc::invalid_argument, "read_keys: target must not overlap rows");
+  }
+  widen_keys(slice, target);
+  return {};
 }
 
 }  // namespace terrace::kernels::host

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "host/prefetch.hpp"
+#include "host/row_arguments.hpp"
 #include "terrace/kernels/row_address.hpp"
 
 namespace terrace::kernels::host {
@@ -93,9 +94,13 @@ std::size_t store_rows(const StoreRows& op, Parallel& threads) {
   return op.tokens.size() * op.shape.token_bytes();
 }
 
-void key_copy(const KeyCopy& op, Parallel& threads) {
+Status key_copy(const KeyCopy& op, Parallel& threads) {
   const std::size_t key_bytes = row_half_bytes(op.shape);
   const IndexView& index = op.index;
+  const TokenRows source{op.shape, op.rows, op.tokens};
+  TERRACE_TRY(check_rows("key_copy", source));
+  TERRACE_TRY(
+      check_chunks("key_copy", source, index, op.shape.kv_heads * index.chunk_tokens * key_bytes));
   threads.for_each(op.shape.kv_heads, [&](std::size_t head) {
     for (std::size_t p = op.tokens.begin; p < op.tokens.end; ++p) {
       const std::size_t token = p - index.first_token;
@@ -104,6 +109,7 @@ void key_copy(const KeyCopy& op, Parallel& threads) {
       std::memcpy(chunk + place * key_bytes, row_address(op.shape, op.rows, head, p), key_bytes);
     }
   });
+  return {};
 }
 
 std::size_t fetch_rows(const FetchRows& op, Parallel& threads) {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "host/weight_keys.hpp"
+#include "terrace/core/assert.hpp"
 #include "terrace/core/rng.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -151,6 +152,7 @@ Threshold find_threshold(const float* weights, std::size_t n, std::size_t k, Key
 std::size_t select_topk(const float* weights, std::size_t n, std::size_t k, std::uint32_t* scratch,
                         std::uint32_t* ids) noexcept {
   if (k == 0 || n == 0) return 0;
+  TERRACE_DEBUG_ASSERT(weights != nullptr && ids != nullptr && (scratch != nullptr || k >= n));
   Threshold threshold{.key = lowest_key, .ties = n};
   if (k < n) threshold = find_threshold(weights, n, k, reinterpret_cast<Key*>(scratch));
   return HWY_DYNAMIC_DISPATCH(write_ids)(weights, n, threshold, ids);

@@ -24,18 +24,18 @@ class Curve {
   Curve(const HeadDeal& deal, std::size_t head)
       : deal_(deal), head_(head), weights_(dealt_rows_most(deal.shape, deal.selected), 0.0) {}
 
-  std::vector<double> measure() {
+  Result<std::vector<double>> measure() {
     const KvShape& shape = deal_.shape;
     const std::size_t floats = shape.query_heads * shape.head_dim;
     const std::size_t count = deal_.queries.size() / floats;
     if (count == 0) return weights_;
     std::vector<float> keys(deal_.length * shape.head_dim);
-    kernels::host::read_keys({.shape = shape,
-                              .rows = deal_.rows,
-                              .tokens = {0, deal_.length},
-                              .head = head_,
-                              .dims = shape.head_dim},
-                             keys.data());
+    TERRACE_TRY(kernels::host::read_keys({.shape = shape,
+                                          .rows = deal_.rows,
+                                          .tokens = {0, deal_.length},
+                                          .head = head_,
+                                          .dims = shape.head_dim},
+                                         keys.data()));
     const std::size_t used = std::min(count, queries_max);
     for (std::size_t i = 0; i < used; ++i) {
       const std::size_t from_last = i * count / used;
@@ -115,10 +115,16 @@ std::vector<std::size_t> deal_rows(const HeadDeal& deal,
 
 }  // namespace
 
-std::vector<std::uint32_t> deal_heads(const HeadDeal& deal, Parallel& threads) {
-  std::vector<std::vector<double>> curves(deal.shape.kv_heads);
-  threads.for_each(curves.size(),
-                   [&](std::size_t head) { curves[head] = Curve(deal, head).measure(); });
+Result<std::vector<std::uint32_t>> deal_heads(const HeadDeal& deal, Parallel& threads) {
+  TERRACE_TRY(deal.shape.validate());
+  std::vector<Result<std::vector<double>>> measured(deal.shape.kv_heads);
+  threads.for_each(measured.size(),
+                   [&](std::size_t head) { measured[head] = Curve(deal, head).measure(); });
+  std::vector<std::vector<double>> curves;
+  for (Result<std::vector<double>>& curve : measured) {
+    if (!curve) return tl::unexpected(curve.error());
+    curves.push_back(std::move(*curve));
+  }
   const std::vector<std::size_t> rows = deal_rows(deal, curves);
   std::vector<std::uint32_t> shares(rows.size());
   std::size_t sum = 0;

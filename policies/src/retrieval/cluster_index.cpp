@@ -14,7 +14,6 @@
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
-#include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "token_pieces.hpp"
 
@@ -71,7 +70,7 @@ class Clusters final : public IndexPart {
   [[nodiscard]] std::uint32_t last_cluster() const noexcept;
   void join_the_last();
   void take_members_of(std::uint32_t cluster);
-  void read_some();
+  [[nodiscard]] Status read_some();
   [[nodiscard]] const float* keys_to_compare();
   Status begin_clustering();
   Status end_clustering();
@@ -103,7 +102,7 @@ Result<bool> Clusters::do_piece() {
     return false;
   }
   if (!unread_.empty()) {
-    read_some();
+    TERRACE_TRY(read_some());
     return false;
   }
   if (!members_.empty()) {
@@ -174,17 +173,17 @@ void Clusters::take_members_of(std::uint32_t cluster) {
   }
 }
 
-void Clusters::read_some() {
+Status Clusters::read_some() {
   // Not set to zero first: of a long sequence that would take longer than a piece may.
   if (!rows_) rows_ = std::make_unique_for_overwrite<float[]>(batch_.tokens.size() * row_dims_);
   const TokenRange tokens = unread_.take();
   // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
-  kernels::host::read_keys({.shape = request_.shape,
-                            .rows = request_.rows,
-                            .tokens = tokens,
-                            .head = batch_.head,
-                            .dims = row_dims_},
-                           &rows_[(tokens.begin - batch_.tokens.begin) * row_dims_]);
+  return kernels::host::read_keys({.shape = request_.shape,
+                                   .rows = request_.rows,
+                                   .tokens = tokens,
+                                   .head = batch_.head,
+                                   .dims = row_dims_},
+                                  &rows_[(tokens.begin - batch_.tokens.begin) * row_dims_]);
 }
 
 const float* Clusters::keys_to_compare() {
@@ -324,7 +323,7 @@ const std::uint32_t* ClusterIndex::labels(const KvShape& shape, std::byte* chunk
 
 std::size_t ClusterIndex::select_scratch_floats(const KvShape& shape,
                                                 std::size_t candidates) const noexcept {
-  return kernels::cluster_scratch_floats(shape, options_.shape, candidates);
+  return cluster_scratch_floats(shape, options_.shape, candidates);
 }
 
 std::size_t ClusterIndex::build_parts(const BuildRequest& request) const noexcept {

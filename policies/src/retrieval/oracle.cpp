@@ -20,7 +20,8 @@ class KeyCopies final : public IndexPart {
 
   [[nodiscard]] Result<bool> do_piece() override {
     Serial alone;
-    kernels::host::key_copy({request_.shape, request_.rows, left_.take(), request_.index}, alone);
+    TERRACE_TRY(kernels::host::key_copy(
+        {request_.shape, request_.rows, left_.take(), request_.index}, alone));
     return left_.empty();
   }
 

@@ -1,7 +1,6 @@
 #include "page_index.hpp"
 
 #include "selection_args.hpp"
-#include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "token_pieces.hpp"
 
@@ -20,7 +19,7 @@ Result<IndexLayout> PageIndex::index_layout(const KvShape& shape) const {
 
 std::size_t PageIndex::select_scratch_floats(const KvShape& shape,
                                              std::size_t candidates) const noexcept {
-  return kernels::page_scratch_floats(shape, pages_, candidates);
+  return page_scratch_floats(shape, pages_, candidates);
 }
 
 /// The pages of a head.
@@ -30,7 +29,7 @@ class PageIndex::Pages final : public IndexPart {
       : policy_(policy), request_(request), head_(head), left_(request.tokens) {}
 
   [[nodiscard]] Result<bool> do_piece() override {
-    policy_.write_pages(request_, left_.take(), head_);
+    TERRACE_TRY(policy_.write_pages(request_, left_.take(), head_));
     return left_.empty();
   }
 
@@ -46,7 +45,8 @@ std::unique_ptr<IndexPart> PageIndex::begin_part(const BuildRequest& request,
   return std::make_unique<Pages>(*this, request, head);
 }
 
-void PageIndex::write_pages(const BuildRequest& request, TokenRange range, std::size_t head) const {
+Status PageIndex::write_pages(const BuildRequest& request, TokenRange range,
+                              std::size_t head) const {
   const KvShape& shape = request.shape;
   const std::size_t size = pages_.page_tokens;
   const std::size_t dims = pages_.dims(shape);
@@ -59,18 +59,19 @@ void PageIndex::write_pages(const BuildRequest& request, TokenRange range, std::
        ++page) {
     const std::size_t begin = first_token + page * size;
     const TokenRange tokens{begin, std::min(begin + size, range.end)};
-    kernels::host::read_keys({.shape = shape,
-                              .rows = request.rows,
-                              .tokens = tokens,
-                              .head = head,
-                              .dims = shape.head_dim},
-                             keys.data());
+    TERRACE_TRY(kernels::host::read_keys({.shape = shape,
+                                          .rows = request.rows,
+                                          .tokens = tokens,
+                                          .head = head,
+                                          .dims = shape.head_dim},
+                                         keys.data()));
     describe(request, {.head = head, .tokens = tokens.size(), .keys = keys.data()}, vector.data());
     std::byte* const target =
         request.index.chunks[page / chunk_pages] +
         (head * chunk_pages + page % chunk_pages) * dims * size_bytes(shape.dtype);
     for (std::size_t i = 0; i < dims; ++i) store_f32(target, shape.dtype, i, vector[i]);
   }
+  return {};
 }
 
 Result<Ticket> PageIndex::select(const SelectRequest& request, const Selection& out, Queue& queue,

@@ -39,7 +39,8 @@ class PageIndex : public RetrievalPolicy {
 
  private:
   class Pages;
-  void write_pages(const BuildRequest& request, TokenRange tokens, std::size_t head) const;
+  [[nodiscard]] Status write_pages(const BuildRequest& request, TokenRange tokens,
+                                   std::size_t head) const;
 
   RetrievalTraits traits_;
   PageShape pages_;

@@ -35,13 +35,13 @@ class Subspace final : public IndexPart {
   [[nodiscard]] Result<bool> do_piece() override {
     if (unread_.empty()) return training_.do_piece();
     const TokenRange tokens = unread_.take();
-    kernels::host::read_keys({.shape = request_.shape,
-                              .rows = request_.rows,
-                              .tokens = tokens,
-                              .head = head_,
-                              .first_dim = subspace_ * dims_,
-                              .dims = dims_},
-                             &keys_[(tokens.begin - request_.tokens.begin) * dims_]);
+    TERRACE_TRY(kernels::host::read_keys({.shape = request_.shape,
+                                          .rows = request_.rows,
+                                          .tokens = tokens,
+                                          .head = head_,
+                                          .first_dim = subspace_ * dims_,
+                                          .dims = dims_},
+                                         &keys_[(tokens.begin - request_.tokens.begin) * dims_]));
     return false;
   }
   [[nodiscard]] BuildReport report() const noexcept override { return training_.report(); }
@@ -65,8 +65,8 @@ class Codes final : public IndexPart {
 
   [[nodiscard]] Result<bool> do_piece() override {
     Serial alone;
-    kernels::host::pq_encode({request_.shape, pq_, request_.rows, left_.take(), request_.index},
-                             alone);
+    TERRACE_TRY(kernels::host::pq_encode(
+        {request_.shape, pq_, request_.rows, left_.take(), request_.index}, alone));
     return left_.empty();
   }
 

@@ -58,14 +58,14 @@ class Maps {
 };
 
 /// Reads keys of a KV head: [tokens, head_dim].
-void read_head_keys(const BuildRequest& request, TokenRange tokens, std::size_t head,
-                    float* target) {
-  kernels::host::read_keys({.shape = request.shape,
-                            .rows = request.rows,
-                            .tokens = tokens,
-                            .head = head,
-                            .dims = request.shape.head_dim},
-                           target);
+Status read_head_keys(const BuildRequest& request, TokenRange tokens, std::size_t head,
+                      float* target) {
+  return kernels::host::read_keys({.shape = request.shape,
+                                   .rows = request.rows,
+                                   .tokens = tokens,
+                                   .head = head,
+                                   .dims = request.shape.head_dim},
+                                  target);
 }
 
 void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<float> keys) {
@@ -110,7 +110,7 @@ class HeadIndex final : public IndexPart {
   [[nodiscard]] Result<bool> do_piece() override {
     if (!unread_.empty()) {
       const TokenRange tokens = unread_.take();
-      read_head_keys(request_, tokens, head_, keys_of(tokens).data());
+      TERRACE_TRY(read_head_keys(request_, tokens, head_, keys_of(tokens).data()));
     } else if (!knows_maps_) {
       find_maps();
     } else if (!unmapped_.empty()) {
@@ -210,16 +210,16 @@ class HeadCodes final : public IndexPart {
         left_(request.tokens, pq_chunk_tokens) {}
 
   [[nodiscard]] Result<bool> do_piece() override {
-    code(left_.take());
+    TERRACE_TRY(code(left_.take()));
     return left_.empty();
   }
 
  private:
-  void code(TokenRange tokens) const {
+  [[nodiscard]] Status code(TokenRange tokens) const {
     const std::size_t dims = request_.shape.head_dim;
     const std::size_t width = dims / pq_.subspaces;
     std::vector<float> keys(tokens.size() * dims);
-    read_head_keys(request_, tokens, head_, keys.data());
+    TERRACE_TRY(read_head_keys(request_, tokens, head_, keys.data()));
     map_keys(maps_, head_, dims, keys);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       float* const key = &keys[i * dims];
@@ -231,6 +231,7 @@ class HeadCodes final : public IndexPart {
                    nearest(codebook, key + j * width, width));
       }
     }
+    return {};
   }
 
   /// Returns the nearest centroid, ties to the lower one; 0 for a key that is not finite.

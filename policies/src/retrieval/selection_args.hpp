@@ -1,7 +1,6 @@
 // From a policy's request to the arguments that all selecting ops share.
 #pragma once
 
-#include "terrace/core/bytes.hpp"
 #include "terrace/core/retrieval.hpp"
 
 namespace terrace::policies {
@@ -17,11 +16,6 @@ inline SelectCommon selection_of(const SelectRequest& request, const Selection& 
           .id_count = out.id_count,
           .id_stride = out.capacity,
           .scratch = request.scratch};
-}
-
-/// Floats that SelectCommon::scratch points to.
-inline std::size_t selection_scratch_floats(const KvShape& shape, std::size_t candidates) {
-  return shape.kv_heads * (shape.group() + 1) * align_up(candidates, 64);
 }
 
 }  // namespace terrace::policies

@@ -22,7 +22,6 @@
 #include "rows.hpp"
 #include "selection_args.hpp"
 #include "terrace/core/bytes.hpp"
-#include "terrace/kernels/cluster_select.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -63,7 +62,7 @@ class Wave final : public ClusterIndex {
         options_(options) {}
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
-    return traits().gives_pseudo_entries ? kernels::cluster_room(clusters(), tokens) : 0;
+    return traits().gives_pseudo_entries ? cluster_room(clusters(), tokens) : 0;
   }
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
@@ -88,7 +87,7 @@ class Wave final : public ClusterIndex {
  private:
   /// Returns how many clusters may be estimated.
   [[nodiscard]] std::size_t estimated(std::size_t tokens) const noexcept {
-    if (options_.estimated_share == 1) return kernels::cluster_room(clusters(), tokens);
+    if (options_.estimated_share == 1) return cluster_room(clusters(), tokens);
     return static_cast<std::size_t>(
         std::lround(options_.estimated_share * static_cast<double>(tokens) /
                     static_cast<double>(options_.tokens_per_cluster)));

@@ -3,15 +3,17 @@
 //
 // An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they
 // point to must stay valid until the ticket is done. Pointers are device memory unless a line says
-// otherwise; counts named `*_count` behind a pointer are read when the op runs. f32 arithmetic;
-// ties go to the lower position. Ops but `fetch_rows`, `cache_rows` and `store_rows` touch device
-// memory only.
-// Positions are absolute token positions, from 0. Shapes and rows: terrace/core/shape.hpp.
+// otherwise; counts named `*_count` behind a pointer are read when the op runs. What an op writes
+// overlaps nothing else that it is given: none works in place. What it only reads may. f32
+// arithmetic; ties go to the lower position. Ops but `fetch_rows`, `cache_rows` and `store_rows`
+// touch device memory only. Positions are absolute token positions, from 0. Shapes and rows:
+// terrace/core/shape.hpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "terrace/core/bytes.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/core/shape.hpp"
 
@@ -46,7 +48,8 @@ struct KvTensors {
 };
 
 /// Packs `tokens.size()` tokens of K and V into rows of blocks. On a table of host blocks this is a
-/// transfer and its bytes are counted.
+/// transfer and its bytes are counted. No block written to may lie within the source, in the gaps
+/// of its strides neither.
 struct StoreRows {
   KvTensors source;  ///< token 0 of it goes to position tokens.begin
   TokenRange tokens;
@@ -121,7 +124,7 @@ struct SelectCommon {
   std::uint32_t* ids = nullptr;       ///< out [kv_heads, id_stride]: positions, ascending
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
-  float* scratch = nullptr;  ///< [kv_heads, group + 1, candidates rounded up to 64]
+  float* scratch = nullptr;  ///< selection_scratch_floats, where an op names no other
 
   /// Rows that a list of KV head `head` can have.
   [[nodiscard]] constexpr std::size_t wanted(std::size_t head) const noexcept {
@@ -130,6 +133,13 @@ struct SelectCommon {
     return rows < room ? rows : room;
   }
 };
+
+/// Returns the floats of SelectCommon::scratch for at most `candidates` of them: [kv_heads,
+/// group + 1, candidates rounded up to 64].
+constexpr std::size_t selection_scratch_floats(const KvShape& shape,
+                                               std::size_t candidates) noexcept {
+  return shape.kv_heads * (shape.group() + 1) * align_up(candidates, 64);
+}
 
 /// Top `count` candidates of each KV head by approximate scores from codes.
 struct PqSelect {
@@ -221,8 +231,38 @@ struct PageSelect {
   IndexView index;
 };
 
+/// Returns the floats of SelectCommon::scratch for at most `tokens` candidates: per KV head the
+/// group's page scores, weights and an order, and the group's queries.
+constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape& pages,
+                                          std::size_t tokens) noexcept {
+  const std::size_t row = align_up(tokens / pages.page_tokens + 2, 64);
+  return shape.kv_heads * ((shape.group() + 2) * row + shape.group() * pages.dims(shape));
+}
+
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.
 inline constexpr std::size_t clusters_passed_over_max = 64;
+
+/// Returns the clusters that an index of `tokens` tokens has room for.
+constexpr std::size_t cluster_room(const ClusterShape& clusters, std::size_t tokens) noexcept {
+  return divide_up(tokens, clusters.chunk_tokens) * clusters.slots;
+}
+
+/// Floats of one row of cluster scores: all clusters and a place for what is attended anyway.
+constexpr std::size_t cluster_row_floats(const ClusterShape& clusters,
+                                         std::size_t tokens) noexcept {
+  return align_up(cluster_room(clusters, tokens) + 1, 64);
+}
+
+/// Returns the floats of SelectCommon::scratch for at most `tokens` in index.token_count. Per KV
+/// head the host needs rows of the group's scores twice and weights, and of member counts, numbers,
+/// ranks (two words each) and marks of the clusters; a device scores and for each list keys and
+/// order, and counts and numbers.
+constexpr std::size_t cluster_scratch_floats(const KvShape& shape, const ClusterShape& clusters,
+                                             std::size_t tokens) noexcept {
+  const std::size_t group = shape.group();
+  const std::size_t rows = 2 * group + 6 > 3 * group + 2 ? 2 * group + 6 : 3 * group + 2;
+  return shape.kv_heads * rows * cluster_row_floats(clusters, tokens);
+}
 
 /// Chooses clusters by falling rank until `common.count` candidates are reached, and lists their
 /// members among the candidates, ascending. Only candidates count as members, so what is in the

@@ -10,28 +10,6 @@
 
 namespace terrace::kernels {
 
-/// Returns the clusters that an index of `tokens` tokens has room for.
-constexpr std::size_t cluster_room(const ClusterShape& clusters, std::size_t tokens) noexcept {
-  return divide_up(tokens, clusters.chunk_tokens) * clusters.slots;
-}
-
-/// Floats of one row of cluster scores: all clusters and a place for what is attended anyway.
-constexpr std::size_t cluster_row_floats(const ClusterShape& clusters,
-                                         std::size_t tokens) noexcept {
-  return align_up(cluster_room(clusters, tokens) + 1, 64);
-}
-
-/// Returns the floats of SelectCommon::scratch for at most `tokens` indexed tokens. Per KV head the
-/// host needs rows of the group's scores twice and weights, and of member counts, numbers, ranks
-/// (two words each) and marks of the clusters; a device scores and for each list keys and order,
-/// and counts and numbers.
-constexpr std::size_t cluster_scratch_floats(const KvShape& shape, const ClusterShape& clusters,
-                                             std::size_t tokens) noexcept {
-  const std::size_t group = shape.group();
-  const std::size_t rows = 2 * group + 6 > 3 * group + 2 ? 2 * group + 6 : 3 * group + 2;
-  return shape.kv_heads * rows * cluster_row_floats(clusters, tokens);
-}
-
 /// What a cluster's unnormalised mass certainly lies between, as logarithms.
 ///
 /// With D = |q| radius / sqrt(d): members' logits differ from the centroid's by at most D. They

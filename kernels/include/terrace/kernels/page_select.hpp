@@ -1,21 +1,10 @@
 // Choosing whole pages of consecutive tokens: see PageSelect.
 #pragma once
 
-#include "terrace/core/bytes.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/parallel.hpp"
 
-namespace terrace::kernels {
-
-/// Returns the floats of SelectCommon::scratch for at most `tokens` candidates: per KV head the
-/// group's page scores, weights and an order, and the group's queries.
-constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape& pages,
-                                          std::size_t tokens) noexcept {
-  const std::size_t row = align_up(tokens / pages.page_tokens + 2, 64);
-  return shape.kv_heads * ((shape.group() + 2) * row + shape.group() * pages.dims(shape));
-}
-
-namespace host {
+namespace terrace::kernels::host {
 
 /// Order    NaN as SelectCommon says; ties go to the lower page. A score by bounds is NaN, too,
 /// where
@@ -26,5 +15,4 @@ namespace host {
 /// Tests    tests/kernels/page_select_test.cpp
 void page_select(const PageSelect& op, Parallel& threads);
 
-}  // namespace host
-}  // namespace terrace::kernels
+}  // namespace terrace::kernels::host

@@ -31,8 +31,11 @@ struct KeyCopy {
 /// Copies keys of rows.
 ///
 /// Layout   chunk: keys [kv_heads, chunk_tokens, head_dim] in the KV dtype
+/// Memory   chunks and rows must not overlap
+/// Errors   invalid_argument: a size of 0 or above 2^32, no block or no chunk where a token is, a
+///          token before the index, or memory that overlaps. Then nothing is written
 /// Tests    tests/kernels/read_keys_test.cpp
-void key_copy(const KeyCopy& op, Parallel& threads);
+[[nodiscard]] Status key_copy(const KeyCopy& op, Parallel& threads);
 
 /// Finds each selected row: where its resident block is, else among cached rows, else in a staging
 /// row it is given.
@@ -76,7 +79,8 @@ std::size_t fetch_rows(const FetchRows& op, Parallel& threads);
 /// Tests    tests/kernels/cached_rows_test.cpp
 std::size_t cache_rows(const CacheRows& op, Parallel& threads);
 
-/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`.
+/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`. Behind
+/// those of a key lie those of its value, which may be read, too.
 struct KeySlice {
   KvShape shape;
   BlockTable rows;
@@ -88,9 +92,13 @@ struct KeySlice {
 
 /// Reads keys as f32, for clustering and other arithmetic over many of them.
 ///
-/// Shapes   target [tokens.size(), dims]
+/// Shapes   target [tokens.size(), dims]; first_dim + dims <= 2 * head_dim
+/// Memory   target and rows must not overlap
+/// Errors   invalid_argument: a size of 0 or above 2^32, no block where a token is, a head or
+///          dimensions that are not there, no target, or memory that overlaps. Then nothing is
+///          written
 /// Threads  reentrant
 /// Tests    tests/kernels/read_keys_test.cpp
-void read_keys(const KeySlice& slice, float* target) noexcept;
+[[nodiscard]] Status read_keys(const KeySlice& slice, float* target) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -10,6 +10,7 @@
 
 #include "terrace/core/ops.hpp"
 #include "terrace/core/parallel.hpp"
+#include "terrace/core/result.hpp"
 
 namespace terrace::policies {
 
@@ -43,7 +44,9 @@ struct HeadDeal {
 /// Returns  RowCounts::shares: running sums [kv_heads]; rows_of_head({selected, shares}) are the
 ///          rows dealt
 /// Cost     16 queries against all keys
+/// Errors   invalid_argument: a shape that KvShape refuses, or no block where a position is
 /// Source   absolute weights over heads: Ada-KV (arXiv 2407.11550), idea
-std::vector<std::uint32_t> deal_heads(const HeadDeal& deal, Parallel& threads);
+[[nodiscard]] Result<std::vector<std::uint32_t>> deal_heads(const HeadDeal& deal,
+                                                            Parallel& threads);
 
 }  // namespace terrace::policies

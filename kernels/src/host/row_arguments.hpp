@@ -1,0 +1,32 @@
+// What kernels check before they begin that read rows for an index: no op stands before them whose
+// arguments were validated. Blocks and chunks are looked at one by one, which takes little beside
+// what is done with their tokens.
+#pragma once
+
+#include <string_view>
+
+#include "terrace/core/memory_range.hpp"
+#include "terrace/core/ops.hpp"
+
+namespace terrace::kernels::host {
+
+/// The rows of some tokens.
+struct TokenRows {
+  const KvShape& shape;
+  const BlockTable& rows;
+  TokenRange tokens;
+};
+
+/// Errors: invalid_argument, in the name of `kernel`, unless every block that has one of the tokens
+/// is there.
+[[nodiscard]] Status check_rows(std::string_view kernel, const TokenRows& source);
+
+/// Of rows that were checked.
+[[nodiscard]] bool overlaps_rows(const MemoryRange& written, const TokenRows& source) noexcept;
+
+/// Errors: invalid_argument, in the name of `kernel`, unless every chunk that has one of the
+/// tokens is there and apart from their rows, which were checked.
+[[nodiscard]] Status check_chunks(std::string_view kernel, const TokenRows& source,
+                                  const IndexView& index, std::size_t chunk_bytes);
+
+}  // namespace terrace::kernels::host

@@ -1,0 +1,11 @@
+// Reading keys whose arguments were checked.
+#pragma once
+
+#include "terrace/kernels/rows.hpp"
+
+namespace terrace::kernels::host {
+
+/// read_keys() without its checks.
+void widen_keys(const KeySlice& slice, float* target) noexcept;
+
+}  // namespace terrace::kernels::host
