@@ -28,7 +28,7 @@ class ClusterChoice {
         query_(normal_numbers(shape.query_heads * shape.head_dim, 12)),
         memory_(tokens_ / clusters.chunk_tokens * plane_bytes()),
         ids_(count_),
-        scratch_(kernels::cluster_scratch_floats(shape, clusters, tokens_)) {
+        scratch_(cluster_scratch_floats(shape, clusters, tokens_)) {
     for (std::size_t at = 0; at < memory_.size(); at += plane_bytes()) {
       chunks_.push_back(memory_.data() + at);
     }

@@ -52,11 +52,12 @@ class Coding {
 
   void run() {
     Serial threads;
-    kernels::host::pq_encode(op(codes_, {0, tokens_}), threads);
+    coded_ = kernels::host::pq_encode(op(codes_, {0, tokens_}), threads);
   }
 
   /// A sample of tokens has the reference's codes, or as near ones but for rounding.
   [[nodiscard]] Status verify() const {
+    TERRACE_TRY(coded_);
     for (std::size_t token = 0; token < tokens_; ++token) {
       if (token % check_step >= checked_tokens) continue;
       for (std::size_t part = 0; part < pq.subspaces; ++part) {
@@ -97,6 +98,7 @@ class Coding {
   std::vector<float> centroids_;
   Codes codes_;
   Codes expected_;
+  Status coded_;
 };
 
 }  // namespace
