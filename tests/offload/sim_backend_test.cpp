@@ -104,10 +104,11 @@ TEST_F(SimTest, WorkGoesOnWhileTheHostSpendsTime) {
 
 TEST_F(SimTest, OpsTakeTheirPhasesTime) {
   const auto compute = queue("compute");
+  std::vector<float> output(2);
   const DecodeAttention of_nothing{
       .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 2},
       .query = numbers_.data(),
-      .output = numbers_.data()};
+      .output = output.data()};
   ASSERT_TRUE(sim_->ops().decode_attention(*compute, Phase::attend, of_nothing));
   ASSERT_TRUE(compute->drain(patience));
   EXPECT_EQ(elapsed(), milliseconds(3));
@@ -116,9 +117,10 @@ TEST_F(SimTest, OpsTakeTheirPhasesTime) {
 TEST_F(SimTest, StoringRowsOnTheHostIsATransfer) {
   const auto offload = queue("offload");
   constexpr std::size_t bytes = 50;  // of a key, and of a value
+  const std::vector<std::byte> source(10 * bytes);
   std::vector<std::byte> memory(20 * bytes);
   std::byte* const block = memory.data();
-  const StoreRows rows{.source = {block, block, bytes, bytes},
+  const StoreRows rows{.source = {source.data(), source.data(), bytes, bytes},
                        .tokens = {.begin = 0, .end = 10},
                        .target = {.blocks = &block, .block_tokens = 10},
                        .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 25},
