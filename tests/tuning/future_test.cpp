@@ -27,6 +27,17 @@ TEST(LayerFuture, EndsForAUnitWhereItsKeyMeansAnother) {
   EXPECT_EQ(future.next_step(1000), never);
 }
 
+TEST(RecordedFuture, KeepsNoMoreThanItMay) {
+  RecordedFuture recorded(3);
+  const std::vector<offload::WantedUnit> two{{.unit = 1}, {.unit = 2}};
+  recorded.add({}, {.wanted = two});
+  EXPECT_TRUE(recorded.complete());
+  recorded.add({}, {.wanted = two});
+  EXPECT_FALSE(recorded.complete());
+  for (int i = 0; i < 10; ++i) recorded.add({}, {.wanted = two});
+  EXPECT_LE(recorded.of(0, 0).units.size(), 4U);
+}
+
 TEST(TrafficCutter, SaysOfClustersAloneThatTheirKeysMeanOthers) {
   // A cluster's number means another one when its index is built anew; a block stays where it is.
   const TraceHead head{.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 16},

@@ -8,11 +8,12 @@
 namespace terrace::tuning {
 
 void RecordedFuture::add(const TraceRecord& record, const LayerTraffic& traffic) {
-  if (record.kind != TraceRecord::Kind::selection) return;
+  if (record.kind != TraceRecord::Kind::selection || !complete()) return;
   Wants& wants = wants_[{record.sequence, record.layer}];
   if (traffic.renamed) wants.renamed.push_back(wants.step_begin.size());
   wants.step_begin.push_back(wants.units.size());
   for (const offload::WantedUnit& each : traffic.wanted) wants.units.push_back(each.unit);
+  selections_ += traffic.wanted.size();
 }
 
 const RecordedFuture::Wants& RecordedFuture::of(std::uint64_t sequence, std::size_t layer) const {

@@ -160,14 +160,27 @@ struct Replayed {
   tuning::TraceEnd end;
 };
 
+/// Errors: invalid_argument where it does not fit in memory.
+Result<std::unique_ptr<tuning::RecordedFuture>> read_future(const std::string& file,
+                                                            const TraceHead& head,
+                                                            const tuning::ReplaySetup& setup,
+                                                            Progress& progress) {
+  auto future = std::make_unique<tuning::RecordedFuture>(tuning::future_selections_max);
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
+  TERRACE_TRY(each_record(file, progress, "read",
+                          [&](const auto& record) { future->add(record, cutter.cut(record)); }));
+  if (future->complete()) return future;
+  return fail(Errc::invalid_argument,
+              "{}: cache.policy {} holds all that is selected, and this is more than {} units; "
+              "replay another policy, or a shorter trace",
+              file, setup.cache.policy, tuning::future_selections_max);
+}
+
 Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
                              tuning::ReplaySetup setup, Progress& progress) {
   std::unique_ptr<tuning::RecordedFuture> future;
   if (policies::needs_foresight(setup.cache.policy)) {
-    future = std::make_unique<tuning::RecordedFuture>();
-    TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
-    TERRACE_TRY(each_record(file, progress, "read",
-                            [&](const auto& record) { future->add(record, cutter.cut(record)); }));
+    TERRACE_ASSIGN(future, read_future(file, head, setup, progress));
     setup.future = future.get();
   }
   TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));

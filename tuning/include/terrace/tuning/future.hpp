@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,10 +12,18 @@
 
 namespace terrace::tuning {
 
+/// What a machine of some gigabytes can hold, with what replays keep of it: 12 bytes a selection.
+inline constexpr std::uint64_t future_selections_max = 50'000'000;
+
 /// The wanted units of each layer of each sequence, closed ones too. Memory: 4 bytes a selection,
 /// 8 a layer and step.
 class RecordedFuture {
  public:
+  /// Of more than `selections_max` selections it keeps no more.
+  explicit RecordedFuture(
+      std::uint64_t selections_max = std::numeric_limits<std::uint64_t>::max()) noexcept
+      : selections_max_(selections_max) {}
+
   /// Adds a selection; other records say nothing.
   void add(const TraceRecord& record, const LayerTraffic& traffic);
 
@@ -24,11 +33,16 @@ class RecordedFuture {
     std::vector<std::size_t> renamed;  ///< steps from which on units' keys mean others; ascending
   };
 
+  /// Whether it holds all that was added.
+  [[nodiscard]] bool complete() const noexcept { return selections_ <= selections_max_; }
+
   /// Returns what a layer wanted; it must have been added.
   [[nodiscard]] const Wants& of(std::uint64_t sequence, std::size_t layer) const;
 
  private:
   ByLayer<Wants> wants_;
+  std::uint64_t selections_max_;
+  std::uint64_t selections_ = 0;
 };
 
 /// One layer's future as seen from the step under way. A unit has none beyond a renaming. Memory: 8

@@ -28,7 +28,7 @@ struct TuneRequest {
   StepCosts costs;
   /// Of longer traces, by the units that the recorded run cached, the offline optimum, which must
   /// hold all selections, is left out.
-  std::uint64_t future_selections_max = 50'000'000;
+  std::uint64_t future_selections_max = tuning::future_selections_max;
   /// Called with the share of the work that is done, which never falls, as the trace is read: from
   /// any thread, one at a time.
   std::function<void(double)> progress;
