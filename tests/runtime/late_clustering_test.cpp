@@ -17,16 +17,10 @@ using testing::Traffic;
 constexpr Duration iteration = std::chrono::seconds{1};
 constexpr std::size_t before_step = 3;  // iterations of the first layer
 
-/// An index whose building does nothing but iterate, each time for a second of a manual clock. In
-/// the first layer's iteration `before_step` decoding begins.
-class Iterating final : public testing::OwnPolicy {
+/// Selects nothing.
+class SelectsNothing : public testing::OwnPolicy {
  public:
-  explicit Iterating(ManualClock& clock) : OwnPolicy({.name = "iterating"}), clock_(clock) {}
-
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<Iterations>(*this, request);
-  }
+  using OwnPolicy::OwnPolicy;
 
   [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
                                       Queue& queue, const Ops& /*ops*/) const override {
@@ -34,6 +28,18 @@ class Iterating final : public testing::OwnPolicy {
       std::fill_n(out.id_count, request.shape.kv_heads, 0U);
       return 0;
     });
+  }
+};
+
+/// An index whose building does nothing but iterate, each time for a second of a manual clock. In
+/// the first layer's iteration `before_step` decoding begins.
+class Iterating final : public SelectsNothing {
+ public:
+  explicit Iterating(ManualClock& clock) : SelectsNothing({.name = "iterating"}), clock_(clock) {}
+
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t /*part*/) const override {
+    return std::make_unique<Iterations>(*this, request);
   }
 
   mutable std::atomic<bool> decode{false};
@@ -100,21 +106,13 @@ TEST(LateClustering, DelaysDecodingByOneIterationAtMost) {
 }
 
 /// Iterates as often as was planned, each time for what a test says of a manual clock.
-class Planned final : public testing::OwnPolicy {
+class Planned final : public SelectsNothing {
  public:
-  explicit Planned(ManualClock& clock) : OwnPolicy({.name = "planned"}), clock_(clock) {}
+  explicit Planned(ManualClock& clock) : SelectsNothing({.name = "planned"}), clock_(clock) {}
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t /*part*/) const override {
     return std::make_unique<Iterations>(*this, request.iterations);
-  }
-
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& /*ops*/) const override {
-    return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
-      std::fill_n(out.id_count, request.shape.kv_heads, 0U);
-      return 0;
-    });
   }
 
   std::atomic<Duration> iteration{};

@@ -88,13 +88,11 @@ Status check(const PqEncode& op) {
   if (op.pq.bits < 1 || op.pq.bits > 8) {
     return fail(Errc::invalid_argument, "{}: pq.bits is {}; use 1 to 8", name, op.pq.bits);
   }
-  const TokenRows source{op.shape, op.rows, op.tokens};
-  TERRACE_TRY(check_rows(name, source));
+  TERRACE_TRY(check_rows(name, {op.shape, op.rows, op.tokens}));
   if (!op.tokens.empty() && op.index.fixed == nullptr) {
     return fail(Errc::invalid_argument, "{}: the index must have codebooks", name);
   }
-  return check_chunks(name, source, op.index,
-                      op.shape.kv_heads * op.pq.subspaces * op.index.chunk_tokens);
+  return check_chunks(name, op.tokens, op.index);
 }
 
 }  // namespace

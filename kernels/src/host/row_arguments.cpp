@@ -50,9 +50,7 @@ bool overlaps_rows(const MemoryRange& written, const TokenRows& source) noexcept
       [&](const std::byte* block) { return overlap(written, range_of(block, block_bytes)); });
 }
 
-Status check_chunks(std::string_view kernel, const TokenRows& source, const IndexView& index,
-                    std::size_t chunk_bytes) {
-  const TokenRange tokens = source.tokens;
+Status check_chunks(std::string_view kernel, TokenRange tokens, const IndexView& index) {
   if (tokens.empty()) return {};
   if (index.chunks == nullptr || !is_size(index.chunk_tokens)) {
     return fail(Errc::invalid_argument, "{}: the index must have chunks of 1 to 2^32 tokens",
@@ -65,10 +63,6 @@ Status check_chunks(std::string_view kernel, const TokenRows& source, const Inde
                                       tokens.end - index.first_token, index.chunk_tokens);
   if (!has_all(index.chunks, chunks)) {
     return fail(Errc::invalid_argument, "{}: every chunk that has a token must be there", kernel);
-  }
-  for (std::size_t i = chunks.begin; i < chunks.end; ++i) {
-    if (!overlaps_rows(range_of(index.chunks[i], chunk_bytes), source)) continue;
-    return fail(Errc::invalid_argument, "{}: chunks must not overlap rows", kernel);
   }
   return {};
 }

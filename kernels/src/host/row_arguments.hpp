@@ -25,8 +25,9 @@ struct TokenRows {
 [[nodiscard]] bool overlaps_rows(const MemoryRange& written, const TokenRows& source) noexcept;
 
 /// Errors: invalid_argument, in the name of `kernel`, unless every chunk that has one of the
-/// tokens is there and apart from their rows, which were checked.
-[[nodiscard]] Status check_chunks(std::string_view kernel, const TokenRows& source,
-                                  const IndexView& index, std::size_t chunk_bytes);
+/// tokens is there. Whether it is apart from rows is not looked at: a long prompt has thousands of
+/// both.
+[[nodiscard]] Status check_chunks(std::string_view kernel, TokenRange tokens,
+                                  const IndexView& index);
 
 }  // namespace terrace::kernels::host

@@ -97,10 +97,8 @@ std::size_t store_rows(const StoreRows& op, Parallel& threads) {
 Status key_copy(const KeyCopy& op, Parallel& threads) {
   const std::size_t key_bytes = row_half_bytes(op.shape);
   const IndexView& index = op.index;
-  const TokenRows source{op.shape, op.rows, op.tokens};
-  TERRACE_TRY(check_rows("key_copy", source));
-  TERRACE_TRY(
-      check_chunks("key_copy", source, index, op.shape.kv_heads * index.chunk_tokens * key_bytes));
+  TERRACE_TRY(check_rows("key_copy", {op.shape, op.rows, op.tokens}));
+  TERRACE_TRY(check_chunks("key_copy", op.tokens, index));
   threads.for_each(op.shape.kv_heads, [&](std::size_t head) {
     for (std::size_t p = op.tokens.begin; p < op.tokens.end; ++p) {
       const std::size_t token = p - index.first_token;

@@ -28,8 +28,8 @@ namespace host {
 /// Layout   as PqShape says; codes are written for `tokens` only
 /// Memory   chunks and rows must not overlap
 /// Errors   invalid_argument: a shape that KvShape refuses, pq.subspaces that do not divide
-///          head_dim, pq.bits not 1 to 8, no codebooks, no block or no chunk where a token is, a
-///          token before the index, or memory that overlaps. Then nothing is written
+///          head_dim, pq.bits not 1 to 8, no codebooks, no block or no chunk where a token is, or a
+///          token before the index. Then nothing is written
 /// Threads  one part per KV head and sub-space; allocates nothing
 /// Tests    tests/kernels/pq_encode_test.cpp
 [[nodiscard]] Status pq_encode(const PqEncode& op, Parallel& threads);

@@ -32,8 +32,9 @@ struct KeyCopy {
 ///
 /// Layout   chunk: keys [kv_heads, chunk_tokens, head_dim] in the KV dtype
 /// Memory   chunks and rows must not overlap
-/// Errors   invalid_argument: a size of 0 or above 2^32, no block or no chunk where a token is, a
-///          token before the index, or memory that overlaps. Then nothing is written
+/// Errors   invalid_argument: a size of 0 or above 2^32, no block or no chunk where a token is, or
+/// a
+///          token before the index. Then nothing is written
 /// Tests    tests/kernels/read_keys_test.cpp
 [[nodiscard]] Status key_copy(const KeyCopy& op, Parallel& threads);
 
