@@ -70,6 +70,7 @@ void set_weights(const ClusterSelect& op, std::size_t query_head, std::vector<Cl
 void add_weights(const ClusterSelect& op, std::size_t query_head, std::vector<Cluster>& clusters) {
   const std::size_t head = query_head / op.common.shape.group();
   std::vector<double> scores;
+  scores.reserve(clusters.size());
   for (const Cluster& cluster : clusters) {
     scores.push_back(limit(centroid_logit(op, query_head, cluster)));
   }
