@@ -1,6 +1,5 @@
 // Ranking clusters by their centroids, choosing the best ones and listing their members.
 #include <algorithm>
-#include <iterator>
 
 #include "kernels/questions.hpp"
 #include "kernels/sample_rows.hpp"
@@ -27,11 +26,9 @@ class ClusterChoice {
         count_(std::min(full_count, tokens_ / 4)),
         query_(normal_numbers(shape.query_heads * shape.head_dim, 12)),
         memory_(tokens_ / clusters.chunk_tokens * plane_bytes()),
+        chunks_(cut_chunks(memory_, plane_bytes())),
         ids_(count_),
         scratch_(cluster_scratch_floats(shape, clusters, tokens_)) {
-    for (std::size_t at = 0; at < memory_.size(); at += plane_bytes()) {
-      chunks_.push_back(memory_.data() + at);
-    }
     write_clusters();
     kernels::reference::cluster_select(op());
     expected_ = ids_;
@@ -44,11 +41,7 @@ class ClusterChoice {
 
   /// All but the rows of one cluster: rounding may swap neighbours in rank.
   [[nodiscard]] Status verify() const {
-    std::vector<std::uint32_t> both;
-    std::ranges::set_intersection(ids_, expected_, std::back_inserter(both));
-    if (id_count_ == count_ && both.size() + members >= expected_.size()) return {};
-    return fail(Errc::corrupt, "{} of {} selected are those of the reference", both.size(),
-                expected_.size());
+    return check_selected({ids_.data(), id_count_}, expected_, members);
   }
 
  private:

@@ -21,11 +21,8 @@ constexpr std::size_t check_step = 512;
 
 /// Codes of some tokens, chunk after chunk.
 struct Codes {
-  explicit Codes(std::size_t tokens) : memory(tokens * pq.subspaces) {
-    for (std::size_t at = 0; at < memory.size(); at += chunk_tokens * pq.subspaces) {
-      chunks.push_back(memory.data() + at);
-    }
-  }
+  explicit Codes(std::size_t tokens)
+      : memory(tokens * pq.subspaces), chunks(cut_chunks(memory, chunk_tokens * pq.subspaces)) {}
   [[nodiscard]] std::size_t of(std::size_t token, std::size_t subspace) const {
     const std::byte* const chunk = chunks[token / chunk_tokens];
     return std::to_integer<std::size_t>(chunk[subspace * chunk_tokens + token % chunk_tokens]);

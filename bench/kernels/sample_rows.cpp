@@ -1,6 +1,7 @@
 #include "kernels/sample_rows.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -29,6 +30,25 @@ Result<std::shared_ptr<SampleRows>> SampleRows::create(const KvShape& shape, std
     rows->blocks_.push_back(rows->row(at));
   }
   return rows;
+}
+
+std::vector<std::byte*> cut_chunks(std::span<std::byte> memory, std::size_t bytes) {
+  std::vector<std::byte*> chunks;
+  chunks.reserve(memory.size() / bytes);
+  for (std::size_t at = 0; at < memory.size(); at += bytes) chunks.push_back(&memory[at]);
+  return chunks;
+}
+
+Status check_selected(std::span<const std::uint32_t> ids, std::span<const std::uint32_t> expected,
+                      std::size_t others) {
+  if (ids.size() != expected.size()) {
+    return fail(Errc::corrupt, "{} are selected, not {}", ids.size(), expected.size());
+  }
+  std::vector<std::uint32_t> both;
+  std::ranges::set_intersection(ids, expected, std::back_inserter(both));
+  if (both.size() + others >= expected.size()) return {};
+  return fail(Errc::corrupt, "{} of {} selected are those of the reference", both.size(),
+              expected.size());
 }
 
 std::vector<std::uint32_t> shuffled(std::size_t count, std::uint64_t seed) {

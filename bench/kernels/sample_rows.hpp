@@ -36,6 +36,14 @@ class SampleRows {
   std::vector<std::byte*> blocks_;
 };
 
+/// Returns the chunks of an index that lie one after the other, each of so many bytes.
+std::vector<std::byte*> cut_chunks(std::span<std::byte> memory, std::size_t bytes);
+
+/// Errors: corrupt where a selection, ascending, has not as many rows as the reference's, or more
+/// than `others` that are not its.
+Status check_selected(std::span<const std::uint32_t> ids, std::span<const std::uint32_t> expected,
+                      std::size_t others);
+
 /// Returns the numbers 0 .. count - 1 in an order drawn from `seed`.
 std::vector<std::uint32_t> shuffled(std::size_t count, std::uint64_t seed);
 
