@@ -74,8 +74,7 @@ Status SequenceState::fit_cache() {
     evicted_.clear();
     layer.cache->resize(slots, evicted_);
     if (caches_clusters()) {
-      for (const UnitKey unit : evicted_) let_go(layer, unit);
-      counters_.cache.evicted += evicted_.size();
+      let_go_of(layer, evicted_);
       release_unused_blocks(layer);
     } else {
       release_evicted(layer, evicted_);

@@ -6,8 +6,7 @@
 
 namespace terrace::kernels::host {
 
-/// Order    NaN as SelectCommon says; ties go to the lower page. A score by bounds is NaN, too,
-/// where
+/// Order    NaN as SelectCommon says; ties go to the lower page. A score by bounds is NaN, too, if
 ///          one of both bounds of an element is infinite and the query's sign asks for the other
 /// Threads  one part per KV head; results do not depend on threads; allocates nothing
 /// Cost     a product per page and query head
