@@ -142,6 +142,10 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
   return reason.has_value();
 }
 
+bool is_set(const Config& config, std::string_view key) {
+  return config.source(key).origin != ConfigOrigin::default_value;
+}
+
 bool names_preset(const Config& config) {
   const std::string& name = config.text("profile");
   std::error_code ignored;

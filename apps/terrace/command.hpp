@@ -97,6 +97,9 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
 CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
                        const char* meaning);
 
+/// True where something else than a default gave the key its value.
+bool is_set(const Config& config, std::string_view key);
+
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};
 

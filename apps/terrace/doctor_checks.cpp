@@ -174,7 +174,7 @@ CheckResult check_config_in_force(const Config& config) {
   }
   std::size_t changed = 0;
   for (const ConfigKey& key : config_keys()) {
-    if (config.source(key.name).origin != ConfigOrigin::default_value) ++changed;
+    if (is_set(config, key.name)) ++changed;
   }
   return {"config", ok, fmt::format("valid; {} keys differ from the defaults", changed), ""};
 }

@@ -61,6 +61,18 @@ class Traces(Traced):
             roomy = self.document("trace", "replay", trace, "--set", "cache.sequence_tokens=512")
             self.assertNotEqual(roomy["cache"], live["cache"], "the test is about what was lost")
 
+    def test_replay_for_people_has_the_same_figures(self):
+        cache = self.document("trace", "replay", self.trace)["cache"]
+        process = terrace("trace", "replay", self.trace)
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        lines = process.stdout.splitlines()
+        self.assertEqual(lines[0], f"cache    {cache['policy']} of {cache['granularity']}s, "
+                                   f"{cache['capacity_tokens']} tokens a layer")
+        self.assertEqual(lines[1], f"hits     {cache['hit_rate_tokens']:.4f} of tokens, "
+                                   f"{cache['hit_rate_units']:.4f} of units")
+        self.assertTrue(lines[2].startswith(f"units    {cache['admitted']} admitted, "))
+        self.assertRegex(lines[3], "moved .* on demand, .* refilled")
+
     def test_replay_predicts_another_cache(self):
         other = ("--cache", "arc", "--cache-tokens", 256, "--set", "cache.admission=always")
         live = run_json(*SMALL, "--policy", "pqcache", *other)["runs"][0]
@@ -140,6 +152,10 @@ class Traces(Traced):
         csv = self.folder / "csv"
         self.assertEqual(terrace("trace", "convert", self.trace, csv, "--to", "csv").returncode, 0)
         self.assertTrue(csv.read_text().startswith("sequence,layer,step,unit,rows,slots\n"))
+        by_name = self.folder / "by_name.csv"
+        self.assertEqual(terrace("trace", "convert", self.trace, by_name).returncode, 0)
+        self.assertEqual(by_name.read_text(), csv.read_text())
+        by_name.unlink()
         for made in (blocks, csv):
             made.unlink()
 

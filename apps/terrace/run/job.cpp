@@ -28,7 +28,7 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
 Result<Settings> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
   Config& config = settings.config;
-  if (config.source("retrieval.policy").origin == ConfigOrigin::default_value) {
+  if (!is_set(config, "retrieval.policy")) {
     TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
   }
   return settings;

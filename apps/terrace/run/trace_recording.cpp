@@ -76,7 +76,7 @@ std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config
   for (const ConfigKey& key : config_keys()) {
     const std::string_view group = key.name.substr(0, key.name.find('.'));
     if (std::ranges::count(groups_left_out, group) != 0) continue;
-    if (config.source(key.name).origin == ConfigOrigin::default_value) continue;
+    if (!is_set(config, key.name)) continue;
     settings.emplace_back(key.name, config.text(key.name));
   }
   return settings;

@@ -1,0 +1,63 @@
+// `terrace trace info`.
+#include <fmt/core.h>
+
+#include "document.hpp"
+#include "trace/actions.hpp"
+
+namespace terrace::apps {
+namespace {
+
+// A damaged file is no wrong usage, a trace of another model is.
+Json head_object(const tuning::TraceHead& head) {
+  Json granularities = Json::array();
+  for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+    if (!head.serves({granularity, head.block_tokens})) continue;
+    granularities.push_back(to_string(granularity));
+  }
+  return {{"unit", to_string(head.unit)},
+          {"granularities", granularities},
+          {"cache_granularity", to_string(head.cache.granularity)},
+          {"source", head.source},
+          {"model", head.model},
+          {"policy", head.policy},
+          {"budget", head.budget},
+          {"layers", head.shape.layers},
+          {"kv_heads", head.shape.kv_heads},
+          {"head_dim", head.shape.head_dim},
+          {"dtype", to_string(head.shape.dtype)},
+          {"block_tokens", head.block_tokens},
+          {"context_tokens", head.context_tokens},
+          {"sink_tokens", head.sink_tokens},
+          {"window_tokens", head.window_tokens},
+          {"selected_tokens", head.selected_tokens}};
+}
+
+}  // namespace
+
+Result<int> trace_info(const TraceOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  TERRACE_TRY(check_trace_model(options, reader.head()));
+  Progress progress(options.shared.quiet);
+  TERRACE_ASSIGN(const tuning::TraceEnd end,
+                 each_record(options.file, progress, "check", [](const auto&) {}));
+  const Json counts{{"steps", end.steps},           {"layer_steps", end.layer_steps},
+                    {"selections", end.selections}, {"rows", end.rows},
+                    {"sequences", end.sequences},   {"last_position", end.last_position}};
+  if (options.shared.json()) {
+    Json document = document_head("trace info", config, read_machine());
+    document["trace"] = head_object(reader.head());
+    document["counts"] = counts;
+    print_document(document);
+    return 0;
+  }
+  const Json head = head_object(reader.head());
+  for (const Json* const part : {&head, &counts}) {
+    for (const auto& [name, value] : part->items()) {
+      fmt::print("{:<18} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return 0;
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,161 @@
+// `terrace trace replay`.
+#include "terrace/tuning/replay.hpp"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "document.hpp"
+#include "run/report.hpp"
+#include "terrace/core/bytes.hpp"
+#include "trace/actions.hpp"
+
+namespace terrace::apps {
+namespace {
+
+using tuning::TraceHead;
+
+/// The cache of the live run, with what the config says otherwise.
+Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& head) {
+  const tuning::CacheUnit unit = chosen_unit(config, head);
+  tuning::ReplaySetup setup{.cache = head.cache, .block_tokens = unit.block_tokens};
+  TERRACE_ASSIGN(const RuntimeOptions wanted, RuntimeOptions::from(config, head.shape));
+  CacheOptions& cache = setup.cache;
+  cache.granularity = unit.granularity;
+  // A cache without tokens has no policy, and one that gets some has to have one.
+  const bool sized = is_set(config, "cache.tokens");
+  if (is_set(config, "cache.policy") || (sized && wanted.cache.none()) || (sized && cache.none())) {
+    cache.policy = wanted.cache.policy;
+  }
+  if (is_set(config, "cache.admission")) cache.admission = wanted.cache.admission;
+  if (is_set(config, "cache.tokens")) cache.tokens = wanted.cache.tokens;
+  if (is_set(config, "cache.sequence_tokens")) cache.sequence_tokens = wanted.cache.sequence_tokens;
+  if (is_set(config, "cache.horizon")) cache.refill = wanted.cache.refill;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (!entry.setting || !is_set(config, entry.setting->key)) continue;
+    cache.replacement.*entry.setting->value = wanted.cache.replacement.*entry.setting->value;
+  }
+  // What the live run dropped, another cache may never have held.
+  setup.as_recorded = unit == head.recorded() && cache == head.cache;
+  return setup;
+}
+
+/// A cache that has seen the whole of a file.
+struct Replayed {
+  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null where it needs none
+  tuning::CacheReplay replay;
+  tuning::TraceEnd end;
+};
+
+/// Errors: invalid_argument where it does not fit in memory.
+Result<std::unique_ptr<tuning::RecordedFuture>> read_future(const std::string& file,
+                                                            const TraceHead& head,
+                                                            const tuning::ReplaySetup& setup,
+                                                            Progress& progress) {
+  auto future = std::make_unique<tuning::RecordedFuture>(tuning::future_selections_max);
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
+  TERRACE_TRY(each_record(file, progress, "read",
+                          [&](const auto& record) { future->add(record, cutter.cut(record)); }));
+  if (future->complete()) return future;
+  return fail(Errc::invalid_argument,
+              "{}: cache.policy {} holds all that is selected, and this is more than {} units; "
+              "replay another policy, or a shorter trace",
+              file, setup.cache.policy, tuning::future_selections_max);
+}
+
+Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
+                             tuning::ReplaySetup setup, Progress& progress) {
+  std::unique_ptr<tuning::RecordedFuture> future;
+  if (policies::needs_foresight(setup.cache.policy)) {
+    TERRACE_ASSIGN(future, read_future(file, head, setup, progress));
+    setup.future = future.get();
+  }
+  TERRACE_ASSIGN(auto cutter, tuning::TrafficCutter::create(head, setup.unit()));
+  TERRACE_ASSIGN(auto replay, tuning::CacheReplay::create(head, setup));
+  TERRACE_ASSIGN(auto end, each_record(file, progress, "replay", [&](const auto& record) {
+                   replay.apply(record, cutter.cut(record));
+                 }));
+  return Replayed{std::move(future), std::move(replay), std::move(end)};
+}
+
+/// Says that a cache whose size nobody gave has no slot either.
+void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay& replay,
+                     const TraceHead& head, bool quiet) {
+  if (quiet || setup.cache.none() || replay.slots() > 0) return;
+  if (head.selected_tokens == 0) {  // imported
+    fmt::print(stderr,
+               "terrace: warning: the trace says nothing of a cache's size, and none is given: no "
+               "cache; give --cache-tokens, at least {}\n",
+               replay.slot_tokens());
+    return;
+  }
+  fmt::print(
+      stderr,
+      "terrace: warning: the cache's size where none is given, twice the {} tokens that a step "
+      "selects, holds no {} of {} tokens: no cache; give --cache-tokens\n",
+      head.selected_tokens,
+      setup.cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
+      replay.slot_tokens());
+}
+
+std::string share(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "-";
+}
+
+/// The cache and what it moved, for people.
+void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& bytes) {
+  if (cache) {
+    const CacheCounters& counters = cache->counters;
+    fmt::print(
+        "cache    {} of {}s, {} tokens a layer\n"
+        "hits     {} of tokens, {} of units\n"
+        "units    {} admitted, {} evicted, {} refused\n",
+        cache->policy, cache->granularity, cache->capacity_tokens, share(cache->hit_rate_tokens),
+        share(cache->hit_rate_units), counters.admitted, counters.evicted, counters.refused);
+  } else {
+    fmt::print("cache    none\n");
+  }
+  fmt::print("moved    {} on demand, {} refilled, {} of index, {} offloaded\n",
+             format_size(bytes.demand), format_size(bytes.refill), format_size(bytes.index),
+             format_size(bytes.offload));
+}
+
+}  // namespace
+
+Result<int> trace_replay(const TraceOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
+  const TraceHead& head = reader.head();
+  TERRACE_TRY(check_trace_model(options, head));
+  TERRACE_ASSIGN(const tuning::ReplaySetup setup, replay_setup(config, head));
+  Progress progress(options.shared.quiet);
+  TERRACE_ASSIGN(const Replayed replayed, replay_file(options.file, head, setup, progress));
+  tuning::ReplayOutcome outcome = replayed.replay.outcome();
+  if (replayed.end.run) {
+    // What the prompt moved is no step's.
+    outcome.bytes.offload = replayed.end.run->bytes.offload;
+  }
+  const bool told = warn_of_no_cache(
+      setup.cache,
+      {.slot_tokens = replayed.replay.slot_tokens(), .selected_tokens = head.selected_tokens},
+      options.shared.quiet);
+  if (!told) warn_of_no_slot(setup, replayed.replay, head, options.shared.quiet);
+  const std::size_t capacity = replayed.replay.slots() * replayed.replay.slot_tokens();
+  std::optional<CacheFigures> cache;
+  if (capacity > 0) {
+    cache = cache_figures(setup.cache.policy, std::string(to_string(setup.cache.granularity)),
+                          capacity, outcome.cache);
+  }
+  if (options.shared.json()) {
+    Json document = document_head("trace replay", config, read_machine());
+    document["cache"] = cache_object(cache);
+    document["bytes"] = bytes_object(outcome.bytes);
+    print_document(document);
+  } else {
+    print_outcome(cache, outcome.bytes);
+  }
+  return 0;
+}
+
+}  // namespace terrace::apps
