@@ -103,6 +103,19 @@ TEST(NeedlesFile, OfAnotherContextOrVocabularyIsRefused) {
   EXPECT_EQ(read_needles_file(file, 64, 7).error().code, Errc::invalid_argument);
 }
 
+TEST(NeedlesFile, OfOtherTokensIsRefused) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("needles.json", side_file);
+  const auto needles = read_needles_file(file, 64, 8).value();
+  std::vector<TokenId> tokens = dots(64);
+  const Status without = check_planted(needles, tokens, file);
+  ASSERT_FALSE(without.has_value());
+  EXPECT_EQ(without.error().code, Errc::invalid_argument);
+  EXPECT_THAT(std::string(without.error().message()), HasSubstr(file));
+  std::ranges::copy(needles[0].statement, tokens.begin() + 61);
+  EXPECT_TRUE(check_planted(needles, tokens, file).has_value());
+}
+
 TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
   const TemporaryFolder folder;
   for (const char* const content : {"", "[]", "{\"version\": 1}", "not json",

@@ -80,6 +80,8 @@ Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> n
   TERRACE_ASSIGN(TokenText text,
                  read_tokens({options.text_file, options.tokens_file}, vocabulary, room + behind));
   TERRACE_ASSIGN(text.tokens, plant_needles(planted, text.tokens, options.context));
+  const auto context = std::span(text.tokens).first(options.context);
+  TERRACE_TRY(check_planted(needles, context, options.needles_file));
   return text;
 }
 

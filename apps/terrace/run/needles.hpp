@@ -51,4 +51,9 @@ Result<std::vector<TokenId>> plant_needles(std::span<const Needle> needles,
 Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary);
 
+/// Checks that a side file goes with the tokens: each statement has to be in `context`.
+/// Errors: invalid_argument: one is not, naming the file and where it was planted.
+Status check_planted(std::span<const Needle> needles, std::span<const TokenId> context,
+                     const std::filesystem::path& file);
+
 }  // namespace terrace::apps

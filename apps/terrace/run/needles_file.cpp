@@ -68,4 +68,16 @@ Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
   return needles;
 }
 
+Status check_planted(std::span<const Needle> needles, std::span<const TokenId> context,
+                     const std::filesystem::path& file) {
+  for (const Needle& needle : needles) {
+    if (!std::ranges::search(context, needle.statement).empty()) continue;
+    return fail(Errc::invalid_argument,
+                "{}: its statement at depth {} is not in the context; give the --tokens that were "
+                "made with it",
+                file.string(), needle.depth);
+  }
+  return {};
+}
+
 }  // namespace terrace::apps
