@@ -484,6 +484,9 @@ class Tune(Traced):
                    "none")
         self.fails(2, "--policies: 'lru,,arc' has an empty name", *tune, "--device-memory", "4MiB",
                    "--policies", "lru,,arc")
+        for key in ("retrieval.budget=64", "cache.tokens=512", "kv.block_tokens=32"):
+            self.fails(2, f"--set {key.split('=')[0]}: tune does not take it", *tune,
+                       "--device-memory", "4MiB", "--set", key)
         spaced = terrace(*tune, "--device-memory", "1MiB", "--policies", "lru, arc")
         self.assertEqual((spaced.returncode, spaced.stderr), (0, ""))
         self.fails(2, "says what the link is like", *tune, "--device-memory", "4MiB", "--profile",

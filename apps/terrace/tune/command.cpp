@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -70,6 +72,22 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
+/// What a trace was recorded with cannot be changed, and what is cached is searched: a key of
+/// either would not be looked at.
+Status check_keys(const Config& config) {
+  constexpr std::array taken{"device.memory", "profile", "link.bandwidth",
+                             "link.latency",  "seed",    "isa"};
+  for (const ConfigKey& key : config_keys()) {
+    const bool asked_for = config.source(key.name).origin == ConfigOrigin::flag;
+    if (!asked_for || std::ranges::find(taken, key.name) != taken.end()) continue;
+    return fail(Errc::invalid_argument,
+                "--set {}: tune does not take it: retrieval is as the trace has it, and the cache "
+                "is what is searched",
+                key.name);
+  }
+  return {};
+}
+
 /// A profile has its own link: what was asked for beside it would not be looked at.
 Status check_link(const Config& config) {
   if (config.text("profile").empty()) return {};
@@ -89,6 +107,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
                 "--device-memory: say how much there is for sinks, window, index, staging and "
                 "cache, as 2GiB");
   }
+  TERRACE_TRY(check_keys(config));
   TERRACE_TRY(check_link(config));
   TERRACE_TRY(check_files(options, config));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
