@@ -27,6 +27,16 @@ std::string isa_to_use(const Settings& settings) {
   return config.is("isa", "auto") && measured_here ? (*profile)->isa : config.text("isa");
 }
 
+/// Says which values are no defaults, and who gave them.
+void tell_settings(const Config& config) {
+  for (const ConfigKey& key : config_keys()) {
+    if (!is_set(config, key.name)) continue;
+    fmt::print(stderr, "terrace: {} = {} ({})\n", key.name, config.text(key.name),
+               config.source(key.name).place);
+  }
+  fmt::print(stderr, "terrace: kernels use {}\n", kernels::host::isa_in_use());
+}
+
 }  // namespace
 
 void add_shared_options(CLI::App& command, SharedOptions& options) {
@@ -91,6 +101,7 @@ Result<Settings> resolve_settings(const SharedOptions& options) {
   Settings settings{.config = std::move(config), .profile = std::move(profile)};
   // Here, because every command passes here before a kernel runs.
   TERRACE_TRY(kernels::host::use_isa(isa_to_use(settings)));
+  if (options.verbose) tell_settings(settings.config);
   return settings;
 }
 

@@ -1,5 +1,7 @@
 #include "config_check.hpp"
 
+#include <algorithm>
+
 #include "backend_choice.hpp"
 #include "command.hpp"
 #include "terrace/core/assert.hpp"
@@ -10,13 +12,17 @@ namespace terrace::apps {
 
 Result<std::vector<std::string>> policy_names(const Config& config) {
   std::vector<std::string> names;
-  TERRACE_ASSIGN(auto listed, split_names("retrieval.policy", config.text("retrieval.policy")));
-  for (std::string& name : listed) {
+  const auto add = [&](std::string_view name) {
+    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  };
+  TERRACE_ASSIGN(const auto listed,
+                 split_names("retrieval.policy", config.text("retrieval.policy")));
+  for (const std::string& name : listed) {
     if (name != "all") {
-      names.push_back(std::move(name));
+      add(name);
       continue;
     }
-    for (const auto& entry : policies::retrieval_policies()) names.emplace_back(entry.name);
+    for (const auto& entry : policies::retrieval_policies()) add(entry.name);
   }
   return names;
 }

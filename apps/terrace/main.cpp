@@ -11,6 +11,7 @@
 #include <new>
 
 #include "command.hpp"
+#include "terrace/core/nearest_name.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/core/version.hpp"
 
@@ -45,10 +46,40 @@ int report(const Error& error, bool verbose) {
   return error.code == Errc::invalid_argument ? wrong_usage : failed;
 }
 
-int report_usage(const CLI::ParseError& error) {
+/// The command that was named before what is wrong.
+const CLI::App& innermost(const CLI::App& program) {
+  const CLI::App* command = &program;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  return *command;
+}
+
+/// What there is to name at a place of the command line: options and commands.
+std::vector<std::string> known_words(const CLI::App& command) {
+  std::vector<std::string> words;
+  for (const CLI::Option* const option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  for (const CLI::App* const below :
+       command.get_subcommands([](const CLI::App*) { return true; })) {
+    words.push_back(below->get_name());
+  }
+  return words;
+}
+
+/// What was meant by the first word that is not known, where some known one is near.
+std::string suggestion(const CLI::App& program) {
+  const std::vector<std::string> unknown = program.remaining(true);
+  if (unknown.empty()) return {};
+  const std::vector<std::string> words = known_words(innermost(program));
+  const std::vector<std::string_view> names(words.begin(), words.end());
+  const std::string_view meant = nearest_name(unknown.front(), names);
+  return meant.empty() ? std::string() : fmt::format(", did you mean {}?", meant);
+}
+
+int report_usage(const CLI::ParseError& error, const CLI::App& program) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');
-  fmt::print(stderr, "terrace: {}; see --help\n", line);
+  fmt::print(stderr, "terrace: {}{}; see --help\n", line, suggestion(program));
   return wrong_usage;
 }
 
@@ -69,7 +100,7 @@ int dispatch(int argc, const char* const* argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked_for = error.get_exit_code() == 0;  // --help and --version
-    return asked_for ? program.exit(error) : report_usage(error);
+    return asked_for ? program.exit(error) : report_usage(error, program);
   }
   if (!invocation.action) {
     fmt::print(stderr, "terrace: no command given; see --help\n");

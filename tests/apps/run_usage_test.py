@@ -43,6 +43,9 @@ class WrongUsage(StatusTest):
         self.wrong("fly", "fly")
         self.wrong("fly", "config", "fly")
         self.wrong("--frobnicate", "run", "--frobnicate")
+        self.wrong("did you mean --context?", "run", "--contxt", "64")
+        self.wrong("did you mean explain?", "config", "explian")
+        self.wrong("did you mean doctor?", "docter")
         self.wrong("--format", "run", "--format", "xml")
         self.wrong("--context", "run", "--context", "many")
         self.wrong("--context", "run", "--context", "0")
@@ -74,6 +77,10 @@ class WrongUsage(StatusTest):
         self.wrong("retrieval.policy: names no policy", "run", "--policy", "")
         spaced = terrace("run", "--context", 64, "--decode", 1, "--policy", " streaming, full ")
         self.assertEqual((spaced.returncode, spaced.stderr), (0, ""))
+        twice = terrace("run", "--context", 64, "--decode", 1, "--policy", "full,streaming,full",
+                        "--format", "json")
+        self.assertEqual([run["policy"] for run in json.loads(twice.stdout)["runs"]],
+                         ["full", "streaming"])
         self.wrong("fifo|lru", "run", "--cache", "fifo")
         self.wrong("cluster", "run", "--cache-granularity", "cluster")
         self.wrong("sim|host", "run", "--backend", "sim")
@@ -196,6 +203,13 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual((rows["seed"]["origin"], rows["seed"]["value"]), ("environment", 9))
         self.assertEqual(rows["deadline"]["origin"], "default")
         self.assertTrue(all(row["meaning"] for row in rows.values()))
+
+    def test_verbose_says_who_set_what(self):
+        process = terrace("config", "validate", "-v", "--set", "cache.policy=lfu")
+        self.assertEqual(process.returncode, 0)
+        lines = process.stderr.splitlines()
+        self.assertEqual(lines[0], "terrace: cache.policy = lfu (--set)")
+        self.assertRegex(lines[1], "terrace: kernels use [a-z0-9_]+")
 
     def test_validate_knows_policies(self):
         self.assertEqual(terrace("config", "validate").returncode, 0)
