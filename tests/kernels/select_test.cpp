@@ -325,5 +325,29 @@ TEST(ExactSelect, RanksOddLogitsAsDocumented) {
   }
 }
 
+TEST(ExactSelect, AddsInfiniteLogitsOfManyHeads) {
+  constexpr std::size_t group = 4;
+  const KvShape shape = make_shape(group, 1, 16, Dtype::f32);
+  BlockStore store(shape, 8, 8);
+  store.fill([](std::size_t p, std::size_t, std::size_t i) {
+    const float first[] = {HUGE_VALF, -HUGE_VALF, std::nanf(""), 1, 2, 3, 10, -10};
+    return i == 0 ? first[p] : 0.0F;
+  });
+  const KeyIndex index(store, 8, {0, 8});
+  // Of one head against the others the first three are -inf each, and a tie.
+  for (std::size_t other = 0; other < group; ++other) {
+    Selected selected(shape, {0, 8}, 6);
+    std::ranges::fill(selected.query_, 4.0F);
+    selected.query_[other * shape.head_dim] = -4;
+    Selected expected = selected;
+    run(ExactSelect{.common = selected.common(GroupReduction::sum_logits), .index = index.view()});
+    kernels::reference::exact_select(
+        {.common = expected.common(GroupReduction::sum_logits), .index = index.view()});
+    const std::vector<std::uint32_t> wanted{0, 3, 4, 5, 6, 7};
+    EXPECT_TRUE(std::ranges::equal(selected.ids(0), wanted)) << other;
+    EXPECT_TRUE(std::ranges::equal(expected.ids(0), wanted)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace terrace

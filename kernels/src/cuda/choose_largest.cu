@@ -98,7 +98,7 @@ struct Choice {
           weight = fmaxf(weight, own);
           break;
         case GroupReduction::sum_logits:
-          weight += limit(own);
+          weight = limit(weight + limit(own));
           break;
       }
     }

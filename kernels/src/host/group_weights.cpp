@@ -86,13 +86,23 @@ HWY_INLINE void merge_row(const float* row, std::size_t count, float factor, boo
   }
 }
 
+/// Adds limited logits to the sums so far, which stay limited: beyond all floats they would meet
+/// -inf and be NaN.
+HWY_INLINE void add_logits(const float* row, std::size_t count, bool first, float* sums) {
+  const FloatTag tag;
+  for (std::size_t i = 0; i < count; i += lanes) {
+    const Floats before = first ? hn::Zero(tag) : hn::LoadU(tag, sums + i);
+    hn::StoreU(limit(hn::Add(before, hn::LoadU(tag, row + i))), tag, sums + i);
+  }
+}
+
 void reduce_rows(const GroupLogits& logits, GroupReduction reduction, float* weights) {
   const std::size_t size = logits.size;
   for (std::size_t q = 0; q < logits.group; ++q) {
     float* row = logits.rows + q * logits.stride;
     const float maximum = limit_row(row, size);
     if (reduction == GroupReduction::sum_logits) {
-      merge_row<false>(row, size, 1.0F, q == 0, weights);
+      add_logits(row, size, q == 0, weights);
       continue;
     }
     const float sum = logits.counts == nullptr

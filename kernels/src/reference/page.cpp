@@ -44,8 +44,7 @@ std::vector<double> weights_of(const PageSelect& op, std::size_t head, std::size
     for (double& one : scores) one = limit(one);
     if (op.common.reduction != GroupReduction::sum_logits) softmax(scores);
     for (std::size_t i = 0; i < pages; ++i) {
-      const bool by_maximum = op.common.reduction == GroupReduction::max_softmax;
-      weights[i] = by_maximum ? std::max(weights[i], scores[i]) : weights[i] + scores[i];
+      weights[i] = merged(weights[i], scores[i], op.common.reduction);
     }
   }
   return weights;

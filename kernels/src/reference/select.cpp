@@ -27,8 +27,7 @@ void weigh(const SelectCommon& common, std::size_t head, Score score, double* we
     for (double& logit : logits) logit = limit(logit);
     if (common.reduction != GroupReduction::sum_logits) softmax(logits);
     for (std::size_t i = 0; i < candidates; ++i) {
-      const bool by_maximum = common.reduction == GroupReduction::max_softmax;
-      weights[i] = by_maximum ? std::max(weights[i], logits[i]) : weights[i] + logits[i];
+      weights[i] = merged(weights[i], logits[i], common.reduction);
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "terrace/core/ops.hpp"
+
 namespace terrace::kernels::reference {
 
 inline constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
@@ -35,6 +37,20 @@ inline void softmax(std::vector<double>& logits) {
   if (sum > 0) {
     for (double& logit : logits) logit /= sum;
   }
+}
+
+/// Returns a candidate's weight with that of one more query head. Sums of logits are limited, too:
+/// beyond all floats they would meet -inf and be NaN.
+inline double merged(double before, double own, GroupReduction reduction) {
+  switch (reduction) {
+    case GroupReduction::sum_softmax:
+      return before + own;
+    case GroupReduction::max_softmax:
+      return std::max(before, own);
+    case GroupReduction::sum_logits:
+      return limit(before + own);
+  }
+  return before;
 }
 
 }  // namespace terrace::kernels::reference

@@ -113,7 +113,8 @@ struct PqShape {
 /// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
 /// itself: the softmax keeps the order, and its underflow would make ties of what is none. There
 /// NaN ranks below -inf. In larger groups a NaN logit counts as -inf and +inf as the largest float
-/// before the heads are reduced; a head all of whose logits are -inf adds nothing.
+/// before the heads are reduced, and a sum of logits is the largest float at most; a head all of
+/// whose logits are -inf adds nothing.
 struct SelectCommon {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
