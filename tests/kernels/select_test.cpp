@@ -325,6 +325,27 @@ TEST(ExactSelect, RanksOddLogitsAsDocumented) {
   }
 }
 
+TEST(ExactSelect, TakesNothingFromAHeadThatKnowsNoCandidate) {
+  for (const GroupReduction reduction : reductions) {
+    const KvShape shape = make_shape(3, 1, 16, Dtype::f32);
+    BlockStore store(shape, 8, 8);
+    store.fill([](std::size_t p, std::size_t, std::size_t) { return static_cast<float>(p % 5); });
+    const KeyIndex index(store, 8, {0, 8});
+    for (std::size_t lost = 0; lost < 3; ++lost) {
+      Selected selected(shape, {0, 8}, 3);
+      std::ranges::fill(selected.query_, 1.0F);
+      selected.query_[lost * shape.head_dim + 2] = std::nanf("");
+      Selected expected = selected;
+      run(ExactSelect{.common = selected.common(reduction), .index = index.view()});
+      kernels::reference::exact_select(
+          {.common = expected.common(reduction), .index = index.view()});
+      const std::vector<std::uint32_t> wanted{2, 3, 4};
+      EXPECT_TRUE(std::ranges::equal(selected.ids(0), wanted)) << lost;
+      EXPECT_TRUE(std::ranges::equal(expected.ids(0), wanted)) << lost;
+    }
+  }
+}
+
 TEST(ExactSelect, AddsInfiniteLogitsOfManyHeads) {
   constexpr std::size_t group = 4;
   const KvShape shape = make_shape(group, 1, 16, Dtype::f32);

@@ -53,8 +53,9 @@ struct LogitRows {
   }
 };
 
-/// Replaces logits by their softmax over a row; all -inf gives zeros. One query head a block.
-__global__ void normalize_logits(LogitRows rows) {
+/// Replaces the logits of a row by what its query head adds to weights, their softmax or they
+/// themselves, limited; all -inf gives zeros. One query head a block.
+__global__ void make_addends(LogitRows rows) {
   __shared__ float shared[softmax_threads / 32];
   const auto group = static_cast<unsigned>(rows.common.shape.group());
   float* const row = rows.row(blockIdx.x / group, blockIdx.x % group);
@@ -63,6 +64,12 @@ __global__ void normalize_logits(LogitRows rows) {
     maximum = fmaxf(maximum, limit(row[i]));
   }
   maximum = reduce_block(maximum, Maximum(), shared);
+  if (rows.common.reduction == GroupReduction::sum_logits) {
+    for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
+      row[i] = maximum == -INFINITY ? 0.0F : limit(row[i]);
+    }
+    return;
+  }
   const float base = maximum == -INFINITY ? 0.0F : maximum;
   float sum = 0;
   for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
@@ -98,7 +105,7 @@ struct Choice {
           weight = fmaxf(weight, own);
           break;
         case GroupReduction::sum_logits:
-          weight = limit(weight + limit(own));
+          weight = limit(weight + own);
           break;
       }
     }
@@ -198,11 +205,9 @@ __global__ void __launch_bounds__(choose_threads) choose(LogitRows rows, Items i
 template <typename Items>
 Status choose_items(const SelectCommon& common, const Items& items, const Launch& launch) {
   const LogitRows rows{common, items.count()};
-  const bool softmax = common.shape.group() > 1 && common.reduction != GroupReduction::sum_logits;
-  if (softmax && items.count() > 0 && common.count.mean > 0) {
+  if (common.shape.group() > 1 && items.count() > 0 && common.count.mean > 0) {
     const auto heads = static_cast<unsigned>(common.shape.query_heads);
-    TERRACE_TRY(
-        launch_kernel(launch, {heads, softmax_threads}, "selection", normalize_logits, rows));
+    TERRACE_TRY(launch_kernel(launch, {heads, softmax_threads}, "selection", make_addends, rows));
   }
   const auto heads = static_cast<unsigned>(common.shape.kv_heads);
   return launch_kernel(launch, {heads, choose_threads}, "selection", choose<Items>, rows, items);

@@ -88,11 +88,11 @@ HWY_INLINE void merge_row(const float* row, std::size_t count, float factor, boo
 
 /// Adds limited logits to the sums so far, which stay limited: beyond all floats they would meet
 /// -inf and be NaN.
-HWY_INLINE void add_logits(const float* row, std::size_t count, bool first, float* sums) {
+HWY_INLINE void add_logits(const float* row, std::size_t count, float* sums) {
   const FloatTag tag;
   for (std::size_t i = 0; i < count; i += lanes) {
-    const Floats before = first ? hn::Zero(tag) : hn::LoadU(tag, sums + i);
-    hn::StoreU(limit(hn::Add(before, hn::LoadU(tag, row + i))), tag, sums + i);
+    const Floats sum = hn::Add(hn::LoadU(tag, sums + i), hn::LoadU(tag, row + i));
+    hn::StoreU(limit(sum), tag, sums + i);
   }
 }
 
@@ -102,7 +102,8 @@ void reduce_rows(const GroupLogits& logits, GroupReduction reduction, float* wei
     float* row = logits.rows + q * logits.stride;
     const float maximum = limit_row(row, size);
     if (reduction == GroupReduction::sum_logits) {
-      add_logits(row, size, q == 0, weights);
+      if (q == 0) std::fill_n(weights, size, 0.0F);
+      if (maximum != minus_infinity) add_logits(row, size, weights);
       continue;
     }
     const float sum = logits.counts == nullptr

@@ -95,7 +95,17 @@ HWY_INLINE Quad sums_of_lanes(Floats a, Floats b, Floats c, Floats d) {
 
 HWY_INLINE float sum_of_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }
 
-HWY_INLINE float max_of_lanes(Floats v) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), v)); }
+HWY_INLINE float max_of_lanes(Floats v) {
+#if HWY_TARGET == HWY_EMU128  // whose maximum of -inf is the lowest float
+  alignas(16) float numbers[lanes];
+  hn::Store(v, FloatTag(), numbers);
+  float maximum = numbers[0];
+  for (const float number : numbers) maximum = number > maximum ? number : maximum;
+  return maximum;
+#else
+  return hn::GetLane(hn::MaxOfLanes(FloatTag(), v));
+#endif
+}
 
 /// Returns a mask of at most 64 lanes as bits, the first lane lowest.
 template <typename Tag>

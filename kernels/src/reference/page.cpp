@@ -42,7 +42,11 @@ std::vector<double> weights_of(const PageSelect& op, std::size_t head, std::size
     }
     if (group == 1) return scores;
     for (double& one : scores) one = limit(one);
-    if (op.common.reduction != GroupReduction::sum_logits) softmax(scores);
+    if (op.common.reduction == GroupReduction::sum_logits) {
+      drop_if_lost(scores);
+    } else {
+      softmax(scores);
+    }
     for (std::size_t i = 0; i < pages; ++i) {
       weights[i] = merged(weights[i], scores[i], op.common.reduction);
     }

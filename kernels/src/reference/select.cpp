@@ -25,7 +25,11 @@ void weigh(const SelectCommon& common, std::size_t head, Score score, double* we
       return;
     }
     for (double& logit : logits) logit = limit(logit);
-    if (common.reduction != GroupReduction::sum_logits) softmax(logits);
+    if (common.reduction == GroupReduction::sum_logits) {
+      drop_if_lost(logits);
+    } else {
+      softmax(logits);
+    }
     for (std::size_t i = 0; i < candidates; ++i) {
       weights[i] = merged(weights[i], logits[i], common.reduction);
     }

@@ -39,6 +39,12 @@ inline void softmax(std::vector<double>& logits) {
   }
 }
 
+/// Makes logits that are limited and all -inf nothing to add.
+inline void drop_if_lost(std::vector<double>& logits) {
+  const bool lost = std::ranges::all_of(logits, [](double one) { return one == minus_infinity; });
+  if (lost) std::ranges::fill(logits, 0.0);
+}
+
 /// Returns a candidate's weight with that of one more query head. Sums of logits are limited, too:
 /// beyond all floats they would meet -inf and be NaN.
 inline double merged(double before, double own, GroupReduction reduction) {
