@@ -83,8 +83,10 @@ Status require_rows(std::string_view op, const KvShape& shape) {
            {shape.head_dim > 0 && shape.head_dim <= limit, "shape.head_dim must be 1 to 2^32"}});
 }
 
-bool is_given(const BlockTable& table) {
-  return table.blocks != nullptr && table.block_tokens > 0 && table.block_tokens <= limit;
+bool is_given(const BlockTable& table, const KvShape& shape) {
+  const bool fits = times(times(shape.kv_heads, table.block_tokens), shape.row_bytes()) !=
+                    std::numeric_limits<std::size_t>::max();
+  return table.blocks != nullptr && table.block_tokens > 0 && table.block_tokens <= limit && fits;
 }
 
 Status require_index(std::string_view op, const KvShape& shape, TokenRange tokens,
@@ -140,19 +142,20 @@ Status require_resolvable(std::string_view op, const ResolveRows& resolve) {
   const std::size_t lists = list_count(resolve.shape, resolve.scope);
   const bool remembers = resolve.scope == ListScope::query_head && resolve.seen != nullptr;
   const CachedRows& cached = resolve.cached;
-  return require(
-      op, {{resolve.id_count != nullptr, "id_count must be given"},
-           {resolve.missed_count != nullptr, "missed_count must be given"},
-           {resolve.id_stride < limit / lists, "lists * id_stride must be below 2^32"},
-           {none || resolve.ids != nullptr, "ids must be given"},
-           {none || is_given(resolve.resident), "resident must have blocks of 1 to 2^32 tokens"},
-           {cached.numbers == nullptr || (cached.blocks != nullptr && cached.block_rows > 0),
-            "cached must have blocks of at least 1 row"},
-           {none || resolve.staging != nullptr, "staging must be given"},
-           {none || resolve.rows != nullptr, "rows must be given"},
-           {none || resolve.missed != nullptr, "missed must be given"},
-           {!remembers || (resolve.seen_epoch != nullptr && resolve.seen_stride > 0),
-            "seen needs seen_epoch and seen_stride"}});
+  return require(op,
+                 {{resolve.id_count != nullptr, "id_count must be given"},
+                  {resolve.missed_count != nullptr, "missed_count must be given"},
+                  {resolve.id_stride < limit / lists, "lists * id_stride must be below 2^32"},
+                  {none || resolve.ids != nullptr, "ids must be given"},
+                  {none || is_given(resolve.resident, resolve.shape),
+                   "resident must have blocks of 1 to 2^32 tokens, below 2^64 bytes"},
+                  {cached.numbers == nullptr || (cached.blocks != nullptr && cached.block_rows > 0),
+                   "cached must have blocks of at least 1 row"},
+                  {none || resolve.staging != nullptr, "staging must be given"},
+                  {none || resolve.rows != nullptr, "rows must be given"},
+                  {none || resolve.missed != nullptr, "missed must be given"},
+                  {!remembers || (resolve.seen_epoch != nullptr && resolve.seen_stride > 0),
+                   "seen needs seen_epoch and seen_stride"}});
 }
 
 /// The memory of resolving, but for tables and what they point to. Rows are fetched into `staging`
@@ -280,14 +283,14 @@ Status validate(const StoreRows& op) {
   if (op.tokens.empty()) return {};
   const KvTensors& source = op.source;
   const std::size_t key_bytes = op.shape.row_bytes() / 2;
-  TERRACE_TRY(
-      require(name, {{source.keys != nullptr, "source.keys must be given"},
-                     {source.values != nullptr, "source.values must be given"},
-                     {op.tokens.size() == 1 || source.token_stride >= key_bytes,
-                      "source.token_stride must not be below the bytes of a key"},
-                     {op.shape.kv_heads == 1 || source.head_stride >= key_bytes,
-                      "source.head_stride must not be below the bytes of a key"},
-                     {is_given(op.target), "target must have blocks of 1 to 2^32 tokens"}}));
+  TERRACE_TRY(require(name, {{source.keys != nullptr, "source.keys must be given"},
+                             {source.values != nullptr, "source.values must be given"},
+                             {op.tokens.size() == 1 || source.token_stride >= key_bytes,
+                              "source.token_stride must not be below the bytes of a key"},
+                             {op.shape.kv_heads == 1 || source.head_stride >= key_bytes,
+                              "source.head_stride must not be below the bytes of a key"},
+                             {is_given(op.target, op.shape),
+                              "target must have blocks of 1 to 2^32 tokens, below 2^64 bytes"}}));
   return require_target(name, op);
 }
 
@@ -396,7 +399,8 @@ Status validate(const FetchRows& op) {
   TERRACE_TRY(require_rows(name, op.shape));
   return require(name, {{op.missed != nullptr, "missed must be given"},
                         {op.missed_count != nullptr, "missed_count must be given"},
-                        {is_given(op.source), "source must have blocks of 1 to 2^32 tokens"}});
+                        {is_given(op.source, op.shape),
+                         "source must have blocks of 1 to 2^32 tokens, below 2^64 bytes"}});
 }
 
 Status validate(const CacheRows& op) {
@@ -405,7 +409,8 @@ Status validate(const CacheRows& op) {
   if (op.count == 0) return {};
   // Changes need not be arrivals, and those need not be staged: no staging may be given.
   TERRACE_TRY(require(name, {{op.changes != nullptr, "changes must be given"},
-                             {is_given(op.source), "source must have blocks of 1 to 2^32 tokens"},
+                             {is_given(op.source, op.shape),
+                              "source must have blocks of 1 to 2^32 tokens, below 2^64 bytes"},
                              {op.target.numbers != nullptr, "target.numbers must be given"},
                              {op.target.blocks != nullptr && op.target.block_rows > 0,
                               "target must have blocks of at least 1 row"}}));
@@ -425,7 +430,8 @@ Status validate(const DecodeAttention& op) {
       name,
       {{op.query != nullptr, "query must be given"},
        {op.output != nullptr, "output must be given"},
-       {!resides || is_given(op.resident), "resident must have blocks of 1 to 2^32 tokens"},
+       {!resides || is_given(op.resident, op.shape),
+        "resident must have blocks of 1 to 2^32 tokens, below 2^64 bytes"},
        {op.selected == nullptr || op.selected_count != nullptr, "selected_count must be given"},
        {!estimates || op.pseudo.rows != nullptr, "pseudo.rows must be given"},
        {op.scratch != nullptr || !(resides || estimates || op.selected != nullptr),

@@ -104,6 +104,11 @@ TEST(ReadKeys, RefusesWhatIsNotThere) {
                             {[](KeySlice& s) { s.shape.kv_heads = absurd; }, "KV heads"},
                             {[](KeySlice& s) { s.shape.head_dim = 0; }, "head_dim"},
                             {[](KeySlice& s) { s.shape.head_dim = absurd; }, "head_dim"},
+                            {[](KeySlice& s) {
+                               s.shape.kv_heads = std::size_t{1} << 32;
+                               s.shape.head_dim = std::size_t{1} << 31;
+                             },
+                             "2^64 bytes"},
                             {[](KeySlice& s) { s.rows.blocks = nullptr; }, "blocks"},
                             {[](KeySlice& s) { s.rows.block_tokens = 0; }, "blocks"},
                             {[](KeySlice& s) { s.rows.block_tokens = absurd; }, "blocks"},

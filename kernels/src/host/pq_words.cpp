@@ -66,23 +66,27 @@ struct ChosenIds {
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Makes words of codes.
+/// Makes words of codes; what a code has above its bits is nothing's number.
 void join_codes(const CodePlanes& planes, WordBlock& block) {
   const hn::CappedTag<std::uint16_t, 32> tag;
   const hn::Rebind<std::uint8_t, decltype(tag)> code_tag;
   const auto shift = static_cast<int>(planes.bits);
+  const unsigned code_mask = (1U << planes.bits) - 1;
+  const auto known = hn::Set(code_tag, static_cast<std::uint8_t>(code_mask));
   std::size_t i = 0;
   for (; i + hn::Lanes(tag) <= block.count; i += hn::Lanes(tag)) {
-    auto words = hn::PromoteTo(tag, hn::LoadU(code_tag, planes.first + i));
+    auto words = hn::PromoteTo(tag, hn::And(known, hn::LoadU(code_tag, planes.first + i)));
     if (planes.second != nullptr) {
-      const auto second = hn::PromoteTo(tag, hn::LoadU(code_tag, planes.second + i));
+      const auto second =
+          hn::PromoteTo(tag, hn::And(known, hn::LoadU(code_tag, planes.second + i)));
       words = hn::Or(words, hn::ShiftLeftSame(second, shift));
     }
     hn::StoreU(words, tag, block.words.data() + i);
   }
   for (; i < block.count; ++i) {
-    const unsigned second = planes.second == nullptr ? 0U : planes.second[i];
-    block.words[i] = static_cast<std::uint16_t>(planes.first[i] | second << planes.bits);
+    const unsigned second = planes.second == nullptr ? 0U : planes.second[i] & code_mask;
+    block.words[i] =
+        static_cast<std::uint16_t>((planes.first[i] & code_mask) | second << planes.bits);
   }
 }
 

@@ -12,7 +12,8 @@ namespace terrace::kernels::host {
 /// least 4 bits, words of at most 12 bits, and no fewer candidates than words.
 bool has_few_words(const PqSelect& op) noexcept;
 
-/// Selects for one KV head, where has_few_words(op): what pq_select does, exactly.
+/// Selects for one KV head, where has_few_words(op): what pq_select does, but for the rounding of a
+/// softmax's sum.
 ///
 /// Cost     two passes over the codes, whatever the group; one exponential per word and query head
 void select_by_words(const PqSelect& op, std::size_t head) noexcept;
