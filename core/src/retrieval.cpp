@@ -39,7 +39,9 @@ Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel
   for (const Result<BuildReport>& part : reports) {
     if (!part) return part;
     whole.iterations = std::max(whole.iterations, part->iterations);
+    whole.mean_iterations += static_cast<double>(part->iterations);
   }
+  whole.mean_iterations /= static_cast<double>(std::max<std::size_t>(1, reports.size()));
   return whole;
 }
 

@@ -222,7 +222,7 @@ std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t toke
   return planner_.plan(tokens, offload + seconds(late));
 }
 
-void RuntimeState::observe_clustering(std::size_t tokens, std::size_t iterations, Duration time) {
+void RuntimeState::observe_clustering(std::size_t tokens, double iterations, Duration time) {
   const std::lock_guard lock(planner_mutex_);
   planner_.observe_clustering(tokens, iterations, seconds(time));
 }

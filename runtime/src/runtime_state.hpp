@@ -78,7 +78,7 @@ class RuntimeState {
   /// Returns the iterations layer `layer` may take for `tokens` rows, beginning `late` after they
   /// reached the host.
   std::size_t planned_iterations(std::size_t layer, std::size_t tokens, Duration late);
-  void observe_clustering(std::size_t tokens, std::size_t iterations, Duration time);
+  void observe_clustering(std::size_t tokens, double iterations, Duration time);
   void observe_compute(std::size_t tokens, Duration time);
   [[nodiscard]] bool plans_iterations() const noexcept {
     return options.planning.iterations.empty();

@@ -2,6 +2,8 @@
 // for none after it.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "runtime/own_policy.hpp"
@@ -105,17 +107,22 @@ TEST(LateClustering, DelaysDecodingByOneIterationAtMost) {
   EXPECT_EQ(report.late_layers, 4U) << "the last one ends as the wait for it begins";
 }
 
-/// Iterates as often as was planned, each time for what a test says of a manual clock.
+/// Two parts that iterate as often as was planned, each time for half of what a test says of a
+/// manual clock; the second may be cut short before it begins.
 class Planned final : public SelectsNothing {
  public:
   explicit Planned(ManualClock& clock) : SelectsNothing({.name = "planned"}), clock_(clock) {}
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<Iterations>(*this, request.iterations);
+                                                      std::size_t part) const override {
+    return std::make_unique<Iterations>(*this, part == 1 && cut.load() ? 0 : request.iterations);
+  }
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
+    return 2;
   }
 
-  std::atomic<Duration> iteration{};
+  std::atomic<Duration> iteration{std::chrono::milliseconds{500}};
+  std::atomic<bool> cut{false};
 
  private:
   class Iterations final : public IndexPart {
@@ -124,7 +131,7 @@ class Planned final : public SelectsNothing {
         : policy_(policy), report_{.iterations = count} {}
 
     [[nodiscard]] Result<bool> do_piece() override {
-      policy_.clock_.advance(policy_.iteration.load() *
+      policy_.clock_.advance(policy_.iteration.load() / 2 *
                              static_cast<Duration::rep>(report_.iterations));
       return true;
     }
@@ -138,33 +145,42 @@ class Planned final : public SelectsNothing {
   ManualClock& clock_;
 };
 
-// Nine of ten seconds are to be had for iterations that are thought to take half a second each.
-TEST(LateClustering, ChangesThePlansOfLaterPrompts) {
-  ManualClock clock;
-  const auto policy = std::make_shared<Planned>(clock);
-  Scenario scenario;
-  scenario.runtime.shape.layers = 1;
-  scenario.runtime.own_policy = policy;
-  scenario.runtime.planning = {
-      .iterations = {},
-      .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
-      .costs = {.compute = {{10, 0, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
-  scenario.backend.clock = &clock;
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  const auto iterations_of_a_prompt = [&]() -> std::size_t {
-    Drive drive(*runtime, traffic);
+/// Nine of ten seconds are to be had for iterations that are thought to take half a second each.
+class LatePlans : public ::testing::Test {
+ protected:
+  LatePlans() {
+    Scenario scenario;
+    scenario.runtime.shape.layers = 1;
+    scenario.runtime.own_policy = policy_;
+    scenario.runtime.planning = {
+        .iterations = {},
+        .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
+        .costs = {.compute = {{10, 0, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
+    scenario.backend.clock = &clock_;
+    runtime_ = scenario.open();
+    traffic_.emplace(scenario.runtime.shape, 1);
+    EXPECT_EQ(iterations_of_a_prompt(), 18U);
+  }
+
+  std::size_t iterations_of_a_prompt() {
+    Drive drive(*runtime_, *traffic_);
     EXPECT_TRUE(drive.prefill(200).has_value());
     EXPECT_TRUE(drive.step().has_value());
     return drive.sequence().clustering().value().iterations.front();
-  };
-  policy->iteration = std::chrono::milliseconds{500};
-  EXPECT_EQ(iterations_of_a_prompt(), 18U);
-  policy->iteration = std::chrono::seconds{1};
+  }
+
+  ManualClock clock_;
+  std::shared_ptr<Planned> policy_ = std::make_shared<Planned>(clock_);
+  std::unique_ptr<Runtime> runtime_;
+  std::optional<Traffic> traffic_;
+};
+
+TEST_F(LatePlans, FollowWhatIterationsTake) {
+  policy_->iteration = std::chrono::seconds{1};
   EXPECT_EQ(iterations_of_a_prompt(), 18U) << "nobody knew";
   EXPECT_EQ(iterations_of_a_prompt(), 9U);
   EXPECT_EQ(iterations_of_a_prompt(), 9U);
-  policy->iteration = std::chrono::milliseconds{500};
+  policy_->iteration = std::chrono::milliseconds{500};
   std::size_t before = iterations_of_a_prompt();
   for (int prompt = 0; prompt < 40; ++prompt) {
     const std::size_t now = iterations_of_a_prompt();
@@ -172,6 +188,14 @@ TEST(LateClustering, ChangesThePlansOfLaterPrompts) {
     before = now;
   }
   EXPECT_GE(before, 17U);
+}
+
+TEST_F(LatePlans, AreNotMisledByPartsThatWereCutShort) {
+  policy_->iteration = std::chrono::seconds{1};
+  policy_->cut = true;
+  EXPECT_EQ(iterations_of_a_prompt(), 18U) << "by the first part, in the time of 18";
+  policy_->cut = false;
+  EXPECT_EQ(iterations_of_a_prompt(), 9U);
 }
 
 }  // namespace

@@ -127,10 +127,9 @@ std::size_t IterationPlanner::plan(std::size_t tokens, double elapsed) const noe
   return static_cast<std::size_t>(std::min(fitting, static_cast<double>(options_.iterations_max)));
 }
 
-void IterationPlanner::observe_clustering(std::size_t tokens, std::size_t iterations,
+void IterationPlanner::observe_clustering(std::size_t tokens, double iterations,
                                           double seconds) noexcept {
-  const double predicted =
-      model_.kmeans(static_cast<double>(tokens), static_cast<double>(iterations));
+  const double predicted = model_.kmeans(static_cast<double>(tokens), iterations);
   if (!(predicted > 0) || !(seconds > 0)) return;
   const double observed = seconds / predicted;
   clustering_factor_ = std::max(observed, towards(clustering_factor_, observed));

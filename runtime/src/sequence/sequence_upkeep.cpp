@@ -79,7 +79,7 @@ void SequenceState::run_build(BuildRequest request) {
   index.build_status = report.map([](const BuildReport&) {});
   if (!report) return;
   index.report = *report;
-  runtime_.observe_clustering(request.tokens.size(), report->iterations,
+  runtime_.observe_clustering(request.tokens.size(), report->mean_iterations,
                               index.build_end - index.build_begin);
 }
 

@@ -94,7 +94,9 @@ struct BuildRequest {
 };
 
 struct BuildReport {
-  std::size_t iterations = 0;  ///< done
+  std::size_t iterations = 0;  ///< done; of several parts the most that one did
+  double mean_iterations = 0;  ///< over parts, as their time goes: some may have been cut short.
+                               ///< A part's own report leaves it 0
 };
 
 /// A part of an index in the making. It is laid down between two pieces of work and taken up again,

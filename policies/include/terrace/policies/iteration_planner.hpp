@@ -92,7 +92,7 @@ class IterationPlanner {
   }
 
   /// Notes how long clustering `tokens` rows with `iterations` iterations took.
-  void observe_clustering(std::size_t tokens, std::size_t iterations, double seconds) noexcept;
+  void observe_clustering(std::size_t tokens, double iterations, double seconds) noexcept;
 
   /// Notes how long the compute of a layer of `tokens` tokens took.
   void observe_compute(std::size_t tokens, double seconds) noexcept;
