@@ -25,9 +25,9 @@ struct CentroidSearchOptions {
   std::size_t centroids = 0;
   Metric metric = Metric::l2;
   Search by = Search::f32;
-  bool may_round = true;                     ///< whether some searches are to be rounded
+  bool may_round = true;    ///< whether some searches are to be rounded
   std::span<const std::uint32_t> typical{};  ///< rows to say where all lie; none: any will do
-  std::size_t callers = 1;                   ///< that may search at once
+  std::size_t callers = 1;  ///< that may search at once
 };
 
 /// Threads  find() by as many callers as were named, each with a number of its own; round_rows() by
