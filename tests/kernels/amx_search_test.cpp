@@ -132,7 +132,7 @@ void pack_centroids_plainly(const AmxShape& shape, const std::vector<float>& cen
     for (std::size_t part = 0; part < shape.parts(); ++part) {
       for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
         const bool is_there = c < count && i < shape.dims;
-        const float number = is_there ? terms.factor * centroids[c * shape.dims + i] : 0;
+        const float number = terms.factor * (is_there ? centroids[c * shape.dims + i] : 0);
         const std::size_t tile = part * shape.steps() + i / amx_dims;
         const std::size_t pair = i % amx_dims / 2;
         write_bf16(block + tile * AmxShape::tile_bytes,
@@ -224,25 +224,11 @@ TEST_P(SearchInTilesTest, PacksAsItSays) {
   if (shape_.numbers == AmxNumbers::split) {
     split_amx_rows(its_.dims, rows_.data(), its_.rows, rows.get());
   } else {
-    const std::vector<float> origin(its_.dims);
-    rows_to_bf16(
-        {.rows = rows_.data(), .row_count = its_.rows, .dims = its_.dims, .origin = origin.data()},
-        shape_.row_elements(), rows.get());
+    rows_to_bf16(rows_.data(), its_.rows, its_.dims, shape_.row_elements(), rows.get());
   }
   EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), elements * sizeof(std::uint16_t)), 0);
   const Packed centroids = hwy::AllocateAligned<std::byte>(centroid_bytes(shape_, its_.centroids));
-  std::vector<float> addends;
-  std::vector<float> coefficients;
-  for (std::size_t c = 0; c < its_.centroids; ++c) {
-    const float* const centroid = &centroids_[c * its_.dims];
-    const CentroidTerms terms = terms_of(centroid, its_.dims, Metric::l2);
-    addends.push_back(terms.addend);
-    for (std::size_t i = 0; i < its_.dims; ++i) coefficients.push_back(terms.factor * centroid[i]);
-  }
-  pack_amx_centroids(
-      shape_,
-      {.addends = addends.data(), .coefficients = coefficients.data(), .count = its_.centroids},
-      centroids.get());
+  pack_amx_centroids(shape_, centroids_.data(), its_.centroids, Metric::l2, centroids.get());
   EXPECT_EQ(
       std::memcmp(centroids.get(), packed_centroids_.get(), centroid_bytes(shape_, its_.centroids)),
       0);
