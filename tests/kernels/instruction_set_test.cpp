@@ -2,12 +2,16 @@
 // tests of ops to say, which run on every one (isa_environment.cpp).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
+#include "kernels/kernel_run.hpp"
 #include "kernels/part_threads.hpp"
+#include "kernels/pq_index.hpp"
 #include "kernels/seed.hpp"
+#include "kernels/selected.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/kernels/kmeans.hpp"
 
@@ -32,6 +36,41 @@ TEST(InstructionSets, ClusterWholeNumbersAlike) {
                     .has_value());
     if (expected.empty()) expected = labels;
     EXPECT_EQ(labels, expected) << level.name << ", " << testing::seed_text();
+  }
+  ASSERT_TRUE(kernels::host::use_isa("auto").has_value());
+}
+
+// Words are indices: what lies above a code's bits must not reach what it indexes.
+TEST(InstructionSets, ChooseByTheBitsOfCodesAlone) {
+  const KvShape shape = testing::make_shape(4, 2, 64, Dtype::f16);
+  for (const kernels::host::IsaLevel& level : kernels::host::isa_levels()) {
+    if (!kernels::host::use_isa(level.name)) continue;
+    for (const auto& [subspaces, bits] :
+         {std::pair{1U, 4U}, {1U, 6U}, {1U, 7U}, {2U, 4U}, {2U, 5U}, {2U, 6U}}) {
+      const std::size_t candidates = std::max(64U, 1U << subspaces * bits) + 77;
+      testing::PqIndex index(shape, {.subspaces = subspaces, .bits = bits}, 64, candidates, 0);
+      index.fill_codes();
+      testing::Selected expected(shape, {0, candidates}, 50);
+      testing::Selected selected = expected;
+      const auto select = [&, m = subspaces, b = bits](testing::Selected& into) {
+        testing::run(PqSelect{.common = into.common(GroupReduction::sum_softmax),
+                              .pq = {.subspaces = m, .bits = b},
+                              .index = index.view()});
+      };
+      select(expected);
+      for (std::size_t head = 0; head < 2; ++head) {
+        for (std::size_t j = 0; j < subspaces; ++j) {
+          for (std::size_t p = 0; p < candidates; p += 3) {
+            index.code(head, j, p) |= static_cast<std::byte>(0xff << bits);
+          }
+        }
+      }
+      select(selected);
+      for (std::size_t head = 0; head < 2; ++head) {
+        EXPECT_TRUE(std::ranges::equal(selected.ids(head), expected.ids(head)))
+            << level.name << ", m " << subspaces << ", b " << bits << ", " << testing::seed_text();
+      }
+    }
   }
   ASSERT_TRUE(kernels::host::use_isa("auto").has_value());
 }

@@ -66,7 +66,7 @@ struct ChosenIds {
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Makes words of codes; what a code has above its bits is nothing's number.
+/// Makes words of codes, of which only their bits count: words are indices.
 void join_codes(const CodePlanes& planes, WordBlock& block) {
   const hn::CappedTag<std::uint16_t, 32> tag;
   const hn::Rebind<std::uint8_t, decltype(tag)> code_tag;

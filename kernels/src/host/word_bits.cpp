@@ -14,8 +14,9 @@ bool has_word_bits_lookup() noexcept {
 
 std::uint64_t look_up(const WordBits& words, const CodePlanes& codes, std::size_t count) noexcept {
   const __mmask64 there = count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
-  const __m512i first = _mm512_maskz_loadu_epi8(there, codes.first);
-  const __m512i second = _mm512_maskz_loadu_epi8(there, codes.second);
+  const __m512i code_bits = _mm512_set1_epi8(static_cast<char>((1U << codes.bits) - 1));
+  const __m512i first = _mm512_and_si512(code_bits, _mm512_maskz_loadu_epi8(there, codes.first));
+  const __m512i second = _mm512_and_si512(code_bits, _mm512_maskz_loadu_epi8(there, codes.second));
   __m512i bytes[8];
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < 8; ++i) {
@@ -49,10 +50,12 @@ namespace terrace::kernels::host {
 bool has_word_bits_lookup() noexcept { return false; }
 
 std::uint64_t look_up(const WordBits& words, const CodePlanes& codes, std::size_t count) noexcept {
+  const unsigned code_bits = (1U << codes.bits) - 1;
   std::uint64_t bits = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const unsigned byte = words.bytes[codes.second[i] / 8][codes.first[i]];
-    bits |= std::uint64_t{byte >> codes.second[i] % 8 & 1U} << i;
+    const unsigned second = codes.second[i] & code_bits;
+    const unsigned byte = words.bytes[second / 8][codes.first[i] & code_bits];
+    bits |= std::uint64_t{byte >> second % 8 & 1U} << i;
   }
   return bits;
 }

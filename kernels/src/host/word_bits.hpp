@@ -26,7 +26,8 @@ struct WordBits {
 /// Whether this CPU has the instructions.
 bool has_word_bits_lookup() noexcept;
 
-/// Returns the bits of up to 64 candidates, bit i for candidate i. Two sub-spaces.
+/// Returns the bits of up to 64 candidates, bit i for candidate i. Two sub-spaces; of codes only
+/// their `bits` count.
 std::uint64_t look_up(const WordBits& words, const CodePlanes& codes, std::size_t count) noexcept;
 
 }  // namespace terrace::kernels::host
