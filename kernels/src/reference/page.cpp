@@ -41,12 +41,7 @@ std::vector<double> weights_of(const PageSelect& op, std::size_t head, std::size
       scores.push_back(score(op, head * group + q, first + i));
     }
     if (group == 1) return scores;
-    for (double& one : scores) one = limit(one);
-    if (op.common.reduction == GroupReduction::sum_logits) {
-      drop_if_lost(scores);
-    } else {
-      softmax(scores);
-    }
+    make_addends(scores, op.common.reduction);
     for (std::size_t i = 0; i < pages; ++i) {
       weights[i] = merged(weights[i], scores[i], op.common.reduction);
     }

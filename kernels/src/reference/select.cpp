@@ -24,12 +24,7 @@ void weigh(const SelectCommon& common, std::size_t head, Score score, double* we
       std::copy_n(logits.data(), candidates, weights);
       return;
     }
-    for (double& logit : logits) logit = limit(logit);
-    if (common.reduction == GroupReduction::sum_logits) {
-      drop_if_lost(logits);
-    } else {
-      softmax(logits);
-    }
+    make_addends(logits, common.reduction);
     for (std::size_t i = 0; i < candidates; ++i) {
       weights[i] = merged(weights[i], logits[i], common.reduction);
     }

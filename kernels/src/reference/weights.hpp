@@ -39,8 +39,11 @@ inline void softmax(std::vector<double>& logits) {
   }
 }
 
-/// Makes logits that are limited and all -inf nothing to add.
-inline void drop_if_lost(std::vector<double>& logits) {
+/// Makes the logits of a query head what it adds to weights: their softmax, or they themselves,
+/// limited; all 0 if all are -inf.
+inline void make_addends(std::vector<double>& logits, GroupReduction reduction) {
+  for (double& logit : logits) logit = limit(logit);
+  if (reduction != GroupReduction::sum_logits) return softmax(logits);
   const bool lost = std::ranges::all_of(logits, [](double one) { return one == minus_infinity; });
   if (lost) std::ranges::fill(logits, 0.0);
 }
