@@ -84,9 +84,8 @@ Status require_rows(std::string_view op, const KvShape& shape) {
 }
 
 bool is_given(const BlockTable& table, const KvShape& shape) {
-  const bool fits = times(times(shape.kv_heads, table.block_tokens), shape.row_bytes()) !=
-                    std::numeric_limits<std::size_t>::max();
-  return table.blocks != nullptr && table.block_tokens > 0 && table.block_tokens <= limit && fits;
+  return table.blocks != nullptr && table.block_tokens > 0 && table.block_tokens <= limit &&
+         shape.block_bytes(table.block_tokens).has_value();
 }
 
 Status require_index(std::string_view op, const KvShape& shape, TokenRange tokens,
@@ -264,8 +263,7 @@ Status require_target(std::string_view name, const StoreRows& op) {
   const View keys{"source.keys", range_of(source.keys, span_bytes)};
   const View values{"source.values", range_of(source.values, span_bytes)};
   const std::size_t block_tokens = op.target.block_tokens;
-  const std::size_t block_bytes =
-      times(times(op.shape.kv_heads, block_tokens), op.shape.row_bytes());
+  TERRACE_ASSIGN(const std::size_t block_bytes, op.shape.block_bytes(block_tokens));
   for (std::size_t i = op.tokens.begin / block_tokens; i * block_tokens < op.tokens.end; ++i) {
     const View block{"a block of target", range_of(op.target.blocks[i], block_bytes)};
     TERRACE_TRY(require(name, {{op.target.blocks[i] != nullptr, "target must have every block"}}));

@@ -1,6 +1,13 @@
 #include "terrace/core/shape.hpp"
 
+#include "terrace/core/bytes.hpp"
+
 namespace terrace {
+
+Result<std::size_t> KvShape::block_bytes(std::size_t block_tokens) const noexcept {
+  TERRACE_ASSIGN(const std::size_t rows, checked_multiply(kv_heads, block_tokens));
+  return checked_multiply(rows, row_bytes());
+}
 
 Status KvShape::validate() const {
   if (layers == 0 || query_heads == 0 || kv_heads == 0 || head_dim == 0) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "terrace/core/bytes.hpp"
-
 namespace terrace::kernels::host {
 namespace {
 
@@ -14,12 +12,6 @@ constexpr bool is_size(std::size_t size) noexcept { return size > 0 && size <= l
 /// The pieces of `size` tokens that a range, which is not empty, touches.
 TokenRange pieces_of(std::size_t begin, std::size_t end, std::size_t size) noexcept {
   return {begin / size, (end - 1) / size + 1};
-}
-
-bool block_fits(const KvShape& shape, std::size_t block_tokens) {
-  return checked_multiply(shape.kv_heads, block_tokens)
-      .and_then([&](std::size_t rows) { return checked_multiply(rows, shape.row_bytes()); })
-      .has_value();
 }
 
 bool has_all(std::byte* const* pieces, TokenRange wanted) noexcept {
@@ -41,7 +33,7 @@ Status check_rows(std::string_view kernel, const TokenRows& source) {
   if (rows.blocks == nullptr || !is_size(rows.block_tokens)) {
     return fail(Errc::invalid_argument, "{}: rows must have blocks of 1 to 2^32 tokens", kernel);
   }
-  if (!block_fits(shape, rows.block_tokens)) {
+  if (!shape.block_bytes(rows.block_tokens)) {
     return fail(Errc::invalid_argument, "{}: a block of rows must be below 2^64 bytes", kernel);
   }
   if (!has_all(rows.blocks, pieces_of(tokens.begin, tokens.end, rows.block_tokens))) {
@@ -54,7 +46,7 @@ Status check_rows(std::string_view kernel, const TokenRows& source) {
 bool overlaps_rows(const MemoryRange& written, const TokenRows& source) noexcept {
   const auto& [shape, rows, tokens] = source;
   if (tokens.empty()) return false;
-  const std::size_t block_bytes = rows.block_tokens * shape.token_bytes();
+  const std::size_t block_bytes = rows.block_tokens * shape.token_bytes();  // as was checked
   const TokenRange blocks = pieces_of(tokens.begin, tokens.end, rows.block_tokens);
   return std::any_of(
       rows.blocks + blocks.begin, rows.blocks + blocks.end,

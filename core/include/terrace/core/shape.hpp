@@ -29,6 +29,9 @@ struct KvShape {
     return kv_heads * row_bytes();
   }
 
+  /// Bytes of a block. Errors: out_of_memory where they do not fit in 64 bits.
+  [[nodiscard]] Result<std::size_t> block_bytes(std::size_t block_tokens) const noexcept;
+
   /// Errors: invalid_argument for a zero, query_heads no multiple of kv_heads, or head_dim odd
   /// or above 1024.
   [[nodiscard]] Status validate() const;
