@@ -30,10 +30,6 @@ std::string line(const Row& row, const Widths& widths) {
   return text + "\n";
 }
 
-std::string decimals(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
-}
-
 std::string delta(const std::optional<MeanWithError>& value) {
   if (!value) return "-";
   const std::string mean = fmt::format("{:+.4f}", value->mean);
@@ -126,6 +122,10 @@ std::size_t budget_of(std::span<const PolicyFigures> figures) {
 }
 
 }  // namespace
+
+std::string decimals(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+}
 
 std::string figures_table(std::span<const PolicyFigures> figures, bool bytes) {
   Widths widths = least_widths;

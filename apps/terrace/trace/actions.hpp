@@ -26,7 +26,8 @@ inline constexpr std::array convert_flags{
     block_tokens_flag,
 };
 
-/// Refuses a trace of another model than the one that --model names, if it names one.
+/// Refuses a trace of another model than the one that --model names, if it names one: a damaged
+/// file is no wrong usage, that is.
 Status check_trace_model(const TraceOptions& options, const tuning::TraceHead& head);
 
 /// Returns the unit that the live run cached, or what the config says instead.

@@ -7,7 +7,6 @@
 namespace terrace::apps {
 namespace {
 
-// A damaged file is no wrong usage, a trace of another model is.
 Json head_object(const tuning::TraceHead& head) {
   Json granularities = Json::array();
   for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {

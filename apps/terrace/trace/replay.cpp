@@ -8,6 +8,7 @@
 
 #include "document.hpp"
 #include "run/report.hpp"
+#include "run/table.hpp"
 #include "terrace/core/bytes.hpp"
 #include "trace/actions.hpp"
 
@@ -99,10 +100,6 @@ void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay
       replay.slot_tokens());
 }
 
-std::string share(const std::optional<double>& value) {
-  return value ? fmt::format("{:.4f}", *value) : "-";
-}
-
 /// The cache and what it moved, for people.
 void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& bytes) {
   if (cache) {
@@ -111,8 +108,9 @@ void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& by
         "cache    {} of {}s, {} tokens a layer\n"
         "hits     {} of tokens, {} of units\n"
         "units    {} admitted, {} evicted, {} refused\n",
-        cache->policy, cache->granularity, cache->capacity_tokens, share(cache->hit_rate_tokens),
-        share(cache->hit_rate_units), counters.admitted, counters.evicted, counters.refused);
+        cache->policy, cache->granularity, cache->capacity_tokens,
+        decimals(cache->hit_rate_tokens, 4), decimals(cache->hit_rate_units, 4), counters.admitted,
+        counters.evicted, counters.refused);
   } else {
     fmt::print("cache    none\n");
   }
