@@ -132,7 +132,7 @@ void pack_centroids_plainly(const AmxShape& shape, const std::vector<float>& cen
     for (std::size_t part = 0; part < shape.parts(); ++part) {
       for (std::size_t i = 0; i < shape.steps() * amx_dims; ++i) {
         const bool is_there = c < count && i < shape.dims;
-        const float number = terms.factor * (is_there ? centroids[c * shape.dims + i] : 0);
+        const float number = is_there ? terms.factor * centroids[c * shape.dims + i] : 0;
         const std::size_t tile = part * shape.steps() + i / amx_dims;
         const std::size_t pair = i % amx_dims / 2;
         write_bf16(block + tile * AmxShape::tile_bytes,
@@ -175,16 +175,25 @@ class SearchInTilesTest : public ::testing::TestWithParam<std::tuple<Case, AmxNu
     return sum;
   }
 
-  /// Coefficients are rounded to 8 bits, or split into 16: errors of a product, which add up like
-  /// steps of a walk; five times what is usual.
+  /// Sums of the products' sizes.
+  [[nodiscard]] double product(std::size_t row, std::size_t centroid) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < its_.dims; ++i) {
+      sum += std::abs(double{rows_[row * its_.dims + i]} * centroids_[centroid * its_.dims + i]);
+    }
+    return sum;
+  }
+
+  /// Of 2 x.c either coefficients are rounded to 8 bits, or both factors split into 16.
   void expect_nearest(const std::vector<std::uint32_t>& labels) const {
-    const double error = shape_.numbers == AmxNumbers::rounded ? 0.015 : 0.0001;
+    const double error = shape_.numbers == AmxNumbers::rounded ? 0x1p-8 : 0x1p-14;
     for (std::size_t r = 0; r < its_.rows; ++r) {
       ASSERT_LT(labels[r], its_.centroids) << r;
-      double least = std::numeric_limits<double>::infinity();
-      for (std::size_t c = 0; c < its_.centroids; ++c) least = std::min(least, distance(r, c));
-      ASSERT_LE(distance(r, labels[r]), least + error * std::sqrt(static_cast<double>(its_.dims)))
-          << "row " << r << ", " << testing::seed_text();
+      const double nearest = distance(r, labels[r]) - error * product(r, labels[r]);
+      for (std::size_t c = 0; c < its_.centroids; ++c) {
+        ASSERT_LE(nearest, distance(r, c) + error * product(r, c))
+            << "row " << r << ", centroid " << c << ", " << testing::seed_text();
+      }
     }
   }
 
@@ -224,11 +233,25 @@ TEST_P(SearchInTilesTest, PacksAsItSays) {
   if (shape_.numbers == AmxNumbers::split) {
     split_amx_rows(its_.dims, rows_.data(), its_.rows, rows.get());
   } else {
-    rows_to_bf16(rows_.data(), its_.rows, its_.dims, shape_.row_elements(), rows.get());
+    const std::vector<float> origin(its_.dims);
+    rows_to_bf16(
+        {.rows = rows_.data(), .row_count = its_.rows, .dims = its_.dims, .origin = origin.data()},
+        shape_.row_elements(), rows.get());
   }
   EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), elements * sizeof(std::uint16_t)), 0);
   const Packed centroids = hwy::AllocateAligned<std::byte>(centroid_bytes(shape_, its_.centroids));
-  pack_amx_centroids(shape_, centroids_.data(), its_.centroids, Metric::l2, centroids.get());
+  std::vector<float> addends;
+  std::vector<float> coefficients;
+  for (std::size_t c = 0; c < its_.centroids; ++c) {
+    const float* const centroid = &centroids_[c * its_.dims];
+    const CentroidTerms terms = terms_of(centroid, its_.dims, Metric::l2);
+    addends.push_back(terms.addend);
+    for (std::size_t i = 0; i < its_.dims; ++i) coefficients.push_back(terms.factor * centroid[i]);
+  }
+  pack_amx_centroids(
+      shape_,
+      {.addends = addends.data(), .coefficients = coefficients.data(), .count = its_.centroids},
+      centroids.get());
   EXPECT_EQ(
       std::memcmp(centroids.get(), packed_centroids_.get(), centroid_bytes(shape_, its_.centroids)),
       0);

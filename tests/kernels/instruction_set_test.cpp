@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "kernels/kernel_run.hpp"
 #include "kernels/part_threads.hpp"
@@ -19,7 +20,7 @@ namespace terrace {
 namespace {
 
 TEST(InstructionSets, ClusterWholeNumbersAlike) {
-  // Sums of few small whole numbers are exact, so that only the last division rounds.
+  // Products of small whole numbers are exact, in f32 and in two bf16, and so are distances.
   Rng rng(testing::seed());
   std::vector<float> rows(600 * 5);
   for (float& x : rows) x = static_cast<float>(rng.below(30));
@@ -96,7 +97,7 @@ struct Problem {
   }
 };
 
-Outcome cluster(const Problem& problem, const std::vector<float>& rows, std::string_view isa,
+Outcome cluster(const Problem& problem, std::span<const float> rows, std::string_view isa,
                 std::size_t threads = 1) {
   EXPECT_TRUE(kernels::host::use_isa(isa).has_value());
   Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
@@ -166,6 +167,43 @@ TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
   }
 }
 
+// Keys of models have dimensions that lie far from zero.
+TEST_P(RoundedSearches, ClusterAsWellFarFromZero) {
+  for (const kernels::Metric metric : {kernels::Metric::l2, kernels::Metric::cosine}) {
+    for (const float far : {20.0F, 200.0F}) {
+      SCOPED_TRACE(std::to_string(far) + ", " + testing::seed_text());
+      const Problem problem{.dims = 64, .clusters = 64, .metric = metric};
+      std::vector<float> rows = problem.draw();
+      for (std::size_t r = 0; r < problem.rows; ++r) {
+        for (const std::size_t i : {0U, 17U, 40U}) rows[r * 64 + i] += far;
+      }
+      const Outcome exact = cluster(problem, rows, "avx512");
+      const Outcome rounded = cluster(problem, rows, GetParam());
+      EXPECT_NEAR(rounded.inertia, exact.inertia, 0.005 * exact.inertia);
+      EXPECT_NE(rounded.centroids, exact.centroids) << "nothing was rounded";
+    }
+  }
+}
+
+// Equal rows are equally far from all, wherever they lie, and whatever is rounded.
+TEST_P(RoundedSearches, LabelEqualRowsAlikeAndReadThemFromAnyAddress) {
+  const Problem problem{.dims = 33, .clusters = 48};
+  std::vector<float> rows = problem.draw();
+  constexpr std::size_t different = 700;
+  for (std::size_t i = different * problem.dims; i < rows.size(); ++i) {
+    rows[i] = rows[i - different * problem.dims];
+  }
+  const Outcome aligned = cluster(problem, rows, GetParam());
+  for (std::size_t r = different; r < problem.rows; ++r) {
+    ASSERT_EQ(aligned.labels[r], aligned.labels[r - different]) << r << testing::seed_text();
+  }
+  expect_nearest(problem, rows, aligned);
+  rows.insert(rows.begin(), 0.0F);
+  const Outcome shifted = cluster(problem, std::span(rows).subspan(1), GetParam());
+  EXPECT_EQ(shifted.centroids, aligned.centroids);
+  EXPECT_EQ(shifted.labels, aligned.labels);
+}
+
 // At the sizes that `terrace bench kernels` has. Labels at such sizes are for the bench to check.
 TEST_P(RoundedSearches, ClusterManyRowsAsWell) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -226,6 +264,33 @@ TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
     work->finish(alone);
     EXPECT_LT(work->report()->iterations, 50U);
     expect_nearest(problem, rows, outcome);
+  }
+}
+
+// So that the iterations that a report names repeat its run.
+TEST_P(RoundedSearches, AreCutShortAsIfFewerIterationsHadBeenAskedFor) {
+  Problem problem{.dims = 64, .clusters = 70, .iterations = 50};
+  const std::vector<float> rows = problem.draw();
+  EXPECT_TRUE(kernels::host::use_isa(GetParam()).has_value());
+  for (const std::size_t pieces : {0U, 3U, 11U, 24U, 40U}) {
+    SCOPED_TRACE(std::to_string(pieces) + " pieces, " + testing::seed_text());
+    Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
+                    .labels = std::vector<std::uint32_t>(problem.rows)};
+    std::atomic<bool> cancelled = false;
+    auto work = kernels::host::KmeansInPieces::begin(
+        {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
+        {.clusters = problem.clusters, .iterations = 50, .seed = 4, .cancelled = &cancelled},
+        {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()});
+    for (std::size_t i = 0; i < pieces; ++i) ASSERT_FALSE(work->do_piece());
+    cancelled = true;
+    Serial alone;
+    work->finish(alone);
+    problem.iterations = work->report()->iterations;
+    EXPECT_LT(problem.iterations, 50U);
+    EXPECT_TRUE(pieces > 0 || problem.iterations == 0);
+    const Outcome asked_for = cluster(problem, rows, GetParam());
+    EXPECT_EQ(outcome.centroids, asked_for.centroids);
+    EXPECT_EQ(outcome.labels, asked_for.labels);
   }
 }
 

@@ -112,7 +112,7 @@ TEST(Drift, CodesOfAnotherTopicMissWhatARefreshFinds) {
 TEST(Drift, ClustersOfTheirOwnBatchNeedNoRefresh) {
   for (const char* const policy : {"clusterkv", "wave"}) {
     const Recalls recalls = recalls_of(policy);
-    EXPECT_GT(recalls.grown, recalls.anew - 0.1) << policy << " " << testing::seed_text();
+    EXPECT_GT(recalls.grown, recalls.anew - 0.15) << policy << " " << testing::seed_text();
   }
 }
 

@@ -147,25 +147,16 @@ void split_rows(std::size_t dims, const float* rows, std::size_t row_count, std:
   }
 }
 
-/// 16 centroids, or fewer, and what their places hold.
-struct CentroidTile {
-  const float* centroids = nullptr;  // [count, dims]
-  std::size_t count = 0;
-  CentroidTerms terms[amx_centroids];
-};
-
-/// Packs 32 dimensions of a tile; `rests`, of what rounding left, may be null.
-void pack_step(const CentroidTile& tile, std::size_t dims, std::size_t dim, std::byte* packed,
+/// Packs 32 dimensions of up to 16 centroids; `rests`, of what rounding left, may be null.
+void pack_step(const DistanceTerms& terms, std::size_t dims, std::size_t dim, std::byte* packed,
                std::byte* rests) {
   __m512i nearest[amx_centroids];
   __m512i rest[amx_centroids];
   for (std::size_t c = 0; c < amx_centroids; ++c) {
     Numbers numbers{};
-    if (c < tile.count) {
-      numbers = load(tile.centroids + c * dims + dim, std::min(amx_dims, dims - dim));
+    if (c < terms.count) {
+      numbers = load(terms.coefficients + c * dims + dim, std::min(amx_dims, dims - dim));
     }
-    const __m512 factor = _mm512_set1_ps(tile.terms[c].factor);
-    numbers = {_mm512_mul_ps(numbers.low, factor), _mm512_mul_ps(numbers.high, factor)};
     nearest[c] = rounded(numbers);
     if (rests != nullptr) rest[c] = rounded(without(numbers, nearest[c]));
   }
@@ -173,13 +164,15 @@ void pack_step(const CentroidTile& tile, std::size_t dims, std::size_t dim, std:
   if (rests != nullptr) store_columns(rest, rests);
 }
 
-void pack_tile(const AmxShape& shape, const CentroidTile& tile, std::byte* block) {
+void pack_block(const AmxShape& shape, const DistanceTerms& terms, std::byte* block) {
   auto* const addends = reinterpret_cast<float*>(block + shape.addends_offset());
-  for (std::size_t c = 0; c < amx_centroids; ++c) addends[c] = tile.terms[c].addend;
+  for (std::size_t c = 0; c < amx_centroids; ++c) {
+    addends[c] = c < terms.count ? terms.addends[c] : nowhere.addend;
+  }
   for (std::size_t step = 0; step < shape.steps(); ++step) {
     std::byte* const target = block + step * tile_bytes;
     std::byte* const rests = target + shape.steps() * tile_bytes;
-    pack_step(tile, shape.dims, step * amx_dims, target,
+    pack_step(terms, shape.dims, step * amx_dims, target,
               shape.numbers == AmxNumbers::split ? rests : nullptr);
   }
 }
@@ -222,16 +215,14 @@ void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
   split_rows(dims, rows, row_count, split);
 }
 
-void pack_amx_centroids(const AmxShape& shape, const float* centroids, std::size_t count,
-                        Metric metric, std::byte* packed) noexcept {
-  for (std::size_t first = 0; first < count; first += amx_centroids) {
-    CentroidTile tile{.centroids = centroids + first * shape.dims,
-                      .count = std::min(amx_centroids, count - first)};
-    for (std::size_t c = 0; c < amx_centroids; ++c) {
-      tile.terms[c] =
-          c < tile.count ? terms_of(tile.centroids + c * shape.dims, shape.dims, metric) : nowhere;
-    }
-    pack_tile(shape, tile, packed + first / amx_centroids * shape.centroid_block_bytes());
+void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,
+                        std::byte* packed) noexcept {
+  for (std::size_t first = 0; first < terms.count; first += amx_centroids) {
+    pack_block(shape,
+               {.addends = terms.addends + first,
+                .coefficients = terms.coefficients + first * shape.dims,
+                .count = std::min(amx_centroids, terms.count - first)},
+               packed + first / amx_centroids * shape.centroid_block_bytes());
   }
 }
 
@@ -248,8 +239,8 @@ namespace terrace::kernels::host {
 bool has_amx_search() noexcept { return false; }
 void split_amx_rows(std::size_t /*dims*/, const float* /*rows*/, std::size_t /*row_count*/,
                     std::uint16_t* /*split*/) noexcept {}
-void pack_amx_centroids(const AmxShape& /*shape*/, const float* /*centroids*/,
-                        std::size_t /*count*/, Metric /*metric*/, std::byte* /*packed*/) noexcept {}
+void pack_amx_centroids(const AmxShape& /*shape*/, const DistanceTerms& /*terms*/,
+                        std::byte* /*packed*/) noexcept {}
 void search_amx(const AmxSearch& /*search*/, std::uint32_t* /*labels*/) noexcept {}
 
 }  // namespace terrace::kernels::host

@@ -21,8 +21,8 @@ static_assert(search_rows_max % amx_rows == 0);
 /// What becomes of f32 numbers.
 enum class AmxNumbers : std::uint8_t {
   rounded = 1,  ///< to bf16, which errs by 2^-9 of a number
-  split = 2,  ///< to a sum of two bf16: products err by 2^-16, about as sums of f32 do. Takes three
-              ///< times the products
+  split = 2,    ///< to a sum of two bf16: products err by 2^-16. Takes three times the
+                ///< products
 };
 
 struct AmxShape {
@@ -67,9 +67,9 @@ bool has_amx_search() noexcept;
 void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
                     std::uint16_t* split) noexcept;
 
-/// Packs centroids [count, dims] into blocks of 16. What the last block lacks is infinitely far.
-void pack_amx_centroids(const AmxShape& shape, const float* centroids, std::size_t count,
-                        Metric metric, std::byte* packed) noexcept;
+/// Packs terms into blocks of 16 centroids. What the last block lacks is infinitely far.
+void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,
+                        std::byte* packed) noexcept;
 
 /// Both by the functions above, aligned to 64 bytes.
 struct AmxSearch {

@@ -19,10 +19,13 @@ constexpr std::size_t sums_at_once = 24;  // leave registers for the operands
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
 
-/// Rounds up to 16 elements to the nearest; a number of a kind stays one of its kind.
-void round_elements(const float* source, std::size_t count, std::uint16_t* target) {
+/// Rounds what up to 16 elements are beyond their origin to the nearest.
+void round_elements(const float* source, const float* origin, std::size_t count,
+                    std::uint16_t* target) {
   const auto some = static_cast<__mmask16>((1U << count) - 1);
-  const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(some, source));
+  const __m512 beyond =
+      _mm512_sub_ps(_mm512_maskz_loadu_ps(some, source), _mm512_maskz_loadu_ps(some, origin));
+  const __m256bh rounded = _mm512_cvtneps_pbh(beyond);
   _mm256_mask_storeu_epi16(target, some, reinterpret_cast<__m256i>(rounded));
 }
 
@@ -94,29 +97,28 @@ bool has_bf16_search() noexcept {
          __builtin_cpu_supports("avx512bf16") != 0;
 }
 
-void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims, std::size_t elements,
-                  std::uint16_t* rounded) noexcept {
-  for (std::size_t r = 0; r < row_count; ++r) {
-    const float* const row = rows + r * dims;
+void rows_to_bf16(const RowsToRound& rows, std::size_t elements, std::uint16_t* rounded) noexcept {
+  const std::size_t dims = rows.dims;
+  for (std::size_t r = 0; r < rows.row_count; ++r) {
+    const float* const row = rows.rows + r * dims;
     std::uint16_t* const target = rounded + r * elements;
     for (std::size_t i = 0; i < dims; i += vector_lanes) {
-      round_elements(row + i, std::min(vector_lanes, dims - i), target + i);
+      round_elements(row + i, rows.origin + i, std::min(vector_lanes, dims - i), target + i);
     }
     std::fill(target + dims, target + elements, std::uint16_t{0});
   }
 }
 
-void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
-                    std::byte* tile) noexcept {
+void pack_bf16_tile(const DistanceTerms& terms, std::size_t dims, std::byte* tile) noexcept {
   auto* const addends = reinterpret_cast<float*>(tile);
   auto* const coefficients = reinterpret_cast<std::uint16_t*>(tile + tile_vectors * 64);
   std::fill_n(coefficients, bf16_row_elements(dims) * bf16_tile_centroids, std::uint16_t{0});
   for (std::size_t c = 0; c < bf16_tile_centroids; ++c) {
-    const CentroidTerms terms = c < count ? terms_of(centroids + c * dims, dims, metric) : nowhere;
-    addends[c] = terms.addend;
-    for (std::size_t i = 0; c < count && i < dims; ++i) {
+    const bool is_one = c < terms.count;
+    addends[c] = is_one ? terms.addends[c] : nowhere.addend;
+    for (std::size_t i = 0; is_one && i < dims; ++i) {
       coefficients[(i / 2 * bf16_tile_centroids + c) * 2 + i % 2] =
-          f32_to_bf16(terms.factor * centroids[c * dims + i]);
+          f32_to_bf16(terms.coefficients[c * dims + i]);
     }
   }
 }
@@ -135,10 +137,10 @@ void search_bf16_tile(NearestSearch& search, const Bf16Tile& tile) noexcept {
 namespace terrace::kernels::host {
 
 bool has_bf16_search() noexcept { return false; }
-void rows_to_bf16(const float* /*rows*/, std::size_t /*row_count*/, std::size_t /*dims*/,
-                  std::size_t /*elements*/, std::uint16_t* /*rounded*/) noexcept {}
-void pack_bf16_tile(const float* /*centroids*/, std::size_t /*count*/, std::size_t /*dims*/,
-                    Metric /*metric*/, std::byte* /*tile*/) noexcept {}
+void rows_to_bf16(const RowsToRound& /*rows*/, std::size_t /*elements*/,
+                  std::uint16_t* /*rounded*/) noexcept {}
+void pack_bf16_tile(const DistanceTerms& /*terms*/, std::size_t /*dims*/,
+                    std::byte* /*tile*/) noexcept {}
 void search_bf16_tile(NearestSearch& /*search*/, const Bf16Tile& /*tile*/) noexcept {}
 
 }  // namespace terrace::kernels::host

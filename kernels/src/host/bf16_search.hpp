@@ -23,13 +23,20 @@ constexpr std::size_t bf16_tile_bytes(std::size_t dims) noexcept {
 /// Whether this CPU has the instructions, which rounding rows and searching need.
 bool has_bf16_search() noexcept;
 
-/// Rounds rows [row_count, dims] to bf16: [row_count, elements], zeros behind `dims`.
-void rows_to_bf16(const float* rows, std::size_t row_count, std::size_t dims, std::size_t elements,
-                  std::uint16_t* rounded) noexcept;
+/// Rows as they lie, and what is taken off each before it is rounded: bf16 has eight bits, which
+/// rows far from zero would all need for what they have in common.
+struct RowsToRound {
+  const float* rows = nullptr;  ///< [row_count, dims]
+  std::size_t row_count = 0;
+  std::size_t dims = 0;
+  const float* origin = nullptr;  ///< [dims]
+};
 
-/// Packs centroids [count <= 64, dims] as pack_tile() does.
-void pack_bf16_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,
-                    std::byte* tile) noexcept;
+/// Rounds rows to bf16: [row_count, elements], zeros behind `dims`.
+void rows_to_bf16(const RowsToRound& rows, std::size_t elements, std::uint16_t* rounded) noexcept;
+
+/// Packs terms of up to 64 centroids.
+void pack_bf16_tile(const DistanceTerms& terms, std::size_t dims, std::byte* tile) noexcept;
 
 /// Rounded rows, and a packed tile of centroids to hold them against.
 struct Bf16Tile {

@@ -1,6 +1,8 @@
 #include "host/centroid_search.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "host/amx_search.hpp"
 #include "host/bf16_search.hpp"
@@ -21,7 +23,9 @@ std::size_t f32_bytes(std::size_t centroids, std::size_t dims) noexcept {
 }  // namespace
 
 bool CentroidSearch::allocate() {
-  const auto& [rows, centroids, metric, by, callers] = options_;
+  const KmeansRows& rows = options_.rows;
+  const std::size_t centroids = options_.centroids;
+  const Search by = options_.by;
   std::size_t centroid_bytes = f32_bytes(centroids, rows.dims);
   std::size_t searched_rows = rows.row_count;
   if (by == Search::bf16) {
@@ -34,20 +38,83 @@ bool CentroidSearch::allocate() {
     const AmxShape split = amx_shape(rows.dims, Exactness::f32);
     centroid_bytes = divide_up(centroids, amx_centroids) * split.centroid_block_bytes();
     split_elements_ = search_rows_max * split.row_elements();
-    split_rows_ = hwy::AllocateAligned<std::uint16_t>(callers * split_elements_);
+    split_rows_ = hwy::AllocateAligned<std::uint16_t>(options_.callers * split_elements_);
     if (!split_rows_) return false;
+  }
+  if (by != Search::f32) {
+    addends_ = hwy::AllocateAligned<float>(centroids);
+    coefficients_ = hwy::AllocateAligned<float>(centroids * rows.dims);
+    if (!addends_ || !coefficients_) return false;
   }
   if (rounds()) {
     rounded_rows_ = hwy::AllocateAligned<std::uint16_t>(searched_rows * rounded_elements_);
-    if (!rounded_rows_) return false;
+    origin_ = hwy::AllocateAligned<float>(rows.dims);
+    origin_direction_ = hwy::AllocateAligned<float>(rows.dims);
+    if (!rounded_rows_ || !origin_ || !origin_direction_) return false;
+    choose_origin();
   }
   centroids_ = hwy::AllocateAligned<std::byte>(centroid_bytes);
   return centroids_ != nullptr;
 }
 
+/// The median of a few rows, dimension by dimension: rows that lie far out do not move it.
+void CentroidSearch::choose_origin() noexcept {
+  constexpr std::size_t sample = 15;
+  const std::size_t dims = options_.rows.dims;
+  const auto& typical = options_.typical;
+  const auto sampled = [&](std::size_t s) {
+    return typical.empty() ? row(s * options_.rows.row_count / sample)
+                           : row(typical[s * typical.size() / sample]);
+  };
+  double square = 0;
+  for (std::size_t i = 0; i < dims; ++i) {
+    std::array<float, sample> values;
+    for (std::size_t s = 0; s < sample; ++s) {
+      const float value = sampled(s)[i];
+      values[s] = std::isfinite(value) ? value : 0.0F;
+    }
+    std::ranges::nth_element(values, values.begin() + sample / 2);
+    origin_[i] = values[sample / 2];
+    square += double{origin_[i]} * double{origin_[i]};
+  }
+  const double scale = square > 0 ? 1 / std::sqrt(square) : 0;
+  for (std::size_t i = 0; i < dims; ++i) {
+    origin_direction_[i] = static_cast<float>(scale * double{origin_[i]});
+  }
+}
+
 void CentroidSearch::round_rows(std::size_t begin, std::size_t end) noexcept {
-  rows_to_bf16(row(begin), end - begin, options_.rows.dims, rounded_elements_,
-               &rounded_rows_[begin * rounded_elements_]);
+  rows_to_bf16({.rows = row(begin),
+                .row_count = end - begin,
+                .dims = options_.rows.dims,
+                .origin = origin_.get()},
+               rounded_elements_, &rounded_rows_[begin * rounded_elements_]);
+}
+
+void CentroidSearch::write_terms(const float* centroid, std::size_t c) noexcept {
+  const std::size_t dims = options_.rows.dims;
+  const CentroidTerms terms = terms_of(centroid, dims, options_.metric);
+  addends_[c] = terms.addend;
+  for (std::size_t i = 0; i < dims; ++i) coefficients_[c * dims + i] = terms.factor * centroid[i];
+}
+
+// With x = o + y, and leaving out what all centroids have in common:
+//   l2      |c - o|^2 - 2 y.(c - o)
+//   cosine  o.k + y.k  with k = o / |o| - c / |c|
+// so that nothing is as large as the origin is far.
+void CentroidSearch::write_centred_terms(const float* centroid, std::size_t c) noexcept {
+  const std::size_t dims = options_.rows.dims;
+  float* const coefficients = &coefficients_[c * dims];
+  if (options_.metric == Metric::l2) {
+    for (std::size_t i = 0; i < dims; ++i) coefficients[i] = -2 * (centroid[i] - origin_[i]);
+    addends_[c] = dot(coefficients, coefficients, dims) / 4;
+  } else {
+    const float factor = terms_of(centroid, dims, Metric::cosine).factor;
+    for (std::size_t i = 0; i < dims; ++i) {
+      coefficients[i] = origin_direction_[i] + factor * centroid[i];
+    }
+    addends_[c] = dot(origin_.get(), coefficients, dims);
+  }
 }
 
 void CentroidSearch::pack_centroids(const float* centroids, Exactness exactness) noexcept {
@@ -55,7 +122,12 @@ void CentroidSearch::pack_centroids(const float* centroids, Exactness exactness)
   const std::size_t dims = options_.rows.dims;
   const std::size_t count = options_.centroids;
   std::byte* const packed = centroids_.get();
-  switch (search_for(exactness)) {
+  const Search search = search_for(exactness);
+  for (std::size_t c = 0; search != Search::f32 && c < count; ++c) {
+    const float* const centroid = centroids + c * dims;
+    exactness == Exactness::f32 ? write_terms(centroid, c) : write_centred_terms(centroid, c);
+  }
+  switch (search) {
     case Search::f32:
       for (std::size_t c = 0; c < count; c += tile_centroids) {
         pack_tile(centroids + c * dims, std::min(tile_centroids, count - c), dims, options_.metric,
@@ -64,12 +136,12 @@ void CentroidSearch::pack_centroids(const float* centroids, Exactness exactness)
       break;
     case Search::bf16:
       for (std::size_t c = 0; c < count; c += bf16_tile_centroids) {
-        pack_bf16_tile(centroids + c * dims, std::min(bf16_tile_centroids, count - c), dims,
-                       options_.metric, packed + c / bf16_tile_centroids * bf16_tile_bytes(dims));
+        pack_bf16_tile(terms(c, std::min(bf16_tile_centroids, count - c)), dims,
+                       packed + c / bf16_tile_centroids * bf16_tile_bytes(dims));
       }
       break;
     case Search::amx:
-      pack_amx_centroids(amx_shape(dims, exactness), centroids, count, options_.metric, packed);
+      pack_amx_centroids(amx_shape(dims, exactness), terms(0, count), packed);
       break;
   }
 }

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "host/centroid_tiles.hpp"
 #include "host/isa_choice.hpp"
 #include "terrace/kernels/kmeans.hpp"
 
@@ -23,7 +25,9 @@ struct CentroidSearchOptions {
   std::size_t centroids = 0;
   Metric metric = Metric::l2;
   Search by = Search::f32;
-  std::size_t callers = 1;  ///< that may search at once
+  bool may_round = true;                     ///< whether some searches are to be rounded
+  std::span<const std::uint32_t> typical{};  ///< rows to say where all lie; none: any will do
+  std::size_t callers = 1;                   ///< that may search at once
 };
 
 /// Threads  find() by as many callers as were named, each with a number of its own; round_rows() by
@@ -36,8 +40,13 @@ class CentroidSearch {
   [[nodiscard]] bool allocate();
 
   /// Whether searches may be rounded. Rows are to be rounded before that.
-  [[nodiscard]] bool rounds() const noexcept { return options_.by != Search::f32; }
+  [[nodiscard]] bool rounds() const noexcept {
+    return options_.may_round && options_.by != Search::f32;
+  }
   void round_rows(std::size_t begin, std::size_t end) noexcept;
+
+  /// What rounded rows are beyond: [dims].
+  [[nodiscard]] const float* origin() const noexcept { return origin_.get(); }
 
   /// Returns rows by rows_to_bf16(), from the i-th on.
   [[nodiscard]] const std::uint16_t* rounded_row(std::size_t i) const noexcept {
@@ -63,6 +72,15 @@ class CentroidSearch {
   [[nodiscard]] const float* row(std::size_t i) const noexcept {
     return options_.rows.rows + i * options_.rows.dims;
   }
+  void choose_origin() noexcept;
+  /// Writes the terms of one centroid: of rows as they are, or beyond the origin.
+  void write_terms(const float* centroid, std::size_t c) noexcept;
+  void write_centred_terms(const float* centroid, std::size_t c) noexcept;
+  [[nodiscard]] DistanceTerms terms(std::size_t first, std::size_t count) const noexcept {
+    return {.addends = &addends_[first],
+            .coefficients = &coefficients_[first * options_.rows.dims],
+            .count = count};
+  }
   void find_in_f32(std::size_t begin, std::size_t end, std::uint32_t* labels) const noexcept;
   void find_in_bf16(std::size_t begin, std::size_t end, std::uint32_t* labels) const noexcept;
   void find_in_amx(std::size_t begin, std::size_t end, std::uint16_t* split,
@@ -71,6 +89,10 @@ class CentroidSearch {
   CentroidSearchOptions options_;
   Exactness exactness_ = Exactness::f32;
   Buffer<std::byte> centroids_;
+  Buffer<float> addends_;               // [centroids]; these two but for f32
+  Buffer<float> coefficients_;          // [centroids, dims]
+  Buffer<float> origin_;                // [dims]
+  Buffer<float> origin_direction_;      // [dims]: of length 1, or zeros
   std::size_t rounded_elements_ = 0;    // of a row
   Buffer<std::uint16_t> rounded_rows_;  // [rows, rounded_elements]
   std::size_t split_elements_ = 0;      // of search_rows_max rows

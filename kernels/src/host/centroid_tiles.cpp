@@ -182,9 +182,21 @@ HWY_EXPORT(find_finite_rows);
 HWY_EXPORT(add_f32_rows_of);
 HWY_EXPORT(add_bf16_rows_of);
 
+float dot(const float* a, const float* b, std::size_t dims) noexcept {
+  constexpr std::size_t partial = 16;
+  float sums[partial] = {};
+  std::size_t begin = 0;
+  for (; begin + partial <= dims; begin += partial) {
+    for (std::size_t i = 0; i < partial; ++i) sums[i] += a[begin + i] * b[begin + i];
+  }
+  for (std::size_t i = 0; begin + i < dims; ++i) sums[i] += a[begin + i] * b[begin + i];
+  float sum = 0;
+  for (const float one : sums) sum += one;
+  return sum;
+}
+
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept {
-  float square = 0;
-  for (std::size_t i = 0; i < dims; ++i) square += centroid[i] * centroid[i];
+  const float square = dot(centroid, centroid, dims);
   if (metric == Metric::l2) return {.addend = square, .factor = -2.0F};
   return {.addend = 0, .factor = square > 0 ? -1.0F / std::sqrt(square) : 0.0F};
 }

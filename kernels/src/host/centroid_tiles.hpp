@@ -36,7 +36,17 @@ struct CentroidTerms {
 /// Of a place without a centroid.
 inline constexpr CentroidTerms nowhere{std::numeric_limits<float>::infinity(), 0};
 
+/// Returns the dot product, in partial sums that follow from `dims` alone.
+float dot(const float* a, const float* b, std::size_t dims) noexcept;
+
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept;
+
+/// What distances to centroids are made of.
+struct DistanceTerms {
+  const float* addends = nullptr;       ///< [count]
+  const float* coefficients = nullptr;  ///< [count, dims]
+  std::size_t count = 0;
+};
 
 /// Packs centroids [count <= 16, dims] into a tile.
 void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metric metric,

@@ -41,7 +41,9 @@ bool Lloyd::allocate() {
       .rows = input_,
       .centroids = clusters,
       .metric = options_.metric,
-      .by = rows < rounding_rows_min || options_.iterations == 0 ? Search::f32 : search_in_use(),
+      .by = rows < rounding_rows_min ? Search::f32 : search_in_use(),
+      .may_round = options_.iterations > 0,
+      .typical = options_.initial_rows,
       .callers = runs_,
   });
   stage_ = {parts_, &Lloyd::admit_part, &Lloyd::after_admission};
@@ -106,7 +108,7 @@ void Lloyd::after_admission() {
     return;
   }
   report_.converged = place_centroids();
-  ends_ = report_.converged;
+  ends_ = report_.converged || !may_go_on();
   if (!is_last_assignment() && search_->rounds()) exactness_ = Exactness::rounded;
   begin_assignment();
 }
@@ -164,12 +166,14 @@ void Lloyd::after_assignment() {
                                    [](double one) { return one != 0; });
   const bool repeats = !ends_ && report_.iterations > 0 && !changed;
   report_.converged |= repeats && exactness_ == Exactness::f32;
-  ends_ = report_.converged || is_last_assignment() || !may_go_on();
+  ends_ = report_.converged || is_last_assignment();
+  const bool cut_short = !ends_ && !may_go_on();
+  if (cut_short && exactness_ == Exactness::rounded) options_.iterations = report_.iterations + 1;
+  if (cut_short && exactness_ == Exactness::f32) ends_ = true;
   if (ends_) {
-    if (stop_rounding()) return begin_assignment();
     done_ = !options_.measures_inertia;
     stage_ = {parts_, &Lloyd::inertia_part, &Lloyd::after_inertia};
-  } else if (repeats) {
+  } else if (repeats || cut_short) {
     stop_rounding();
     stage_ = {parts_, &Lloyd::sum_part, &Lloyd::begin_update, run_parts_};
   } else {
@@ -201,10 +205,7 @@ void Lloyd::add_to_sums(Rows rows, std::size_t run) noexcept {
                         .dims = input_.dims,
                         .labels = &output_.labels[rows.begin],
                         .admitted = &admitted_[rows.begin]};
-  // The last means are exact.
-  if (exactness_ == Exactness::f32 || report_.iterations + 1 == options_.iterations) {
-    return add_f32_rows(labelled, target);
-  }
+  if (!sums_rounded_rows()) return add_f32_rows(labelled, target);
   labelled.rows = search_->rounded_row(rows.begin);
   labelled.row_elements = search_->rounded_elements();
   add_bf16_rows(labelled, target);
@@ -272,6 +273,8 @@ void Lloyd::write_mean(std::size_t c) noexcept {
     for (std::size_t i = 0; i < dims; ++i) mean[i] += sums[i];
   }
   for (std::size_t i = 0; i < dims; ++i) mean[i] *= scale;
+  if (!sums_rounded_rows()) return;
+  for (std::size_t i = 0; i < dims; ++i) mean[i] += search_->origin()[i];
 }
 
 void Lloyd::begin_means() {

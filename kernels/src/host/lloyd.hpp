@@ -65,11 +65,11 @@ class Lloyd {
   /// Writes the first centroids. Returns true when they are all the distinct rows there are.
   bool place_centroids();
 
-  /// Makes searches exact. Returns whether they were not.
-  bool stop_rounding() noexcept {
-    const bool rounded = exactness_ == Exactness::rounded;
-    exactness_ = Exactness::f32;
-    return rounded;
+  void stop_rounding() noexcept { exactness_ = Exactness::f32; }
+
+  /// The last means are exact.
+  [[nodiscard]] bool sums_rounded_rows() const noexcept {
+    return exactness_ == Exactness::rounded && report_.iterations + 1 != options_.iterations;
   }
 
   [[nodiscard]] bool may_go_on() const noexcept {

@@ -19,7 +19,8 @@ namespace host {
 
 /// Codes each token, head and sub-space with the nearest centroid (L2), ties to the lower one.
 ///
-/// The same arithmetic as kmeans(): a key gets the label it had there. Distances are compared as
+/// A key gets the label that kmeans() gave it, but where centroids are as near to 2^-16 of |x| |c|,
+/// by which labels may err there. Distances are compared as
 /// |c|^2 - 2 x.c in f32, so centroids nearer to each other than about 1e-6 of their norm may be
 /// taken for one another, and products below f32's least normal number may count as zero: where no
 /// element is above 1e-19 all centroids may be tied. A sub-vector with a NaN or infinity gets
