@@ -138,11 +138,11 @@ TEST(Kmeans, TakesFewerRowsThanClusters) {
   for (const float x : clustering.centroids_.span()) EXPECT_TRUE(std::isfinite(x));
 }
 
-TEST(Kmeans, LeavesRowsOutThatAreNotFinite) {
+TEST(Kmeans, LeavesRowsOutThatHaveNoDistances) {
   Clustering with(400, 7, 9);
   Clustering without(399, 7, 9);
   std::copy_n(with.rows_.begin(), 399 * 7, without.rows_.begin());
-  for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+  for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF, 1e30F, -kernels::clustered_below}) {
     with.rows_[399 * 7 + 6] = odd;
     Serial threads;
     const KmeansOptions options{.clusters = 9, .iterations = 6, .seed = 2};
@@ -163,19 +163,21 @@ TEST(Kmeans, GivesZerosWhenNoRowIsFinite) {
 
 // Powers of two move no bit of a number's mantissa: so long as nothing is denormal all arithmetic
 // is the same. The smallest f16 keys, which are denormal there, are normal numbers of f32.
-TEST(Kmeans, ClustersKeysAsSmallAsDenormalHalvesLikeAnyOther) {
+TEST(Kmeans, ClustersKeysOfAnySizeAlike) {
   for (const Metric metric : {Metric::l2, Metric::cosine}) {
-    Clustering plain(3000, 37, 64);
-    Clustering tiny(3000, 37, 64);
-    for (float& x : tiny.rows_) x *= 0x1p-18F;
-    Serial threads;
-    const KmeansOptions options{.clusters = 64, .iterations = 5, .metric = metric, .seed = 4};
-    const KmeansReport expected = plain.run(options, threads).value();
-    const KmeansReport report = tiny.run(options, threads).value();
-    EXPECT_TRUE(tiny.labels_.same_bits(plain.labels_)) << testing::seed_text();
-    EXPECT_EQ(report.iterations, expected.iterations);
-    const double scale = metric == Metric::l2 ? 0x1p-36 : 1;
-    EXPECT_NEAR(report.inertia, scale * expected.inertia, 1e-9 * scale * expected.inertia);
+    for (const float factor : {0x1p-18F, 0x1p+52F}) {
+      Clustering plain(3000, 37, 64);
+      Clustering scaled(3000, 37, 64);
+      for (float& x : scaled.rows_) x *= factor;
+      Serial threads;
+      const KmeansOptions options{.clusters = 64, .iterations = 5, .metric = metric, .seed = 4};
+      const KmeansReport expected = plain.run(options, threads).value();
+      const KmeansReport report = scaled.run(options, threads).value();
+      EXPECT_TRUE(scaled.labels_.same_bits(plain.labels_)) << testing::seed_text();
+      EXPECT_EQ(report.iterations, expected.iterations);
+      const double scale = metric == Metric::l2 ? std::pow(double{factor}, 2) : 1;
+      EXPECT_NEAR(report.inertia, scale * expected.inertia, 1e-9 * scale * expected.inertia);
+    }
   }
 }
 
@@ -260,8 +262,8 @@ TEST(Kmeans, RefusesWhatItCannotCluster) {
     EXPECT_EQ(clustering.run(options, threads).error().code, Errc::invalid_argument);
   }
   clustering.rows_[5] = std::nanf("");
-  const std::uint32_t not_finite[] = {0, 1, 2};
-  EXPECT_EQ(clustering.run({.clusters = 3, .initial_rows = not_finite}, threads).error().code,
+  const std::uint32_t left_out[] = {0, 1, 2};
+  EXPECT_EQ(clustering.run({.clusters = 3, .initial_rows = left_out}, threads).error().code,
             Errc::invalid_argument);
   EXPECT_EQ(clustering.labels_[0], 0xffffU) << "nothing is written on an error";
 }

@@ -71,7 +71,7 @@ void CentroidSearch::choose_origin() noexcept {
     std::array<float, sample> values;
     for (std::size_t s = 0; s < sample; ++s) {
       const float value = sampled(s)[i];
-      values[s] = std::isfinite(value) ? value : 0.0F;
+      values[s] = std::abs(value) < clustered_below ? value : 0.0F;
     }
     std::ranges::nth_element(values, values.begin() + sample / 2);
     origin_[i] = values[sample / 2];

@@ -114,30 +114,33 @@ void nearest_labels(const NearestSearch& search, std::uint32_t* labels) {
   }
 }
 
-bool are_finite(const float* numbers, std::size_t count) {
+bool are_clustered(const float* numbers, std::size_t count) {
   constexpr std::size_t chains = 4;  // that do not wait for each other
+  constexpr float to_infinity = 0x1p128 / double{clustered_below};
   const FloatTag tag;
+  const Floats scale = hn::Set(tag, to_infinity);
   Floats zeros[chains] = {hn::Zero(tag), hn::Zero(tag), hn::Zero(tag), hn::Zero(tag)};
-  float tail = 0;  // x * 0 is 0, or NaN for what is not finite
+  float tail = 0;  // infinity times 0 is NaN
   std::size_t i = 0;
   for (; i + chains * lanes <= count; i += chains * lanes) {
     for (std::size_t c = 0; c < chains; ++c) {
-      zeros[c] = hn::MulAdd(hn::LoadU(tag, numbers + i + c * lanes), hn::Zero(tag), zeros[c]);
+      const Floats scaled = hn::Mul(hn::LoadU(tag, numbers + i + c * lanes), scale);
+      zeros[c] = hn::MulAdd(scaled, hn::Zero(tag), zeros[c]);
     }
   }
-  for (; i < count; ++i) tail += numbers[i] * 0.0F;
+  for (; i < count; ++i) tail += numbers[i] * to_infinity * 0.0F;
   const Floats all = hn::Add(hn::Add(zeros[0], zeros[1]), hn::Add(zeros[2], zeros[3]));
   return sum_of_lanes(all) + tail == 0.0F;
 }
 
-void find_finite_rows(const float* rows, std::size_t row_count, std::size_t dims,
-                      std::uint8_t* finite) {
+void find_clustered_rows(const float* rows, std::size_t row_count, std::size_t dims,
+                         std::uint8_t* clustered) {
   constexpr std::size_t at_once = 16;  // nearly all are
   for (std::size_t begin = 0; begin < row_count; begin += at_once) {
     const std::size_t end = std::min(row_count, begin + at_once);
-    const bool all = are_finite(rows + begin * dims, (end - begin) * dims);
+    const bool all = are_clustered(rows + begin * dims, (end - begin) * dims);
     for (std::size_t r = begin; r < end; ++r) {
-      finite[r] = static_cast<std::uint8_t>(all || are_finite(rows + r * dims, dims));
+      clustered[r] = static_cast<std::uint8_t>(all || are_clustered(rows + r * dims, dims));
     }
   }
 }
@@ -178,7 +181,7 @@ namespace terrace::kernels::host {
 
 HWY_EXPORT(search_tiles_of);
 HWY_EXPORT(nearest_labels);
-HWY_EXPORT(find_finite_rows);
+HWY_EXPORT(find_clustered_rows);
 HWY_EXPORT(add_f32_rows_of);
 HWY_EXPORT(add_bf16_rows_of);
 
@@ -228,9 +231,9 @@ void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept {
   HWY_DYNAMIC_DISPATCH(nearest_labels)(search, labels);
 }
 
-void find_finite(const float* rows, std::size_t row_count, std::size_t dims,
-                 std::uint8_t* finite) noexcept {
-  HWY_DYNAMIC_DISPATCH(find_finite_rows)(rows, row_count, dims, finite);
+void find_clustered(const float* rows, std::size_t row_count, std::size_t dims,
+                    std::uint8_t* clustered) noexcept {
+  HWY_DYNAMIC_DISPATCH(find_clustered_rows)(rows, row_count, dims, clustered);
 }
 
 float exact_distance(const float* row, const float* centroid, std::size_t dims,

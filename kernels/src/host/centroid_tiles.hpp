@@ -75,9 +75,9 @@ void search_tiles(NearestSearch& search, const float* tiles, std::size_t tile_co
 /// Writes the labels of the nearest centroids: [row_count].
 void end_search(const NearestSearch& search, std::uint32_t* labels) noexcept;
 
-/// Writes 1 for each of the rows [row_count, dims] that has no NaN and nothing infinite, else 0.
-void find_finite(const float* rows, std::size_t row_count, std::size_t dims,
-                 std::uint8_t* finite) noexcept;
+/// Writes 1 for each of the rows [row_count, dims] that is `clustered_below`, else 0.
+void find_clustered(const float* rows, std::size_t row_count, std::size_t dims,
+                    std::uint8_t* clustered) noexcept;
 
 /// Returns the distance of a row and a centroid as the metric has it, never negative: |x - c|^2
 /// or 1 - cos(x, c).

@@ -92,7 +92,7 @@ void Lloyd::admit_part(std::size_t part) {
   const Rows rows = rows_of(part);
   for (std::size_t begin = rows.begin; begin < rows.end; begin += rows_in_cache) {
     const std::size_t end = std::min(rows.end, begin + rows_in_cache);
-    find_finite(row(begin), end - begin, input_.dims, &admitted_[begin]);
+    find_clustered(row(begin), end - begin, input_.dims, &admitted_[begin]);
     if (search_->rounds()) search_->round_rows(begin, end);
   }
 }
@@ -103,7 +103,8 @@ void Lloyd::after_admission() {
   }
   if (!std::ranges::all_of(options_.initial_rows,
                            [this](std::uint32_t i) { return admitted_[i] != 0; })) {
-    status_ = fail(Errc::invalid_argument, "k-means: an initial row is not finite");
+    status_ = fail(Errc::invalid_argument,
+                   "k-means: an initial row has a NaN or an element of 2^56 or more");
     done_ = true;
     return;
   }

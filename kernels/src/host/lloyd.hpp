@@ -117,7 +117,7 @@ class Lloyd {
   Status status_;
   KmeansReport report_;
   std::size_t admitted_count_ = 0;
-  Buffer<std::uint8_t> admitted_;  // [row_count]: finite
+  Buffer<std::uint8_t> admitted_;  // [row_count]: takes part
   Buffer<std::uint32_t> numbers_;  // [admitted_count]: of admitted rows, in any order
   Buffer<float> distances_;        // [row_count]: to the own centroid, when clusters are empty
   Buffer<std::uint32_t> members_;  // [clusters + 1]: how many each has

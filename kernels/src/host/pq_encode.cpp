@@ -40,11 +40,11 @@ struct SubspaceCoder {
                 .first_dim = subspace * dims(),
                 .dims = dims()},
                keys.data());
-    std::array<std::uint8_t, search_rows_max> finite;
+    std::array<std::uint8_t, search_rows_max> clustered;
     find_nearest(keys.data(), tokens.size(), labels.data());
-    find_finite(keys.data(), tokens.size(), dims(), finite.data());
+    find_clustered(keys.data(), tokens.size(), dims(), clustered.data());
     for (std::size_t t = 0; t < tokens.size(); ++t) {
-      write_code(tokens.begin + t, finite[t] != 0 ? labels[t] : 0);
+      write_code(tokens.begin + t, clustered[t] != 0 ? labels[t] : 0);
     }
   }
 

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "terrace/kernels/kmeans.hpp"
 #include "terrace/kernels/reference.hpp"
 #include "terrace/kernels/row_address.hpp"
 
@@ -18,7 +19,7 @@ std::size_t nearest(const PqEncode& op, std::size_t head, std::size_t subspace,
     double distance = 0;
     for (std::size_t i = 0; i < dims; ++i) {
       const double x = double{load_f32(row, op.shape.dtype, subspace * dims + i)};
-      if (!std::isfinite(x)) return 0;
+      if (!(std::abs(x) < double{clustered_below})) return 0;
       distance += (x - double{codebook[c * dims + i]}) * (x - double{codebook[c * dims + i]});
     }
     if (c == 0 || distance < best_distance) {

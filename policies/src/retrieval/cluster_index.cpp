@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "all_finite.hpp"
+#include "clusterable.hpp"
 #include "row_mean.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
@@ -215,10 +215,10 @@ Status Clusters::begin_clustering() {
   for (std::size_t c = 0; c < seeds_.size(); ++c) {
     seeds_[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
   }
-  // A seed must be finite; where one is not, seeds are drawn among those that are.
-  const bool finite = std::ranges::all_of(
-      seeds_, [&](std::uint32_t i) { return all_finite({keys + i * dims, dims}); });
-  if (!finite) seeds_.clear();
+  // Seeds must be among the rows that are clustered; where one is not, k-means draws them.
+  const bool clusterable = std::ranges::all_of(
+      seeds_, [&](std::uint32_t i) { return can_be_clustered({keys + i * dims, dims}); });
+  if (!clusterable) seeds_.clear();
   Rng seeds(request_.seed, {index(request_.layer), batch_.head, batch_.tokens.begin});
   TERRACE_ASSIGN(clustering_, kernels::host::KmeansInPieces::begin(
                                   {.rows = keys, .row_count = count, .dims = dims},

@@ -1,11 +1,11 @@
-// The mean of rows, of those that have neither a NaN nor an infinity.
+// The mean of those rows that can be clustered.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "all_finite.hpp"
+#include "clusterable.hpp"
 
 namespace terrace::policies {
 
@@ -17,7 +17,7 @@ class RowMean {
   void add(std::span<const float> rows) {
     for (std::size_t at = 0; at < rows.size(); at += sum_.size()) {
       const auto row = rows.subspan(at, sum_.size());
-      if (!all_finite(row)) continue;
+      if (!can_be_clustered(row)) continue;
       for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += double{row[i]};
       ++count_;
     }

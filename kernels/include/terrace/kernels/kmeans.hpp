@@ -23,6 +23,10 @@ namespace terrace::kernels {
 /// What rows are compared by. Centroids are plain means of their members under either.
 enum class Metric : std::uint8_t { l2, cosine };
 
+/// Rows with a NaN, or an element as large as this or larger, are left out: their distances would
+/// not be numbers.
+inline constexpr float clustered_below = 0x1p56F;
+
 struct KmeansRows {
   const float* rows = nullptr;  ///< [row_count, dims]
   std::size_t row_count = 0;
@@ -49,7 +53,7 @@ struct KmeansOutput {
 struct KmeansReport {
   std::size_t iterations = 0;  ///< done
   bool converged = false;      ///< labels repeated
-  double inertia = 0;          ///< sum over finite rows of |x - c|^2, or of 1 - cos(x, c);
+  double inertia = 0;          ///< sum over rows that take part of |x - c|^2, or of 1 - cos(x, c);
                                ///< 0 unless measured
 };
 
@@ -57,7 +61,7 @@ namespace host {
 
 /// Clusters rows; labels are the nearest of the centroids returned, ties to the lower one.
 ///
-/// 1. Rows that are not finite get label 0 and take no part.
+/// 1. Rows not `clustered_below` get label 0 and take no part.
 /// 2. With no more distinct rows than clusters, the distinct rows in order of appearance are the
 ///    centroids, and the remaining centroids repeat the first, so that no row is nearest to them
 ///    (decision 0058).
@@ -81,7 +85,7 @@ namespace host {
 /// Memory   rows, centroids and labels must not overlap
 /// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, more than
 ///          2^50 elements of rows or centroids, a null pointer, memory that overlaps, or
-///          initial_rows of another size, out of range or not finite; out_of_memory:
+///          initial_rows of another size, out of range or not clustered; out_of_memory:
 ///          about 13 bytes a row, and two for each of its elements where rows are rounded, and the
 ///          centroids up to sixteen times, could not be had. Then nothing is written
 /// Threads  runs of 4096 rows or more, or 64 clusters; one problem per thread needs no locking
@@ -101,7 +105,7 @@ class Lloyd;
 /// What was passed to begin() stays where it is and as it is until the end.
 class KmeansInPieces {
  public:
-  /// Errors: those of kmeans(), but for an initial row that is not finite, which report() tells
+  /// Errors: those of kmeans(), but for an initial row that is not clustered, which report() tells
   [[nodiscard]] static Result<KmeansInPieces> begin(const KmeansRows& input,
                                                     const KmeansOptions& options,
                                                     const KmeansOutput& output);

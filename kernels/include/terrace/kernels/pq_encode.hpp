@@ -19,12 +19,12 @@ namespace host {
 
 /// Codes each token, head and sub-space with the nearest centroid (L2), ties to the lower one.
 ///
-/// A key gets the label that kmeans() gave it, but where centroids are as near to 2^-16 of |x| |c|,
-/// by which labels may err there. Distances are compared as
-/// |c|^2 - 2 x.c in f32, so centroids nearer to each other than about 1e-6 of their norm may be
-/// taken for one another, and products below f32's least normal number may count as zero: where no
-/// element is above 1e-19 all centroids may be tied. A sub-vector with a NaN or infinity gets
-/// code 0.
+/// A key gets the label that kmeans() gave it, but where squared distances to two centroids differ
+/// by less than 2^-16 of |x| |c|, by which labels may err there. Distances are compared as
+/// |c|^2 - 2 x.c in f32, so that squared distances nearer to each other than about 1e-6 of |x| |c|
+/// may be taken for one another. Products below f32's least normal number may count as zero: where
+/// no element is above 1e-19 all centroids may be tied. A sub-vector that is not `clustered_below`
+/// gets code 0.
 ///
 /// Layout   as PqShape says; codes are written for `tokens` only
 /// Memory   chunks and rows must not overlap
