@@ -69,7 +69,7 @@ struct LayerIndex {
   std::size_t fresh_end = 0;         ///< end of `tokens` when the index was last built
   bool stale = false;                ///< the device's copy may lack something: upload all of it
   bool building = false;             ///< a build is enqueued and has not been waited for
-  bool hidden = false;               ///< the compute of a prompt is to hide it
+  TokenRange hidden_by;              ///< prompt whose compute is to hide the build; empty = none
   Ticket coded;                      ///< last build or extension, on the cluster queue
   Ticket uploaded;                   ///< last upload, on the index queue
 

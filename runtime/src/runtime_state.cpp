@@ -214,22 +214,24 @@ std::size_t RuntimeState::query_window_tokens() const noexcept {
   return deals_by_weight(options, index_layout) ? std::max(wanted, head_query_window) : wanted;
 }
 
-std::size_t RuntimeState::planned_iterations(std::size_t layer, std::size_t tokens, Duration late) {
+std::size_t RuntimeState::planned_iterations(std::size_t layer,
+                                             const policies::HiddenClustering& clustering,
+                                             Duration late) {
   const std::vector<std::size_t>& fixed = options.planning.iterations;
   if (!fixed.empty()) return fixed[std::min(layer, fixed.size() - 1)];
   const std::lock_guard lock(planner_mutex_);
-  const double offload = planner_.model().offload(static_cast<double>(tokens));
-  return planner_.plan(tokens, offload + seconds(late));
+  const auto sent = static_cast<double>(clustering.prompt.size());
+  return planner_.plan(clustering, planner_.model().offload(sent) + seconds(late));
 }
 
-void RuntimeState::observe_clustering(std::size_t tokens, double iterations, Duration time) {
+void RuntimeState::observe_clustering(std::size_t rows, double iterations, Duration time) {
   const std::lock_guard lock(planner_mutex_);
-  planner_.observe_clustering(tokens, iterations, seconds(time));
+  planner_.observe_clustering(rows, iterations, seconds(time));
 }
 
-void RuntimeState::observe_compute(std::size_t tokens, Duration time) {
+void RuntimeState::observe_compute(const policies::HiddenClustering& clustering, Duration time) {
   const std::lock_guard lock(planner_mutex_);
-  planner_.observe_compute(tokens, seconds(time));
+  planner_.observe_compute(clustering, seconds(time));
 }
 
 void RuntimeState::enter(SequenceState& sequence) {

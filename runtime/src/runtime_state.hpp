@@ -75,11 +75,12 @@ class RuntimeState {
   /// nothing where they are dealt alike.
   [[nodiscard]] Status deal_heads(const policies::HeadDeal& deal, std::byte* fixed);
 
-  /// Returns the iterations layer `layer` may take for `tokens` rows, beginning `late` after they
+  /// Returns the iterations that a layer's clustering may take that begins `late` after its rows
   /// reached the host.
-  std::size_t planned_iterations(std::size_t layer, std::size_t tokens, Duration late);
-  void observe_clustering(std::size_t tokens, double iterations, Duration time);
-  void observe_compute(std::size_t tokens, Duration time);
+  std::size_t planned_iterations(std::size_t layer, const policies::HiddenClustering& clustering,
+                                 Duration late);
+  void observe_clustering(std::size_t rows, double iterations, Duration time);
+  void observe_compute(const policies::HiddenClustering& clustering, Duration time);
   [[nodiscard]] bool plans_iterations() const noexcept {
     return options.planning.iterations.empty();
   }

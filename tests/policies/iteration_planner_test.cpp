@@ -83,6 +83,37 @@ TEST(FitKmeans, FitsLinesToTwoLengths) {
   EXPECT_NEAR(model.kmeans(8000, 5), 40000, 1e-6);
 }
 
+// A length whose line over iterations begins at nothing is no reason to think so of all lengths.
+TEST(FitKmeans, IsNotLedByOneLengthThatBeginsAtNothing) {
+  std::vector<KmeansSample> samples;
+  for (const double n : {1000.0, 2000.0, 4000.0, 8000.0}) {
+    for (const double i : {3.0, 9.0}) {
+      const double early = n == 2000 && i == 3 ? 0.9 : 1;
+      samples.push_back({n, i, early * (2e-6 * n + i * 1e-6 * n)});
+    }
+  }
+  CostModel model;
+  ASSERT_TRUE(fit_kmeans(samples, model));
+  EXPECT_NEAR(model.kmeans_base(8000), 16e-3, 3e-3);
+  EXPECT_LT(model.residuals.kmeans, 0.12);
+}
+
+TEST(FitKmeans, RefusesWhatSaysTooLittle) {
+  CostModel model;
+  EXPECT_FALSE(fit_kmeans(std::vector<KmeansSample>{{1, 3, 1}, {1, 9, 2}}, model));
+  EXPECT_FALSE(fit_kmeans(std::vector<KmeansSample>{{1, 3, 1}, {2, 3, 1}, {2, 9, 1}}, model));
+  EXPECT_FALSE(
+      fit_kmeans(std::vector<KmeansSample>{{1, 3, 1}, {1, 9, 0}, {2, 3, 1}, {2, 9, 1}}, model));
+}
+
+TEST(CostModel, ComputesTheRestOfAPromptBehindItsBeginning) {
+  const CostModel model{.compute = {{3, 2, 1}}};
+  EXPECT_DOUBLE_EQ(model.compute_behind(0, 10), 123);
+  EXPECT_DOUBLE_EQ(model.compute_behind(90, 10), 3 + 20 + 100 * 100 - 90 * 90);
+}
+
+HiddenClustering whole(std::size_t tokens) { return {.rows = tokens, .prompt = {0, tokens}}; }
+
 PlannerOptions without_margin() { return {.margin = 0}; }
 
 TEST(IterationPlanner, TakesWhatFitsInsideTheLimits) {
@@ -95,7 +126,7 @@ TEST(IterationPlanner, TakesWhatFitsInsideTheLimits) {
 
 TEST(IterationPlanner, LeavesTheMarginAndWhatHasPassedAlready) {
   EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), {.margin = 0.25}).plan(1000), 15U);
-  EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), without_margin()).plan(1000, 12e-3), 8U);
+  EXPECT_EQ(IterationPlanner(model_of(20e-6, 1e-6), without_margin()).plan(whole(1000), 12e-3), 8U);
 }
 
 TEST(IterationPlanner, NeverPlansFewerIterationsForMoreCompute) {
@@ -119,10 +150,20 @@ TEST(IterationPlanner, SlowsDownAtOnceAndRecoversSlowly) {
 
 TEST(IterationPlanner, FollowsComputeThatIsQuickerThanItWas) {
   IterationPlanner planner(model_of(20e-6, 1e-6), without_margin());
-  planner.observe_compute(1000, 10e-3);
+  planner.observe_compute(whole(1000), 10e-3);
   EXPECT_EQ(planner.plan(1000), 10U);
-  planner.observe_compute(1000, 20e-3);
+  planner.observe_compute(whole(1000), 20e-3);
   EXPECT_EQ(planner.plan(1000), 11U);
+}
+
+TEST(IterationPlanner, HidesAnIndexOfAllBehindTheComputeOfThePromptsRest) {
+  const HiddenClustering rest{.rows = 1000, .prompt = {900, 1000}};
+  IterationPlanner planner(model_of(205e-6, 1e-6), without_margin());
+  EXPECT_EQ(planner.plan(rest, 0), 20U);
+  planner.observe_compute(rest, 20.5e-3);
+  EXPECT_EQ(planner.plan(rest, 0), 20U);
+  planner.observe_compute(rest, 10.5e-3);
+  EXPECT_EQ(planner.plan(rest, 0), 10U);
 }
 
 /// Layers of a prefill on a clock of its own. Compute of a layer follows compute; clustering of a
@@ -141,14 +182,14 @@ class Prefill {
   Outcome layer(double slowness) {
     const double compute_end = compute_end_;
     const double begin = std::max(compute_end, cluster_end_);
-    const std::size_t iterations = planner_.plan(tokens, begin - compute_end);
+    const std::size_t iterations = planner_.plan(whole(tokens), begin - compute_end);
     const double clustering =
         static_cast<double>(iterations) * iteration_seconds * slowness * noise();
     const double next_compute = layer_seconds * noise();
     cluster_end_ = begin + clustering;
     compute_end_ = compute_end + next_compute;
-    planner_.observe_clustering(tokens, iterations, clustering);
-    planner_.observe_compute(tokens, next_compute);
+    planner_.observe_clustering(tokens, static_cast<double>(iterations), clustering);
+    planner_.observe_compute(whole(tokens), next_compute);
     return {iterations, cluster_end_ > compute_end_};
   }
 

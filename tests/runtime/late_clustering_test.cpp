@@ -111,7 +111,8 @@ TEST(LateClustering, DelaysDecodingByOneIterationAtMost) {
 /// manual clock; the second may be cut short before it begins.
 class Planned final : public SelectsNothing {
  public:
-  explicit Planned(ManualClock& clock) : SelectsNothing({.name = "planned"}), clock_(clock) {}
+  explicit Planned(ManualClock& clock)
+      : SelectsNothing({.name = "planned", .training_tokens = 1000}), clock_(clock) {}
 
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t part) const override {
@@ -148,23 +149,23 @@ class Planned final : public SelectsNothing {
 /// Nine of ten seconds are to be had for iterations that are thought to take half a second each.
 class LatePlans : public ::testing::Test {
  protected:
-  LatePlans() {
+  explicit LatePlans(std::size_t layers = 1, double seconds_a_token = 0) {
     Scenario scenario;
-    scenario.runtime.shape.layers = 1;
+    scenario.runtime.shape.layers = layers;
     scenario.runtime.own_policy = policy_;
     scenario.runtime.planning = {
         .iterations = {},
         .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
-        .costs = {.compute = {{10, 0, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
+        .costs = {.compute = {{10, seconds_a_token, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
     scenario.backend.clock = &clock_;
     runtime_ = scenario.open();
     traffic_.emplace(scenario.runtime.shape, 1);
-    EXPECT_EQ(iterations_of_a_prompt(), 18U);
   }
 
-  std::size_t iterations_of_a_prompt() {
+  std::size_t iterations_of_a_prompt(Duration pause = {}) {
     Drive drive(*runtime_, *traffic_);
     EXPECT_TRUE(drive.prefill(200).has_value());
+    clock_.advance(pause);
     EXPECT_TRUE(drive.step().has_value());
     return drive.sequence().clustering().value().iterations.front();
   }
@@ -176,6 +177,7 @@ class LatePlans : public ::testing::Test {
 };
 
 TEST_F(LatePlans, FollowWhatIterationsTake) {
+  EXPECT_EQ(iterations_of_a_prompt(), 18U);
   policy_->iteration = std::chrono::seconds{1};
   EXPECT_EQ(iterations_of_a_prompt(), 18U) << "nobody knew";
   EXPECT_EQ(iterations_of_a_prompt(), 9U);
@@ -190,7 +192,30 @@ TEST_F(LatePlans, FollowWhatIterationsTake) {
   EXPECT_GE(before, 17U);
 }
 
+/// Of three layers, whose iterations take no time.
+class PlansOfLayers : public LatePlans {
+ protected:
+  PlansOfLayers() : LatePlans(3, 0.1) { policy_->iteration = Duration{}; }
+};
+
+TEST_F(PlansOfLayers, AreNotMisledByAPauseBeforeTheFirstStep) {
+  for (int prompt = 0; prompt < 5; ++prompt) {
+    EXPECT_EQ(iterations_of_a_prompt(std::chrono::seconds{300}), 54U) << "30 s for 200 tokens";
+  }
+}
+
+TEST_F(PlansOfLayers, HideAnIndexOfAllBehindTheComputeOfThePromptsRest) {
+  Drive drive(*runtime_, *traffic_);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  EXPECT_EQ(drive.sequence().clustering().value().iterations, (std::vector<std::size_t>(3, 36)));
+  ASSERT_TRUE(drive.prefill(250).has_value());
+  ASSERT_TRUE(drive.step().has_value());
+  EXPECT_EQ(drive.sequence().clustering().value().iterations, (std::vector<std::size_t>(3, 45)))
+      << "25 s for 150 tokens";
+}
+
 TEST_F(LatePlans, AreNotMisledByPartsThatWereCutShort) {
+  EXPECT_EQ(iterations_of_a_prompt(), 18U);
   policy_->iteration = std::chrono::seconds{1};
   policy_->cut = true;
   EXPECT_EQ(iterations_of_a_prompt(), 18U) << "by the first part, in the time of 18";

@@ -105,10 +105,12 @@ Status SequenceState::await_build(std::size_t layer) {
 
 void SequenceState::observe_build(std::size_t layer) {
   const LayerIndex& index = layers_[layer].index;
-  if (!index.hidden) return;
+  if (index.hidden_by.empty()) return;
   if (index.build_end > hidden_until_[layer]) ++late_layers_;
-  if (layer == 0) return;
-  runtime_.observe_compute(index.tokens.size(), hidden_until_[layer] - hidden_until_[layer - 1]);
+  // Behind the last layer comes whatever its user does, which says nothing of a layer's compute.
+  if (layer == 0 || layer + 1 == layers_.size()) return;
+  runtime_.observe_compute({.rows = index.tokens.size(), .prompt = index.hidden_by},
+                           hidden_until_[layer] - hidden_until_[layer - 1]);
 }
 
 Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {

@@ -16,7 +16,8 @@ BuildRequest SequenceState::index_request(std::size_t layer_number, TokenRange t
                        .tokens = tokens,
                        .fixed = index.host.fixed(),
                        .index = index.host.view(runtime_.index_layout, first),
-                       .iterations = runtime_.planned_iterations(layer_number, tokens.size(), {}),
+                       .iterations = runtime_.planned_iterations(
+                           layer_number, {.rows = tokens.size(), .prompt = tokens}, {}),
                        .seed = runtime_.options.seed,
                        .clock = &runtime_.backend->clock()};
   request.index.token_count = tokens.begin - first;
@@ -33,6 +34,8 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   layer.members_stale = layer.clusters_renamed = true;
   const bool anew = index.trained > 0;
   index.tokens = {};
+  const bool hidden = phase_ == SequencePhase::prefill;
+  index.hidden_by = hidden ? TokenRange{length_, prefill_end_} : TokenRange{};
   BuildRequest request = index_request(layer_number, tokens);
   request.anew = anew;
   request.cancelled = runtime_.plans_iterations() ? &cancel_builds_ : nullptr;
@@ -42,8 +45,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
                    return 0;
                  }));
   index.building = true;
-  index.hidden = phase_ == SequencePhase::prefill;
-  if (!index.hidden) ++counters_.builds;
+  if (index.hidden_by.empty()) ++counters_.builds;
   index.tokens = tokens;
   index.batches.assign(1, tokens.begin);
   index.trained = tokens.size();
@@ -71,7 +73,9 @@ void SequenceState::run_build(BuildRequest request) {
   const Status dealt = deal_heads(request);
   index.build_begin = clock.now();
   // Planned here, where it is known what earlier layers took and how late this one begins.
-  request.iterations = runtime_.planned_iterations(layer, request.tokens.size(),
+  const std::size_t rows = request.tokens.size();
+  const TokenRange prompt = index.hidden_by.empty() ? request.tokens : index.hidden_by;
+  request.iterations = runtime_.planned_iterations(layer, {.rows = rows, .prompt = prompt},
                                                    index.build_begin - index.rows_arrived);
   const auto report = dealt.and_then([&] { return runtime_.build(request); });
   index.build_end = clock.now();
@@ -79,8 +83,7 @@ void SequenceState::run_build(BuildRequest request) {
   index.build_status = report.map([](const BuildReport&) {});
   if (!report) return;
   index.report = *report;
-  runtime_.observe_clustering(request.tokens.size(), report->mean_iterations,
-                              index.build_end - index.build_begin);
+  runtime_.observe_clustering(rows, report->mean_iterations, index.build_end - index.build_begin);
 }
 
 Status SequenceState::deal_heads(const BuildRequest& request) {

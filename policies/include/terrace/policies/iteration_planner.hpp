@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <span>
 
+#include "terrace/core/ops.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace::policies {
@@ -35,8 +36,8 @@ struct Polynomial {
 };
 
 /// Least squares of relative gaps, with coefficients that are not negative: time never falls with
-/// work. A coefficient that would be negative is fixed at zero and the rest fitted again.
-/// Errors: invalid_argument for fewer samples than coefficients, or one that is not finite.
+/// work.
+/// Errors: invalid_argument for fewer samples than coefficients, or a time that is not above zero.
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree);
 
 /// How far a fit is from its samples: the largest gap, as a share of the sample.
@@ -56,20 +57,30 @@ struct CostModel {
   Polynomial kmeans_iteration;
   Residuals residuals;
 
-  [[nodiscard]] double kmeans(double tokens, double iterations) const noexcept {
-    return kmeans_base(tokens) + iterations * kmeans_iteration(tokens);
+  /// Returns the seconds one layer computes for `tokens` tokens of a prompt behind `before`.
+  [[nodiscard]] double compute_behind(double before, double tokens) const noexcept;
+
+  [[nodiscard]] double kmeans(double rows, double iterations) const noexcept {
+    return kmeans_base(rows) + iterations * kmeans_iteration(rows);
   }
 };
 
 /// Fits T_kmeans, and its residual, from samples with at least two different iteration counts at
-/// each of two lengths; from three lengths on with squares of the length.
-/// Errors: invalid_argument for fewer, or a sample that is not finite.
+/// each of two lengths, all at once and as fit_time() does; from three lengths on with squares of
+/// the length.
+/// Errors: invalid_argument for fewer, or a time that is not above zero.
 Status fit_kmeans(std::span<const KmeansSample> samples, CostModel& model);
 
 struct PlannerOptions {
   std::size_t iterations_min = 3;
   std::size_t iterations_max = 100;
   double margin = 0.1;  ///< share of the time that is left free, for what varies from run to run
+};
+
+/// The clustering of a layer and the compute that hides it.
+struct HiddenClustering {
+  std::size_t rows = 0;
+  TokenRange prompt{};  ///< positions that are computed; what lies before them only attended to
 };
 
 /// Chooses iterations layer by layer and corrects itself by what layers were observed to take.
@@ -82,24 +93,28 @@ class IterationPlanner {
   IterationPlanner(const CostModel& model, const PlannerOptions& options)
       : model_(model), options_(options) {}
 
-  /// Returns the most iterations, inside the limits, after which clustering `tokens` rows ends
-  /// before the next layer's compute, if it starts `elapsed` seconds after that compute.
-  [[nodiscard]] std::size_t plan(std::size_t tokens, double elapsed) const noexcept;
+  /// Returns the most iterations, inside the limits, after which clustering ends before the next
+  /// layer's compute, if it starts `elapsed` seconds after that compute.
+  [[nodiscard]] std::size_t plan(const HiddenClustering& layer, double elapsed) const noexcept;
 
-  /// The same for a clustering that starts as soon as its rows have reached the host.
+  /// Returns the same for a whole prompt whose clustering starts as soon as its rows have reached
+  /// the host.
   [[nodiscard]] std::size_t plan(std::size_t tokens) const noexcept {
-    return plan(tokens, model_.offload(static_cast<double>(tokens)));
+    return plan({.rows = tokens, .prompt = {0, tokens}},
+                model_.offload(static_cast<double>(tokens)));
   }
 
-  /// Notes how long clustering `tokens` rows with `iterations` iterations took.
-  void observe_clustering(std::size_t tokens, double iterations, double seconds) noexcept;
+  /// Notes how long clustering `rows` rows with `iterations` iterations took.
+  void observe_clustering(std::size_t rows, double iterations, double seconds) noexcept;
 
-  /// Notes how long the compute of a layer of `tokens` tokens took.
-  void observe_compute(std::size_t tokens, double seconds) noexcept;
+  /// Notes how long the compute took that hides a layer's clustering.
+  void observe_compute(const HiddenClustering& layer, double seconds) noexcept;
 
   [[nodiscard]] const CostModel& model() const noexcept { return model_; }
 
  private:
+  [[nodiscard]] double compute_of(const HiddenClustering& layer) const noexcept;
+
   CostModel model_;
   PlannerOptions options_;
   double clustering_factor_ = 1;
