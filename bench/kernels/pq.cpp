@@ -66,7 +66,8 @@ class Selecting {
             .pq = pq_,
             .index = {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
                       .chunks = chunks_.data(),
-                      .chunk_tokens = chunk_tokens}};
+                      .chunk_tokens = chunk_tokens,
+                      .token_count = codes_}};
   }
 
   KvShape shape_;

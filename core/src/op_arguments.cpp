@@ -109,9 +109,12 @@ Status require_codes(std::string_view op, const KvShape& shape, const PqShape& p
 
 Status require_selection(std::string_view op, const SelectCommon& common, const IndexView& index) {
   TERRACE_TRY(require_index(op, common.shape, common.candidates, index));
+  const std::size_t coded = index.first_token + std::min(index.token_count, limit);
   const std::size_t listed = std::min(common.count.mean, common.candidates.size());
   return require(
-      op, {{common.id_count != nullptr, "id_count must be given"},
+      op, {{common.candidates.empty() || common.candidates.end <= coded,
+            "candidates must be coded: the index has fewer tokens"},
+           {common.id_count != nullptr, "id_count must be given"},
            {listed == 0 || common.ids != nullptr, "ids must be given"},
            {listed <= common.id_stride, "count must not be above id_stride"},
            {common.candidates.empty() || common.query != nullptr, "query must be given"},

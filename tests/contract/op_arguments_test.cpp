@@ -53,7 +53,11 @@ class OpArguments : public ::testing::Test {
   }
 
   [[nodiscard]] IndexView index() {
-    return {.fixed = room<std::byte>(), .chunks = table(), .chunk_tokens = 64, .first_token = 4};
+    return {.fixed = room<std::byte>(),
+            .chunks = table(),
+            .chunk_tokens = 64,
+            .first_token = 4,
+            .token_count = 56};
   }
   [[nodiscard]] SelectCommon common() {
     return {.shape = shape,
@@ -118,6 +122,7 @@ class OpArguments : public ::testing::Test {
                             {[](Op& o) { o.common.candidates.end = 3; }, "range"},
                             {[](Op& o) { o.common.candidates.begin = 3; }, "before the index"},
                             {[](Op& o) { o.index.chunks = nullptr; }, "index"},
+                            {[](Op& o) { o.index.token_count = 55; }, "fewer tokens"},
                             {[](Op& o) { o.index.chunk_tokens = 0; }, "chunks"},
                             {[](Op& o) { o.index.chunk_tokens = absurd; }, "chunks"}});
     expect_refused_overlaps(op);

@@ -16,6 +16,7 @@ class PqIndex {
         pq_(pq),
         chunk_tokens_(chunk_tokens),
         first_token_(first_token),
+        token_count_(tokens),
         codebooks_(shape.kv_heads * pq.centroids() * shape.head_dim) {
     Rng rng(seed(), {11});
     for (float& x : codebooks_.span()) x = normal(rng);
@@ -38,7 +39,8 @@ class PqIndex {
     return {.fixed = reinterpret_cast<const std::byte*>(codebooks_.data()),
             .chunks = chunks_.data(),
             .chunk_tokens = chunk_tokens_,
-            .first_token = first_token_};
+            .first_token = first_token_,
+            .token_count = token_count_};
   }
 
   [[nodiscard]] std::byte& code(std::size_t head, std::size_t subspace, std::size_t position) {
@@ -62,6 +64,7 @@ class PqIndex {
   PqShape pq_;
   std::size_t chunk_tokens_;
   std::size_t first_token_;
+  std::size_t token_count_;
   Guarded<float> codebooks_;
   std::vector<Guarded<std::byte>> memory_;
   std::vector<std::byte*> chunks_;

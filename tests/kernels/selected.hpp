@@ -71,7 +71,10 @@ class KeyIndex {
       memory_.emplace_back(shape.token_bytes() / 2 * chunk_tokens + off);
       chunks_.push_back(memory_.back().data() + off);
     }
-    view_ = {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .first_token = tokens.begin};
+    view_ = {.chunks = chunks_.data(),
+             .chunk_tokens = chunk_tokens,
+             .first_token = tokens.begin,
+             .token_count = tokens.size()};
     Serial alone;
     const Status copied = kernels::host::key_copy(
         {.shape = shape, .rows = store.table(), .tokens = tokens, .index = view_}, alone);
