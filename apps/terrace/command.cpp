@@ -17,14 +17,23 @@
 namespace terrace::apps {
 namespace {
 
-/// Returns the level of instructions that kernels are to use: where nobody names one, what this
-/// CPU's profile was measured with.
-std::string isa_to_use(const Settings& settings) {
+/// Has kernels use the level of instructions that is named; where none is, what this CPU's profile
+/// was measured with. A CPU may have fewer than it had then: a kernel or a container may hide AMX.
+Status use_named_isa(const Settings& settings, bool quiet) {
   const Config& config = settings.config;
   const auto& profile = settings.profile;
   const bool measured_here =
       profile && *profile && !names_preset(config) && (*profile)->cpu == cpu_name();
-  return config.is("isa", "auto") && measured_here ? (*profile)->isa : config.text("isa");
+  if (!config.is("isa", "auto") || !measured_here) {
+    return kernels::host::use_isa(config.text("isa"));
+  }
+  const Status used = kernels::host::use_isa((*profile)->isa);
+  if (used) return {};
+  if (!quiet) {
+    fmt::print(stderr, "terrace: warning: the profile's isa counts for nothing: {}\n",
+               used.error().message());
+  }
+  return kernels::host::use_isa("auto");
 }
 
 /// Says which values are no defaults, and who gave them.
@@ -100,7 +109,7 @@ Result<Settings> resolve_settings(const SharedOptions& options) {
   auto profile = read_profile(config);
   Settings settings{.config = std::move(config), .profile = std::move(profile)};
   // Here, because every command passes here before a kernel runs.
-  TERRACE_TRY(kernels::host::use_isa(isa_to_use(settings)));
+  TERRACE_TRY(use_named_isa(settings, options.quiet));
   if (options.verbose) tell_settings(settings.config);
   return settings;
 }

@@ -115,6 +115,8 @@ class Kernels(unittest.TestCase):
         level, iteration = run(other_level)
         self.assertEqual(level, other)
         self.assertLess(iteration, 3600)
+        level, _ = run(re.sub(r"\nisa: .*", "\nisa: none_such", text))
+        self.assertEqual(level, isa)
         other_cpu = re.sub(r"\ncpu: .*", "\ncpu: another", other_level)
         level, iteration = run(other_cpu)
         self.assertEqual(level, isa)
