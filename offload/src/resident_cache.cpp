@@ -92,10 +92,13 @@ void ResidentCache::rank_misses(std::span<const WantedUnit> wanted, const CacheP
       ++counters_.refused_units;
       continue;
     }
-    candidates_.push_back({.worth = expected, .index = static_cast<std::uint32_t>(i)});
+    candidates_.push_back({.worth = expected,
+                           .place = replacement_->place_in_line(wanted[i].unit),
+                           .index = static_cast<std::uint32_t>(i)});
   }
   std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
-    return a.worth != b.worth ? a.worth > b.worth : a.index < b.index;
+    if (a.worth != b.worth) return a.worth > b.worth;
+    return a.place != b.place ? a.place < b.place : a.index < b.index;
   });
 }
 

@@ -97,7 +97,7 @@ class Traces(Traced):
         self.assertNotEqual(replayed["cache"], self.live["cache"])
 
     def test_replay_knows_the_future_where_a_policy_needs_it(self):
-        small = ("--cache-tokens", 128, "--set", "cache.admission=always")
+        small = ("--cache-tokens", 512, "--set", "cache.admission=always")
         lru = self.document("trace", "replay", self.trace, "--cache", "lru", *small)["cache"]
         best = self.document("trace", "replay", self.trace, "--cache", "belady", *small)["cache"]
         self.assertEqual(best["policy"], "belady")

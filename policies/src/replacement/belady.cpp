@@ -1,6 +1,7 @@
 // Belady's optimum (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace:
 //   choose_victim: the evictable key whose next use is farthest, the lower key of equals; nothing
 //          when the newcomer's own next use is no nearer
+//   place_in_line: by next use
 // Keys lie in a heap by next use; a touch pushes a new entry, and entries that no longer say what
 // their key's next use is are dropped when they come up, or when there are too many.
 // State: 8 bytes a key, 16 to 80 a tracked key. Needs the future. Deterministic.
@@ -34,6 +35,10 @@ class Belady final : public ReplacementPolicy {
     if (next_[key] == untracked) return;
     next_[key] = untracked;
     --size_;
+  }
+
+  [[nodiscard]] std::uint64_t place_in_line(UnitKey missed) const override {
+    return comes_at(missed);
   }
 
   std::optional<UnitKey> choose_victim(UnitKey incoming,

@@ -54,6 +54,10 @@ class ReplacementPolicy {
   /// Removes a unit, tracked or not, and all memory of it.
   virtual void forget(UnitKey key) = 0;
 
+  /// Returns where a missed unit stands in line for room, the lower the sooner, among those of one
+  /// worth; of equals the one that the step named first is sooner.
+  [[nodiscard]] virtual std::uint64_t place_in_line(UnitKey /*missed*/) const { return 0; }
+
   /// Returns the unit to give up for `incoming` (no_unit: because the cache shrinks) among those
   /// `evictable` allows; nothing when there is none, or when `incoming` is worth less than each of
   /// them. It stays tracked: a large unit needs several, which go all or not at all, and each is

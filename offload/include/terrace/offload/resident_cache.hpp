@@ -114,6 +114,7 @@ class ResidentCache {
   };
   struct Candidate {
     double worth;
+    std::uint64_t place;  // in line
     std::uint32_t index;
   };
 
