@@ -51,6 +51,9 @@ class Clustering {
   /// Every sixteenth label must be the nearest centroid, or as near but for rounding.
   [[nodiscard]] Status verify() const {
     if (!report_) return tl::unexpected(report_.error());
+    if (report_->iterations != iterations && !report_->converged) {
+      return fail(Errc::corrupt, "{} iterations, not {}", report_->iterations, iterations);
+    }
     for (std::size_t row = 0; row < row_count_; row += 16) {
       const double labelled = distance(row, labels_[row]);
       for (std::size_t c = 0; c < setting_.clusters; ++c) {

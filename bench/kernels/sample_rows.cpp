@@ -17,14 +17,20 @@ Result<std::shared_ptr<SampleRows>> SampleRows::create(const KvShape& shape, std
   rows->bytes_ = tokens * rows->row_bytes_;
   TERRACE_ASSIGN(rows->pool_, offload::HostMemory::create({}));
   TERRACE_ASSIGN(rows->data_, rows->pool_->allocate(rows->bytes_, 4096));
-  // A mebibyte is drawn, the rest repeats it: drawing all would take longer than measuring.
+  // A mebibyte is drawn, the rest repeats it: drawing all would take longer than measuring. Each
+  // has a first element of its own in its keys and values, so that none is skipped unnoticed.
   const std::size_t drawn = std::min(rows->bytes_, std::size_t{1} << 20);
+  const std::size_t elements = drawn / size_bytes(shape.dtype);
   Rng rng(seed);
-  for (std::size_t i = 0; i < drawn / size_bytes(shape.dtype); ++i) {
-    store_f32(rows->data_, shape.dtype, i, static_cast<float>(rng.uniform() - 0.5));
-  }
+  const auto draw = [&rng] { return static_cast<float>(rng.uniform() - 0.5); };
+  for (std::size_t i = 0; i < elements; ++i) store_f32(rows->data_, shape.dtype, i, draw());
   for (std::size_t at = drawn; at < rows->bytes_; at += drawn) {
-    std::copy_n(rows->data_, std::min(drawn, rows->bytes_ - at), rows->data_ + at);
+    const std::size_t copied = std::min(drawn, rows->bytes_ - at);
+    std::copy_n(rows->data_, copied, rows->data_ + at);
+    const float mark = draw();
+    for (std::size_t i = 0; i < copied / size_bytes(shape.dtype); i += shape.head_dim) {
+      store_f32(rows->data_ + at, shape.dtype, i, mark);
+    }
   }
   for (std::size_t at = 0; at < tokens; at += block_tokens) {
     rows->blocks_.push_back(rows->row(at));
