@@ -6,8 +6,10 @@
 #include <optional>
 #include <thread>
 
+#include "kernels/seed.hpp"
 #include "runtime/own_policy.hpp"
 #include "runtime/scenario.hpp"
+#include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace {
 namespace {
@@ -158,6 +160,7 @@ class LatePlans : public ::testing::Test {
         .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
         .costs = {.compute = {{10, seconds_a_token, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
     scenario.backend.clock = &clock_;
+    scenario.backend.scheduler = &scheduler_;
     runtime_ = scenario.open();
     traffic_.emplace(scenario.runtime.shape, 1);
   }
@@ -165,12 +168,15 @@ class LatePlans : public ::testing::Test {
   std::size_t iterations_of_a_prompt(Duration pause = {}) {
     Drive drive(*runtime_, *traffic_);
     EXPECT_TRUE(drive.prefill(200).has_value());
+    while (scheduler_.step()) {
+    }
     clock_.advance(pause);
     EXPECT_TRUE(drive.step().has_value());
     return drive.sequence().clustering().value().iterations.front();
   }
 
   ManualClock clock_;
+  offload::SeededScheduler scheduler_{testing::seed()};
   std::shared_ptr<Planned> policy_ = std::make_shared<Planned>(clock_);
   std::unique_ptr<Runtime> runtime_;
   std::optional<Traffic> traffic_;
