@@ -229,7 +229,7 @@ TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {
   const Mutation mutations[] = {
       [](PageSelect&) {},
       [](PageSelect& op) { op.common.count.mean -= 1; },
-      [](PageSelect& op) { op.common.candidates.begin += 1; },
+      [](PageSelect& op) { op.common.candidates.begin += 60; },
       [](PageSelect& op) { op.common.reduction = GroupReduction::sum_logits; },
       [](PageSelect& op) { op.index.chunks += 1; },
       [](PageSelect& op) { op.common.query += op.common.shape.head_dim; },
