@@ -75,8 +75,9 @@ namespace host {
 /// Where it is faster, iterations before the last see rows rounded to bf16, by how far they lie
 /// from the middle of some. The last means are of the rows as they are, as are those after labels
 /// have repeated. What ends early is what as many iterations as it reports would have given: with
-/// rounded rows it ends the iteration that it is in, and labels once more. Labels returned are the
-/// nearest to 2^-16 of |x| |c|.
+/// rounded rows it ends the iteration that it is in, with exact sums, and labels once more, which
+/// takes about as long as one iteration in f32. Labels returned are the nearest to 2^-16 of
+/// |x| |c|.
 ///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all. Products below f32's least normal number may count as zero, so that rows and centroids
