@@ -171,14 +171,15 @@ TEST(IterationPlanner, HidesAnIndexOfAllBehindTheComputeOfThePromptsRest) {
 /// layer's compute.
 class Prefill {
  public:
-  Prefill() : planner_(model_of(layer_seconds / tokens, iteration_seconds / tokens), {}) {}
+  explicit Prefill(double noise = 0.05)
+      : noise_(noise), planner_(model_of(layer_seconds / tokens, iteration_seconds / tokens), {}) {}
 
   struct Outcome {
     std::size_t iterations = 0;
     bool late = false;
   };
 
-  /// One layer whose clustering takes `slowness` times what was measured, with noise of 5 % on all.
+  /// One layer whose clustering takes `slowness` times what was measured, with noise on all.
   Outcome layer(double slowness) {
     const double compute_end = compute_end_;
     const double begin = std::max(compute_end, cluster_end_);
@@ -198,8 +199,9 @@ class Prefill {
   static constexpr double layer_seconds = 20e-3;
   static constexpr double iteration_seconds = 1e-3;
 
-  double noise() { return 0.95 + 0.1 * rng_.uniform(); }
+  double noise() { return 1 - noise_ + 2 * noise_ * rng_.uniform(); }
 
+  double noise_;
   Rng rng_{terrace::testing::seed()};
   IterationPlanner planner_;
   double compute_end_ = 0;
@@ -212,6 +214,24 @@ TEST(IterationPlanner, IsLateTwiceAtMostWhenTheMachineSlowsDown) {
   int late = 0;
   for (int i = 0; i < 200; ++i) late += prefill.layer(2).late ? 1 : 0;
   EXPECT_LE(late, 2);
+}
+
+// Noise of 5 % lies inside the margin; of what lies outside the worst is remembered for a while.
+TEST(IterationPlanner, IsSeldomLateOnANoisyMachine) {
+  constexpr int layers = 2000;
+  for (const auto& [noise, late_most] : {std::pair{0.15, layers / 50}, {0.3, layers / 20}}) {
+    SCOPED_TRACE(std::to_string(noise) + ", " + terrace::testing::seed_text());
+    Prefill prefill(noise);
+    int late = 0;
+    double iterations = 0;
+    for (int i = 0; i < layers; ++i) {
+      const Prefill::Outcome layer = prefill.layer(1);
+      late += layer.late ? 1 : 0;
+      iterations += static_cast<double>(layer.iterations);
+    }
+    EXPECT_LE(late, late_most);
+    EXPECT_GT(iterations / layers, 10) << "half of what there is room for";
+  }
 }
 
 TEST(IterationPlanner, ClimbsBackWhenTheMachineRecovers) {
