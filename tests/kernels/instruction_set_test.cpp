@@ -47,9 +47,15 @@ TEST(InstructionSets, ChooseByTheBitsOfCodesAlone) {
   const KvShape shape = testing::make_shape(4, 2, 64, Dtype::f16);
   for (const kernels::host::IsaLevel& level : kernels::host::isa_levels()) {
     if (!kernels::host::use_isa(level.name)) continue;
-    for (const auto& [subspaces, bits] :
-         {std::pair{1U, 4U}, {1U, 6U}, {1U, 7U}, {2U, 4U}, {2U, 5U}, {2U, 6U}}) {
-      const std::size_t candidates = std::max(64U, 1U << subspaces * bits) + 77;
+    for (const auto& [subspaces, bits] : {std::pair{1U, 4U},
+                                          {1U, 6U},
+                                          {1U, 7U},
+                                          {2U, 4U},
+                                          {2U, 5U},
+                                          {2U, 6U},
+                                          {4U, 4U},
+                                          {4U, 7U}}) {
+      const std::size_t candidates = std::clamp(1U << subspaces * bits, 64U, 4096U) + 77;
       testing::PqIndex index(shape, {.subspaces = subspaces, .bits = bits}, 64, candidates, 0);
       index.fill_codes();
       testing::Selected expected(shape, {0, candidates}, 50);

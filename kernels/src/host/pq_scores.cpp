@@ -150,7 +150,12 @@ void add_subspaces(const PqSelect& op, std::size_t query_head, std::size_t first
                    std::size_t tables, float* logits) noexcept {
   LookupTables lookup{.count = tables, .centroids = op.pq.centroids()};
   for (std::size_t j = 0; j < tables; ++j) {
-    write_pq_table(op, query_head, first + j, &lookup.entries[j * centroids_max]);
+    float* const table = &lookup.entries[j * centroids_max];
+    write_pq_table(op, query_head, first + j, table);
+    // Repeated, so that bits above a code's own say nothing.
+    for (std::size_t filled = lookup.centroids; filled < centroids_max; filled *= 2) {
+      std::copy_n(table, filled, table + filled);
+    }
   }
   const std::size_t head = query_head / op.common.shape.group();
   for_each_chunk(
