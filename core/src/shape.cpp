@@ -19,9 +19,9 @@ Status KvShape::validate() const {
     return fail(Errc::invalid_argument, "{} query heads are no multiple of {} KV heads",
                 query_heads, kv_heads);
   }
-  if (head_dim % 2 != 0 || head_dim > 1024) {
-    return fail(Errc::invalid_argument, "head_dim {} is not supported; it must be even, up to 1024",
-                head_dim);
+  if (head_dim % 2 != 0 || head_dim > head_dim_max) {
+    return fail(Errc::invalid_argument, "head_dim {} is not supported; it must be even, up to {}",
+                head_dim, head_dim_max);
   }
   return {};
 }

@@ -33,9 +33,8 @@
 #define TERRACE_KERNELS_ATTENTION_ONCE
 namespace terrace::kernels::host {
 
-constexpr std::size_t head_dim_max = 1024;  // KvShape::validate
-constexpr std::size_t heads_per_pass = 8;   // query heads that share one reading of the rows
-constexpr std::size_t heads_at_once = 4;    // of these, heads that take a tile's steps together
+constexpr std::size_t heads_per_pass = 8;  // query heads that share one reading of the rows
+constexpr std::size_t heads_at_once = 4;   // of these, heads that take a tile's steps together
 constexpr std::size_t lanes_max = 16;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr float log2_e = std::numbers::log2e_v<float>;
@@ -52,8 +51,9 @@ struct PieceHeads {
 /// The online softmax of up to 4 heads in the making. What belongs together lies together: strides
 /// of pages would cost half of the speed. Room is for whole vectors, which need no tails.
 struct HeadGroup {
-  alignas(64) float query[heads_at_once * head_dim_max];  // packed; times scale and log2(e)
-  alignas(64) float output[heads_at_once * head_dim_max];
+  alignas(
+      64) float query[heads_at_once * KvShape::head_dim_max];  // packed; times scale and log2(e)
+  alignas(64) float output[heads_at_once * KvShape::head_dim_max];
   alignas(64) float weights[heads_at_once * tile_rows];  // first logits, then exponentials
   alignas(64) float sums[heads_at_once * lanes_max];     // of weights, lane by lane
   float maximum[heads_at_once];                          // to the base 2, as the logits

@@ -16,7 +16,6 @@
 namespace terrace::kernels::host {
 
 constexpr std::size_t queries_at_once = 4;
-constexpr std::size_t padded_dim_max = 1024;  // KvShape::validate
 
 /// Up to 4 query heads of a group, as the engine has them.
 struct Queries {
@@ -44,7 +43,7 @@ constexpr std::size_t run_rows = 64;  // addresses made at a time
 
 template <typename Elements, std::size_t count>
 HWY_INLINE void dot_run_of(const Queries& queries, const KeyRun& run) {
-  alignas(64) float packed[count * padded_dim_max];
+  alignas(64) float packed[count * KvShape::head_dim_max];
   pack_queries(queries.elements, count, queries.dims, queries.scale, packed);
   const std::byte* rows[run_rows];
   for (std::size_t begin = 0; begin < run.count; begin += run_rows) {

@@ -11,7 +11,6 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr std::size_t sub_dims_max = 1024;     // KvShape::validate refuses more
 constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
 
 /// One head and sub-space of the work.
@@ -54,7 +53,7 @@ struct SubspaceCoder {
     search.rows = keys;
     search.row_count = key_count;
     search.dims = dims();
-    alignas(64) std::array<float, tile_floats(sub_dims_max)> tile;
+    alignas(64) std::array<float, tile_floats(KvShape::head_dim_max)> tile;
     const std::size_t centroids = op.pq.centroids();
     const float* codebook = reinterpret_cast<const float*>(op.index.fixed) +
                             (head * op.pq.subspaces + subspace) * centroids * dims();

@@ -18,7 +18,6 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t centroids_max = 256;  // a code is one byte
 constexpr std::size_t tables_at_once = 4;   // sub-spaces added up in one pass over the codes
-constexpr std::size_t sub_dims_max = 1024;
 
 /// Logits that the centroids of a few sub-spaces give to a query head.
 struct LookupTables {
@@ -44,7 +43,7 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 /// Writes query . centroid for `count` centroids of one sub-space.
 void fill_table(const float* query, const float* centroids, std::size_t count, std::size_t dims,
                 float scale, float* table) {
-  alignas(64) float packed[sub_dims_max];
+  alignas(64) float packed[KvShape::head_dim_max];
   pack_queries(query, 1, dims, scale, packed);
   const std::byte* rows[centroids_max];
   for (std::size_t c = 0; c < count; ++c) {

@@ -13,10 +13,12 @@
 namespace terrace {
 
 struct KvShape {
+  static constexpr std::size_t head_dim_max = 1024;
+
   std::size_t layers = 0;
   std::size_t query_heads = 0;
   std::size_t kv_heads = 0;
-  std::size_t head_dim = 0;
+  std::size_t head_dim = 0;  ///< even, up to head_dim_max
   Dtype dtype = Dtype::f16;
 
   /// Query heads that share one KV head.
@@ -33,7 +35,7 @@ struct KvShape {
   [[nodiscard]] Result<std::size_t> block_bytes(std::size_t block_tokens) const noexcept;
 
   /// Errors: invalid_argument for a zero, query_heads no multiple of kv_heads, or head_dim odd
-  /// or above 1024.
+  /// or above head_dim_max.
   [[nodiscard]] Status validate() const;
 
   bool operator==(const KvShape&) const = default;
