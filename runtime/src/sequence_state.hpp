@@ -161,6 +161,7 @@ class SequenceState {
   void place_spare_blocks();
   void release_block(LayerState& layer, std::size_t block);
   void release_passed_blocks();
+  void release_left_behind(LayerState& layer, std::size_t block);
   void release_spare_slots(LayerState& layer);
   void withdraw_arrivals(LayerState& layer);
   /// Brings back what a step needs. On an error what was not there before is still not there.

@@ -132,5 +132,28 @@ TEST(Conservation, GivesAllMemoryBackWhenTheSequenceCloses) {
   EXPECT_EQ(runtime->backend().memory(Tier::host).in_use, host);
 }
 
+TEST(Conservation, GivesBackWhatAPromptLeftThatIsCutBeforeItsFirstStep) {
+  Scenario scenario;
+  scenario.runtime.policy = "oracle";
+  scenario.runtime.cache = {.admission = "always", .tokens = 128};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 3);
+  const auto live = [&] {
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(500).has_value());
+    ASSERT_TRUE(drive.sequence().truncate(450).has_value());
+    drive.expect_all_rows_right();
+    // Until what the prompt left behind lies between blocks that are not there.
+    ASSERT_TRUE(drive.steps(150).has_value());
+    drive.expect_all_rows_right();
+  };
+  const auto device_bytes = [&] { return runtime->backend().memory(Tier::device).in_use; };
+  live();
+  const std::size_t kept = device_bytes();
+  // Whatever a life keeps of the slabs, the next ones cannot use.
+  for (int life = 0; life < 20; ++life) live();
+  EXPECT_EQ(device_bytes(), kept);
+}
+
 }  // namespace
 }  // namespace terrace

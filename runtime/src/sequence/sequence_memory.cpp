@@ -141,6 +141,13 @@ void SequenceState::release_passed_blocks() {
   }
 }
 
+void SequenceState::release_left_behind(LayerState& layer, std::size_t block) {
+  // A prompt left it for the cache to take over with the first step. Cut before that, the window
+  // begins elsewhere, and it would be neither the cache's nor ever let go.
+  const bool stays = runtime_.options.placement == Placement::resident_first;
+  if (!stays && layer.places[block] == BlockPlace::resident) release_block(layer, block);
+}
+
 void SequenceState::release_spare_slots(LayerState& layer) {
   for (std::byte* const slot : layer.spare_slots) runtime_.give_block(slot);
   layer.spare_slots.clear();
@@ -185,7 +192,10 @@ Status SequenceState::load_needed_blocks() {
     LayerState& layer = layers_[i];
     layer.first_window_block = window_of(i, length_).begin / block_tokens();
     for (std::size_t block = 0; loaded && block < blocks; ++block) {
-      if (!needs_block(i, block, length_)) continue;
+      if (!needs_block(i, block, length_)) {
+        release_left_behind(layer, block);
+        continue;
+      }
       if (layer.places[block] != BlockPlace::absent) {
         loaded = place_block(layer, block);
         continue;

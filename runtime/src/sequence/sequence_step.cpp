@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../sequence_state.hpp"
+#include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
@@ -118,6 +119,8 @@ Status SequenceState::publish_arrivals(LayerState& layer, Queue& compute) {
   if (!layer.arriving.empty()) {
     TERRACE_TRY(compute.wait_for(layer.refilled));
     for (const ArrivingBlock& arrival : layer.arriving) {
+      // Else the slot that it has would be nobody's.
+      TERRACE_ASSERT(layer.places[arrival.block] == BlockPlace::absent);
       layer.device_blocks.set(arrival.block, arrival.slot);
       layer.places[arrival.block] = BlockPlace::cached;
     }
