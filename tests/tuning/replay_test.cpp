@@ -166,6 +166,66 @@ TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
   expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
 }
 
+/// Prompts that follow each other without a step, and one that is cut before its first.
+void prompt_in_pieces(Drive& drive) {
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.prefill(prompt + 50).has_value());
+  ASSERT_TRUE(drive.prefill(prompt + 55).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  const std::size_t length = drive.sequence().length();
+  ASSERT_TRUE(drive.prefill(length + 400).has_value());
+  ASSERT_TRUE(drive.prefill(length + 500).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+}
+
+void cut_a_prompt(Drive& drive) {
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.sequence().truncate(prompt - 1).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  ASSERT_TRUE(drive.prefill(2 * prompt).has_value());
+  ASSERT_TRUE(drive.sequence().truncate(prompt + 100).has_value());
+  ASSERT_TRUE(drive.prefill(3 * prompt).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+}
+
+/// A sequence's life from its first prompt on, recorded.
+SequenceCounters record_life(Scenario scenario, const std::filesystem::path& file,
+                             void (*life)(Drive&)) {
+  TraceRecorder recorder(TraceWriter::create(file, head_of(scenario)).value());
+  scenario.runtime.observer = &recorder;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  life(drive);
+  EXPECT_TRUE(recorder.finish(std::nullopt).has_value());
+  return drive.sequence().counters();
+}
+
+void expect_follows(const Scenario& scenario, const std::filesystem::path& file,
+                    void (*life)(Drive&)) {
+  const SequenceCounters live = record_life(scenario, file, life);
+  expect_equal(replay_of(file, {.cache = scenario.runtime.cache, .as_recorded = true}), live);
+  EXPECT_GT(live.cache.adopted, 0U);
+}
+
+TEST(Replay, FollowsPromptsWithoutAStepBetweenThem) {
+  const TemporaryFolder folder;
+  for (const std::size_t tokens : {32U, 96U, 400U}) {
+    SCOPED_TRACE(tokens);
+    expect_follows(recorded_scenario({.admission = "always", .tokens = tokens}), folder / "t",
+                   prompt_in_pieces);
+  }
+}
+
+TEST(Replay, FollowsAPromptThatIsCutBeforeItsFirstStep) {
+  const TemporaryFolder folder;
+  for (const std::size_t tokens : {32U, 96U, 400U}) {
+    SCOPED_TRACE(tokens);
+    expect_follows(recorded_scenario({.admission = "always", .tokens = tokens}), folder / "t",
+                   cut_a_prompt);
+  }
+}
+
 TEST(Replay, FollowsASequenceThatIsCut) {
   const TemporaryFolder folder;
   for (const char* const policy : {"lru", "s3fifo", "arc"}) {

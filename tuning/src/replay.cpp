@@ -92,8 +92,7 @@ void CacheReplay::share(Sequence& its, std::size_t sharers) {
 
 void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
   for (Layer& layer : its.layers) {
-    layer.prompt_begin = divide_up(tokens.begin, setup_.block_tokens);
-    layer.prompt_slots = its.slots;
+    layer.prompts.push_back({.tokens = tokens, .slots = its.slots});
   }
 }
 
@@ -106,7 +105,7 @@ void CacheReplay::pause(Sequence& its) {
 void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic) {
   outcome_.bytes.refill += record.loaded_bytes;
   layer.passed = traffic.window_begin;
-  layer.prompt_begin = SIZE_MAX;
+  layer.prompts.clear();
   if (!layer.cache) return;
   drop(layer, record.dropped);
   // Copies are none where the window lies, and clusters were made of tokens that may be gone.
@@ -148,20 +147,35 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
   if (traffic.renamed) layer.cache->forget_all();
 }
 
+bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block,
+                                       const TraceRecord& step) const {
+  const auto its_prompt =
+      std::find_if(layer.prompts.rbegin(), layer.prompts.rend(), [&](const Prompt& prompt) {
+        return block >= divide_up(prompt.tokens.begin, setup_.block_tokens);
+      });
+  // What no prompt brought was in the window.
+  if (its_prompt == layer.prompts.rend()) return true;
+  const std::size_t end = its_prompt->tokens.end;
+  const std::size_t window_tokens = step.position - std::min(step.window_begin, step.position);
+  const std::size_t window_begin =
+      std::max(std::min(step.sinks_end, end), end - std::min(window_tokens, end));
+  return block + its_prompt->slots >= window_begin / setup_.block_tokens;
+}
+
 void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
                                const LayerTraffic& traffic) {
   if (keeps_clusters() || head_.placement != Placement::offload) return;
   const std::size_t end = traffic.window_begin;
-  const std::size_t kept_begin = end - std::min(layer.prompt_slots, end);
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
-    const bool lay_there = block < layer.prompt_begin || block >= kept_begin;
     // It found no room in device memory, or was not left there.
     const bool lost = setup_.as_recorded && std::ranges::count(record.dropped, block) != 0;
-    if (!lay_there || lost || layer.cache->resident(static_cast<UnitKey>(block))) continue;
+    if (lost || !lay_in_device_memory(layer, block, record) ||
+        layer.cache->resident(static_cast<UnitKey>(block)))
+      continue;
     if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;
   }
   layer.passed = std::max(layer.passed, end);
-  layer.prompt_begin = SIZE_MAX;
+  layer.prompts.clear();
 }
 
 std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,

@@ -58,13 +58,15 @@ class CacheReplay {
   [[nodiscard]] std::size_t slot_tokens() const noexcept;
 
  private:
+  struct Prompt {
+    TokenRange tokens;
+    std::size_t slots = 0;  ///< so many of its blocks before the window stayed in device memory
+  };
   struct Layer {
     std::unique_ptr<LayerFuture> future;
     std::optional<offload::ResidentCache> cache;
-    std::size_t passed = 0;  ///< blocks before it have been offered to the cache
-    /// Of blocks from here on, a prompt's, only the newest `prompt_slots` lay in device memory.
-    std::size_t prompt_begin = SIZE_MAX;
-    std::size_t prompt_slots = 0;
+    std::size_t passed = 0;       ///< blocks before it have been offered to the cache
+    std::vector<Prompt> prompts;  ///< since the last step or load, in order
   };
   struct Sequence {
     std::size_t sharers = 1;
@@ -87,6 +89,8 @@ class CacheReplay {
   [[nodiscard]] bool keeps_clusters() const noexcept {
     return head_.has_sizes(setup_.cache.granularity);
   }
+  [[nodiscard]] bool lay_in_device_memory(const Layer& layer, std::size_t block,
+                                          const TraceRecord& step) const;
   void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   [[nodiscard]] double upkeep_seconds(const LayerTraffic& traffic) const;
   std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
