@@ -97,19 +97,70 @@ struct Best {
   std::size_t tried = 0;
 };
 
+/// Slots that all units take which some layer ever wants: a larger cache is never filled.
+std::size_t slots_ever_wanted(const Cut& trace) {
+  std::map<std::size_t, std::map<UnitKey, std::size_t>> wanted;  // by layer
+  for (const Cut::Step& step : trace.steps) {
+    for (const offload::WantedUnit& each : step.wanted) {
+      std::size_t& slots = wanted[step.record.layer][each.unit];
+      slots = std::max<std::size_t>(slots, each.slots);
+    }
+  }
+  std::size_t most = 0;
+  for (const auto& [layer, units] : wanted) {
+    std::size_t slots = 0;
+    for (const auto& [unit, its] : units) slots += its;
+    most = std::max(most, slots);
+  }
+  return most;
+}
+
+/// Slots for which there is room beside sinks, window and the tables of a made-up trace, of which
+/// no run has measured more.
+std::size_t slots_of_memory(const Cut& trace, const TraceEnd& end, std::size_t device_memory) {
+  const TraceHead& head = trace.head;
+  const bool sized = head.has_sizes(trace.unit.granularity);
+  const std::size_t tokens = trace.unit.block_tokens;
+  const std::size_t token_bytes = head.shape.layers * head.shape.token_bytes();
+  const std::size_t blocks = divide_up(head.sink_tokens, tokens) + 1 +
+                             divide_up(head.window_tokens, tokens) + (sized ? 1U : 0U);
+  const std::size_t pointers = head.shape.layers * 16 * divide_up(end.last_position + 1, tokens);
+  const std::size_t taken = blocks * tokens * token_bytes + pointers;
+  if (taken >= device_memory) return 0;
+  return (device_memory - taken) / (head.slot_tokens(trace.unit) * token_bytes);
+}
+
+/// The tuner's own: what a run measured beside its rows says how much of the memory is left.
+std::size_t most_slots_tried(const TuneResult& tuned, const CacheUnit& unit) {
+  std::size_t most = 0;
+  for (const TunedRow& row : tuned.rows) {
+    if (row.unit() == unit) most = std::max(most, row.slots);
+  }
+  return most;
+}
+
+/// All that the trace can serve.
+std::vector<CacheUnit> all_units(const TraceHead& head) {
+  std::vector<CacheUnit> units;
+  for (const std::size_t tokens : {8U, 16U, 32U, 64U, 128U}) {
+    for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+      if (head.serves({granularity, tokens})) units.push_back({granularity, tokens});
+    }
+  }
+  return units;
+}
+
 /// Tries every choice with capacities that fit, in all units, and what the tuner has tried.
 Best search_everything(const std::filesystem::path& file, const TuneResult& tuned,
-                       const StepCosts& costs) {
-  // The tuner fills the memory with every choice of every unit.
-  std::map<CacheUnit, std::size_t> slots_that_fit;
-  for (const TunedRow& row : tuned.rows) {
-    auto& slots = slots_that_fit[row.unit()];
-    slots = std::max(slots, row.slots);
-  }
-  slots_that_fit.try_emplace(tuned.without_cache.unit(), 0);
+                       const TuneRequest& request) {
+  const StepCosts& costs = request.costs;
   Best best;
-  for (const auto& [unit, slots_max] : slots_that_fit) {
+  for (const CacheUnit& unit : all_units(tuned.head)) {
     const Cut trace = cut(file, unit);
+    const std::size_t slots_max =
+        std::min(slots_ever_wanted(trace),
+                 tuned.end.run ? most_slots_tried(tuned, unit)
+                               : slots_of_memory(trace, tuned.end, request.device_memory));
     const auto attempt = [&, of = unit](CacheOptions cache) {
       cache.granularity = of.granularity;
       const double seconds = seconds_per_token(trace, cache, costs);
@@ -186,7 +237,7 @@ TEST_P(Exhaustive, TheTunersPickCostsAtMostThreePercentMoreThanTheBestThereIs) {
   const std::filesystem::path file = trace();
   const TuneRequest request{.trace = file, .device_memory = its.device_memory, .costs = its.costs};
   const TuneResult tuned = tune(request, *offload::make_parallel({.threads = 1}).value()).value();
-  const Best best = search_everything(file, tuned, its.costs);
+  const Best best = search_everything(file, tuned, request);
   const TunedRow& pick = tuned.recommended();
   RecordProperty("tried", static_cast<int>(best.tried));
   RecordProperty("over_the_best", fmt::format("{:.4f}", pick.seconds_per_token() / best.seconds));
@@ -210,6 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"blocks_restless", TraceUnit::block, 40'000, slow_link, 0.1},
         Setting{"clusters_fast_link", TraceUnit::cluster, 40'000, fast_link, 0.9},
         Setting{"clusters_restless", TraceUnit::cluster, 40'000, slow_link, 0.2},
+        Setting{"clusters_all_fit", TraceUnit::cluster, 400'000, slow_link, 0.2},
         Setting{"wave_upkeep", TraceUnit::token, 1'100'000, with_upkeep, 0, true, "wave.trace"},
         Setting{"wave_small", TraceUnit::token, 800'000, slow_link, 0, true, "wave.trace"}),
     [](const auto& its) { return its.param.name; });

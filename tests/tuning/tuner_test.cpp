@@ -276,6 +276,20 @@ TEST_F(TunerTest, KeepsWithinTheMemoryGiven) {
   EXPECT_THAT(std::string(none.error().message()), HasSubstr("give at least"));
 }
 
+TEST_F(TunerTest, LeavesRoomForAllSequencesThatShareACache) {
+  const auto fixed_bytes = [&](std::size_t sharers) {
+    auto writer = TraceWriter::create(folder_ / "t", made_up_head({})).value();
+    writer.append({.kind = TraceRecord::Kind::share, .sharers = sharers});
+    for (int step = 0; step < 9; ++step) {
+      writer.append({.position = 100, .units = {{.unit = 3, .rows = 5}}});
+      writer.append({.kind = TraceRecord::Kind::step_end});
+    }
+    EXPECT_TRUE(writer.finish(std::nullopt).has_value());
+    return tune_with({.device_memory = 60'000, .policies = {"lru"}}).value().fixed_bytes;
+  };
+  EXPECT_EQ(fixed_bytes(3), 3 * fixed_bytes(1));
+}
+
 TEST_F(TunerTest, RecommendsNoLargerCacheThanAConfigCanSay) {
   auto writer =
       TraceWriter::create(folder_ / "t", made_up_head({.unit = TraceUnit::cluster, .layers = 1}))

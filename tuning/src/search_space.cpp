@@ -19,10 +19,10 @@ std::size_t slots_max(const TraceHead& head, const CacheUnit& unit) {
   return std::max<std::size_t>(1, tokens / head.slot_tokens(unit));
 }
 
-std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit) {
-  if (head.has_sizes(unit.granularity)) {
-    return divide_up((end.last_position + 1) * head.shape.kv_heads, head.slot_rows);
-  }
+/// Of one sequence.
+std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
+                         const CacheUnit& unit) {
+  if (head.has_sizes(unit.granularity)) return std::max<std::size_t>(1, extent.cluster_slots);
   const std::size_t middle =
       end.last_position - std::min(end.last_position, head.sink_tokens + head.window_tokens);
   return std::max<std::size_t>(1, divide_up(middle, unit.block_tokens) + 1);
@@ -51,25 +51,6 @@ std::vector<std::size_t> values_beside(const policies::ReplacementSetting& setti
   return values;
 }
 
-/// The recorded run's, but for what it had, or has to have, because of what it cached.
-std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
-                           CacheGranularity granularity) {
-  if (!end.run) return 0;
-  const auto clusters = [](CacheGranularity of) { return of == CacheGranularity::cluster; };
-  const bool had_clusters = clusters(head.cache.granularity);
-  std::size_t bytes = end.run->fixed_device_bytes;
-  // Layers share their staging, but where clusters are made of what is in it.
-  const std::size_t staging = (head.shape.layers - 1) * head.staged_rows * head.shape.row_bytes();
-  if (had_clusters) bytes -= std::min(bytes, staging);
-  if (!clusters(granularity)) return bytes;
-  bytes += staging;
-  if (had_clusters && !head.cache.none()) return bytes;
-  // Numbers of rows, with the room that tables keep for growth: each grows beside what it was.
-  const std::size_t positions = (end.last_position + 1) * 5 / 4 + 256;
-  const std::size_t table = positions * head.shape.kv_heads * sizeof(std::uint32_t);
-  return bytes + (head.shape.layers + 1) * table;
-}
-
 /// The policies that are named, in this order; `all` and no names stand for every one.
 std::vector<std::string> each_policy_once(std::span<const std::string> named) {
   std::vector<std::string> names;
@@ -82,6 +63,11 @@ std::vector<std::string> each_policy_once(std::span<const std::string> named) {
   for (const std::string& name : named) name == "all" ? add_all() : add(name);
   if (named.empty()) add_all();
   return names;
+}
+
+/// Numbers of the rows of so many positions, by which a layer finds those of cached clusters.
+std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
+  return positions * head.shape.kv_heads * sizeof(std::uint32_t);
 }
 
 }  // namespace
@@ -147,7 +133,30 @@ std::vector<CacheOptions> settings_beside(const CacheOptions& cache) {
   return beside;
 }
 
-MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit) {
+std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
+                           CacheGranularity granularity) {
+  if (!end.run) return 0;
+  const bool had_clusters = head.cache.granularity == CacheGranularity::cluster;
+  const bool had_tables = had_clusters && !head.cache.none();
+  const bool has_clusters = granularity == CacheGranularity::cluster;
+  const std::size_t layers = head.shape.layers;
+  const std::size_t positions = end.last_position + 1;
+  std::size_t bytes = end.run->fixed_device_bytes;
+  // Layers share their staging, but where clusters are made of what is in it.
+  const std::size_t staging = (layers - 1) * head.staged_rows * head.shape.row_bytes();
+  if (had_clusters && !has_clusters) bytes -= std::min(bytes, staging);
+  if (has_clusters && !had_clusters) bytes += staging;
+  // Of tables that are gone what they had at the least, of those that come what they may have: with
+  // the room that they keep for growth, and one that grows beside what it was.
+  if (had_tables && !has_clusters) bytes -= std::min(bytes, layers * table_bytes(head, positions));
+  if (has_clusters && !had_tables) {
+    bytes += (layers + 1) * table_bytes(head, positions * 5 / 4 + 256);
+  }
+  return bytes;
+}
+
+MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
+                       const CacheUnit& unit) {
   MemoryPlan plan;
   const std::size_t layers = head.shape.layers;
   const std::size_t block_tokens = unit.block_tokens;
@@ -157,13 +166,16 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUn
   const std::size_t needed =
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
-  plan.fixed_bytes += needed * block_bytes;
+  plan.fixed_bytes += extent.sharers * needed * block_bytes;
   // Prompts take blocks by the slab, before their index; what they leave is a cache's.
-  const std::size_t spare = divide_up(needed * layers, slab_blocks) * slab_blocks - needed * layers;
-  plan.slots_useful = std::min(useful_slots(head, end, unit), slots_max(head, unit));
+  const std::size_t taken = extent.sharers * needed * layers;
+  const std::size_t spare = divide_up(taken, slab_blocks) * slab_blocks - taken;
+  plan.slots_useful =
+      std::min(extent.sharers * useful_slots(head, end, extent, unit), slots_max(head, unit));
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
-  plan.fixed_bytes += layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
+  plan.fixed_bytes +=
+      extent.sharers * layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
   if (head.has_sizes(unit.granularity)) {
     plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
     plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "terrace/core/result.hpp"
-#include "terrace/tuning/trace.hpp"
+#include "terrace/tuning/trace_extent.hpp"
 
 namespace terrace::tuning {
 
@@ -31,6 +31,13 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
 };
 
-MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const CacheUnit& unit);
+/// With as many sharers as the trace had at a time.
+MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
+                       const CacheUnit& unit);
+
+/// Returns the recorded run's device memory beside blocks of rows, but for what it had, or has to
+/// have, because of what it cached; 0 where no run was recorded.
+std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
+                           CacheGranularity granularity);
 
 }  // namespace terrace::tuning

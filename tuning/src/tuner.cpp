@@ -181,12 +181,29 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheU
   return row;
 }
 
+/// Of the whole work the part that looking through the trace takes.
+constexpr double checked_share = 0.02;
+
+/// Checks the trace and learns what decides how large a cache may be.
+Status read_whole(const TuneRequest& request, TuneResult& result) {
+  TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request.trace));
+  ExtentCounter counter(reader.head());
+  TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {
+    counter.add(record);
+    if (request.progress) request.progress(checked_share * reader.progress());
+  }));
+  result.head = reader.head();
+  result.end = reader.end();
+  result.extent = counter.extent();
+  return {};
+}
+
 Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult& result) {
   TERRACE_ASSIGN(const auto choices, cache_choices(request.policies));
   std::vector<TunedRow> rows;
   std::size_t least = SIZE_MAX;
   for (const CacheUnit& unit : cache_units(result.head)) {
-    const MemoryPlan plan = plan_memory(result.head, result.end, unit);
+    const MemoryPlan plan = plan_memory(result.head, result.end, result.extent, unit);
     least = std::min(least, std::max(plan.least_bytes, plan.fixed_bytes + plan.slot_bytes));
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
@@ -236,7 +253,7 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
   for (const TunedRow& row : result.rows) {
     if (std::ranges::count(seen, row.cache.policy) != 0) continue;
     seen.push_back(row.cache.policy);
-    const MemoryPlan plan = plan_memory(result.head, result.end, row.unit());
+    const MemoryPlan plan = plan_memory(result.head, result.end, result.extent, row.unit());
     std::size_t last = 0;
     for (const double factor : {0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0}) {
       const auto slots = std::min(static_cast<std::size_t>(factor * static_cast<double>(row.slots)),
@@ -254,7 +271,8 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
 std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t device_memory) {
   std::vector<TunedRow> rows;
   for (const CacheUnit& unit : cache_units(result.head)) {
-    if (plan_memory(result.head, result.end, unit).least_bytes > device_memory) continue;
+    if (plan_memory(result.head, result.end, result.extent, unit).least_bytes > device_memory)
+      continue;
     rows.push_back(make_row(result.head, {.policy = "none"}, unit, 0));
   }
   return rows;
@@ -288,9 +306,7 @@ const TunedRow& TuneResult::recommended() const {
 
 Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   TuneResult result;
-  TERRACE_ASSIGN(const TraceReader reader, TraceReader::open(request.trace));
-  result.head = reader.head();
-  TERRACE_ASSIGN(result.end, check_trace(request.trace));
+  TERRACE_TRY(read_whole(request, result));
   if (result.end.selections == 0) {
     return fail(Errc::invalid_argument,
                 "{}: the trace holds no selection, so there is nothing to "
@@ -299,7 +315,7 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   }
   TERRACE_ASSIGN(result.rows, first_rows(request, result));
   Search search(request, result.head, threads);
-  TERRACE_TRY(search.run(result.rows, 0, 0.6));
+  TERRACE_TRY(search.run(result.rows, checked_share, 0.6));
   sort_rows(result.rows);
   for (std::size_t round = 0; round < finer_rounds; ++round) {
     std::vector<TunedRow> beside = rows_beside_the_best(result);
@@ -318,12 +334,12 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   result.without_cache = *std::ranges::min_element(none, better);
   // A smaller cache may be the better one: what fits was searched too.
   for (const TunedRow& row : result.curve) {
-    const MemoryPlan plan = plan_memory(result.head, result.end, row.unit());
+    const MemoryPlan plan = plan_memory(result.head, result.end, result.extent, row.unit());
     if (row.slots < plan.slots(request.device_memory) && !row.offline) result.rows.push_back(row);
   }
   sort_rows(result.rows);
   result.fixed_bytes =
-      plan_memory(result.head, result.end, result.recommended().unit()).fixed_bytes;
+      plan_memory(result.head, result.end, result.extent, result.recommended().unit()).fixed_bytes;
   return result;
 }
 

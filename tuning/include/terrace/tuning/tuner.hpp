@@ -17,6 +17,7 @@
 #include "terrace/core/config.hpp"
 #include "terrace/core/parallel.hpp"
 #include "terrace/tuning/replay.hpp"
+#include "terrace/tuning/trace_extent.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::tuning {
@@ -66,6 +67,7 @@ struct TunedRow {
 struct TuneResult {
   TraceHead head;
   TraceEnd end;
+  TraceExtent extent;
   std::vector<TunedRow> rows;     ///< what was searched, best first
   std::vector<TunedRow> curve;    ///< the best of each policy over capacities, ascending
   TunedRow without_cache;         ///< with the units that serve it best

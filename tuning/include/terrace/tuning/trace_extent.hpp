@@ -1,0 +1,40 @@
+// How much of a cache a trace could ever fill: what its clusters take, and how many share it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "terrace/tuning/layer_traffic.hpp"
+
+namespace terrace::tuning {
+
+struct TraceExtent {
+  std::size_t sharers = 1;  ///< sequences that had the cache at a time, at the most
+  /// That all clusters take which a layer of a sequence wants from one renaming to the next, at the
+  /// most. A cluster has slots of its own: these are more than its rows alone would fill.
+  std::size_t cluster_slots = 0;
+};
+
+/// Memory: 4 bytes a cluster of the sequences that are open, whatever the length of the trace.
+class ExtentCounter {
+ public:
+  explicit ExtentCounter(const TraceHead& head) : slot_rows_(head.slot_rows) {}
+
+  void add(const TraceRecord& record);
+
+  [[nodiscard]] const TraceExtent& extent() const noexcept { return extent_; }
+
+ private:
+  struct Layer {
+    std::vector<std::uint32_t> slots;  ///< by unit: those of its largest size
+    std::size_t total = 0;
+  };
+
+  void count_clusters(Layer& layer, const TraceRecord& record);
+
+  std::size_t slot_rows_;
+  ByLayer<Layer> layers_;
+  TraceExtent extent_;
+};
+
+}  // namespace terrace::tuning
