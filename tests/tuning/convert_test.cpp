@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "core/temporary_folder.hpp"
+#include "terrace/tuning/costs.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/tuning/replay.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace terrace::tuning {
@@ -73,6 +75,44 @@ TEST(Convert, MakesBlocksOfTokensThatHaveClustersBesides) {
   const Status none = convert_to_csv({folder / "blocks", folder / "csv"}, clusters);
   ASSERT_FALSE(none.has_value());
   EXPECT_THAT(std::string(none.error().message()), ::testing::HasSubstr("no clusters to cache"));
+}
+
+TEST(Convert, RecountsARunThatCachedOtherUnits) {
+  const TemporaryFolder folder;
+  write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20, .clusters = true});
+  auto reader = TraceReader::open(folder / "t").value();
+  TraceHead head = reader.head();
+  head.cache = {.admission = "always", .granularity = CacheGranularity::cluster, .tokens = 64};
+  head.staged_rows = 10;
+  auto writer = TraceWriter::create(folder / "run", head).value();
+  ASSERT_TRUE(reader.for_each([&](const TraceRecord& record) { writer.append(record); }));
+  const RecordedRun run{.cache = {.rows_hit = 1, .rows_missed = 2, .blocks_missed = 3},
+                        .bytes = {.offload = 4, .demand = 5},
+                        .decode_seconds = 1,
+                        .upkeep_seconds = 0.25,
+                        .fixed_device_bytes = 1'000'000};
+  ASSERT_TRUE(writer.finish(run).has_value());
+  ASSERT_TRUE(convert_to_blocks({folder / "run", folder / "blocks"}, 16).has_value());
+
+  auto blocks = TraceReader::open(folder / "blocks").value();
+  auto replay = CacheReplay::create(blocks.head(), {.cache = blocks.head().cache}).value();
+  auto cutter = TrafficCutter::create(blocks.head(), blocks.head().recorded()).value();
+  ASSERT_TRUE(blocks.for_each(
+      [&](const TraceRecord& record) { replay.apply(record, cutter.cut(record)); }));
+  const RecordedRun& told = blocks.end().run.value();
+  EXPECT_EQ(told.cache.rows_hit, replay.outcome().cache.rows_hit);
+  EXPECT_EQ(told.cache.blocks_missed, replay.outcome().cache.blocks_missed);
+  EXPECT_EQ(told.bytes.demand, replay.outcome().bytes.demand);
+  EXPECT_EQ(told.bytes.offload, run.bytes.offload);
+  EXPECT_GT(told.cache.rows_hit, 0U);
+  // Layers share what rows are staged in, and number no rows.
+  const std::size_t staging = 10 * head.shape.row_bytes();
+  const std::size_t tables = 2 * (blocks.end().last_position + 1) * 2 * sizeof(std::uint32_t);
+  EXPECT_EQ(told.fixed_device_bytes, run.fixed_device_bytes - staging - tables);
+  const StepCosts before = recorded_costs(head, writer.totals(), {}).value();
+  const StepCosts after = recorded_costs(blocks.head(), blocks.end(), {}).value();
+  EXPECT_NEAR(after.attend_seconds, before.attend_seconds, 1e-9);
+  EXPECT_NEAR(after.upkeep.blocks.unit_seconds, before.upkeep.blocks.unit_seconds, 1e-12);
 }
 
 TEST(Convert, MakesBlocksOfTokensOnly) {

@@ -8,9 +8,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "search_space.hpp"
 #include "terrace/core/file_errors.hpp"
 #include "terrace/core/replace_file.hpp"
+#include "terrace/tuning/costs.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/tuning/replay.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -102,6 +105,23 @@ void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record
   writer.append(record);
 }
 
+/// What a run recorded, had its cache kept blocks: nobody measured that, so its counters are those
+/// of a replay, and its time is less what the units it did keep took to look after.
+RecordedRun run_with_blocks(const TraceReader& source, const TraceHead& blocks,
+                            const ReplayOutcome& outcome) {
+  RecordedRun run = *source.end().run;
+  const double usual = usual_seconds(source.head().cache, run.cache, source.end());
+  const double speed = usual > 0 ? run.upkeep_seconds / usual : 0;
+  const double upkeep = speed * usual_seconds(blocks.cache, outcome.cache, source.end());
+  run.decode_seconds += upkeep - run.upkeep_seconds;
+  run.upkeep_seconds = upkeep;
+  run.fixed_device_bytes = measured_bytes(source.head(), source.end(), CacheGranularity::block);
+  run.cache = outcome.cache;
+  run.bytes.demand = outcome.bytes.demand;
+  run.bytes.refill = outcome.bytes.refill;
+  return run;
+}
+
 void tell(const Conversion& files, double share) {
   if (files.progress) files.progress(share);
 }
@@ -122,11 +142,16 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
   head.block_tokens = block_tokens;
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
+  TERRACE_ASSIGN(
+      CacheReplay replay,
+      CacheReplay::create(reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   TERRACE_TRY(reader.for_each([&](TraceRecord& record) {
     tell(files, reader.progress());
+    const LayerTraffic& traffic = cutter.cut(record);
+    if (blocks != reader.head().recorded()) replay.apply(record, traffic);
     if (record.kind == TraceRecord::Kind::selection) {
-      take_units(cutter.cut(record), record.units);
+      take_units(traffic, record.units);
       record.positions.clear();
       record.head_counts.clear();
       record.renamed = false;
@@ -138,7 +163,9 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
     }
     writer.append(record);
   }));
-  return writer.finish(reader.end().run);
+  const bool recounted = reader.end().run && blocks != reader.head().recorded();
+  return writer.finish(recounted ? run_with_blocks(reader, head, replay.outcome())
+                                 : reader.end().run);
 }
 
 Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {

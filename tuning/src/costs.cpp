@@ -48,15 +48,6 @@ UpkeepCosts scaled(const UpkeepCosts& costs, double factor) {
           .unit_seconds = factor * costs.unit_seconds};
 }
 
-/// What the usual host would have taken, per token, to look after the recorded run's cache.
-double usual_seconds(const TraceHead& head, const TraceEnd& end) {
-  const CacheCounters& counted = end.run->cache;
-  const std::uint64_t rows = counted.rows_hit + counted.rows_missed + counted.rows_resident;
-  const std::uint64_t units = counted.blocks_hit + counted.blocks_missed;
-  return usual_upkeep().of(head.cache).seconds(end.layer_steps, rows, units) /
-         static_cast<double>(std::max<std::uint64_t>(1, end.steps));
-}
-
 bool has_times(const TraceEnd& end) { return end.run && end.run->decode_seconds > 0; }
 
 /// Weights and the rows attended to are read once a step.
@@ -109,6 +100,13 @@ Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head) {
       preset.device_bytes_per_second);
 }
 
+double usual_seconds(const CacheOptions& cache, const CacheCounters& counted, const TraceEnd& end) {
+  const std::uint64_t rows = counted.rows_hit + counted.rows_missed + counted.rows_resident;
+  const std::uint64_t units = counted.blocks_hit + counted.blocks_missed;
+  return usual_upkeep().of(cache).seconds(end.layer_steps, rows, units) /
+         static_cast<double>(std::max<std::uint64_t>(1, end.steps));
+}
+
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link) {
   if (!has_times(end)) {
@@ -117,7 +115,7 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                 "--profile");
   }
   const auto layers = static_cast<double>(head.shape.layers);
-  const double usual = usual_seconds(head, end);
+  const double usual = usual_seconds(head.cache, end.run->cache, end);
   // Without a cache nothing was measured. With one, none of it may have been left unhidden.
   const bool measured = !head.cache.none() && usual > 0;
   const double speed = measured ? end.run->upkeep_seconds / usual : 1;

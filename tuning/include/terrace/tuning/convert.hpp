@@ -21,7 +21,9 @@ struct Conversion {
 };
 
 /// Writes a trace of tokens as one of blocks, smaller and of one block size, without clusters.
-/// Errors: those of the trace; invalid_argument: it has no tokens.
+/// Where the recorded run cached other units its counters become those that a replay gives, its
+/// time and memory those without what looking after the others took. Errors: those of the trace;
+/// invalid_argument: it has no tokens.
 [[nodiscard]] Status convert_to_blocks(const Conversion& files, std::size_t block_tokens);
 
 /// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators.

@@ -40,6 +40,10 @@ struct UpkeepTable {
 /// cache to measure it on.
 UpkeepTable usual_upkeep() noexcept;
 
+/// Returns what the usual host would have taken, per token of a trace, to look after a cache that
+/// counted as much. Unit: seconds.
+double usual_seconds(const CacheOptions& cache, const CacheCounters& counted, const TraceEnd& end);
+
 /// Times of one layer of one step, by what hides which transfer.
 struct StepCosts {
   offload::LinkOptions link;
