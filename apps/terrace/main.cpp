@@ -123,7 +123,8 @@ int main(int argc, char** argv) {
   try {
     return terrace::apps::dispatch(argc, argv);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "terrace: out of memory; give a smaller --context\n");
+    fmt::print(stderr,
+               "terrace: out of memory: what was asked for takes more than this machine has\n");
   } catch (const std::exception& error) {
     fmt::print(stderr, "terrace: {}\n", error.what());
   }
