@@ -100,8 +100,13 @@ Error unknown_config_key(std::string_view name, std::string_view place) {
 
 std::string shown(std::string_view text) {
   std::string result(text.substr(0, shown_characters_max));
-  for (char& c : result) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(result[i]);
+    if (byte < 0x20 || byte == 0x7f) result[i] = '?';
+    // In UTF-8 control characters from 0x80 on are two bytes.
+    if (i > 0 && result[i - 1] == '\xc2' && byte >= 0x80 && byte < 0xa0) {
+      result[i - 1] = result[i] = '?';
+    }
   }
   if (text.size() > shown_characters_max) result += "...";
   return result;

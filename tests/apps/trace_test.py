@@ -555,6 +555,10 @@ class Import(unittest.TestCase):
             self.assertEqual(document["trace"]["layers"], shape["num_hidden_layers"])
             self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
             self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
+            named_to_wipe_a_screen = folder / "a\x1b[2Jb"
+            named_to_wipe_a_screen.symlink_to(model)
+            terrace(*convert, "--model", named_to_wipe_a_screen)
+            self.assertRegex(terrace("trace", "info", trace).stdout, r"(?m)^model +a\?\[2Jb$")
             trace.unlink()
             for named, *options in (("--to", "--to", "csv"),
                                     ("--block-tokens", "--block-tokens", 16),

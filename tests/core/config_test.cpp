@@ -177,6 +177,14 @@ TEST(Config, KeepsMessagesToOneReadableLine) {
   EXPECT_THAT(refusal("pq.bits", "\x1b[2J\n"), HasSubstr("'?[2J?'"));
 }
 
+TEST(Config, ShowsNoControlCharacters) {
+  EXPECT_EQ(shown("a\x1b[2J\x7f"), "a?[2J?");
+  EXPECT_EQ(shown("\xc2\x9b"
+                  "2J \xc3\x9b \xc2\xa0"),
+            "??2J \xc3\x9b \xc2\xa0")
+      << "in UTF-8 the half behind 0x7f is two bytes";
+}
+
 TEST(Config, RefusesIterationLimitsThatCross) {
   Config config;
   ASSERT_TRUE(config.set("planning.iterations_min", "200", from_flag));

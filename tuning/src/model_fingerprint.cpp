@@ -6,6 +6,7 @@
 #include <fstream>
 #include <vector>
 
+#include "terrace/core/config.hpp"
 #include "terrace/core/read_file.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
@@ -97,7 +98,7 @@ Status check_model(const TraceHead& head, const std::filesystem::path& model_fol
   return fail(Errc::invalid_argument,
               "the trace is of another model ({}, {} layers), not of {}; record one with terrace "
               "run --trace",
-              head.model, head.shape.layers, model_folder.string());
+              shown(head.model), head.shape.layers, model_folder.string());
 }
 
 }  // namespace terrace::tuning

@@ -53,7 +53,8 @@ Result<int> trace_info(const TraceOptions& options) {
   const Json head = head_object(reader.head());
   for (const Json* const part : {&head, &counts}) {
     for (const auto& [name, value] : part->items()) {
-      fmt::print("{:<18} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("{:<18} {}\n", name,
+                 value.is_string() ? shown(value.get<std::string>()) : value.dump());
     }
   }
   return 0;

@@ -151,10 +151,10 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
       "recommended: {}: {:.4f} ms a token, {}\n",
       result.end.steps, result.head.shape.layers, result.end.selections,
-      result.head.policy.empty() ? "-" : result.head.policy,
-      result.head.budget.empty() ? "-" : result.head.budget, costs, format_size(device_memory),
-      format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
-      1e3 * best.seconds_per_token(),
+      result.head.policy.empty() ? "-" : shown(result.head.policy),
+      result.head.budget.empty() ? "-" : shown(result.head.budget), costs,
+      format_size(device_memory), format_size(result.fixed_bytes), tuned_table(result),
+      tuning::describe(best), 1e3 * best.seconds_per_token(),
       best.cache.none()
           ? std::string("and no cache that was tried takes less")
           : fmt::format("{:.2f} times as fast as no cache",
