@@ -109,7 +109,7 @@ TEST(Convert, RecountsARunThatCachedOtherUnits) {
   const std::size_t staging = 10 * head.shape.row_bytes();
   const std::size_t tables = 2 * (blocks.end().last_position + 1) * 2 * sizeof(std::uint32_t);
   EXPECT_EQ(told.fixed_device_bytes, run.fixed_device_bytes - staging - tables);
-  const StepCosts before = recorded_costs(head, writer.totals(), {}).value();
+  const StepCosts before = recorded_costs(head, check_trace(folder / "run").value(), {}).value();
   const StepCosts after = recorded_costs(blocks.head(), blocks.end(), {}).value();
   EXPECT_NEAR(after.attend_seconds, before.attend_seconds, 1e-9);
   EXPECT_NEAR(after.upkeep.blocks.unit_seconds, before.upkeep.blocks.unit_seconds, 1e-12);

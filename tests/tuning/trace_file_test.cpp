@@ -242,7 +242,7 @@ Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesyste
 
 TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
   const TemporaryFolder folder;
-  constexpr UnitKey too_large = 1U << 28;
+  constexpr UnitKey too_large = 1U << 24;
   const TraceRecord right{.position = 100, .dropped = {3, 2}, .unplaced = {7}};
   const auto with = [&](auto alter) {
     TraceRecord record = right;
@@ -277,14 +277,14 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
     EXPECT_THAT(refused(TraceUnit::block, wrong), HasSubstr("units that do not ascend"));
   }
   EXPECT_THAT(refused(TraceUnit::block, of_units({{.unit = too_large}})),
-              HasSubstr("a unit above 2^28"));
+              HasSubstr("a unit above 2^24"));
   EXPECT_THAT(refused(TraceUnit::cluster, of_units({{.unit = 1}})),
               HasSubstr("a cluster without rows"));
   for (auto TraceRecord::* const list :
        {&TraceRecord::dropped, &TraceRecord::dropped_late, &TraceRecord::unplaced}) {
     const TraceRecord lost =
         with([&](TraceRecord& record) { (record.*list).push_back(too_large); });
-    EXPECT_THAT(refused(TraceUnit::block, lost), HasSubstr("unit above 2^28"));
+    EXPECT_THAT(refused(TraceUnit::block, lost), HasSubstr("unit above 2^24"));
   }
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 9})), HasSubstr("do not ascend"));
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 3})), HasSubstr("do not ascend"));
@@ -296,7 +296,7 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
       refused(TraceUnit::block, with([](TraceRecord& record) { record.window_begin = 101; })),
       HasSubstr("window"));
   const TraceRecord far{.kind = TraceRecord::Kind::load, .position = too_large};
-  EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^28"));
+  EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^24"));
   EXPECT_TRUE(write_one(TraceUnit::cluster, far, folder / "t"));
   std::filesystem::remove(folder / "t");
   EXPECT_THAT(refused(TraceUnit::cluster, {.kind = TraceRecord::Kind::close, .sequence = 1 << 24}),
@@ -322,6 +322,84 @@ TEST(TraceFile, IsNotWrittenWithClustersThatItsTokensCannotBeIn) {
     const Status written = write(clusters);
     ASSERT_FALSE(written.has_value()) << wrong;
     EXPECT_THAT(std::string(written.error().message()), HasSubstr(wrong));
+  }
+}
+
+/// Replaces words of the head or the end, whose checksum is right again then.
+std::string with_words(std::string bytes, const std::string& from, const std::string& to) {
+  constexpr std::size_t hashed = 16;
+  constexpr std::size_t header = 24;
+  for (std::size_t chunk = 8; chunk < bytes.size();) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, &bytes[chunk + 4], sizeof size);
+    const std::size_t found = bytes.substr(chunk + header, size).find(from);
+    if (found != std::string::npos) {
+      bytes.replace(chunk + header + found, from.size(), to);
+      size += static_cast<std::uint32_t>(to.size()) - static_cast<std::uint32_t>(from.size());
+      std::memcpy(&bytes[chunk + 4], &size, sizeof size);
+      const std::uint64_t hash =
+          XXH64(&bytes[chunk + header], size, XXH64(&bytes[chunk], hashed, 0));
+      std::memcpy(&bytes[chunk + hashed], &hash, sizeof hash);
+      return bytes;
+    }
+    chunk += header + size;
+  }
+  ADD_FAILURE() << from << " is nowhere";
+  return bytes;
+}
+
+TEST(TraceFile, RefusesCountsThatNobodyCanHave) {
+  const TemporaryFolder folder;
+  auto writer = TraceWriter::create(folder / "t", token_head()).value();
+  writer.append({.kind = TraceRecord::Kind::step_end});
+  ASSERT_TRUE(writer.finish(RecordedRun{.decode_seconds = 0.5, .link_seconds = 0.25}).has_value());
+  const std::string bytes = read_bytes(folder / "t");
+  const auto error_of = [&](const char* from, const char* to) {
+    write_bytes(folder / "altered", with_words(bytes, from, to));
+    const auto read = check_trace(folder / "altered");
+    if (read) return std::string("none");
+    EXPECT_EQ(read.error().code, Errc::corrupt);
+    return std::string(read.error().message());
+  };
+  EXPECT_EQ(error_of("\"layers\":2", "\"layers\":3"), "none");
+  for (const char* const count : {"-1", "99999999999", "1.5", "\"2\""}) {
+    for (const char* const name : {"layers", "kv_heads", "query_heads"}) {
+      EXPECT_THAT(error_of(fmt::format("\"{}\":2", name).c_str(),
+                           fmt::format("\"{}\":{}", name, count).c_str()),
+                  HasSubstr(fmt::format("{} is no whole number from 0 to 4096", name)));
+    }
+  }
+  EXPECT_THAT(error_of("\"staged_rows\":77", "\"staged_rows\":-77"), HasSubstr("staged_rows"));
+  EXPECT_THAT(error_of("\"sequences\":1", "\"sequences\":-1"), HasSubstr("sequences"));
+  EXPECT_THAT(error_of("\"link_seconds\":0.25", "\"link_seconds\":-0.25"),
+              HasSubstr("link_seconds is negative"));
+}
+
+TEST(TraceFile, RefusesAnEndThatCountsOtherRecords) {
+  const TemporaryFolder folder;
+  for (const TraceUnit unit : {TraceUnit::token, TraceUnit::block, TraceUnit::cluster}) {
+    const MadeUp made{.unit = unit, .wanted = 3, .steps = 4};
+    if (unit == TraceUnit::token) {
+      write_made_up_tokens(folder / "t", made);
+    } else {
+      write_made_up(folder / "t", made);
+    }
+    const std::string bytes = read_bytes(folder / "t");
+    const TraceEnd end = check_trace(folder / "t").value();
+    const auto expect_refused = [&](const char* name, std::uint64_t count) {
+      write_bytes(folder / "altered", with_words(bytes, fmt::format("\"{}\":{}", name, count),
+                                                 fmt::format("\"{}\":{}", name, count + 1)));
+      const auto read = check_trace(folder / "altered");
+      ASSERT_FALSE(read.has_value()) << name;
+      EXPECT_EQ(read.error().code, Errc::corrupt);
+      EXPECT_THAT(std::string(read.error().message()), HasSubstr("counts other records"));
+    };
+    expect_refused("layer_steps", end.layer_steps);
+    expect_refused("steps", end.steps);
+    expect_refused("selections", end.selections);
+    expect_refused("rows", end.rows);
+    expect_refused("last_position", end.last_position);
+    expect_refused("sequences", end.sequences);
   }
 }
 
@@ -403,6 +481,15 @@ TEST(TraceFile, RefusesAHeadThatNoConfigCouldSay) {
               HasSubstr("slot_rows 16: blocks are no clusters"));
   EXPECT_THAT(error_of([](TraceHead& head) { head.slot_rows = 0; }),
               HasSubstr("a cache of clusters"));
+  const auto with_setting = [&](const char* key, const char* text) {
+    return error_of([&](TraceHead& head) { head.settings = {{key, text}}; });
+  };
+  EXPECT_EQ(with_setting("wave.estimate", "centroid"), "none");
+  EXPECT_THAT(with_setting("wave.estimate", "guess"), HasSubstr("wave.estimate"));
+  for (const char* const key : {"cache.policy", "device.memory", "profile", "isa", "x\x1b[2J"}) {
+    EXPECT_THAT(with_setting(key, "auto"), testing::AllOf(HasSubstr("is no key that a trace has"),
+                                                          testing::Not(HasSubstr("\x1b"))));
+  }
   EXPECT_EQ(error_of([](TraceHead& head) {
               head.policy = {};
               head.budget = {};

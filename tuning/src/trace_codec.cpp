@@ -8,8 +8,9 @@
 namespace terrace::tuning {
 namespace {
 
-// Units are keys of arrays: a trace must not name ones that nobody could have.
-constexpr std::uint64_t ids_max = std::uint64_t{1} << 28;
+// Units and positions are keys of arrays, which every cache that is replayed has: a trace must not
+// name ones that nobody could have, or a few bytes of it would ask for gigabytes.
+constexpr std::uint64_t ids_max = std::uint64_t{1} << 24;
 constexpr std::uint64_t positions_max = std::uint64_t{1} << 48;
 constexpr std::uint64_t sequences_max = std::uint64_t{1} << 24;
 
@@ -161,7 +162,7 @@ const char* flaw_of_units(const TraceHead& head, const TraceRecord& record) {
   }
   std::uint64_t rows = 0;
   for (const SelectedUnit& each : units) {
-    if (each.unit >= ids_max) return "a unit above 2^28";
+    if (each.unit >= ids_max) return "a unit above 2^24";
     if (head.has_clusters() && each.size_rows == 0) return "a cluster without rows";
     rows += each.rows;
   }
@@ -186,19 +187,19 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
 const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
   if (record.layer >= head.shape.layers) return "a layer that the model has not";
   // Of clusters positions are keys of nothing.
-  if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^28";
+  if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
   if (record.window_begin > record.position) return "a window behind its token";
   const bool known =
       std::ranges::all_of(record.dropped, [](UnitKey unit) { return unit < ids_max; });
-  return known ? nullptr : "a dropped unit above 2^28";
+  return known ? nullptr : "a dropped unit above 2^24";
 }
 
 const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
   if (const char* const flaw = flaw_of_place(head, record)) return flaw;
   for (const auto* const lost : {&record.dropped_late, &record.unplaced}) {
     for (const UnitKey unit : *lost) {
-      if (unit >= ids_max) return "a lost unit above 2^28";
+      if (unit >= ids_max) return "a lost unit above 2^24";
     }
   }
   const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;

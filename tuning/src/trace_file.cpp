@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <tuple>
 
 #include "terrace/core/replace_file.hpp"
 #include "trace_codec.hpp"
@@ -45,6 +46,39 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
 
 }  // namespace
 
+void TraceTotals::add(const TraceHead& head, const TraceRecord& record) {
+  totals_.sequences = std::max<std::size_t>(totals_.sequences, record.sequence + 1);
+  if (record.kind == TraceRecord::Kind::step_end) ++totals_.steps;
+  if (record.kind != TraceRecord::Kind::selection) return;
+  ++totals_.layer_steps;
+  totals_.last_position = std::max(totals_.last_position, record.position);
+  if (head.unit == TraceUnit::token) {
+    totals_.rows += record.positions.size();
+  } else {
+    for (const SelectedUnit& each : record.units) totals_.rows += each.rows;
+  }
+  if (head.unit != TraceUnit::token || head.cache.granularity == CacheGranularity::cluster) {
+    totals_.selections += record.units.size();
+    return;
+  }
+  blocks_.clear();
+  for (const std::uint32_t position : record.positions) {
+    const auto block = static_cast<std::uint32_t>(position / head.block_tokens);
+    if (blocks_.empty() || blocks_.back() != block) blocks_.push_back(block);
+  }
+  std::ranges::sort(blocks_);
+  totals_.selections +=
+      static_cast<std::uint64_t>(std::ranges::unique(blocks_).begin() - blocks_.begin());
+}
+
+bool TraceTotals::agree_with(const TraceEnd& end) const noexcept {
+  const auto counts = [](const TraceEnd& of) {
+    return std::tuple(of.layer_steps, of.steps, of.selections, of.rows, of.last_position,
+                      of.sequences);
+  };
+  return counts(totals_) == counts(end);
+}
+
 Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
   const std::string temporary = temporary_name(path.string());
   PendingFile pending(path.string(), temporary);  // first: no signal may find a file of nobody's
@@ -77,31 +111,6 @@ void TraceWriter::write(const void* bytes, std::size_t count) {
   written_ = cannot_write(pending_.path(), errno);
 }
 
-void TraceWriter::count(const TraceRecord& record) {
-  end_.sequences = std::max<std::size_t>(end_.sequences, record.sequence + 1);
-  if (record.kind == TraceRecord::Kind::step_end) ++end_.steps;
-  if (record.kind != TraceRecord::Kind::selection) return;
-  ++end_.layer_steps;
-  end_.last_position = std::max(end_.last_position, record.position);
-  if (head_.unit == TraceUnit::token) {
-    end_.rows += record.positions.size();
-  } else {
-    for (const SelectedUnit& each : record.units) end_.rows += each.rows;
-  }
-  if (head_.unit != TraceUnit::token || head_.cache.granularity == CacheGranularity::cluster) {
-    end_.selections += record.units.size();
-    return;
-  }
-  blocks_.clear();
-  for (const std::uint32_t position : record.positions) {
-    const auto block = static_cast<std::uint32_t>(position / head_.block_tokens);
-    if (blocks_.empty() || blocks_.back() != block) blocks_.push_back(block);
-  }
-  std::ranges::sort(blocks_);
-  end_.selections +=
-      static_cast<std::uint64_t>(std::ranges::unique(blocks_).begin() - blocks_.begin());
-}
-
 void TraceWriter::append(const TraceRecord& record) {
   if (!written_) return;
   if (const char* const flaw = flaw_of(head_, record)) {
@@ -110,7 +119,7 @@ void TraceWriter::append(const TraceRecord& record) {
              pending_.path(), record.sequence, flaw);
     return;
   }
-  count(record);
+  totals_.add(head_, record);
   encode(head_, record, payload_);
   ++records_;
   if (payload_.size() < chunk_bytes) return;
@@ -121,8 +130,9 @@ void TraceWriter::append(const TraceRecord& record) {
 
 Result<PendingFile> TraceWriter::close(const std::optional<RecordedRun>& run) {
   if (records_ > 0) write_chunk(record_chunk, payload_, records_);
-  end_.run = run;
-  write_chunk(end_chunk, encode_end(end_), 0);
+  TraceEnd end = totals();
+  end.run = run;
+  write_chunk(end_chunk, encode_end(end), 0);
   const bool closed = std::fclose(file_.release()) == 0;
   if (written_ && !closed) written_ = cannot_write(pending_.path(), errno);
   TERRACE_TRY(written_);
@@ -214,6 +224,9 @@ Result<std::uint32_t> TraceReader::read_chunk() {
 Status TraceReader::finish() {
   TERRACE_ASSIGN(end_, decode_end(payload_));
   if (read_bytes_ != file_bytes_) return tl::unexpected(corrupt("altered: bytes behind its end"));
+  if (!totals_.agree_with(end_)) {
+    return tl::unexpected(corrupt("its end counts other records than there are"));
+  }
   ended_ = true;
   return {};
 }
@@ -233,6 +246,7 @@ Result<bool> TraceReader::next(TraceRecord& record) {
     return fail(Errc::corrupt, "{}: a record of chunk {} is not right; record it anew",
                 path_.string(), chunk_ - 1);
   }
+  totals_.add(head_, record);
   --records_left_;
   return true;
 }

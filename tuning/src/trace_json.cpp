@@ -1,4 +1,7 @@
 // The head and the end of a trace: JSON, so that people can read them in the file.
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +14,33 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> unit_names{"token", "block", "cluster"};
+
+// What the tuner searches, and what says how fast a machine is but not what it computes.
+constexpr std::array<std::string_view, 9> groups_left_out{
+    "cache", "backend", "device", "host", "threads", "isa", "link", "deadline", "profile"};
+
+// Far beyond any model and any run, and so low that no product of theirs wraps.
+constexpr std::uint64_t layers_max = 1U << 12;
+constexpr std::uint64_t heads_max = 1U << 12;
+constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
+constexpr std::uint64_t bytes_max = std::uint64_t{1} << 62;
+
+/// Reads a count: nlohmann-json would take a negative one for a huge one.
+template <typename Count>
+void read_count(const Json& json, const std::string& name, Count& count,
+                std::uint64_t most = bytes_max) {
+  const Json& value = json.at(name);
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) {
+    throw std::out_of_range(fmt::format("{} is no whole number from 0 to {}", name, most));
+  }
+  count = static_cast<Count>(value.get<std::uint64_t>());
+}
+
+/// Reads seconds, which are never negative.
+void read_seconds(const Json& json, const std::string& name, double& seconds) {
+  json.at(name).get_to(seconds);
+  if (!(seconds >= 0)) throw std::out_of_range(name + " is negative");
+}
 
 Json cache_json(const CacheOptions& cache) {
   Json json{{"policy", cache.policy},
@@ -32,10 +62,10 @@ CacheOptions cache_from(const Json& json) {
   cache.granularity = json.at("granularity").get<std::string>() == "cluster"
                           ? CacheGranularity::cluster
                           : CacheGranularity::block;
-  json.at("tokens").get_to(cache.tokens);
-  json.at("sequence_tokens").get_to(cache.sequence_tokens);
+  read_count(json, "tokens", cache.tokens, tokens_max);
+  read_count(json, "sequence_tokens", cache.sequence_tokens, tokens_max);
   if (const auto setting = policies::replacement_setting(cache.policy)) {
-    json.at(std::string(setting->name())).get_to(cache.replacement.*setting->value);
+    read_count(json, std::string(setting->name()), cache.replacement.*setting->value);
   }
   json.at("horizon").get_to(cache.refill.horizon_steps);
   return cache;
@@ -76,25 +106,25 @@ Json run_json(const RecordedRun& run) {
 RecordedRun run_from(const Json& json) {
   RecordedRun run;
   const Json& cache = json.at("cache");
-  cache.at("rows_hit").get_to(run.cache.rows_hit);
-  cache.at("rows_missed").get_to(run.cache.rows_missed);
-  cache.at("rows_resident").get_to(run.cache.rows_resident);
-  cache.at("blocks_hit").get_to(run.cache.blocks_hit);
-  cache.at("blocks_missed").get_to(run.cache.blocks_missed);
-  cache.at("admitted").get_to(run.cache.admitted);
-  cache.at("adopted").get_to(run.cache.adopted);
-  cache.at("evicted").get_to(run.cache.evicted);
-  cache.at("refused").get_to(run.cache.refused);
+  read_count(cache, "rows_hit", run.cache.rows_hit);
+  read_count(cache, "rows_missed", run.cache.rows_missed);
+  read_count(cache, "rows_resident", run.cache.rows_resident);
+  read_count(cache, "blocks_hit", run.cache.blocks_hit);
+  read_count(cache, "blocks_missed", run.cache.blocks_missed);
+  read_count(cache, "admitted", run.cache.admitted);
+  read_count(cache, "adopted", run.cache.adopted);
+  read_count(cache, "evicted", run.cache.evicted);
+  read_count(cache, "refused", run.cache.refused);
   const Json& bytes = json.at("bytes");
-  bytes.at("offload").get_to(run.bytes.offload);
-  bytes.at("demand").get_to(run.bytes.demand);
-  bytes.at("refill").get_to(run.bytes.refill);
-  bytes.at("index").get_to(run.bytes.index);
-  json.at("decode_seconds").get_to(run.decode_seconds);
-  json.at("link_seconds").get_to(run.link_seconds);
-  json.at("select_seconds").get_to(run.select_seconds);
-  json.at("upkeep_seconds").get_to(run.upkeep_seconds);
-  json.at("fixed_device_bytes").get_to(run.fixed_device_bytes);
+  read_count(bytes, "offload", run.bytes.offload);
+  read_count(bytes, "demand", run.bytes.demand);
+  read_count(bytes, "refill", run.bytes.refill);
+  read_count(bytes, "index", run.bytes.index);
+  read_seconds(json, "decode_seconds", run.decode_seconds);
+  read_seconds(json, "link_seconds", run.link_seconds);
+  read_seconds(json, "select_seconds", run.select_seconds);
+  read_seconds(json, "upkeep_seconds", run.upkeep_seconds);
+  read_count(json, "fixed_device_bytes", run.fixed_device_bytes);
   json.at("machine").get_to(run.machine);
   return run;
 }
@@ -108,40 +138,40 @@ TraceHead head_from(const Json& json) {
   json.at("source").get_to(head.source);
   json.at("model").get_to(head.model);
   json.at("model_fingerprint").get_to(head.model_fingerprint);
-  json.at("weight_bytes").get_to(head.weight_bytes);
+  read_count(json, "weight_bytes", head.weight_bytes);
   json.at("policy").get_to(head.policy);
   json.at("budget").get_to(head.budget);
   const Json& shape = json.at("shape");
-  shape.at("layers").get_to(head.shape.layers);
-  shape.at("query_heads").get_to(head.shape.query_heads);
-  shape.at("kv_heads").get_to(head.shape.kv_heads);
-  shape.at("head_dim").get_to(head.shape.head_dim);
+  read_count(shape, "layers", head.shape.layers, layers_max);
+  read_count(shape, "query_heads", head.shape.query_heads, heads_max);
+  read_count(shape, "kv_heads", head.shape.kv_heads, heads_max);
+  read_count(shape, "head_dim", head.shape.head_dim, heads_max);
   const auto dtype = parse_dtype(shape.at("dtype").get<std::string>());
   if (!dtype) throw std::out_of_range("dtype");
   head.shape.dtype = *dtype;
   head.placement = json.at("placement").get<std::string>() == "offload" ? Placement::offload
                                                                         : Placement::resident_first;
-  json.at("block_tokens").get_to(head.block_tokens);
-  json.at("slot_rows").get_to(head.slot_rows);
-  json.at("staged_rows").get_to(head.staged_rows);
-  json.at("sink_tokens").get_to(head.sink_tokens);
-  json.at("window_tokens").get_to(head.window_tokens);
-  json.at("selected_tokens").get_to(head.selected_tokens);
-  json.at("context_tokens").get_to(head.context_tokens);
+  read_count(json, "block_tokens", head.block_tokens, tokens_max);
+  read_count(json, "slot_rows", head.slot_rows, tokens_max);
+  read_count(json, "staged_rows", head.staged_rows, tokens_max);
+  read_count(json, "sink_tokens", head.sink_tokens, tokens_max);
+  read_count(json, "window_tokens", head.window_tokens, tokens_max);
+  read_count(json, "selected_tokens", head.selected_tokens, tokens_max);
+  read_count(json, "context_tokens", head.context_tokens, tokens_max);
   head.cache = cache_from(json.at("cache"));
   json.at("settings").get_to(head.settings);
-  json.at("seed").get_to(head.seed);
+  read_count(json, "seed", head.seed, UINT64_MAX);
   return head;
 }
 
 TraceEnd end_from(const Json& json) {
   TraceEnd end;
-  json.at("layer_steps").get_to(end.layer_steps);
-  json.at("steps").get_to(end.steps);
-  json.at("selections").get_to(end.selections);
-  json.at("rows").get_to(end.rows);
-  json.at("last_position").get_to(end.last_position);
-  json.at("sequences").get_to(end.sequences);
+  read_count(json, "layer_steps", end.layer_steps);
+  read_count(json, "steps", end.steps);
+  read_count(json, "selections", end.selections);
+  read_count(json, "rows", end.rows);
+  read_count(json, "last_position", end.last_position);
+  read_count(json, "sequences", end.sequences);
   if (!json.at("run").is_null()) end.run = run_from(json.at("run"));
   return end;
 }
@@ -165,11 +195,23 @@ Status check_slots(const TraceHead& head) {
   return {};
 }
 
+/// A tuned config takes all settings of a head.
+Status check_recorded_keys(const TraceHead& head, Config& config, const ConfigSource& source) {
+  for (const auto& [key, text] : head.settings) {
+    if (!is_recorded_key(key)) {
+      return fail(Errc::invalid_argument, "settings: '{}' is no key that a trace has", shown(key));
+    }
+    TERRACE_TRY(config.set(key, text, source));
+  }
+  return {};
+}
+
 /// What a tuned config takes from a head must be what a config may say; slots must be possible.
 Status check_settings(const TraceHead& head) {
   Config config;
   const ConfigSource source{ConfigOrigin::file, "trace"};
   TERRACE_TRY(config.set("kv.block_tokens", std::to_string(head.block_tokens), source));
+  TERRACE_TRY(check_recorded_keys(head, config, source));
   TERRACE_TRY(check_slots(head));
   if (head.policy.empty()) return {};  // no run was recorded
   TERRACE_TRY(config.set("retrieval.policy", head.policy, source));
@@ -187,6 +229,12 @@ Result<Value> parse(const std::string& text, const char* chunk, Read read) {
 }
 
 }  // namespace
+
+bool is_recorded_key(std::string_view key) noexcept {
+  const std::string_view group = key.substr(0, key.find('.'));
+  return find_config_key(key) != nullptr &&
+         std::ranges::find(groups_left_out, group) == groups_left_out.end();
+}
 
 std::string_view to_string(TraceUnit unit) noexcept {
   return unit_names[static_cast<std::size_t>(unit)];

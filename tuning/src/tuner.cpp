@@ -15,11 +15,12 @@
 namespace terrace::tuning {
 namespace {
 
-/// As format_size, but of a size that is no smaller.
+/// As format_size, but of a size that is no smaller, as far as a config can say one.
 std::string format_size_up(std::size_t bytes) {
   for (std::size_t size = bytes;; size += bytes / 1000 + 1) {
     std::string text = format_size(size);
-    if (parse_size(text).value() >= bytes) return text;
+    const Result<std::size_t> said = parse_size(text);
+    if (!said || *said >= bytes) return text;
   }
 }
 
@@ -350,8 +351,7 @@ Config tuned_config(const TuneResult& result, const TunedRow& row, std::size_t d
     TERRACE_ASSERT(accepted.has_value());
   };
   for (const auto& [key, text] : result.head.settings) {
-    // A key of another version is none of ours.
-    static_cast<void>(config.set(key, text, {ConfigOrigin::file, "terrace tune"}));
+    set(key, text);
   }
   if (!result.head.policy.empty()) {
     set("retrieval.policy", result.head.policy);

@@ -1,7 +1,6 @@
 #include "run/trace_recording.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "machine.hpp"
 #include "terrace/policies/head_budget.hpp"
@@ -26,10 +25,6 @@ Result<JobPolicy> find_policy(const RunJob& job) {
   return fail(Errc::invalid_argument,
               "--trace: no policy of this run selects anything; name one with --policy");
 }
-
-// What the tuner searches, and what says how fast this machine is but not what it computes.
-constexpr std::array groups_left_out{"cache", "backend", "device",   "host",   "threads",
-                                     "isa",   "link",    "deadline", "profile"};
 
 /// Rows that the lists of one layer have room for.
 std::size_t staged_rows(const JobPolicy& recorded) {
@@ -74,9 +69,7 @@ double upkeep_seconds(const TimedPass& pass) {
 std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config& config) {
   std::vector<std::pair<std::string, std::string>> settings;
   for (const ConfigKey& key : config_keys()) {
-    const std::string_view group = key.name.substr(0, key.name.find('.'));
-    if (std::ranges::count(groups_left_out, group) != 0) continue;
-    if (!is_set(config, key.name)) continue;
+    if (!tuning::is_recorded_key(key.name) || !is_set(config, key.name)) continue;
     settings.emplace_back(key.name, config.text(key.name));
   }
   return settings;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,10 @@ struct CacheUnit {
 
   auto operator<=>(const CacheUnit&) const = default;
 };
+
+/// Whether a run's setting of a config key belongs in its trace: it has a say in what is selected
+/// and computed. The cache's, which a trace is tuned for, and the machine's do not.
+bool is_recorded_key(std::string_view key) noexcept;
 
 /// What a trace was recorded from.
 struct TraceHead {

@@ -29,6 +29,20 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
+/// Counts what the end of a trace says of its records.
+class TraceTotals {
+ public:
+  void add(const TraceHead& head, const TraceRecord& record);
+
+  /// Without a run.
+  [[nodiscard]] const TraceEnd& get() const noexcept { return totals_; }
+  [[nodiscard]] bool agree_with(const TraceEnd& end) const noexcept;
+
+ private:
+  TraceEnd totals_;
+  std::vector<std::uint32_t> blocks_;  ///< scratch of add()
+};
+
 /// Writes under a temporary name; a writer that is not finished leaves no file behind.
 ///
 /// Threads  one at a time
@@ -49,13 +63,12 @@ class TraceWriter {
   /// Writes the end and gives the file its name. Errors: as close(); io_error naming the file.
   [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
 
-  [[nodiscard]] const TraceEnd& totals() const noexcept { return end_; }
+  [[nodiscard]] const TraceEnd& totals() const noexcept { return totals_.get(); }
 
  private:
   TraceWriter(PendingFile pending, const TraceHead& head, File file);
   void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
   void write(const void* bytes, std::size_t count);
-  void count(const TraceRecord& record);
 
   PendingFile pending_;
   TraceHead head_;
@@ -64,8 +77,7 @@ class TraceWriter {
   std::uint32_t chunk_ = 0;
   std::string payload_;
   std::uint32_t records_ = 0;
-  TraceEnd end_;
-  std::vector<std::uint32_t> blocks_;  ///< scratch of count()
+  TraceTotals totals_;
 };
 
 /// Threads  one at a time
@@ -76,7 +88,7 @@ class TraceReader {
 
   /// Reads the next record, or returns false behind the last, when end() is there.
   ///
-  /// Errors   io_error; corrupt: altered bytes, or a file that was cut
+  /// Errors   io_error; corrupt: altered bytes, a file that was cut, an end that counts others
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
   /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
@@ -106,6 +118,7 @@ class TraceReader {
   std::uint32_t records_left_ = 0;
   bool ended_ = false;
   TraceHead head_;
+  TraceTotals totals_;
   TraceEnd end_;
 };
 
