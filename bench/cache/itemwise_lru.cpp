@@ -46,6 +46,7 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});
   Layer& layer = found->second;
   if (record.kind == Kind::load) return load(layer, traffic);
+  if (traffic.renamed) layer.cache.drop_from(0);
   if (!keeps_clusters() && head_.placement == Placement::offload) {
     for (std::size_t block = std::max(layer.passed, traffic.middle_begin);
          block < traffic.window_begin; ++block) {

@@ -30,5 +30,19 @@ TEST(ItemwiseReplay, FollowsSequencesThatAreCutPausedAndClosed) {
   }
 }
 
+TEST(ItemwiseReplay, DropsUnitsThatAreRenamed) {
+  const tuning::TraceHead head = tuning::made_up_head({.unit = tuning::TraceUnit::cluster});
+  auto cutter = tuning::TrafficCutter::create(head, head.recorded()).value();
+  ItemwiseReplay replay(head, 10);
+  TraceRecord step{.position = 100, .units = {{.unit = 3, .rows = 1, .size_rows = 2}}};
+  replay.apply(step, cutter.cut(step));
+  step.renamed = true;
+  replay.apply(step, cutter.cut(step));
+  EXPECT_EQ(replay.counters().units_hit, 0U);
+  step.renamed = false;
+  replay.apply(step, cutter.cut(step));
+  EXPECT_EQ(replay.counters().units_hit, 1U);
+}
+
 }  // namespace
 }  // namespace terrace::bench

@@ -59,6 +59,21 @@ TEST(Convert, WritesBlocksAndTheirRows) {
       << "block 0 holds sinks";
 }
 
+TEST(Convert, GivesRenamedUnitsNumbersOfTheirOwn) {
+  const TemporaryFolder folder;
+  auto writer =
+      TraceWriter::create(folder / "t", made_up_head({.unit = TraceUnit::cluster})).value();
+  TraceRecord record{.position = 9, .units = {{.unit = 4, .rows = 1, .size_rows = 2}}};
+  for (const bool renamed : {true, false, true}) {
+    record.renamed = renamed;
+    writer.append(record);
+  }
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 8}).has_value());
+  EXPECT_EQ(read_text(folder / "csv"),
+            "sequence,layer,step,unit,rows,slots\n0,0,0,4,1,1\n0,0,1,4,1,1\n0,0,2,9,1,1\n");
+}
+
 TEST(Convert, MakesBlocksOfTokensThatHaveClustersBesides) {
   const TemporaryFolder folder;
   write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20, .clusters = true});

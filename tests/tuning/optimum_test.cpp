@@ -67,6 +67,16 @@ TEST(OptimumBound, IsNeverBelowWhatAnyCacheCouldHitAndSeldomFarAbove) {
   EXPECT_LT(worst, 1.35);
 }
 
+TEST(OptimumBound, TakesAUnitThatIsRenamedForAnother) {
+  OptimumBound bound(made_up_head({.unit = TraceUnit::cluster}), CacheGranularity::cluster);
+  const std::vector<offload::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
+  bound.add({}, {.wanted = wanted, .keys = 1});
+  bound.add({}, {.wanted = wanted, .keys = 1, .renamed = true});
+  EXPECT_DOUBLE_EQ(bound.rows_hit(100), 0);
+  bound.add({}, {.wanted = wanted, .keys = 1});
+  EXPECT_DOUBLE_EQ(bound.rows_hit(100), 5);
+}
+
 TEST(OptimumBound, IsEverythingButFirstWantsWhereAllFits) {
   const TraceHead head = made_up_head({.unit = TraceUnit::cluster});
   OptimumBound bound(head, head.cache.granularity);

@@ -27,6 +27,28 @@ void take_units(const LayerTraffic& traffic, std::vector<SelectedUnit>& units) {
   }
 }
 
+/// Gives the units of a layer numbers that mean the same throughout: other simulators know of no
+/// renaming.
+class LastingNumbers {
+ public:
+  /// To be called once a step.
+  void begin_step(const LayerTraffic& traffic) {
+    if (traffic.renamed) first_ = end_;
+    ++step_;
+  }
+  [[nodiscard]] std::size_t step() const noexcept { return step_ - 1; }
+
+  std::uint64_t of(UnitKey unit) {
+    end_ = std::max(end_, first_ + unit + 1);
+    return first_ + unit;
+  }
+
+ private:
+  std::size_t step_ = 0;
+  std::uint64_t first_ = 0;  ///< number of unit 0 since the last renaming
+  std::uint64_t end_ = 0;
+};
+
 /// Gives the blocks of requests dense numbers, in the order in which they first come.
 class BlockNumbers {
  public:
@@ -176,15 +198,17 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
   errno = 0;
   std::ofstream stream(temporary);
   stream << "sequence,layer,step,unit,rows,slots\n";
-  ByLayer<std::size_t> steps;
+  ByLayer<LastingNumbers> layers;
   TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {
     tell(files, reader.progress());
-    if (record.kind == TraceRecord::Kind::close) erase_sequence(steps, record.sequence);
+    if (record.kind == TraceRecord::Kind::close) erase_sequence(layers, record.sequence);
     if (record.kind != TraceRecord::Kind::selection) return;
-    const std::size_t step = steps[{record.sequence, record.layer}]++;
-    for (const offload::WantedUnit& each : cutter.cut(record).wanted) {
-      stream << fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer, step, each.unit,
-                            each.rows_wanted, each.slots);
+    const LayerTraffic& traffic = cutter.cut(record);
+    LastingNumbers& numbers = layers[{record.sequence, record.layer}];
+    numbers.begin_step(traffic);
+    for (const offload::WantedUnit& each : traffic.wanted) {
+      stream << fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer, numbers.step(),
+                            numbers.of(each.unit), each.rows_wanted, each.slots);
     }
   }));
   stream.close();

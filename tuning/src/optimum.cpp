@@ -40,6 +40,8 @@ void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
 }
 
 void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {
+  // What was there has another name now, and is dropped.
+  if (traffic.renamed) layer.since.clear();
   if (layer.since.size() < traffic.keys) layer.since.resize(traffic.keys);
   ++layer.step;
   if (blocks_are_adopted_) {

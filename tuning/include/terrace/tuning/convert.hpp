@@ -26,7 +26,8 @@ struct Conversion {
 /// invalid_argument: it has no tokens.
 [[nodiscard]] Status convert_to_blocks(const Conversion& files, std::size_t block_tokens);
 
-/// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators.
+/// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators. Where units are renamed
+/// they get numbers that no unit of the layer had before.
 /// Errors: those of the trace; invalid_argument: units that it cannot serve.
 [[nodiscard]] Status convert_to_csv(const Conversion& files, const CacheUnit& unit);
 
