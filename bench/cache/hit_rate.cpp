@@ -89,15 +89,6 @@ void fill(Row& row, const HitFigures& figures, const Trace& trace) {
   row.samples = trace.units;
 }
 
-/// Of units of unequal size the farthest next use is no optimum, and of equal ones it is that of
-/// units and not of their rows: what no cache passes is a relaxation (optimum.hpp).
-void state_optimum(Row& row, const HitFigures& figures, const Trace& trace) {
-  const bool unequal = trace.head.unit == tuning::TraceUnit::cluster ||
-                       trace.head.recorded().granularity == CacheGranularity::cluster;
-  row.parameters["optimum_of"] = unequal ? "nothing" : "hit_rate_units";
-  row.parameters["hit_rate_tokens_bound"] = figures.hit_rate_tokens_bound;
-}
-
 Question question(const std::shared_ptr<const Trace>& trace, std::string_view policy,
                   const Capacity& capacity) {
   return {.name = fmt::format("cache_hit_rate_{}_{}", policy, capacity.name),
@@ -119,7 +110,11 @@ Question of_policy(const std::shared_ptr<const Trace>& trace,
   asked.count = [trace, entry, capacity](Row& row) -> Status {
     TERRACE_ASSIGN(const HitFigures figures, step_atomic(*trace, entry, capacity));
     fill(row, figures, *trace);
-    if (entry.needs_foresight) state_optimum(row, figures, *trace);
+    // Belady's rule is no bound for whole steps; what no cache passes is a relaxation
+    // (optimum.hpp).
+    if (entry.needs_foresight) {
+      row.parameters["hit_rate_tokens_bound"] = figures.hit_rate_tokens_bound;
+    }
     if (entry.name != "lru") return {};
     TERRACE_ASSIGN(const HitFigures rival, itemwise(*trace, capacity));
     row.peer = PeerFigure{itemwise_name, std::string(version()), rival.hit_rate_tokens};

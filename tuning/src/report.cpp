@@ -26,8 +26,7 @@ std::string series_name(const std::string& words, const TunedRow& row) {
 }
 
 std::string policy_series(const TunedRow& row) {
-  // Room for names is short, and of clusters alone it is true.
-  if (row.is_no_bound()) return row.cache.policy + ", no bound";
+  if (row.offline) return row.cache.policy + ", no bound";
   return series_name(row.cache.policy, row);
 }
 
@@ -108,8 +107,7 @@ Chart time_chart(const TuneResult& result) {
 }
 
 std::string foresight(const TunedRow& row) {
-  if (!row.offline) return {};
-  return row.is_no_bound() ? " (knows the future, no bound)" : " (knows the future)";
+  return row.offline ? " (knows the future, no bound)" : "";
 }
 
 std::string table_row(const TunedRow& row, bool recommended) {
@@ -132,6 +130,11 @@ std::string unit_words(const TunedRow& row) {
   return fmt::format("blocks of {} tokens", row.block_tokens);
 }
 
+/// Of what was tried what could be recommended: no cache knows the future.
+std::ptrdiff_t choice_count(const TuneResult& result) {
+  return std::ranges::count(result.rows, false, &TunedRow::offline);
+}
+
 std::string reason_for_none(const TuneResult& result, std::size_t device_memory) {
   const TunedRow& first = result.rows.front();
   const TunedRow& none = result.without_cache;
@@ -140,7 +143,7 @@ std::string reason_for_none(const TuneResult& result, std::size_t device_memory)
       "sinks, window, index and staging take of {} has less predicted time per token than {:.4f} "
       "ms. The best of them, {}, has {:.4f} ms and moves {:.1f} kB a token where no cache moves "
       "{:.1f}.</p>\n",
-      result.rows.size(), format_size(result.fixed_bytes), format_size(device_memory),
+      choice_count(result), format_size(result.fixed_bytes), format_size(device_memory),
       1e3 * none.seconds_per_token(), escaped(describe(first)), 1e3 * first.seconds_per_token(),
       bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
 }
@@ -157,7 +160,7 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
       "times as much). It moves {:.1f} kB a token where no cache moves {:.1f}, and hits {:.1f} % "
       "of "
       "the rows that the best cache of its size could hit.</p>\n",
-      escaped(describe(best)), result.rows.size(), format_size(result.fixed_bytes),
+      escaped(describe(best)), choice_count(result), format_size(result.fixed_bytes),
       format_size(device_memory), 1e3 * best.seconds_per_token(), 1e3 * none.seconds_per_token(),
       faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3,
       100 * best.optimum_ratio().value_or(0));
@@ -216,8 +219,10 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page +=
       "<p>kB are per token. The optimum is a bound, drawn as such: what a cache of as many slots "
       "could hit that knows the future and may deal its slots out over time and layers at will. "
-      "belady evicts what is wanted again last; of clusters, which differ in size, that is no "
-      "bound."
+      "belady evicts what is wanted again last: a strong reference, but no bound. Units differ in "
+      "the rows that a step wants of them, and clusters in size; and what a step misses is "
+      "admitted "
+      "one after the other."
       "</p>\n";
   page += "<p>" + describe_left_out(result) + "</p>\n";
   return html_page("Cache of " + request.trace.filename().string(), page);

@@ -17,7 +17,7 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
   return fmt::format(
       "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
       "{:>7}\n",
-      name, tuning::parameters_of(row.cache) + (row.is_no_bound() ? ", no bound" : ""),
+      name, tuning::parameters_of(row.cache) + (row.offline ? ", no bound" : ""),
       tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
       static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),

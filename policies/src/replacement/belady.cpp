@@ -1,4 +1,6 @@
-// Belady's optimum (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace:
+// Belady's rule (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace. It is an
+// optimum for units of one size and worth that come one at a time; of steps, whose misses are
+// admitted one after the other while their hits must stay, a strong reference alone:
 //   choose_victim: the evictable key whose next use is farthest, the lower key of equals; nothing
 //          when the newcomer's own next use is no nearer
 //   place_in_line: by next use

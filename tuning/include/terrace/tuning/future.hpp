@@ -1,4 +1,4 @@
-// What a trace still holds, for the offline optimum: when each unit is wanted next.
+// What a trace still holds, for Belady's rule: when each unit is wanted next.
 #pragma once
 
 #include <cstdint>

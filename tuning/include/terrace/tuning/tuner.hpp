@@ -42,17 +42,12 @@ struct TunedRow {
   std::size_t slots = 0;  ///< per layer; 0 = no cache
   ReplayOutcome outcome;
   double optimum_rows = 0;  ///< no cache of as many slots hits more
-  bool offline = false;     ///< knows the future: for comparison only
+  bool offline = false;     ///< knows the future: for comparison only, and may be beaten
   bool fits = true;         ///< false: a point of the curve beyond the memory given
 
   [[nodiscard]] CacheUnit unit() const noexcept { return {cache.granularity, block_tokens}; }
   [[nodiscard]] std::uint64_t rows() const noexcept {
     return outcome.cache.rows_hit + outcome.cache.rows_missed;
-  }
-  /// Whether it knows the future and is beaten all the same: of clusters, which differ in size, the
-  /// farthest next use is not the best to evict.
-  [[nodiscard]] bool is_no_bound() const noexcept {
-    return offline && cache.granularity == CacheGranularity::cluster;
   }
   [[nodiscard]] double hit_rate_tokens() const noexcept;
   [[nodiscard]] double hit_rate_units() const noexcept;
