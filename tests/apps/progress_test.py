@@ -47,6 +47,9 @@ class Terminal(unittest.TestCase):
             self.assertRegex(shown("trace", "info", trace), f"{trace}: check" + BAR)
             self.assertEqual(shown("trace", "info", trace, "-q"), "")
             self.check_converting(trace, pathlib.Path(name))
+            tune = ("tune", "--trace", trace, "--device-memory", "4MiB", "--policies", "lru")
+            self.assertRegex(shown(*tune), "tune: reading" + BAR)
+            self.assertEqual(shown(*tune, "-q"), "")
 
     def check_converting(self, trace, folder):
         requests = folder / "requests"

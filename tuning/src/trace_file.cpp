@@ -251,9 +251,12 @@ Result<bool> TraceReader::next(TraceRecord& record) {
   return true;
 }
 
-Result<TraceEnd> check_trace(const std::filesystem::path& path) {
+Result<TraceEnd> check_trace(const std::filesystem::path& path,
+                             const std::function<void(double)>& progress) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(path));
-  TERRACE_TRY(reader.for_each([](const TraceRecord&) {}));
+  TERRACE_TRY(reader.for_each([&](const TraceRecord&) {
+    if (progress) progress(reader.progress());
+  }));
   return reader.end();
 }
 

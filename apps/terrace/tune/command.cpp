@@ -46,11 +46,13 @@ offload::LinkOptions configured_link(const Config& config) {
 }
 
 Result<tuning::StepCosts> read_costs(const Settings& settings, const tuning::TraceReader& reader,
-                                     const std::string& trace) {
+                                     const std::string& trace, Progress& progress) {
   const Config& config = settings.config;
   const std::string& profile = config.text("profile");
   if (names_preset(config)) return tuning::preset_costs(profile, reader.head());
-  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace));
+  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace, [&](double share) {
+                   progress.show("tune", "reading", share);
+                 }));
   if (profile.empty()) return tuning::recorded_costs(reader.head(), end, configured_link(config));
   TERRACE_ASSIGN(const auto measured, settings.profile);
   return tuning::profile_costs(*measured, reader.head(), end).map_error([&](const Error& error) {
@@ -100,7 +102,8 @@ Status check_link(const Config& config) {
   return {};
 }
 
-Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
+Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings,
+                                         Progress& progress) {
   const Config& config = settings.config;
   if (config.is("device.memory", "unlimited")) {
     return fail(Errc::invalid_argument,
@@ -115,7 +118,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
-  TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace));
+  TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace, progress));
   return request;
 }
 
@@ -164,8 +167,8 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
 Result<int> tune(const TuneOptions& options) {
   TERRACE_ASSIGN(const Settings settings, resolve_settings(options.shared));
   const Config& config = settings.config;
-  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings));
   Progress progress(options.shared.quiet);
+  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings, progress));
   request.progress = [&](double share) { progress.show("tune", "searching", share); };
   const Machine machine = read_machine();
   TERRACE_ASSIGN(const auto threads, offload::make_parallel({.threads = machine.cores}));

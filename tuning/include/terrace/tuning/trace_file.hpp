@@ -13,6 +13,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -131,8 +132,10 @@ Status TraceReader::for_each(Act act) {
   }
 }
 
-/// Reads a whole trace, checking every byte, and returns its end.
-[[nodiscard]] Result<TraceEnd> check_trace(const std::filesystem::path& path);
+/// Reads a whole trace, checking every byte, and returns its end. `progress`: called with the share
+/// that has been read, which never falls.
+[[nodiscard]] Result<TraceEnd> check_trace(const std::filesystem::path& path,
+                                           const std::function<void(double)>& progress = {});
 
 /// Checks that a trace was recorded from a model. Errors: invalid_argument naming both.
 [[nodiscard]] Status check_model(const TraceHead& head, const std::filesystem::path& model_folder);
