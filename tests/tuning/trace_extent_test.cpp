@@ -39,6 +39,16 @@ TEST(TraceExtent, TakesTheLargestOfLayersAndNamings) {
             1U);
 }
 
+TEST(TraceExtent, CountsTheUnitsOfWhatIsOpenAtATime) {
+  const TraceRecord first{.layer = 0, .units = {cluster(9, 1)}};
+  const TraceRecord second{.layer = 1, .units = {cluster(4, 1)}};
+  EXPECT_EQ(extent_of({first, second, first}).keys, 15U);
+  EXPECT_EQ(extent_of({first, {.kind = TraceRecord::Kind::close}, second}).keys, 10U);
+  ExtentCounter blocks(made_up_head({}));
+  blocks.add({.position = 80, .units = {{.unit = 3, .rows = 1}}});
+  EXPECT_EQ(blocks.extent().keys, 11U);
+}
+
 TEST(TraceExtent, CountsWhoShares) {
   EXPECT_EQ(extent_of({}).sharers, 1U);
   EXPECT_EQ(extent_of({{.kind = TraceRecord::Kind::share, .sharers = 3},

@@ -82,7 +82,27 @@ TEST_F(TunerTest, SaysThatItLeftOutWhatKnowsTheFuture) {
       tune_with({.device_memory = 60'000, .future_selections_max = 20 * 2 * 12 - 1}).value();
   EXPECT_TRUE(fewer.offline_left_out);
   EXPECT_TRUE(std::ranges::none_of(fewer.rows, belady));
-  EXPECT_THAT(page(fewer), HasSubstr("hold all 480 selections"));
+  EXPECT_THAT(page(fewer), HasSubstr("hold more than 479 selections"));
+}
+
+TEST_F(TunerTest, LeavesOutTheFutureOfUnitsThatAreTooMany) {
+  write_made_up_tokens(folder_ / "t", {.unit = TraceUnit::token, .wanted = 4, .steps = 60});
+  const TuneRequest request{.device_memory = 400'000, .policies = {"lru", "belady"}};
+  const auto futures = [&](std::uint64_t selections_max) {
+    TuneRequest limited = request;
+    limited.future_selections_max = selections_max;
+    const TuneResult result = tune_with(limited).value();
+    std::set<std::size_t> sizes;
+    for (const TunedRow& row : result.rows) {
+      if (row.offline) sizes.insert(row.block_tokens);
+    }
+    EXPECT_EQ(result.offline_left_out, sizes.size() < 5);
+    return sizes;
+  };
+  EXPECT_EQ(futures(50'000).size(), 5U);
+  const std::set<std::size_t> fewer = futures(1'000);
+  EXPECT_TRUE(fewer.contains(128)) << "of large blocks fewer are wanted";
+  EXPECT_FALSE(fewer.contains(8));
 }
 
 TEST_F(TunerTest, NamesWhatIsCached) {
@@ -96,6 +116,17 @@ TEST_F(TunerTest, NamesWhatIsCached) {
   const std::string page = report_page(result, request, "here");
   EXPECT_THAT(page, testing::Not(HasSubstr("blocks of")));
   EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+}
+
+TEST_F(TunerTest, CountsNoChoiceThatKnowsTheFuture) {
+  write_made_up(folder_ / "t", {.steps = 60});
+  const auto words_of = [&](std::vector<std::string> policies) {
+    const TuneRequest request{.device_memory = 60'000, .policies = std::move(policies)};
+    const std::string page = report_page(tune_with(request).value(), request, "here");
+    const std::size_t end = page.find(" choices whose cache fits");
+    return page.substr(end - 8, 8);
+  };
+  EXPECT_EQ(words_of({"lru", "belady"}), words_of({"lru"}));
 }
 
 TEST_F(TunerTest, DrawsTheBoundAndSaysWhatIsNone) {
@@ -117,17 +148,6 @@ TEST_F(TunerTest, DrawsTheBoundAndSaysWhatIsNone) {
 TEST_F(TunerTest, ListsEveryRowOnThePage) {
   write_made_up(folder_ / "t", {.steps = 20});
   const TuneResult result = tune_with({.device_memory = 60'000}).value();
-TEST_F(TunerTest, CountsNoChoiceThatKnowsTheFuture) {
-  write_made_up(folder_ / "t", {.steps = 60});
-  const auto words_of = [&](std::vector<std::string> policies) {
-    const TuneRequest request{.device_memory = 60'000, .policies = std::move(policies)};
-    const std::string page = report_page(tune_with(request).value(), request, "here");
-    const std::size_t end = page.find(" choices whose cache fits");
-    return page.substr(end - 8, 8);
-  };
-  EXPECT_EQ(words_of({"lru", "belady"}), words_of({"lru"}));
-}
-
   ASSERT_GT(result.rows.size(), 60U);
   const std::string page = report_page(result, {.trace = "t", .device_memory = 60'000}, "here");
   std::size_t listed = 0;

@@ -191,9 +191,9 @@ std::string describe(const TunedRow& row) {
 std::string describe_left_out(const TuneResult& result) {
   if (!result.offline_left_out) return {};
   return fmt::format(
-      "Policies that know the future are left out: they would have to hold all {} selections of "
-      "the trace.",
-      result.end.selections);
+      "Policies that know the future are left out where they would have to hold more than {} "
+      "selections of the trace.",
+      result.future_selections_max);
 }
 
 std::string report_page(const TuneResult& result, const TuneRequest& request,

@@ -74,7 +74,7 @@ std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
 
 std::vector<CacheUnit> cache_units(const TraceHead& head) {
   if (head.unit != TraceUnit::token) return {head.recorded()};
-  std::vector<std::size_t> sizes{8, 16, 32, 64, 128};
+  std::vector<std::size_t> sizes{smallest_block_tokens, 16, 32, 64, 128};
   if (std::ranges::count(sizes, head.block_tokens) == 0) sizes.push_back(head.block_tokens);
   std::vector<CacheUnit> units;
   units.reserve(sizes.size() + 1);

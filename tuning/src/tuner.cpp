@@ -32,10 +32,27 @@ struct Job {
   std::vector<TunedRow*> rows;
   bool offline = false;
   OptimumBound* bound = nullptr;  ///< to be found on the way
+  bool left_out = false;          ///< the future is too much to hold
 };
 
-/// Bounds what one pass holds in memory, and makes enough jobs for all threads.
-constexpr std::size_t rows_per_job = 12;
+/// How many choices share a pass, at the most.
+struct JobSizes {
+  std::size_t rows = 1;
+  std::size_t offline_rows = 1;
+};
+
+/// Bounds what is held in memory at a time, and makes enough jobs for all threads.
+JobSizes job_sizes(const TuneRequest& request, const TuneResult& trace, std::size_t threads) {
+  constexpr std::size_t rows_most = 12;
+  constexpr std::size_t key_bytes = 96;  // that a cache and its policy keep of a unit
+  constexpr std::size_t bytes_most = std::size_t{1} << 30;
+  const std::size_t replay_bytes = std::max<std::size_t>(1, trace.extent.keys * key_bytes);
+  const std::size_t rows =
+      std::clamp<std::size_t>(bytes_most / replay_bytes / threads, 1, rows_most);
+  // A future holds 4 bytes a selection for a whole job, and 8 for each of its choices.
+  const bool few = trace.end.selections <= request.future_selections_max * 12 / (4 + 8 * rows);
+  return {.rows = rows, .offline_rows = few ? rows : 1};
+}
 
 /// How often what lies beside the best is tried: from a half-life of 64 they reach 27 and 216.
 constexpr std::size_t finer_rounds = 3;
@@ -71,11 +88,12 @@ class Progress {
   double pass_share_ = 0;
 };
 
-std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
+std::vector<Job> make_jobs(std::vector<TunedRow>& rows, const JobSizes& sizes) {
   std::vector<Job> jobs;
   for (TunedRow& row : rows) {
     const bool room = !jobs.empty() && jobs.back().unit == row.unit() &&
-                      jobs.back().offline == row.offline && jobs.back().rows.size() < rows_per_job;
+                      jobs.back().offline == row.offline &&
+                      jobs.back().rows.size() < (row.offline ? sizes.offline_rows : sizes.rows);
     if (!room) jobs.push_back({.unit = row.unit(), .offline = row.offline});
     jobs.back().rows.push_back(&row);
   }
@@ -84,12 +102,20 @@ std::vector<Job> make_jobs(std::vector<TunedRow>& rows) {
 
 class Search {
  public:
-  Search(const TuneRequest& request, const TraceHead& head, Parallel& threads)
-      : request_(request), head_(head), threads_(threads), progress_(request.progress) {}
+  Search(const TuneRequest& request, const TuneResult& trace, Parallel& threads)
+      : request_(request),
+        head_(trace.head),
+        sizes_(job_sizes(request, trace, threads.concurrency())),
+        threads_(threads),
+        progress_(request.progress) {}
 
-  /// Replays all rows: of the whole work the part from `begin` to `end`.
+  /// Whether rows were left out, because they know a future that is too much to hold.
+  [[nodiscard]] bool left_out() const noexcept { return left_out_; }
+
+  /// Replays all rows: of the whole work the part from `begin` to `end`. Leaves rows out that
+  /// cannot be replayed.
   Status run(std::vector<TunedRow>& rows, double begin, double end) {
-    std::vector<Job> jobs = make_jobs(rows);
+    std::vector<Job> jobs = make_jobs(rows, sizes_);
     std::size_t passes = 0;
     for (Job& job : jobs) {
       passes += passes_of(job);
@@ -97,9 +123,8 @@ class Search {
       if (is_new) job.bound = &bound->second;
     }
     progress_.begin(passes, begin, end);
-    std::vector<Status> outcomes(jobs.size());
-    threads_.for_each(jobs.size(), [&](std::size_t i) { outcomes[i] = run_job(jobs[i]); });
-    for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
+    TERRACE_TRY(run_jobs(jobs));
+    leave_out(jobs, rows);
     for (TunedRow& row : rows) {
       row.optimum_rows = bounds_.at(row.unit()).rows_hit(row.outcome.slot_steps);
     }
@@ -107,18 +132,44 @@ class Search {
   }
 
  private:
+  Status run_jobs(std::span<Job> jobs) {
+    std::vector<Status> outcomes(jobs.size());
+    threads_.for_each(jobs.size(), [&](std::size_t i) {
+      if (!jobs[i].offline) outcomes[i] = run_job(jobs[i]);
+    });
+    for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
+    // One future at a time is enough to hold.
+    for (Job& job : jobs) {
+      if (job.offline) TERRACE_TRY(run_job(job));
+    }
+    return {};
+  }
+
+  void leave_out(std::span<const Job> jobs, std::vector<TunedRow>& rows) {
+    std::vector<CacheUnit> too_many;
+    for (const Job& job : jobs) {
+      if (job.left_out) too_many.push_back(job.unit);
+    }
+    const auto left_out = std::erase_if(rows, [&](const TunedRow& row) {
+      return row.offline && std::ranges::count(too_many, row.unit()) != 0;
+    });
+    left_out_ = left_out_ || left_out > 0;
+  }
+
   Result<RecordedFuture> read_future(const CacheUnit& unit) {
-    RecordedFuture future;
+    RecordedFuture future(request_.future_selections_max);
     TERRACE_TRY(each_record(unit, [&](const TraceRecord& record, const LayerTraffic& its) {
       future.add(record, its);
     }));
     return future;
   }
 
-  Status run_job(const Job& job) {
+  Status run_job(Job& job) {
     RecordedFuture future;
     if (job.offline) {
       TERRACE_ASSIGN(future, read_future(job.unit));
+      job.left_out = !future.complete();
+      if (job.left_out) return {};
     }
     std::vector<CacheReplay> replays;
     for (const TunedRow* const row : job.rows) {
@@ -156,8 +207,10 @@ class Search {
 
   const TuneRequest& request_;
   const TraceHead& head_;
+  JobSizes sizes_;
   Parallel& threads_;
   Progress progress_;
+  bool left_out_ = false;
   std::map<CacheUnit, OptimumBound> bounds_;  ///< by units, all they depend on
 };
 
@@ -209,11 +262,6 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
-      if (policies::needs_foresight(choice.policy) &&
-          result.end.selections > request.future_selections_max) {
-        result.offline_left_out = true;
-        continue;
-      }
       rows.push_back(make_row(result.head, choice, unit, slots));
     }
   }
@@ -315,7 +363,7 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
                 request.trace.string());
   }
   TERRACE_ASSIGN(result.rows, first_rows(request, result));
-  Search search(request, result.head, threads);
+  Search search(request, result, threads);
   TERRACE_TRY(search.run(result.rows, checked_share, 0.6));
   sort_rows(result.rows);
   for (std::size_t round = 0; round < finer_rounds; ++round) {
@@ -339,6 +387,8 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
     if (row.slots < plan.slots(request.device_memory) && !row.offline) result.rows.push_back(row);
   }
   sort_rows(result.rows);
+  result.offline_left_out = search.left_out();
+  result.future_selections_max = request.future_selections_max;
   result.fixed_bytes =
       plan_memory(result.head, result.end, result.extent, result.recommended().unit()).fixed_bytes;
   return result;

@@ -4,7 +4,7 @@
 // clusters) is replayed, with the cache as large as the memory leaves room for; then what lies
 // beside the best of each policy, and the best ones once more with smaller and larger caches.
 // Choices of the same units share passes over the file. So memory grows with what the sequences
-// that are open at a time have in them, not with the trace; but for the offline optimum, which
+// that are open at a time have in them, not with the trace; but for Belady's rule, which
 // holds every selection (future.hpp) and is left out where there are too many.
 #pragma once
 
@@ -27,8 +27,7 @@ struct TuneRequest {
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
   std::vector<std::string> policies;  ///< `all`, or none, is every one
   StepCosts costs;
-  /// Of longer traces, by the units that the recorded run cached, the offline optimum, which must
-  /// hold all selections, is left out.
+  /// Belady's rule must hold all selections of units: those of which there are more it leaves out.
   std::uint64_t future_selections_max = tuning::future_selections_max;
   /// Called with the share of the work that is done, which never falls, as the trace is read: from
   /// any thread, one at a time.
@@ -66,8 +65,9 @@ struct TuneResult {
   std::vector<TunedRow> rows;     ///< what was searched, best first
   std::vector<TunedRow> curve;    ///< the best of each policy over capacities, ascending
   TunedRow without_cache;         ///< with the units that serve it best
-  bool offline_left_out = false;  ///< the trace is too long for policies that know the future
-  std::size_t fixed_bytes = 0;    ///< of device memory, with the recommended units
+  bool offline_left_out = false;  ///< for policies that know the future some units are too many
+  std::uint64_t future_selections_max = 0;  ///< as asked for
+  std::size_t fixed_bytes = 0;              ///< of device memory, with the recommended units
 
   /// The best of all rows, or no cache where none of them does better.
   [[nodiscard]] const TunedRow& recommended() const;
