@@ -1,5 +1,6 @@
 // What one touch costs: steps that want half of what is tracked, in random order. Beside lru stands
 // the textbook's list in a hash map.
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <numeric>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::size_t tracked_keys = 4096;
 constexpr std::size_t rounds = 16;
+constexpr std::size_t victims_compared = 16;
 
 std::vector<std::vector<UnitKey>> made_up_steps(bool quick) {
   std::vector<std::vector<UnitKey>> steps(quick ? 4 : 64);
@@ -37,13 +39,27 @@ double touches_of(const std::vector<std::vector<UnitKey>>& steps) {
 struct Touching {
   std::unique_ptr<ReplacementPolicy> policy;
   std::vector<std::vector<UnitKey>> steps;
+  std::size_t runs = 0;
 
   void run() {
     for (std::size_t round = 0; round < rounds; ++round) {
       for (const auto& step : steps) policy->touch(step);
     }
+    ++runs;
   }
 };
+
+/// What a policy would let go of next, and then.
+std::vector<UnitKey> next_to_go(ReplacementPolicy& policy, std::size_t count) {
+  std::vector<UnitKey> chosen;
+  while (chosen.size() < count) {
+    const auto victim = policy.choose_victim(
+        no_unit, [&](UnitKey key) { return std::ranges::count(chosen, key) == 0; });
+    if (!victim) break;
+    chosen.push_back(*victim);
+  }
+  return chosen;
+}
 
 /// A list from old to new and a map into it.
 class TextbookLru {
@@ -60,7 +76,10 @@ class TextbookLru {
       }
     }
   }
-  [[nodiscard]] UnitKey oldest() const { return uses_.front(); }
+  /// What it would let go of next, and then.
+  [[nodiscard]] std::vector<UnitKey> oldest(std::size_t count) const {
+    return {uses_.begin(), std::next(uses_.begin(), static_cast<std::ptrdiff_t>(count))};
+  }
 
  private:
   std::vector<std::vector<UnitKey>> steps_;
@@ -79,12 +98,25 @@ Result<std::unique_ptr<Touching>> make_touching(const policies::ReplacementEntry
   return touching;
 }
 
+/// Of lru what the textbook's list says, which is the same after one run as after many; of the
+/// others what the same policy says that was touched as often and not timed.
+std::vector<UnitKey> expected_to_go(std::string_view policy, Touching& untimed, std::size_t runs) {
+  while (untimed.runs < runs) untimed.run();
+  if (policy != "lru") return next_to_go(*untimed.policy, victims_compared);
+  TextbookLru textbook(untimed.steps);
+  textbook.run();
+  return textbook.oldest(victims_compared);
+}
+
 Question question(const policies::ReplacementEntry& entry) {
   const auto prepare = [entry](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(std::shared_ptr<Touching> touching, make_touching(entry, quick));
-    const auto verify = [touching]() -> Status {
-      if (touching->policy->size() == tracked_keys) return {};
-      return fail(Errc::corrupt, "{} keys are tracked", touching->policy->size());
+    TERRACE_ASSIGN(std::shared_ptr<Touching> untimed, make_touching(entry, quick));
+    const auto verify = [entry, touching, untimed]() -> Status {
+      const auto expected = expected_to_go(entry.name, *untimed, touching->runs);
+      const auto victims = next_to_go(*touching->policy, victims_compared);
+      if (victims.size() == victims_compared && victims == expected) return {};
+      return fail(Errc::corrupt, "other units would go next than by the reference");
     };
     Contest contest{.ours = {.name = std::string(entry.name),
                              .version = std::string(version()),

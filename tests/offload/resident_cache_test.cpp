@@ -98,6 +98,8 @@ class ResidentCacheTest : public testing::Test {
     wanted_ = std::move(wanted);
     cache.plan_step(wanted_, plan_);
   }
+  void fuzz(ResidentCache& cache, std::map<UnitKey, double>* worth = nullptr);
+  void expect_worth_it(const std::map<UnitKey, double>& worth) const;
 
   std::vector<UnitKey> touched_;
   std::size_t victims_asked_ = 0;
@@ -336,10 +338,10 @@ TEST_F(ResidentCacheTest, ShrinksUnderPressure) {
   EXPECT_THAT(plan_.admitted, IsEmpty());
 }
 
-TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
+/// Asks for random steps. `worth`: what the cache's admission goes by; null where all is admitted.
+void ResidentCacheTest::fuzz(ResidentCache& cache, std::map<UnitKey, double>* worth) {
   const std::uint64_t seed = fuzz_seed(9);
   Rng rng(seed);
-  auto cache = make(40);
   std::map<UnitKey, std::uint32_t> model;  // resident -> slots
   for (std::uint64_t step = 0; step < fuzz_steps() / 10; ++step) {
     SCOPED_TRACE(replay(seed, step));
@@ -347,8 +349,16 @@ TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
     std::set<UnitKey> keys;
     while (keys.size() < rng.below(30)) keys.insert(static_cast<UnitKey>(rng.below(80)));
     wanted_.clear();
-    for (const UnitKey key : keys) wanted_.push_back(unit(key, 1 + key % 4));
+    for (const UnitKey key : keys) {
+      wanted_.push_back(unit(key, 1 + key % 4));
+      // Of small steps some units come for nothing.
+      if (keys.size() < 8 && rng.below(3) == 0) wanted_.back().refill_rows = 0;
+    }
+    if (worth != nullptr) {
+      for (UnitKey key = 0; key < 80; ++key) (*worth)[key] = static_cast<double>(rng.below(700));
+    }
     cache.plan_step(wanted_, plan_);
+    if (worth != nullptr) expect_worth_it(*worth);
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       ASSERT_EQ(plan_.hit[i] != 0, model.contains(wanted_[i].unit));
     }
@@ -382,6 +392,41 @@ TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
     ASSERT_EQ(cache.used_slots(), slots);
     ASSERT_LE(slots, cache.capacity_slots());
     ASSERT_EQ(cache.resident_units(), model.size());
+  }
+}
+
+/// What the plan admits saves no less than it costs, and than what goes for it would have saved.
+void ResidentCacheTest::expect_worth_it(const std::map<UnitKey, double>& worth) const {
+  double gain = 0;
+  bool none_is_free = true;
+  for (const std::uint32_t index : plan_.admitted) {
+    const WantedUnit& its = wanted_[index];
+    const double spare = worth.at(its.unit) - static_cast<double>(its.refill_rows);
+    ASSERT_GE(spare, 0) << its.unit;
+    gain += spare;
+    none_is_free = none_is_free && its.refill_rows > 0;
+  }
+  // Of what came for nothing others may go, whatever they are worth.
+  if (!none_is_free) return;
+  for (const UnitKey unit : plan_.evicted) gain -= worth.at(unit);
+  ASSERT_GE(gain, 0);
+}
+
+TEST_F(ResidentCacheTest, KeepsItsInvariantsUnderRandomSteps) {
+  auto cache = make(40);
+  fuzz(cache);
+}
+
+TEST_F(ResidentCacheTest, KeepsItsInvariantsWhereNotAllIsWorthItsRefill) {
+  for (const std::uint32_t purse : {20'000U, 1'000'000'000U}) {
+    std::map<UnitKey, double> worth;
+    auto cache = make(40, std::make_unique<SetWorth>(worth, purse));
+    fuzz(cache, &worth);
+    const UnitCounters& counted = cache.counters();
+    EXPECT_GT(counted.refused_units, 0U);
+    EXPECT_GT(counted.no_room_units, 0U);
+    EXPECT_GT(counted.admitted_units, 0U);
+    EXPECT_GT(counted.evicted_units, 0U);
   }
 }
 

@@ -85,9 +85,11 @@ class Pair {
   /// The first answer in which they differ; empty while they agree.
   [[nodiscard]] const std::string& difference() const noexcept { return difference_; }
 
-  /// A step of the resident cache; a key takes `slots(key)` slots.
-  template <typename Slots>
-  void step(const std::vector<UnitKey>& wanted, const Slots& slots) {
+  /// A step of the resident cache; a key takes `slots(key)` slots, and what goes for another may be
+  /// worth `spare` in all.
+  template <typename Slots, typename Worth>
+  void step(const std::vector<UnitKey>& wanted, const Slots& slots, const Worth& worth,
+            std::uint64_t spare) {
     std::vector<UnitKey> hits;
     std::vector<UnitKey> misses;
     for (const UnitKey key : wanted) (tracked_.contains(key) ? hits : misses).push_back(key);
@@ -97,7 +99,12 @@ class Pair {
     model_->miss(misses);
     const auto allowed = [&](UnitKey key) { return std::ranges::count(wanted, key) == 0; };
     for (const UnitKey key : misses) {
-      if (!make_room(key, slots(key), allowed)) continue;
+      const auto worth_it = [&](UnitKey each, std::span<const UnitKey> chosen) {
+        std::uint64_t given_up = worth(each);
+        for (const UnitKey other : chosen) given_up += worth(other);
+        return allowed(each) && given_up <= spare;
+      };
+      if (!make_room(key, slots(key), worth_it)) continue;
       policy_->track(key, slots(key));
       model_->track(key, slots(key));
       tracked_[key] = slots(key);
@@ -110,7 +117,7 @@ class Pair {
 
   /// Between two steps: a unit that is not tracked becomes resident without having been missed.
   void adopt(UnitKey key, std::uint32_t slots) {
-    if (tracked_.contains(key) || !make_room(key, slots, anything)) return;
+    if (tracked_.contains(key) || !make_room(key, slots, any_victim)) return;
     policy_->track(key, slots);
     model_->track(key, slots);
     tracked_[key] = slots;
@@ -135,10 +142,12 @@ class Pair {
     extent_.slots = slots;
     policy_->resize(extent_);
     model_->resize(slots);
-    if (!make_room(no_unit, 0, anything)) differ("does not shrink");
+    if (!make_room(no_unit, 0, any_victim)) differ("does not shrink");
   }
 
  private:
+  static constexpr auto any_victim = [](UnitKey, std::span<const UnitKey>) { return true; };
+
   /// Evicts all that must go for a unit, or nothing: each victim is chosen before the first goes.
   template <typename Allowed>
   bool make_room(UnitKey incoming, std::size_t slots, const Allowed& allowed) {
@@ -146,7 +155,7 @@ class Pair {
     for (const auto& [key, its] : tracked_) used += its;
     std::vector<UnitKey> chosen;
     const auto may_go = [&](UnitKey key) {
-      return allowed(key) && std::ranges::count(chosen, key) == 0;
+      return std::ranges::count(chosen, key) == 0 && allowed(key, chosen);
     };
     while (used > extent_.slots) {
       const Answer victim = choose("evicts", incoming, may_go);
@@ -221,7 +230,10 @@ std::string run(Pair& pair, MadeUpFuture& future, Units units, std::uint64_t ste
   const auto slots = [&](UnitKey key) { return sized ? 1 + key % 3 : 1; };
   for (std::uint64_t step = 0; step < steps; ++step) {
     future.step = step;
-    pair.step(wanted_in(step, rng), slots);
+    // In every third step some units, or several of them together, are worth too much to go.
+    const std::uint64_t spare = rng.below(3) == 0 ? rng.below(12) : UINT64_MAX;
+    const auto worth = [step](UnitKey key) { return Rng(key, {step / 4}).below(8); };
+    pair.step(wanted_in(step, rng), slots, worth, spare);
     if (rng.below(20) == 0) pair.forget(static_cast<UnitKey>(rng.below(64)));
     if (rng.below(50) == 0) pair.shrink_by_one();
     if (rng.below(10) == 0) {

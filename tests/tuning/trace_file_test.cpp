@@ -36,6 +36,13 @@ TraceHead token_head() {
   head.cache.refill.horizon_steps = 12.5;
   head.cache.granularity = CacheGranularity::cluster;
   head.staged_rows = 77;
+  head.source = "run";
+  head.model_fingerprint = "0123456789abcdef";
+  head.weight_bytes = std::uint64_t{3} << 33;
+  head.placement = Placement::resident_first;
+  head.sink_tokens = 5;
+  head.window_tokens = 19;
+  head.seed = UINT64_MAX;
   head.settings = {{"retrieval.window_share", "0.25"}};
   return head;
 }
@@ -105,6 +112,8 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     ASSERT_EQ(a.loaded_bytes, b.loaded_bytes);
     return;
   }
+  ASSERT_EQ(a.sinks_end, b.sinks_end);
+  ASSERT_EQ(a.resident_head, b.resident_head);
   ASSERT_EQ(a.resident_tail, b.resident_tail);
   ASSERT_EQ(a.dropped_late, b.dropped_late);
   ASSERT_EQ(a.unplaced, b.unplaced);
@@ -112,6 +121,28 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
   ASSERT_EQ(a.positions, b.positions);
   ASSERT_EQ(a.units, b.units);
   ASSERT_EQ(a.renamed, b.renamed);
+}
+
+void expect_same(const RecordedRun& a, const RecordedRun& b) {
+  EXPECT_EQ(a.cache.rows_hit, b.cache.rows_hit);
+  EXPECT_EQ(a.cache.rows_missed, b.cache.rows_missed);
+  EXPECT_EQ(a.cache.rows_resident, b.cache.rows_resident);
+  EXPECT_EQ(a.cache.blocks_hit, b.cache.blocks_hit);
+  EXPECT_EQ(a.cache.blocks_missed, b.cache.blocks_missed);
+  EXPECT_EQ(a.cache.admitted, b.cache.admitted);
+  EXPECT_EQ(a.cache.adopted, b.cache.adopted);
+  EXPECT_EQ(a.cache.evicted, b.cache.evicted);
+  EXPECT_EQ(a.cache.refused, b.cache.refused);
+  EXPECT_EQ(a.bytes.offload, b.bytes.offload);
+  EXPECT_EQ(a.bytes.demand, b.bytes.demand);
+  EXPECT_EQ(a.bytes.refill, b.bytes.refill);
+  EXPECT_EQ(a.bytes.index, b.bytes.index);
+  EXPECT_EQ(a.decode_seconds, b.decode_seconds);
+  EXPECT_EQ(a.link_seconds, b.link_seconds);
+  EXPECT_EQ(a.select_seconds, b.select_seconds);
+  EXPECT_EQ(a.upkeep_seconds, b.upkeep_seconds);
+  EXPECT_EQ(a.fixed_device_bytes, b.fixed_device_bytes);
+  EXPECT_EQ(a.machine, b.machine);
 }
 
 TEST(TraceFile, GivesBackWhatWasWritten) {
@@ -122,12 +153,42 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
   for (int i = 0; i < 20'000; ++i) records.push_back(random_record(rng));
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   for (const TraceRecord& record : records) writer.append(record);
-  RecordedRun run{.decode_seconds = 0.25, .upkeep_seconds = 0.125, .machine = "here"};
-  run.cache.rows_hit = 7;
+  const RecordedRun run{.cache = {.rows_hit = 7,
+                                  .rows_missed = 8,
+                                  .rows_resident = 9,
+                                  .blocks_hit = 10,
+                                  .blocks_missed = 11,
+                                  .admitted = 12,
+                                  .adopted = 13,
+                                  .evicted = 14,
+                                  .refused = 15},
+                        .bytes = {.offload = 16, .demand = 17, .refill = 18, .index = 19},
+                        .decode_seconds = 0.25,
+                        .link_seconds = 0.5,
+                        .select_seconds = 0.75,
+                        .upkeep_seconds = 0.125,
+                        .fixed_device_bytes = 20,
+                        .machine = "here"};
   ASSERT_TRUE(writer.finish(run).has_value());
   EXPECT_GT(std::filesystem::file_size(folder / "t"), std::size_t{1} << 19) << "several chunks";
 
   auto reader = TraceReader::open(folder / "t").value();
+  const TraceHead& head = reader.head();
+  EXPECT_EQ(head.unit, token_head().unit);
+  EXPECT_EQ(head.source, token_head().source);
+  EXPECT_EQ(head.model.substr(0, 9), token_head().model.substr(0, 9)) << "the rest is no UTF-8";
+  EXPECT_EQ(head.model_fingerprint, token_head().model_fingerprint);
+  EXPECT_EQ(head.weight_bytes, token_head().weight_bytes);
+  EXPECT_EQ(head.budget, token_head().budget);
+  EXPECT_EQ(head.shape, token_head().shape);
+  EXPECT_EQ(head.placement, token_head().placement);
+  EXPECT_EQ(head.block_tokens, token_head().block_tokens);
+  EXPECT_EQ(head.slot_rows, token_head().slot_rows);
+  EXPECT_EQ(head.sink_tokens, token_head().sink_tokens);
+  EXPECT_EQ(head.window_tokens, token_head().window_tokens);
+  EXPECT_EQ(head.selected_tokens, token_head().selected_tokens);
+  EXPECT_EQ(head.context_tokens, token_head().context_tokens);
+  EXPECT_EQ(head.seed, token_head().seed);
   EXPECT_EQ(reader.head().policy, "oracle");
   EXPECT_EQ(reader.head().settings, token_head().settings);
   EXPECT_EQ(reader.head().cache, token_head().cache);
@@ -139,9 +200,7 @@ TEST(TraceFile, GivesBackWhatWasWritten) {
   }
   EXPECT_FALSE(reader.next(record).value());
   EXPECT_FALSE(reader.next(record).value());
-  EXPECT_EQ(reader.end().run->cache.rows_hit, 7U);
-  EXPECT_EQ(reader.end().run->decode_seconds, 0.25);
-  EXPECT_EQ(reader.end().run->upkeep_seconds, 0.125);
+  expect_same(reader.end().run.value(), run);
   EXPECT_DOUBLE_EQ(reader.progress(), 1);
 }
 
