@@ -40,7 +40,7 @@ void ResidentCache::reserve_keys(std::size_t key_count) {
 void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& plan) {
   ++step_;
   wanted_slots_ = 0;
-  useless_spare_.fill(-std::numeric_limits<double>::infinity());
+  ask_anew();
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
   // Room for all that may be taken out, in vain or not, at no new allocation for each new key.
@@ -50,7 +50,14 @@ void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& pla
   rank_misses(wanted, plan);
   admit(wanted, plan);
   expire(plan.evicted);
-  if (admission_) admission_->end_step();
+  if (admission_) {
+    admission_->end_step();
+    ask_anew();  // worths have changed
+  }
+}
+
+void ResidentCache::ask_anew() noexcept {
+  useless_spare_.fill(-std::numeric_limits<double>::infinity());
 }
 
 void ResidentCache::test_and_touch(std::span<const WantedUnit> wanted, CachePlan& plan) {
@@ -143,6 +150,9 @@ bool ResidentCache::displace_for(const WantedUnit& wanted, std::vector<UnitKey>&
   if (replace_for(wanted, wanted.slots, spare, evicted)) return true;
   if (admission_) admission_->give_back(wanted.refill_rows);
   drop(wanted.unit);
+  --counters_.admitted_units;
+  counters_.refill_rows -= wanted.refill_rows;
+  ++counters_.no_room_units;
   return false;
 }
 
@@ -241,7 +251,7 @@ void ResidentCache::forget_all() {
 
 void ResidentCache::drop(UnitKey unit) {
   if (!resident(unit)) return;
-  replacement_->forget(unit);
+  replacement_->evict(unit);
   clear_slots(unit);
 }
 

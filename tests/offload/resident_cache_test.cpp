@@ -20,8 +20,9 @@ using testing::UnorderedElementsAre;
 /// First in, first out; notes what it is told.
 class Fifo final : public ReplacementPolicy {
  public:
-  explicit Fifo(std::vector<UnitKey>* touched = nullptr, std::size_t* victims_asked = nullptr)
-      : touched_(touched), victims_asked_(victims_asked) {}
+  explicit Fifo(std::vector<UnitKey>* touched = nullptr, std::size_t* victims_asked = nullptr,
+                std::vector<UnitKey>* forgotten = nullptr)
+      : touched_(touched), victims_asked_(victims_asked), forgotten_(forgotten) {}
 
   void resize(const CacheExtent& extent) override { EXPECT_GT(extent.keys, 0U); }
   void track(UnitKey key, std::uint32_t) override {
@@ -37,7 +38,11 @@ class Fifo final : public ReplacementPolicy {
   void miss(std::span<const UnitKey> misses) override {
     for (const UnitKey key : misses) EXPECT_EQ(std::ranges::count(order_, key), 0);
   }
-  void forget(UnitKey key) override { std::erase(order_, key); }
+  void forget(UnitKey key) override {
+    std::erase(order_, key);
+    if (forgotten_ != nullptr) forgotten_->push_back(key);
+  }
+  void evict(UnitKey key) override { EXPECT_EQ(std::erase(order_, key), 1U); }
   std::optional<UnitKey> choose_victim(UnitKey /*incoming*/,
                                        FunctionRef<bool(UnitKey)> evictable) override {
     if (victims_asked_ != nullptr) ++*victims_asked_;
@@ -52,6 +57,7 @@ class Fifo final : public ReplacementPolicy {
   std::deque<UnitKey> order_;
   std::vector<UnitKey>* touched_;
   std::size_t* victims_asked_;
+  std::vector<UnitKey>* forgotten_;
 };
 
 /// Worth as the test sets it; `purse` limits what refills may cost.
@@ -68,9 +74,13 @@ class SetWorth final : public AdmissionPolicy {
     return true;
   }
   void give_back(std::uint32_t rows) override { purse_ += rows; }
-  void end_step() override {}
+  void end_step() override {
+    for (auto& [key, its] : *worth_) its *= decay;
+  }
   void forget(UnitKey key) override { worth_->erase(key); }
   [[nodiscard]] std::size_t state_bytes() const noexcept override { return 1'000'000; }
+
+  double decay = 1;
 
  private:
   std::map<UnitKey, double>* worth_;
@@ -90,7 +100,8 @@ std::vector<UnitKey> admitted(const CachePlan& plan, const std::vector<WantedUni
 class ResidentCacheTest : public testing::Test {
  protected:
   ResidentCache make(std::size_t capacity, std::unique_ptr<AdmissionPolicy> admission = nullptr) {
-    return ResidentCache::create(capacity, 1000, std::make_unique<Fifo>(&touched_, &victims_asked_),
+    return ResidentCache::create(capacity, 1000,
+                                 std::make_unique<Fifo>(&touched_, &victims_asked_, &forgotten_),
                                  std::move(admission))
         .value();
   }
@@ -102,6 +113,7 @@ class ResidentCacheTest : public testing::Test {
   void expect_worth_it(const std::map<UnitKey, double>& worth) const;
 
   std::vector<UnitKey> touched_;
+  std::vector<UnitKey> forgotten_;
   std::size_t victims_asked_ = 0;
   std::vector<WantedUnit> wanted_;
   CachePlan plan_;
@@ -283,7 +295,9 @@ TEST_F(ResidentCacheTest, DropForgetsResidencyAndForgetEverything) {
   auto cache = make(2, std::make_unique<SetWorth>(worth));
   step(cache, {unit(1), unit(2)});
   cache.drop(1);
+  EXPECT_THAT(forgotten_, IsEmpty()) << "the policy may remember it";
   cache.forget(2);
+  EXPECT_THAT(forgotten_, ElementsAre(2));
   EXPECT_FALSE(cache.resident(1));
   EXPECT_FALSE(cache.resident(2));
   EXPECT_EQ(cache.used_slots(), 0U);
@@ -313,6 +327,30 @@ TEST_F(ResidentCacheTest, DisplacesOthersForAUnitThatHasNoRoomInMemory) {
   EXPECT_FALSE(cache.displace_for(wanted_[2], evicted)) << "the step wants all others";
   EXPECT_TRUE(cache.resident(1) && cache.resident(3));
   EXPECT_EQ(cache.used_slots(), 2U);
+}
+
+TEST_F(ResidentCacheTest, CountsNoUnitThatFoundNoRoom) {
+  auto cache = make(100);
+  std::vector<UnitKey> evicted;
+  step(cache, {unit(1)});
+  ASSERT_FALSE(cache.displace_for(wanted_[0], evicted));
+  EXPECT_EQ(cache.counters().admitted_units, 0U);
+  EXPECT_EQ(cache.counters().refill_rows, 0U);
+  EXPECT_EQ(cache.counters().no_room_units, 1U);
+}
+
+TEST_F(ResidentCacheTest, DisplacesByWhatUnitsAreWorthWhenTheStepIsPlanned) {
+  std::map<UnitKey, double> worth{{1, 500}, {2, 600}, {3, 560}};
+  auto admission = std::make_unique<SetWorth>(worth);
+  SetWorth& fading = *admission;
+  auto cache = make(3, std::move(admission));
+  step(cache, {unit(1)});
+  std::vector<UnitKey> evicted;
+  fading.decay = 0.5;
+  step(cache, {unit(2, 3), {.unit = 3, .rows_wanted = 10, .refill_rows = 1}});
+  ASSERT_THAT(admitted(plan_, wanted_), ElementsAre(3)) << "500 is more than 600 less a refill";
+  EXPECT_TRUE(cache.displace_for(wanted_[1], evicted));
+  EXPECT_THAT(evicted, ElementsAre(1)) << "250 by now, for 280 less a row";
 }
 
 TEST_F(ResidentCacheTest, GetsBackWhatAUnitHasPaidThatFoundNoRoom) {

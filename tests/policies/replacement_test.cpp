@@ -132,6 +132,12 @@ class Pair {
     compare_sizes();
   }
 
+  /// A copy that is lost between two steps, whatever the policy would have chosen.
+  void drop(UnitKey key) {
+    if (tracked_.contains(key)) evict(key);
+    compare_sizes();
+  }
+
   void shrink_by_one() {
     const Answer victim = choose("shrinks by", no_unit, anything);
     if (victim.has_value() == tracked_.empty()) differ("shrinks by " + to_string(victim));
@@ -235,6 +241,7 @@ std::string run(Pair& pair, MadeUpFuture& future, Units units, std::uint64_t ste
     const auto worth = [step](UnitKey key) { return Rng(key, {step / 4}).below(8); };
     pair.step(wanted_in(step, rng), slots, worth, spare);
     if (rng.below(20) == 0) pair.forget(static_cast<UnitKey>(rng.below(64)));
+    if (rng.below(20) == 0) pair.drop(static_cast<UnitKey>(rng.below(64)));
     if (rng.below(50) == 0) pair.shrink_by_one();
     if (rng.below(10) == 0) {
       const auto key = static_cast<UnitKey>(rng.below(64));

@@ -85,7 +85,8 @@ class ResidentCache {
   void forget(UnitKey unit);
   void forget_all();
 
-  /// Drops a unit's residency only: what it holds is a copy, so this changes no output.
+  /// Drops a unit's residency only: what it holds is a copy, so this changes no output. A policy
+  /// that remembers what went has it in its memory.
   void drop(UnitKey unit);
 
   /// The same for all units from `first` on.
@@ -138,6 +139,8 @@ class ResidentCache {
     return used_ + more > capacity_ ? used_ + more - capacity_ : 0;
   }
   void expire(std::vector<UnitKey>& evicted);
+  /// Whatever was found not to be worth enough may be from now on.
+  void ask_anew() noexcept;
   [[nodiscard]] double worth(UnitKey unit) const;
   void evict(UnitKey unit);
   void clear_slots(UnitKey unit) noexcept;
