@@ -66,8 +66,8 @@ class ReplacementPolicy {
   virtual std::optional<UnitKey> choose_victim(UnitKey incoming,
                                                FunctionRef<bool(UnitKey)> evictable) = 0;
 
-  /// Removes a chosen unit; a policy with a memory of what went has it in there from now on. By
-  /// default all memory of it goes.
+  /// Removes a tracked unit, a chosen one or one whose copy was lost; a policy with a memory of
+  /// what went has it in there from now on. By default all memory of it goes.
   virtual void evict(UnitKey key) { forget(key); }
 
   /// Removes and returns a unit that the policy gives up though there is room, or nothing. Called
