@@ -121,8 +121,7 @@ Result<double> cluster_seconds(const RetrievalPolicy& policy, const RuntimeOptio
       .tokens = {0, tokens},
       .fixed = fixed.data(),
       .index = {.chunks = chunks.data(), .chunk_tokens = layout.chunk_tokens},
-      .iterations = static_cast<std::size_t>(sample.iterations),
-      .clock = &clock};
+      .iterations = static_cast<std::size_t>(sample.iterations)};
   return shortest_seconds(clock, [&]() -> Status {
     return policy.build(request, threads).map([](const BuildReport&) {});
   });

@@ -146,10 +146,8 @@ std::size_t slices_of(const RetrievalPolicy& policy, PolicyIndex& index, std::si
       return 0;
     }
     whole = *built;
-    // A piece takes a look, or two where clustering looks as well, once an iteration: one of two
-    // may follow where the longest so far took one. The first piece comes after two looks.
-    EXPECT_LE(clock.stopped() - begin, std::max<Duration>(slice + std::chrono::milliseconds{1},
-                                                          std::chrono::milliseconds{3}));
+    // A piece takes a look. The first comes after two.
+    EXPECT_LE(clock.stopped() - begin, std::max<Duration>(slice, std::chrono::milliseconds{2}));
   }
   return slices;
 }

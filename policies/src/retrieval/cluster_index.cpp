@@ -227,8 +227,6 @@ Status Clusters::begin_clustering() {
                                    .metric = options_.metric,
                                    .seed = seeds(),
                                    .initial_rows = seeds_,
-                                   .clock = request_.clock,
-                                   .deadline = request_.deadline,
                                    .cancelled = request_.cancelled,
                                    .measures_inertia = false},
                                   {.centroids = centroids_.data(), .labels = labels_.data()}));

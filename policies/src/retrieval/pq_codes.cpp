@@ -45,8 +45,6 @@ Status CodebookTraining::begin() {
                                   {.clusters = pq_.centroids(),
                                    .iterations = request_.iterations,
                                    .seed = Rng(request_.seed, {index(request_.layer), part})(),
-                                   .clock = request_.clock,
-                                   .deadline = request_.deadline,
                                    .cancelled = request_.cancelled,
                                    .measures_inertia = false},
                                   {.centroids = reinterpret_cast<float*>(request_.fixed) +

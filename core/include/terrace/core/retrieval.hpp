@@ -85,8 +85,7 @@ struct BuildRequest {
   std::uint64_t seed = 0;
   /// `fixed` is that of an index of the same rows: what it learnt from hints may be kept.
   bool anew = false;
-  const Clock* clock = nullptr;
-  TimePoint deadline = TimePoint::max();         ///< no new iteration starts after it
+  const Clock* clock = nullptr;                  ///< of build_some()
   const std::atomic<bool>* cancelled = nullptr;  ///< looked at between iterations; may be null
 
   /// Whether `tokens` are added to those that the index has.
