@@ -230,13 +230,13 @@ TEST_P(SearchInTilesTest, PacksAsItSays) {
   if (!has_amx_search()) GTEST_SKIP() << "this machine has no AMX";
   const std::size_t elements = its_.rows * shape_.row_elements();
   const auto rows = hwy::AllocateAligned<std::uint16_t>(elements);
+  const std::vector<float> origin(its_.dims);
+  const RowsToRound all{
+      .rows = rows_.data(), .row_count = its_.rows, .dims = its_.dims, .origin = origin.data()};
   if (shape_.numbers == AmxNumbers::split) {
-    split_amx_rows(its_.dims, rows_.data(), its_.rows, rows.get());
+    split_amx_rows(all, rows.get());
   } else {
-    const std::vector<float> origin(its_.dims);
-    rows_to_bf16(
-        {.rows = rows_.data(), .row_count = its_.rows, .dims = its_.dims, .origin = origin.data()},
-        shape_.row_elements(), rows.get());
+    rows_to_bf16(all, shape_.row_elements(), rows.get());
   }
   EXPECT_EQ(std::memcmp(rows.get(), packed_rows_.get(), elements * sizeof(std::uint16_t)), 0);
   const Packed centroids = hwy::AllocateAligned<std::byte>(centroid_bytes(shape_, its_.centroids));

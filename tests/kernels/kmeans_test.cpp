@@ -152,7 +152,7 @@ TEST(Kmeans, LeavesRowsOutThatHaveNoDistances) {
   }
 }
 
-TEST(Kmeans, GivesZerosWhenNoRowIsFinite) {
+TEST(Kmeans, GivesZerosWhenNoRowTakesPart) {
   Clustering clustering(10, 4, 3);
   std::ranges::fill(clustering.rows_, std::nanf(""));
   Serial threads;

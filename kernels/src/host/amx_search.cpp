@@ -17,8 +17,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/bf16_search.hpp"
-
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")
 
@@ -86,6 +84,10 @@ Numbers load(const float* source, std::size_t count) {
           _mm512_maskz_loadu_ps(static_cast<__mmask16>(some >> 16), source + 16)};
 }
 
+Numbers beyond(const Numbers& origin, const Numbers& numbers) {
+  return {_mm512_sub_ps(numbers.low, origin.low), _mm512_sub_ps(numbers.high, origin.high)};
+}
+
 __m512i rounded(const Numbers& numbers) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(numbers.high, numbers.low));
 }
@@ -135,11 +137,14 @@ Numbers without(const Numbers& numbers, __m512i rounded) {
   for (std::size_t i = 0; i < 16; ++i) _mm512_store_si512(target + i * line_bytes, lines[i]);
 }
 
-void split_rows(std::size_t dims, const float* rows, std::size_t row_count, std::uint16_t* split) {
+void split_rows(const RowsToRound& rows, std::uint16_t* split) {
+  const std::size_t dims = rows.dims;
   const std::size_t part_elements = align_up(dims, amx_dims);
-  for (std::size_t r = 0; r < row_count; ++r, rows += dims, split += 2 * part_elements) {
+  const float* row = rows.rows;
+  for (std::size_t r = 0; r < rows.row_count; ++r, row += dims, split += 2 * part_elements) {
     for (std::size_t dim = 0; dim < dims; dim += amx_dims) {
-      const Numbers numbers = load(rows + dim, std::min(amx_dims, dims - dim));
+      const std::size_t some = std::min(amx_dims, dims - dim);
+      const Numbers numbers = beyond(load(rows.origin + dim, some), load(row + dim, some));
       const __m512i nearest = rounded(numbers);
       _mm512_store_si512(split + dim, nearest);
       _mm512_store_si512(split + part_elements + dim, rounded(without(numbers, nearest)));
@@ -210,9 +215,8 @@ bool has_amx_search() noexcept {
   return has;
 }
 
-void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
-                    std::uint16_t* split) noexcept {
-  split_rows(dims, rows, row_count, split);
+void split_amx_rows(const RowsToRound& rows, std::uint16_t* split) noexcept {
+  split_rows(rows, split);
 }
 
 void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,
@@ -237,8 +241,7 @@ void search_amx(const AmxSearch& search, std::uint32_t* labels) noexcept {
 namespace terrace::kernels::host {
 
 bool has_amx_search() noexcept { return false; }
-void split_amx_rows(std::size_t /*dims*/, const float* /*rows*/, std::size_t /*row_count*/,
-                    std::uint16_t* /*split*/) noexcept {}
+void split_amx_rows(const RowsToRound& /*rows*/, std::uint16_t* /*split*/) noexcept {}
 void pack_amx_centroids(const AmxShape& /*shape*/, const DistanceTerms& /*terms*/,
                         std::byte* /*packed*/) noexcept {}
 void search_amx(const AmxSearch& /*search*/, std::uint32_t* /*labels*/) noexcept {}

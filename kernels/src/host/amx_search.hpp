@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "host/bf16_search.hpp"
 #include "host/centroid_tiles.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -20,9 +21,9 @@ static_assert(search_rows_max % amx_rows == 0);
 
 /// What becomes of f32 numbers.
 enum class AmxNumbers : std::uint8_t {
-  rounded = 1,  ///< to bf16, which errs by 2^-9 of a number
-  split = 2,    ///< to a sum of two bf16: products err by 2^-16. Takes three times the
-                ///< products
+  rounded = 1,  ///< to bf16, which errs by up to 2^-8 of a number
+  split = 2,    ///< to a sum of two bf16: products err by up to 2^-14, of which most cancel.
+                ///< Takes three times the products
 };
 
 struct AmxShape {
@@ -62,10 +63,9 @@ struct AmxShape {
 /// call asks.
 bool has_amx_search() noexcept;
 
-/// Splits rows [row_count, dims], for AmxNumbers::split: [row_count, row_elements()]. Those for
-/// AmxNumbers::rounded are rows_to_bf16().
-void split_amx_rows(std::size_t dims, const float* rows, std::size_t row_count,
-                    std::uint16_t* split) noexcept;
+/// Splits rows, for AmxNumbers::split: [row_count, row_elements()]. Those for AmxNumbers::rounded
+/// are rows_to_bf16().
+void split_amx_rows(const RowsToRound& rows, std::uint16_t* split) noexcept;
 
 /// Packs terms into blocks of 16 centroids. What the last block lacks is infinitely far.
 void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,

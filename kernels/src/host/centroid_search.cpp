@@ -7,6 +7,7 @@
 #include "host/amx_search.hpp"
 #include "host/bf16_search.hpp"
 #include "host/centroid_tiles.hpp"
+#include "terrace/core/dtype.hpp"
 
 namespace terrace::kernels::host {
 namespace {
@@ -14,6 +15,18 @@ namespace {
 AmxShape amx_shape(std::size_t dims, Exactness exactness) noexcept {
   return {.dims = dims,
           .numbers = exactness == Exactness::f32 ? AmxNumbers::split : AmxNumbers::rounded};
+}
+
+float clustered_or_zero(float x) noexcept { return std::abs(x) < clustered_below ? x : 0.0F; }
+
+/// Without an eighth of them at either end.
+template <std::size_t count>
+float mean_of_the_inner(std::array<float, count>& values) noexcept {
+  constexpr std::size_t left_out = (count + 1) / 8;
+  std::ranges::sort(values);
+  float sum = 0;
+  for (std::size_t i = left_out; i < count - left_out; ++i) sum += values[i];
+  return sum / static_cast<float>(count - 2 * left_out);
 }
 
 std::size_t f32_bytes(std::size_t centroids, std::size_t dims) noexcept {
@@ -44,65 +57,55 @@ bool CentroidSearch::allocate() {
   if (by != Search::f32) {
     addends_ = hwy::AllocateAligned<float>(centroids);
     coefficients_ = hwy::AllocateAligned<float>(centroids * rows.dims);
-    if (!addends_ || !coefficients_) return false;
+    origin_ = hwy::AllocateAligned<float>(rows.dims);
+    direction_ = hwy::AllocateAligned<float>(rows.dims);
+    if (!addends_ || !coefficients_ || !origin_ || !direction_) return false;
+    choose_origin();
   }
   if (rounds()) {
     rounded_rows_ = hwy::AllocateAligned<std::uint16_t>(searched_rows * rounded_elements_);
-    origin_ = hwy::AllocateAligned<float>(rows.dims);
-    origin_direction_ = hwy::AllocateAligned<float>(rows.dims);
-    if (!rounded_rows_ || !origin_ || !origin_direction_) return false;
-    choose_origin();
+    if (!rounded_rows_) return false;
   }
   centroids_ = hwy::AllocateAligned<std::byte>(centroid_bytes);
   return centroids_ != nullptr;
 }
 
-/// The median of a few rows, dimension by dimension: rows that lie far out do not move it.
+/// The mean of a few rows, dimension by dimension, from which products are the smallest, and of
+/// their directions. Without the outermost: rows that lie far out do not move it.
 void CentroidSearch::choose_origin() noexcept {
   constexpr std::size_t sample = 15;
   const std::size_t dims = options_.rows.dims;
   const auto& typical = options_.typical;
-  const auto sampled = [&](std::size_t s) {
-    return typical.empty() ? row(s * options_.rows.row_count / sample)
-                           : row(typical[s * typical.size() / sample]);
-  };
-  double square = 0;
-  for (std::size_t i = 0; i < dims; ++i) {
-    std::array<float, sample> values;
-    for (std::size_t s = 0; s < sample; ++s) {
-      const float value = sampled(s)[i];
-      values[s] = std::abs(value) < clustered_below ? value : 0.0F;
-    }
-    std::ranges::nth_element(values, values.begin() + sample / 2);
-    origin_[i] = values[sample / 2];
-    square += double{origin_[i]} * double{origin_[i]};
+  std::array<const float*, sample> rows;
+  std::array<float, sample> scales;
+  for (std::size_t s = 0; s < sample; ++s) {
+    rows[s] = typical.empty() ? row(s * options_.rows.row_count / sample)
+                              : row(typical[s * typical.size() / sample]);
+    scales[s] = -terms_of(rows[s], dims, Metric::cosine).factor;
   }
-  const double scale = square > 0 ? 1 / std::sqrt(square) : 0;
+  std::array<float, sample> values;
   for (std::size_t i = 0; i < dims; ++i) {
-    origin_direction_[i] = static_cast<float>(scale * double{origin_[i]});
+    for (std::size_t s = 0; s < sample; ++s) values[s] = clustered_or_zero(rows[s][i]);
+    // Of few bits, so that small whole numbers are exact beyond it, too.
+    origin_[i] = bf16_to_f32(f32_to_bf16(mean_of_the_inner(values)));
+    if (options_.metric == Metric::l2) continue;
+    for (std::size_t s = 0; s < sample; ++s) {
+      values[s] = scales[s] * clustered_or_zero(rows[s][i]);
+    }
+    direction_[i] = mean_of_the_inner(values);
   }
 }
 
 void CentroidSearch::round_rows(std::size_t begin, std::size_t end) noexcept {
-  rows_to_bf16({.rows = row(begin),
-                .row_count = end - begin,
-                .dims = options_.rows.dims,
-                .origin = origin_.get()},
-               rounded_elements_, &rounded_rows_[begin * rounded_elements_]);
-}
-
-void CentroidSearch::write_terms(const float* centroid, std::size_t c) noexcept {
-  const std::size_t dims = options_.rows.dims;
-  const CentroidTerms terms = terms_of(centroid, dims, options_.metric);
-  addends_[c] = terms.addend;
-  for (std::size_t i = 0; i < dims; ++i) coefficients_[c * dims + i] = terms.factor * centroid[i];
+  rows_to_bf16(rows_beyond_origin(begin, end), rounded_elements_,
+               &rounded_rows_[begin * rounded_elements_]);
 }
 
 // With x = o + y, and leaving out what all centroids have in common:
 //   l2      |c - o|^2 - 2 y.(c - o)
-//   cosine  o.k + y.k  with k = o / |o| - c / |c|
+//   cosine  o.k + y.k  with k = d - c / |c|, d a mean of directions
 // so that nothing is as large as the origin is far.
-void CentroidSearch::write_centred_terms(const float* centroid, std::size_t c) noexcept {
+void CentroidSearch::write_terms(const float* centroid, std::size_t c) noexcept {
   const std::size_t dims = options_.rows.dims;
   float* const coefficients = &coefficients_[c * dims];
   if (options_.metric == Metric::l2) {
@@ -111,7 +114,7 @@ void CentroidSearch::write_centred_terms(const float* centroid, std::size_t c) n
   } else {
     const float factor = terms_of(centroid, dims, Metric::cosine).factor;
     for (std::size_t i = 0; i < dims; ++i) {
-      coefficients[i] = origin_direction_[i] + factor * centroid[i];
+      coefficients[i] = direction_[i] + factor * centroid[i];
     }
     addends_[c] = dot(origin_.get(), coefficients, dims);
   }
@@ -124,8 +127,7 @@ void CentroidSearch::pack_centroids(const float* centroids, Exactness exactness)
   std::byte* const packed = centroids_.get();
   const Search search = search_for(exactness);
   for (std::size_t c = 0; search != Search::f32 && c < count; ++c) {
-    const float* const centroid = centroids + c * dims;
-    exactness == Exactness::f32 ? write_terms(centroid, c) : write_centred_terms(centroid, c);
+    write_terms(centroids + c * dims, c);
   }
   switch (search) {
     case Search::f32:
@@ -191,7 +193,7 @@ void CentroidSearch::find_in_amx(std::size_t begin, std::size_t end, std::uint16
                                  std::uint32_t* labels) const noexcept {
   const std::size_t dims = options_.rows.dims;
   const bool exact = exactness_ == Exactness::f32;
-  if (exact) split_amx_rows(dims, row(begin), end - begin, split);
+  if (exact) split_amx_rows(rows_beyond_origin(begin, end), split);
   search_amx({.shape = amx_shape(dims, exactness_),
               .rows = reinterpret_cast<const std::byte*>(exact ? split : rounded_row(begin)),
               .row_count = end - begin,

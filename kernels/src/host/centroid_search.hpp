@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "host/bf16_search.hpp"
 #include "host/centroid_tiles.hpp"
 #include "host/isa_choice.hpp"
 #include "terrace/kernels/kmeans.hpp"
@@ -17,7 +18,7 @@ namespace terrace::kernels::host {
 /// How much a search may err.
 enum class Exactness : std::uint8_t {
   rounded,  ///< what is nearest may be the second nearest by a hair, where that is faster
-  f32,      ///< as sums of f32 products err, or by no more than 2^-16 of a product
+  f32,      ///< as sums of f32 products err, or by up to 2^-14 of the products' sizes
 };
 
 struct CentroidSearchOptions {
@@ -73,9 +74,14 @@ class CentroidSearch {
     return options_.rows.rows + i * options_.rows.dims;
   }
   void choose_origin() noexcept;
-  /// Writes the terms of one centroid: of rows as they are, or beyond the origin.
+  [[nodiscard]] RowsToRound rows_beyond_origin(std::size_t begin, std::size_t end) const noexcept {
+    return {.rows = row(begin),
+            .row_count = end - begin,
+            .dims = options_.rows.dims,
+            .origin = origin_.get()};
+  }
+  /// Writes the terms of one centroid, of rows beyond the origin.
   void write_terms(const float* centroid, std::size_t c) noexcept;
-  void write_centred_terms(const float* centroid, std::size_t c) noexcept;
   [[nodiscard]] DistanceTerms terms(std::size_t first, std::size_t count) const noexcept {
     return {.addends = &addends_[first],
             .coefficients = &coefficients_[first * options_.rows.dims],
@@ -89,10 +95,10 @@ class CentroidSearch {
   CentroidSearchOptions options_;
   Exactness exactness_ = Exactness::f32;
   Buffer<std::byte> centroids_;
-  Buffer<float> addends_;               // [centroids]; these two but for f32
+  Buffer<float> addends_;               // [centroids]; these four but for f32
   Buffer<float> coefficients_;          // [centroids, dims]
   Buffer<float> origin_;                // [dims]
-  Buffer<float> origin_direction_;      // [dims]: of length 1, or zeros
+  Buffer<float> direction_;             // [dims]: a mean of rows' directions, for cosine
   std::size_t rounded_elements_ = 0;    // of a row
   Buffer<std::uint16_t> rounded_rows_;  // [rows, rounded_elements]
   std::size_t split_elements_ = 0;      // of search_rows_max rows

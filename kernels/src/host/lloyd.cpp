@@ -20,6 +20,7 @@ constexpr std::size_t part_clusters = 64;
 constexpr std::size_t run_parts_min = 4;  // that have sums of their own
 constexpr std::size_t runs_max = 16;
 constexpr std::size_t rounding_rows_min = 512;  // of fewer, iterations are cheap
+constexpr double rounding_excess_max = 1e-3;    // of inertia, by labels that are not the nearest
 
 }  // namespace
 
@@ -110,8 +111,44 @@ void Lloyd::after_admission() {
   }
   report_.converged = place_centroids();
   ends_ = report_.converged || !may_go_on();
-  if (!is_last_assignment() && search_->rounds()) exactness_ = Exactness::rounded;
+  if (!is_last_assignment() && search_->rounds() && rounding_is_harmless()) {
+    exactness_ = Exactness::rounded;
+  }
   begin_assignment();
+}
+
+bool Lloyd::rounding_is_harmless() noexcept {
+  const SampledLabels exact = label_samples(Exactness::f32);
+  const SampledLabels rounded = label_samples(Exactness::rounded);
+  double inertia = 0;
+  double excess = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const std::size_t r = sampled_row(i);
+    if (admitted_[r] == 0) continue;
+    const auto to = [&](std::uint32_t label) {
+      return double{exact_distance(row(r), centroid(label), input_.dims, options_.metric)};
+    };
+    inertia += to(exact[i]);
+    if (rounded[i] != exact[i]) excess += to(rounded[i]) - to(exact[i]);
+  }
+  return excess <= rounding_excess_max * inertia;
+}
+
+Lloyd::SampledLabels Lloyd::label_samples(Exactness exactness) noexcept {
+  search_->pack_centroids(output_.centroids, exactness);
+  SampledLabels labels;
+  for (std::size_t i = 0; i < labels.size(); i += rows_of_a_sample) {
+    const std::size_t begin = sampled_row(i);
+    search_->find(begin, begin + rows_of_a_sample, 0, &labels[i]);
+  }
+  return labels;
+}
+
+std::size_t Lloyd::sampled_row(std::size_t i) const noexcept {
+  const std::size_t samples = sampled_rows / rows_of_a_sample;
+  const std::size_t sample = i / rows_of_a_sample;
+  const std::size_t begin = (input_.row_count - rows_of_a_sample) * sample / (samples - 1);
+  return begin / rows_of_a_sample * rows_of_a_sample + i % rows_of_a_sample;
 }
 
 bool Lloyd::place_centroids() {

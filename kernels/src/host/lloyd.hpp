@@ -4,6 +4,7 @@
 #include <hwy/aligned_allocator.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "host/centroid_search.hpp"
@@ -30,6 +31,10 @@ class Lloyd {
  private:
   template <typename T>
   using Buffer = hwy::AlignedFreeUniquePtr<T[]>;
+
+  static constexpr std::size_t rows_of_a_sample = 16;
+  static constexpr std::size_t sampled_rows = 8 * rows_of_a_sample;
+  using SampledLabels = std::array<std::uint32_t, sampled_rows>;
 
   /// Parts, then what follows from all of them.
   struct Stage {
@@ -64,6 +69,12 @@ class Lloyd {
 
   /// Writes the first centroids. Returns true when they are all the distinct rows there are.
   bool place_centroids();
+
+  /// Whether labels of some rows by rounded numbers are nearly as good as exact ones. Leaves other
+  /// centroids packed.
+  [[nodiscard]] bool rounding_is_harmless() noexcept;
+  [[nodiscard]] SampledLabels label_samples(Exactness exactness) noexcept;
+  [[nodiscard]] std::size_t sampled_row(std::size_t i) const noexcept;
 
   void stop_rounding() noexcept { exactness_ = Exactness::f32; }
 

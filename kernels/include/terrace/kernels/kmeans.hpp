@@ -23,8 +23,8 @@ namespace terrace::kernels {
 /// What rows are compared by. Centroids are plain means of their members under either.
 enum class Metric : std::uint8_t { l2, cosine };
 
-/// Rows with a NaN, or an element as large as this or larger, are left out: their distances would
-/// not be numbers.
+/// Rows with a NaN, or an element as large as this or larger, are left out: their distances might
+/// not be numbers. Those of rows of up to 4,096 elements below it are.
 inline constexpr float clustered_below = 0x1p56F;
 
 struct KmeansRows {
@@ -72,12 +72,13 @@ namespace host {
 /// 5. It ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
 ///    result is whole in each case.
 ///
-/// Where it is faster, iterations before the last see rows rounded to bf16, by how far they lie
-/// from the middle of some. The last means are of the rows as they are, as are those after labels
-/// have repeated. What ends early is what as many iterations as it reports would have given: with
-/// rounded rows it ends the iteration that it is in, with exact sums, and labels once more, which
-/// takes about as long as one iteration in f32. Labels returned are the nearest to 2^-16 of
-/// |x| |c|.
+/// Where it is faster, and costs rows that it is tried on no more than a thousandth of inertia,
+/// iterations before the last see rows rounded to bf16, by how far they lie from the middle of
+/// some. The last means are of the rows as they are, as are those after labels have repeated. What
+/// ends early is what as many iterations as it reports would have given: with rounded rows it ends
+/// the iteration that it is in, with exact sums, and labels once more, which takes about as long as
+/// one iteration in f32. Labels returned are the nearest, but for squared distances nearer to each
+/// other than 2^-13 of |x - o| |c - o|, o that middle.
 ///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all. Products below f32's least normal number may count as zero, so that rows and centroids

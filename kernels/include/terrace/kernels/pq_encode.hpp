@@ -20,7 +20,7 @@ namespace host {
 /// Codes each token, head and sub-space with the nearest centroid (L2), ties to the lower one.
 ///
 /// A key gets the label that kmeans() gave it, but where squared distances to two centroids differ
-/// by less than 2^-16 of |x| |c|, by which labels may err there. Distances are compared as
+/// by no more than labels may err by there. Distances are compared as
 /// |c|^2 - 2 x.c in f32, so that squared distances nearer to each other than about 1e-6 of |x| |c|
 /// may be taken for one another. Products below f32's least normal number may count as zero: where
 /// no element is above 1e-19 all centroids may be tied. A sub-vector that is not `clustered_below`

@@ -16,7 +16,7 @@ namespace terrace::kernels::reference {
 void decode_attention(const DecodeAttention& op);
 
 /// Codes each sub-vector with the centroid of least sum (x - c)^2, ties to the lower one; 0 for one
-/// that is not finite.
+/// that is not `clustered_below`.
 void pq_encode(const PqEncode& op);
 
 /// Writes the weight of each candidate for KV head `head`: [candidates]. Of a group of one query
@@ -42,7 +42,8 @@ void fetch_rows(const FetchRows& op);
 void map_queries(const MapQueries& op);
 
 /// Lloyd's iterations in double from given initial rows (options.initial_rows must be set), with
-/// the same rules as host::kmeans for ties and clusters without members. All rows must be finite.
+/// the same rules as host::kmeans for ties and clusters without members. All rows must be
+/// `clustered_below`.
 KmeansReport kmeans(const KmeansRows& input, const KmeansOptions& options,
                     const KmeansOutput& output);
 
