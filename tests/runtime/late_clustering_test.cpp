@@ -220,6 +220,12 @@ TEST_F(PlansOfLayers, HideAnIndexOfAllBehindTheComputeOfThePromptsRest) {
       << "25 s for 150 tokens";
 }
 
+TEST_F(LatePlans, AreNotHurriedInTheMiddleOfAPrompt) {
+  Drive drive(*runtime_, *traffic_);
+  ASSERT_TRUE(drive.sequence().begin_prefill(10).has_value());
+  EXPECT_EQ(drive.sequence().clustering().error().code, Errc::invalid_argument);
+}
+
 TEST_F(LatePlans, AreNotMisledByPartsThatWereCutShort) {
   EXPECT_EQ(iterations_of_a_prompt(), 18U);
   policy_->iteration = std::chrono::seconds{1};

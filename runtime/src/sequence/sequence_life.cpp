@@ -354,6 +354,10 @@ StepSelection SequenceState::selection(LayerId id) const noexcept {
 }
 
 Result<ClusteringReport> SequenceState::clustering() {
+  // To wait is to hurry: builds that the rest of a prompt hides would be cut short.
+  if (phase_ == SequencePhase::prefill) {
+    return fail(Errc::invalid_argument, "clustering: the prompt has not ended");
+  }
   TERRACE_TRY(await_indexes());
   ClusteringReport report{.planned = runtime_.plans_iterations(),
                           .late_layers = late_layers_,

@@ -159,7 +159,8 @@ class Sequence {
   [[nodiscard]] SequenceCounters counters() const noexcept;
   void reset_counters() noexcept;
 
-  /// Waits for all index building, then reports it.
+  /// Waits for all index building, then reports it. Errors: those of the building;
+  /// invalid_argument: between begin_prefill() and end_prefill().
   [[nodiscard]] Result<ClusteringReport> clustering();
 
  private:
