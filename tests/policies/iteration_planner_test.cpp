@@ -43,6 +43,9 @@ TEST(FitTime, SaysHowFarItIsFromTheSamples) {
 
 TEST(FitTime, RefusesTooFewSamples) {
   EXPECT_FALSE(fit_time(std::vector<TimeSample>{{1, 1}}, 1).has_value());
+  EXPECT_FALSE(fit_time(std::vector<TimeSample>{{1, 1}, {1, 2}, {1, 3}}, 2).has_value());
+  EXPECT_FALSE(fit_time(std::vector<TimeSample>{{-1, 1}, {2, 2}}, 1).has_value());
+  EXPECT_FALSE(fit_time(std::vector<TimeSample>{{1, 1}, {2, 0}}, 1).has_value());
 }
 
 TEST(FitKmeans, SeparatesTheIterationFromTheRest) {

@@ -32,7 +32,7 @@ Eigen::VectorXd fit_shares(const Eigen::MatrixXd& terms, const Eigen::VectorXd& 
     const Eigen::MatrixXd some = shares(Eigen::all, used);
     const Eigen::VectorXd found = some.colPivHouseholderQr().solve(ones);
     const double gap = (some * found - ones).squaredNorm();
-    if (found.minCoeff() < 0 || gap >= least) continue;
+    if (!(found.minCoeff() >= 0 && gap < least)) continue;
     least = gap;
     best.setZero();
     best(used) = found.array() / sizes(used).array();
@@ -43,7 +43,9 @@ Eigen::VectorXd fit_shares(const Eigen::MatrixXd& terms, const Eigen::VectorXd& 
 Eigen::RowVector3d powers_of(double x) { return {1, x, x * x}; }
 
 Status check_time(double tokens, double seconds) {
-  if (std::isfinite(tokens) && std::isfinite(seconds) && seconds > 0) return {};
+  if (tokens >= 0 && std::isfinite(tokens * tokens) && std::isfinite(seconds) && seconds > 0) {
+    return {};
+  }
   return fail(Errc::invalid_argument, "a time sample of {} tokens and {} s cannot be fitted",
               tokens, seconds);
 }
@@ -57,9 +59,11 @@ double towards(double factor, double observed) { return factor + 0.1 * (observed
 
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree) {
   Polynomial fit;
-  if (degree >= fit.c.size() || samples.size() <= degree) {
-    return fail(Errc::invalid_argument, "{} samples are too few to fit degree {}", samples.size(),
-                degree);
+  std::set<double> lengths;
+  for (const TimeSample& sample : samples) lengths.insert(sample.tokens);
+  if (degree >= fit.c.size() || lengths.size() <= degree) {
+    return fail(Errc::invalid_argument, "samples of {} lengths are too few to fit degree {}",
+                lengths.size(), degree);
   }
   const auto rows = static_cast<Eigen::Index>(samples.size());
   const auto powers = static_cast<Eigen::Index>(degree + 1);

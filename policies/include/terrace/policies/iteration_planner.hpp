@@ -37,7 +37,7 @@ struct Polynomial {
 
 /// Least squares of relative gaps, with coefficients that are not negative: time never falls with
 /// work.
-/// Errors: invalid_argument for fewer samples than coefficients, or a time that is not above zero.
+/// Errors: invalid_argument for fewer lengths than coefficients, or a time that is not above zero.
 Result<Polynomial> fit_time(std::span<const TimeSample> samples, std::size_t degree);
 
 /// How far a fit is from its samples: the largest gap, as a share of the sample.
