@@ -22,8 +22,8 @@ namespace {
 Status use_named_isa(const Settings& settings, bool quiet) {
   const Config& config = settings.config;
   const auto& profile = settings.profile;
-  const bool measured_here =
-      profile && *profile && !names_preset(config) && (*profile)->cpu == cpu_name();
+  const bool measured_here = profile && *profile && !names_preset(config) &&
+                             (*profile)->cpu == cpu_name() && !(*profile)->isa.empty();
   if (!config.is("isa", "auto") || !measured_here) {
     return kernels::host::use_isa(config.text("isa"));
   }

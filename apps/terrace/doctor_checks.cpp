@@ -141,7 +141,9 @@ CheckResult check_profile(const Settings& settings) {
   }
   const Machine machine = read_machine();
   if (found.cpu != machine.cpu || found.isa != machine.isa) {
-    return {"profile", warn, fmt::format("measured on {} with {}, not here", found.cpu, found.isa),
+    return {"profile", warn,
+            fmt::format("measured on {} with {}, not here", found.cpu,
+                        found.isa.empty() ? "an unknown isa" : found.isa),
             "measure this machine: `terrace bench kernels --write-profile FILE`"};
   }
   const std::optional<std::chrono::days> age = days_since(found.date);

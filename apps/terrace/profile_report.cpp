@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "machine.hpp"
+
 namespace terrace::apps {
 namespace {
 
@@ -37,6 +39,11 @@ std::string profile_text(const MachineProfile& profile, const Config& config) {
   std::string text = profile.date.empty() ? fmt::format("profile of {}\n", profile.cpu)
                                           : fmt::format("profile of {}, {}, measured {}\n",
                                                         profile.cpu, profile.isa, profile.date);
+  const Machine machine = read_machine();
+  if (!profile.date.empty() && (profile.cpu != machine.cpu || profile.isa != machine.isa)) {
+    text += fmt::format("not of {} with {}, which is here: nothing is planned by it\n", machine.cpu,
+                        machine.isa);
+  }
   if (profile.link) {
     text += fmt::format("link of {:.1f} GB/s, copies start after {:.1f} us\n",
                         profile.link->bandwidth / 1e9, profile.link->latency * 1e6);
