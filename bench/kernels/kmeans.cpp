@@ -1,6 +1,7 @@
 // Clustering of standard normal rows: seeding, ten iterations, final labels.
 #include "terrace/kernels/kmeans.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -27,12 +28,17 @@ struct Setting {
   std::size_t threads = 1;  ///< of more, one thread is the peer
 };
 
+/// So many that searches are rounded where they are.
+std::size_t quick_rows(const Setting& setting) {
+  return std::max<std::size_t>(1024, 4 * setting.clusters);
+}
+
 class Clustering {
  public:
   Clustering(const Setting& setting, std::unique_ptr<Parallel> threads, bool quick)
       : setting_(setting),
         threads_(std::move(threads)),
-        row_count_(quick ? 4 * setting.clusters : setting.rows),
+        row_count_(quick ? quick_rows(setting) : setting.rows),
         rows_(normal_numbers(row_count_ * setting.dims, 7)),
         centroids_(setting.clusters * setting.dims),
         labels_(row_count_) {}
