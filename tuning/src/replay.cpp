@@ -96,10 +96,20 @@ void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
   }
 }
 
-void CacheReplay::pause(Sequence& its) {
+void CacheReplay::pause(Sequence& its) const {
+  // The load that ends a pause names all that was dropped, in the order in which it went: what a
+  // policy remembers of it depends on that.
+  if (setup_.as_recorded) return;
   for (Layer& layer : its.layers) {
-    if (layer.cache) layer.cache->drop_from(0);
+    if (!layer.cache) continue;
+    withdraw_arrivals(layer);
+    layer.cache->drop_from(0);
   }
+}
+
+void CacheReplay::withdraw_arrivals(Layer& layer) {
+  for (const UnitKey unit : layer.arriving) layer.cache->drop(unit);
+  layer.arriving.clear();
 }
 
 void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic) {
@@ -107,7 +117,7 @@ void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraff
   layer.passed = traffic.window_begin;
   layer.prompts.clear();
   if (!layer.cache) return;
-  drop(layer, record.dropped);
+  setup_.as_recorded ? drop(layer, record.dropped) : withdraw_arrivals(layer);
   // Copies are none where the window lies, and clusters were made of tokens that may be gone.
   layer.cache->drop_from(keeps_clusters() ? 0 : static_cast<UnitKey>(traffic.window_begin));
 }
@@ -188,6 +198,7 @@ std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
   };
   const std::uint64_t refused_before = refused();
   cache.plan_step(traffic.wanted, plan_);
+  layer.arriving.clear();
   outcome_.cache.refused += refused() - refused_before;
   outcome_.cache.evicted += plan_.evicted.size();
   std::uint64_t refilled = 0;
@@ -203,6 +214,7 @@ std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
       outcome_.cache.evicted += evicted_.size();
     }
     ++outcome_.cache.admitted;
+    if (!keeps_clusters()) layer.arriving.push_back(unit.unit);
     refilled += unit.refill_rows;
   }
   return refilled;

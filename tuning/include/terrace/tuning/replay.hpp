@@ -67,6 +67,8 @@ class CacheReplay {
     std::optional<offload::ResidentCache> cache;
     std::size_t passed = 0;       ///< blocks before it have been offered to the cache
     std::vector<Prompt> prompts;  ///< since the last step or load, in order
+    /// Blocks that the last step admitted: a cut or a pause before the next one loses them.
+    std::vector<UnitKey> arriving;
   };
   struct Sequence {
     std::size_t sharers = 1;
@@ -79,7 +81,8 @@ class CacheReplay {
   Sequence& sequence(std::uint64_t number);
   void share(Sequence& sequence, std::size_t sharers);
   void prompt(Sequence& sequence, TokenRange tokens);
-  static void pause(Sequence& sequence);
+  void pause(Sequence& sequence) const;
+  static void withdraw_arrivals(Layer& layer);
   void load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   void close(std::uint64_t number);
   void select(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
