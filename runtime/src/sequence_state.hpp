@@ -327,6 +327,7 @@ class SequenceState {
   bool displace_for(LayerState& layer, const offload::WantedUnit& admitted);
   void report_selection(std::size_t layer);
   void report_step_end();
+  void report_prompt() const;
   void report_load(std::span<const LoadingBlock> loaded);
   void leave_cache();
 

@@ -225,7 +225,7 @@ class RenamedClusters final : public SelectionObserver {
   explicit RenamedClusters(std::size_t layers) : of_layer(layers) {}
 
   void on_share(SequenceId, std::size_t) override {}
-  void on_prompt(SequenceId, TokenRange) override {}
+  void on_prompt(const LayerPrompt&) override {}
   void on_selection(const LayerSelection& selection) override {
     if (selection.clusters_renamed) ++of_layer[index(selection.layer)];
   }

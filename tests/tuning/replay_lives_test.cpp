@@ -31,7 +31,6 @@ class Lives {
     return *drives_.back();
   }
 
-  /// Paused, as forks are: the first step resumes it.
   Drive& fork(Drive& from) {
     auto twin = from.sequence().fork();
     EXPECT_TRUE(twin.has_value());
@@ -71,6 +70,10 @@ void expect_followed(const Scenario& scenario, void (*live)(Lives&)) {
   EXPECT_GT(counted.cache.adopted, 0U);
 }
 
+Status more(Drive& drive, std::size_t tokens) {
+  return drive.prefill(drive.sequence().length() + tokens);
+}
+
 TEST(ReplayOfLives, DropsWhatAPauseDroppedInItsOrder) {
   const CacheOptions cache{.policy = "arc", .admission = "always", .tokens = 216};
   expect_followed(clustered_scenario("clusterkv", cache), [](Lives& lives) {
@@ -91,6 +94,143 @@ TEST(ReplayOfLives, KnowsNothingOfAPauseThatDidNotEnd) {
     lives.close(0);
     ASSERT_TRUE(lives.open(300).steps(8).has_value());
   });
+}
+
+TEST(ReplayOfLives, KnowsTheBlockOfTheTokenBehindAPrompt) {
+  for (const std::size_t tokens : {24U, 48U, 96U}) {
+    expect_followed(recorded_scenario({.admission = "always", .tokens = tokens}), [](Lives& lives) {
+      Drive& one = lives.open(320);  // whole blocks
+      ASSERT_TRUE(more(one, 87).has_value());
+      ASSERT_TRUE(one.step().has_value());
+    });
+  }
+}
+
+TEST(ReplayOfLives, KnowsThatPromptsPlaceWhatWaitsForTheIndex) {
+  for (const char* const retrieval : {"clusterkv", "wave"}) {
+    SCOPED_TRACE(retrieval);
+    const Scenario scenario = clustered_scenario(retrieval, {.admission = "always", .tokens = 24});
+    expect_followed(scenario, [](Lives& lives) {
+      Drive& one = lives.open(300);
+      ASSERT_TRUE(more(one, 65).has_value());
+      ASSERT_TRUE(one.step().has_value());
+    });
+    expect_followed(scenario, [](Lives& lives) {
+      Drive& twin = lives.fork(lives.open(300));
+      ASSERT_TRUE(more(twin, 75).has_value());
+      ASSERT_TRUE(twin.step().has_value());
+    });
+  }
+}
+
+/// Lets random things happen to sequences, three at a time at the most.
+class RandomLives {
+ public:
+  RandomLives(const Scenario& scenario, const std::filesystem::path& file, Rng& rng)
+      : lives_(scenario, file), rng_(rng) {}
+
+  SequenceCounters live(std::size_t events) {
+    lives_.open(prompt_max);
+    paused_.push_back(false);
+    for (std::size_t i = 0; i < events; ++i) happen(rng_.below(lives_.count()));
+    return lives_.finish();
+  }
+
+  /// What happened, as a failure shows it.
+  [[nodiscard]] const std::string& story() const noexcept { return story_; }
+
+ private:
+  static constexpr std::size_t prompt_max = 300;
+  static constexpr std::size_t length_max = 500;
+  static constexpr std::size_t length_min = 60;
+
+  void happen(std::size_t number) {
+    const std::uint64_t event = rng_.below(12);
+    Sequence& sequence = lives_.drive(number).sequence();
+    if (paused_[number]) {
+      if (event >= 8) expect(number, "resume", 0, sequence.resume());
+      if (event >= 8) paused_[number] = false;
+    } else if (event < 6) {
+      const std::size_t steps = 1 + rng_.below(12);
+      expect(number, "step", steps, lives_.drive(number).steps(steps));
+    } else if (event == 6) {
+      fork(number);
+    } else if (event == 7) {
+      expect(number, "pause", 0, sequence.pause());
+      paused_[number] = true;
+    } else if (event == 8) {
+      const std::size_t cut = std::min(sequence.length() - length_min, rng_.below(120));
+      expect(number, "cut", cut, sequence.truncate(sequence.length() - cut));
+    } else if (event <= 10) {
+      prompt(number);
+    } else {
+      close(number);
+    }
+  }
+
+  void prompt(std::size_t number) {
+    if (lives_.drive(number).sequence().length() > length_max) return;
+    const std::size_t tokens = 1 + rng_.below(100);
+    expect(number, "prompt", tokens, more(lives_.drive(number), tokens));
+  }
+
+  void fork(std::size_t number) {
+    if (lives_.count() == 3) return;
+    expect(number, "fork", 0, {});
+    lives_.fork(lives_.drive(number));
+    paused_.push_back(false);
+  }
+
+  void close(std::size_t number) {
+    if (lives_.count() == 1) return;
+    expect(number, "close", 0, {});
+    lives_.close(number);
+    paused_.erase(paused_.begin() + static_cast<std::ptrdiff_t>(number));
+  }
+
+  void expect(std::size_t number, const char* what, std::size_t count, const Status& done) {
+    story_ += fmt::format("{}: {} {}, ", number, what, count);
+    EXPECT_TRUE(done.has_value()) << story_;
+  }
+
+  Lives lives_;
+  std::vector<bool> paused_;
+  Rng& rng_;
+  std::string story_;
+};
+
+Scenario random_scenario(Rng& rng) {
+  constexpr std::array retrieval{"oracle", "clusterkv", "wave", "pqcache"};
+  std::vector<std::string> policies;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (!entry.needs_foresight) policies.emplace_back(entry.name);
+  }
+  const std::string chosen = retrieval[rng.below(retrieval.size())];
+  const bool clusters = std::ranges::count(testing::clustering_policies(), chosen) != 0;
+  Scenario scenario = clustered_scenario(
+      chosen, {.policy = policies[rng.below(policies.size())],
+               .admission = rng.below(2) != 0 ? "always" : "refill",
+               .granularity = clusters && rng.below(2) != 0 ? CacheGranularity::cluster
+                                                            : CacheGranularity::block,
+               .tokens = 24 + 8 * rng.below(40)});
+  if (rng.below(6) == 0) scenario.runtime.placement = Placement::resident_first;
+  return scenario;
+}
+
+TEST(ReplayOfLives, GivesTheCountersOfRandomOnes) {
+  const TemporaryFolder folder;
+  const std::size_t rounds = testing::random_rounds(150);
+  for (std::size_t round = 0; round < rounds && !HasFailure(); ++round) {
+    Rng rng(testing::seed(), {round});
+    const Scenario scenario = random_scenario(rng);
+    const CacheOptions& cache = scenario.runtime.cache;
+    RandomLives lives(scenario, folder / "t", rng);
+    const SequenceCounters counted = lives.live(40);
+    SCOPED_TRACE(fmt::format("{}, round {}: {} {} {} {} of {}: {}", testing::seed_text(), round,
+                             scenario.runtime.policy, cache.policy, cache.admission,
+                             to_string(cache.granularity), cache.tokens, lives.story()));
+    expect_same_cache(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), counted);
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ TraceRecord random_record(Rng& rng) {
   record.sequence = rng.below(5);
   record.sharers = 1 + rng.below(1000);
   record.prompt = {rng.below(100), 100 + rng.below(100'000)};
+  record.placed_begin = rng.below(50);
   record.offload_bytes = rng();
   record.index_bytes = rng.below(1 << 20);
   record.ids_bytes = rng.below(record.index_bytes + 1);
@@ -33,6 +34,9 @@ TraceRecord random_record(Rng& rng) {
   record.position = rng.below(1 << 20);
   record.sinks_end = rng.below(64);
   record.window_begin = record.position - std::min<std::uint64_t>(record.position, rng.below(999));
+  if (record.kind == TraceRecord::Kind::prompt) {
+    record.window_begin = record.placed_begin + rng.below(50);
+  }
   record.resident_head = rng.below(9);
   record.resident_tail = rng.below(1 << 15);
   for (std::uint64_t i = rng.below(4); i > 0; --i) record.dropped.push_back(UnitKey(rng.below(99)));
@@ -67,7 +71,10 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     ASSERT_EQ(a.sharers, b.sharers);
   }
   if (a.kind == TraceRecord::Kind::prompt) {
+    ASSERT_EQ(a.layer, b.layer);
     ASSERT_EQ(a.prompt, b.prompt);
+    ASSERT_EQ(a.window_begin, b.window_begin);
+    ASSERT_EQ(a.placed_begin, b.placed_begin);
   }
   if (a.kind == TraceRecord::Kind::step_end) {
     ASSERT_EQ(a.offload_bytes, b.offload_bytes);

@@ -17,11 +17,14 @@ void TraceRecorder::on_share(SequenceId sequence, std::size_t sharers) {
   writer_.append(*record);
 }
 
-void TraceRecorder::on_prompt(SequenceId sequence, TokenRange tokens) {
+void TraceRecorder::on_prompt(const LayerPrompt& prompt) {
   const std::lock_guard lock(mutex_);
-  TraceRecord* const record = begin(TraceRecord::Kind::prompt, sequence);
+  TraceRecord* const record = begin(TraceRecord::Kind::prompt, prompt.sequence);
   if (record == nullptr) return;
-  record->prompt = tokens;
+  record->layer = index(prompt.layer);
+  record->prompt = prompt.tokens;
+  record->window_begin = prompt.window_begin;
+  record->placed_begin = prompt.placed_begin;
   writer_.append(*record);
 }
 

@@ -64,7 +64,7 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
     case TraceRecord::Kind::share:
       return share(its, record.sharers);
     case TraceRecord::Kind::prompt:
-      return prompt(its, record.prompt);
+      return prompt(its, record);
     case TraceRecord::Kind::selection:
       return select(its, record, traffic);
     case TraceRecord::Kind::pause:
@@ -90,10 +90,11 @@ void CacheReplay::share(Sequence& its, std::size_t sharers) {
   its.slots = slots(sharers);
 }
 
-void CacheReplay::prompt(Sequence& its, TokenRange tokens) {
-  for (Layer& layer : its.layers) {
-    layer.prompts.push_back({.tokens = tokens, .slots = its.slots});
-  }
+void CacheReplay::prompt(Sequence& its, const TraceRecord& record) {
+  its.layers[record.layer].prompts.push_back({.tokens = record.prompt,
+                                              .window_begin = record.window_begin,
+                                              .placed_begin = record.placed_begin,
+                                              .slots = its.slots});
 }
 
 void CacheReplay::pause(Sequence& its) const {
@@ -157,19 +158,18 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
   if (traffic.renamed) layer.cache->forget_all();
 }
 
-bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block,
-                                       const TraceRecord& step) const {
-  const auto its_prompt =
-      std::find_if(layer.prompts.rbegin(), layer.prompts.rend(), [&](const Prompt& prompt) {
-        return block >= divide_up(prompt.tokens.begin, setup_.block_tokens);
-      });
-  // What no prompt brought was in the window.
-  if (its_prompt == layer.prompts.rend()) return true;
-  const std::size_t end = its_prompt->tokens.end;
-  const std::size_t window_tokens = step.position - std::min(step.window_begin, step.position);
-  const std::size_t window_begin =
-      std::max(std::min(step.sinks_end, end), end - std::min(window_tokens, end));
-  return block + its_prompt->slots >= window_begin / setup_.block_tokens;
+bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block) const {
+  const std::size_t size = setup_.block_tokens;
+  const auto its = std::find_if(
+      layer.prompts.rbegin(), layer.prompts.rend(),
+      [&](const Prompt& prompt) { return block >= divide_up(prompt.tokens.begin, size); });
+  // What no prompt brought was in the window, and so was what steps brought behind one.
+  if (its == layer.prompts.rend() || block >= divide_up(its->tokens.end + 1, size)) return true;
+  // A prompt has room for the token behind it, too: that block was there before this one began.
+  const auto before = std::next(its);
+  const bool continues = before != layer.prompts.rend() && before->tokens.end == its->tokens.begin;
+  if (continues && block * size == its->tokens.begin) return true;
+  return block >= its->placed_begin / size || block + its->slots >= its->window_begin / size;
 }
 
 void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
@@ -179,7 +179,7 @@ void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
     // It found no room in device memory, or was not left there.
     const bool lost = setup_.as_recorded && std::ranges::count(record.dropped, block) != 0;
-    if (lost || !lay_in_device_memory(layer, block, record) ||
+    if (lost || !lay_in_device_memory(layer, block) ||
         layer.cache->resident(static_cast<UnitKey>(block)))
       continue;
     if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;

@@ -222,6 +222,30 @@ void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
   if (has_units(head)) decode_units(head.has_clusters(), numbers, record);
 }
 
+const char* flaw_of_prompt(const TraceHead& head, const TraceRecord& record) {
+  if (record.layer >= head.shape.layers) return "a layer that the model has not";
+  if (record.prompt.end > positions_max) return "a prompt behind position 2^48";
+  if (record.prompt.begin >= record.prompt.end) return "a prompt without tokens";
+  if (record.window_begin > record.prompt.end) return "a window behind its prompt";
+  return record.placed_begin <= record.window_begin ? nullptr : "a window that was not placed";
+}
+
+void encode_prompt(const TraceRecord& record, std::string& bytes) {
+  put(bytes, record.layer);
+  put(bytes, record.prompt.begin);
+  put(bytes, record.prompt.end);
+  put(bytes, record.window_begin);
+  put(bytes, record.placed_begin);
+}
+
+void decode_prompt(Numbers& numbers, TraceRecord& record) {
+  record.layer = numbers.next();
+  record.prompt.begin = numbers.next();
+  record.prompt.end = numbers.next();
+  record.window_begin = numbers.next();
+  record.placed_begin = numbers.next();
+}
+
 void encode_load(const TraceRecord& record, std::string& bytes) {
   put(bytes, record.layer);
   put(bytes, record.position);
@@ -248,8 +272,7 @@ void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes
       put(bytes, record.sharers);
       break;
     case TraceRecord::Kind::prompt:
-      put(bytes, record.prompt.begin);
-      put(bytes, record.prompt.end);
+      encode_prompt(record, bytes);
       break;
     case TraceRecord::Kind::selection:
       encode_selection(head, record, bytes);
@@ -280,6 +303,7 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
     case TraceRecord::Kind::load:
       return flaw_of_place(head, record);
     case TraceRecord::Kind::prompt:
+      return flaw_of_prompt(head, record);
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::close:
       break;
@@ -299,8 +323,7 @@ bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, Trac
       record.sharers = numbers.next();
       break;
     case TraceRecord::Kind::prompt:
-      record.prompt.begin = numbers.next();
-      record.prompt.end = numbers.next();
+      decode_prompt(numbers, record);
       break;
     case TraceRecord::Kind::selection:
       decode_selection(head, numbers, record);

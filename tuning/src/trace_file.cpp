@@ -17,7 +17,7 @@ namespace terrace::tuning {
 namespace {
 
 // The last letter is the version of the format.
-constexpr std::string_view magic = "TRRCTRC4";
+constexpr std::string_view magic = "TRRCTRC5";
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 constexpr std::size_t chunk_bytes_max = std::size_t{1} << 26;  ///< a larger one is damage
 

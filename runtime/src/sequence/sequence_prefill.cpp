@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../sequence_state.hpp"
+#include "terrace/runtime/selection_observer.hpp"
 
 namespace terrace {
 namespace {
@@ -54,9 +55,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
   for (LayerState& layer : layers_) layer.query_window.clear();
   prefill_end_ = total;
-  if (runtime_.options.observer != nullptr) {
-    runtime_.options.observer->on_prompt(id_, {length_, prefill_end_});
-  }
+  report_prompt();
   place_cache_seeds();
   reserve_cluster_blocks(prefill_end_);
   next_layer_ = 0;
@@ -66,6 +65,17 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   indexes_ready_ = false;
   phase_ = SequencePhase::prefill;
   return {};
+}
+
+void SequenceState::report_prompt() const {
+  if (runtime_.options.observer == nullptr) return;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    runtime_.options.observer->on_prompt({.sequence = id_,
+                                          .layer = static_cast<LayerId>(i),
+                                          .tokens = {length_, prefill_end_},
+                                          .window_begin = window_at(prefill_end_).begin,
+                                          .placed_begin = window_of(i, prefill_end_).begin});
+  }
 }
 
 Status SequenceState::check_hints(const PromptPiece& piece) const {

@@ -22,6 +22,17 @@ struct WantedCluster {
   std::uint32_t size_rows = 0;
 };
 
+/// What a prompt that is about to be stored leaves of a layer in device memory: all from
+/// `placed_begin` on, and where blocks are cached, of its own before `window_begin` the last ones,
+/// as many as the cache has slots.
+struct LayerPrompt {
+  SequenceId sequence{};
+  LayerId layer{};
+  TokenRange tokens;
+  std::size_t window_begin = 0;  ///< of the token behind it
+  std::size_t placed_begin = 0;  ///< before that where tokens wait for the index
+};
+
 /// What one layer of one step wanted from the middle, by positions and by clusters, whichever of
 /// the two the cache keeps. Spans are valid during the call only.
 struct LayerSelection {
@@ -75,9 +86,8 @@ class SelectionObserver {
 
   /// `sharers` sequences share the cache from this sequence's next step on.
   virtual void on_share(SequenceId sequence, std::size_t sharers) = 0;
-  /// A prompt is about to be stored. Where blocks are cached, its own beside the window fill the
-  /// slots.
-  virtual void on_prompt(SequenceId sequence, TokenRange tokens) = 0;
+  /// Of each layer.
+  virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.

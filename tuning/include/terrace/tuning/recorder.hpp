@@ -25,7 +25,7 @@ class TraceRecorder final : public SelectionObserver {
   [[nodiscard]] Status finish(const std::optional<RecordedRun>& run);
 
   void on_share(SequenceId sequence, std::size_t sharers) override;
-  void on_prompt(SequenceId sequence, TokenRange tokens) override;
+  void on_prompt(const LayerPrompt& prompt) override;
   void on_selection(const LayerSelection& selection) override;
   void on_step_end(const StepTraffic& traffic) override;
   void on_pause(SequenceId sequence) override;

@@ -60,6 +60,8 @@ class CacheReplay {
  private:
   struct Prompt {
     TokenRange tokens;
+    std::size_t window_begin = 0;
+    std::size_t placed_begin = 0;
     std::size_t slots = 0;  ///< so many of its blocks before the window stayed in device memory
   };
   struct Layer {
@@ -80,7 +82,7 @@ class CacheReplay {
   CacheReplay(const TraceHead& head, ReplaySetup setup) : head_(head), setup_(std::move(setup)) {}
   Sequence& sequence(std::uint64_t number);
   void share(Sequence& sequence, std::size_t sharers);
-  void prompt(Sequence& sequence, TokenRange tokens);
+  static void prompt(Sequence& sequence, const TraceRecord& record);
   void pause(Sequence& sequence) const;
   static void withdraw_arrivals(Layer& layer);
   void load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
@@ -92,8 +94,7 @@ class CacheReplay {
   [[nodiscard]] bool keeps_clusters() const noexcept {
     return head_.has_sizes(setup_.cache.granularity);
   }
-  [[nodiscard]] bool lay_in_device_memory(const Layer& layer, std::size_t block,
-                                          const TraceRecord& step) const;
+  [[nodiscard]] bool lay_in_device_memory(const Layer& layer, std::size_t block) const;
   void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   [[nodiscard]] double upkeep_seconds(const LayerTraffic& traffic) const;
   std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);

@@ -139,16 +139,17 @@ struct TraceRecord {
   Kind kind = Kind::selection;
   std::uint64_t sequence = 0;
   std::size_t sharers = 0;          ///< share
-  TokenRange prompt;                ///< prompt
   std::uint64_t offload_bytes = 0;  ///< step_end
   std::uint64_t index_bytes = 0;    ///< step_end
   std::uint64_t ids_bytes = 0;      ///< step_end: of index_bytes, to the host
 
-  // selection and load, as LayerSelection and LayerLoad say
+  // prompt, selection and load, as LayerPrompt, LayerSelection and LayerLoad say
   std::size_t layer = 0;
-  std::size_t position = 0;
+  TokenRange prompt;             ///< prompt
+  std::size_t placed_begin = 0;  ///< prompt
+  std::size_t position = 0;      ///< selection, load
   std::size_t window_begin = 0;
-  std::vector<UnitKey> dropped;
+  std::vector<UnitKey> dropped;    ///< selection, load
   std::uint64_t loaded_bytes = 0;  ///< load
 
   // selection
