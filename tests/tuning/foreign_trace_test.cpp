@@ -139,5 +139,48 @@ TEST(ForeignTrace, RefusesAHeadThatNoConfigCouldSay) {
       << "what was converted has none";
 }
 
+/// Layers of sequences that name a unit each: well-formed, and of a few bytes.
+Status write_units(const std::filesystem::path& path, std::size_t sequences, bool closes) {
+  TraceHead head = made_up_head({});
+  head.shape.layers = 8;
+  auto writer = TraceWriter::create(path, head).value();
+  for (std::size_t sequence = 0; sequence < sequences; ++sequence) {
+    for (std::size_t layer = 0; layer < head.shape.layers; ++layer) {
+      writer.append({.sequence = sequence,
+                     .layer = layer,
+                     .position = 100,
+                     .units = {{.unit = (1 << 22) - 1, .rows = 1}}});
+    }
+    if (closes) writer.append({.kind = TraceRecord::Kind::close, .sequence = sequence});
+  }
+  return writer.finish(std::nullopt);
+}
+
+TEST(ForeignTrace, RefusesMoreUnitsThanAReplayCanHold) {
+  const TemporaryFolder folder;
+  const Status written = write_units(folder / "t", 4, /*closes=*/false);
+  ASSERT_FALSE(written.has_value());
+  EXPECT_THAT(std::string(written.error().message()), HasSubstr("more than 134217728 clusters"));
+  EXPECT_TRUE(write_units(folder / "t", 4, /*closes=*/true));
+  EXPECT_TRUE(check_trace(folder / "t"));
+  ASSERT_TRUE(write_units(folder / "t", 3, /*closes=*/false));
+  EXPECT_TRUE(check_trace(folder / "t"));
+}
+
+TEST(ForeignTrace, CountsTheLayersOfSequencesThatDoNothing) {
+  TraceHead head = made_up_head({});
+  head.shape.layers = 4096;
+  OpenUnits units(head);
+  constexpr std::size_t sequences = open_units_max / 4096 / layer_units;
+  for (std::size_t sequence = 0; sequence <= sequences; ++sequence) {
+    units.add({.kind = TraceRecord::Kind::step_end, .sequence = sequence});
+  }
+  EXPECT_GT(units.count(), open_units_max);
+  for (std::size_t sequence = 0; sequence <= sequences; ++sequence) {
+    units.add({.kind = TraceRecord::Kind::close, .sequence = sequence});
+  }
+  EXPECT_EQ(units.count(), 0U);
+}
+
 }  // namespace
 }  // namespace terrace::tuning

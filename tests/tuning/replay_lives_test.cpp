@@ -8,6 +8,7 @@
 
 #include "core/temporary_folder.hpp"
 #include "kernels/seed.hpp"
+#include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/tuning/recorder.hpp"
 #include "tuning/recorded_scenario.hpp"
@@ -143,6 +144,7 @@ class RandomLives {
   static constexpr std::size_t prompt_max = 300;
   static constexpr std::size_t length_max = 500;
   static constexpr std::size_t length_min = 60;
+  static constexpr std::size_t block_tokens = 8;  // of the scenario
 
   void happen(std::size_t number) {
     const std::uint64_t event = rng_.below(12);
@@ -169,8 +171,12 @@ class RandomLives {
   }
 
   void prompt(std::size_t number) {
-    if (lives_.drive(number).sequence().length() > length_max) return;
-    const std::size_t tokens = 1 + rng_.below(100);
+    const std::size_t length = lives_.drive(number).sequence().length();
+    if (length > length_max) return;
+    std::size_t tokens = 1 + rng_.below(100);
+    // To the end of a block, often: there prompts and what they leave meet.
+    if (rng_.below(2) != 0)
+      tokens = divide_up(length + tokens, block_tokens) * block_tokens - length;
     expect(number, "prompt", tokens, more(lives_.drive(number), tokens));
   }
 

@@ -42,11 +42,14 @@ TEST(TraceExtent, TakesTheLargestOfLayersAndNamings) {
 TEST(TraceExtent, CountsTheUnitsOfWhatIsOpenAtATime) {
   const TraceRecord first{.layer = 0, .units = {cluster(9, 1)}};
   const TraceRecord second{.layer = 1, .units = {cluster(4, 1)}};
-  EXPECT_EQ(extent_of({first, second, first}).keys, 15U);
-  EXPECT_EQ(extent_of({first, {.kind = TraceRecord::Kind::close}, second}).keys, 10U);
+  constexpr std::size_t sequence = 2 * layer_units;
+  EXPECT_EQ(extent_of({first, second, first}).keys, sequence + 15);
+  EXPECT_EQ(extent_of({first, {.kind = TraceRecord::Kind::close}, second}).keys, sequence + 10);
   ExtentCounter blocks(made_up_head({}));
   blocks.add({.position = 80, .units = {{.unit = 3, .rows = 1}}});
-  EXPECT_EQ(blocks.extent().keys, 11U);
+  EXPECT_EQ(blocks.extent().keys, sequence + 11);
+  blocks.add({.kind = TraceRecord::Kind::load, .layer = 1, .dropped = {19, 3}});
+  EXPECT_EQ(blocks.extent().keys, sequence + 31) << "lost ones are known, too";
 }
 
 TEST(TraceExtent, CountsWhoShares) {

@@ -197,6 +197,10 @@ const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
 
 const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
   if (const char* const flaw = flaw_of_place(head, record)) return flaw;
+  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
+  if (std::max(record.resident_head, record.resident_tail) > positions_max) {
+    return "blocks behind position 2^48";
+  }
   for (const auto* const lost : {&record.dropped_late, &record.unplaced}) {
     for (const UnitKey unit : *lost) {
       if (unit >= ids_max) return "a lost unit above 2^24";
@@ -295,6 +299,7 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
   if (record.sequence >= sequences_max) return "a sequence number above 2^24";
   switch (record.kind) {
     case TraceRecord::Kind::share:
+      if (record.sharers > sequences_max) return "a cache that more than 2^24 share";
       return record.sharers > 0 ? nullptr : "a cache that nobody shares";
     case TraceRecord::Kind::selection:
       return flaw_of_selection(head, record);

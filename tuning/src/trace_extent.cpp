@@ -7,42 +7,24 @@
 namespace terrace::tuning {
 
 void ExtentCounter::add(const TraceRecord& record) {
+  units_.add(record);
+  extent_.keys = std::max(extent_.keys, units_.count());
   switch (record.kind) {
     case TraceRecord::Kind::share:
       extent_.sharers = std::max(extent_.sharers, record.sharers);
       break;
     case TraceRecord::Kind::close:
-      close(record.sequence);
+      erase_sequence(layers_, record.sequence);
       break;
-    case TraceRecord::Kind::selection: {
-      Layer& layer = layers_[{record.sequence, record.layer}];
-      if (slot_rows_ > 0) count_clusters(layer, record);
-      count_keys(layer, record);
+    case TraceRecord::Kind::selection:
+      if (slot_rows_ > 0) count_clusters(layers_[{record.sequence, record.layer}], record);
       break;
-    }
     case TraceRecord::Kind::prompt:
     case TraceRecord::Kind::step_end:
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::load:
       break;
   }
-}
-
-void ExtentCounter::close(std::uint64_t sequence) {
-  const auto end = layers_.lower_bound({sequence + 1, 0});
-  for (auto its = layers_.lower_bound({sequence, 0}); its != end; ++its) {
-    open_keys_ -= its->second.keys;
-  }
-  erase_sequence(layers_, sequence);
-}
-
-void ExtentCounter::count_keys(Layer& layer, const TraceRecord& record) {
-  std::size_t keys = has_blocks_ ? record.position / smallest_block_tokens + 1 : 0;
-  if (!record.units.empty()) keys = std::max(keys, record.units.back().unit + std::size_t{1});
-  if (keys <= layer.keys) return;
-  open_keys_ += keys - layer.keys;
-  layer.keys = keys;
-  extent_.keys = std::max(extent_.keys, open_keys_);
 }
 
 void ExtentCounter::count_clusters(Layer& layer, const TraceRecord& record) {

@@ -44,6 +44,15 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
   return fail(Errc::io_error, "{}: cannot write the trace: {}", path, std::strerror(reason));
 }
 
+Status check_units(const std::string& path, const OpenUnits& units) {
+  if (units.count() <= open_units_max) return {};
+  return fail(Errc::unsupported,
+              "{}: the sequences that are open at a time have more than {} clusters, or blocks of "
+              "{} tokens, in all their layers, and no replay could hold them; record fewer or "
+              "shorter ones",
+              path, open_units_max, smallest_block_tokens);
+}
+
 }  // namespace
 
 void TraceTotals::add(const TraceHead& head, const TraceRecord& record) {
@@ -90,7 +99,7 @@ Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const
 }
 
 TraceWriter::TraceWriter(PendingFile pending, const TraceHead& head, File file)
-    : pending_(std::move(pending)), head_(head), file_(std::move(file)) {
+    : pending_(std::move(pending)), head_(head), file_(std::move(file)), units_(head) {
   write(magic.data(), magic.size());
   write_chunk(head_chunk, encode_head(head), 0);
 }
@@ -119,6 +128,9 @@ void TraceWriter::append(const TraceRecord& record) {
              pending_.path(), record.sequence, flaw);
     return;
   }
+  units_.add(record);
+  written_ = check_units(pending_.path(), units_);
+  if (!written_) return;
   totals_.add(head_, record);
   encode(head_, record, payload_);
   ++records_;
@@ -179,6 +191,7 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path) {
   TERRACE_ASSIGN(const std::uint32_t kind, reader.read_chunk());
   if (kind != head_chunk) return tl::unexpected(reader.corrupt("it does not begin with a head"));
   TERRACE_ASSIGN(reader.head_, decode_head(reader.payload_));
+  reader.units_ = OpenUnits(reader.head_);
   reader.payload_.clear();
   reader.records_left_ = 0;
   return reader;
@@ -246,6 +259,8 @@ Result<bool> TraceReader::next(TraceRecord& record) {
     return fail(Errc::corrupt, "{}: a record of chunk {} is not right; record it anew",
                 path_.string(), chunk_ - 1);
   }
+  units_.add(record);
+  TERRACE_TRY(check_units(path_.string(), units_));
   totals_.add(head_, record);
   --records_left_;
   return true;

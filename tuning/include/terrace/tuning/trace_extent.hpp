@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/tuning/open_units.hpp"
 
 namespace terrace::tuning {
 
@@ -13,19 +14,13 @@ struct TraceExtent {
   /// That all clusters take which a layer of a sequence wants from one renaming to the next, at the
   /// most. A cluster has slots of its own: these are more than its rows alone would fill.
   std::size_t cluster_slots = 0;
-  /// Units that a replay knows at a time, at the most, in all layers of open sequences together:
-  /// clusters, or blocks of the smallest size.
-  std::size_t keys = 0;
+  std::size_t keys = 0;  ///< open units (open_units.hpp), at the most
 };
-
-/// The smallest blocks that are tried, in tokens.
-inline constexpr std::size_t smallest_block_tokens = 8;
 
 /// Memory: 4 bytes a cluster of the sequences that are open, whatever the length of the trace.
 class ExtentCounter {
  public:
-  explicit ExtentCounter(const TraceHead& head)
-      : slot_rows_(head.slot_rows), has_blocks_(head.unit != TraceUnit::cluster) {}
+  explicit ExtentCounter(const TraceHead& head) : slot_rows_(head.slot_rows), units_(head) {}
 
   void add(const TraceRecord& record);
 
@@ -35,16 +30,12 @@ class ExtentCounter {
   struct Layer {
     std::vector<std::uint32_t> slots;  ///< by unit: those of its largest size
     std::size_t total = 0;
-    std::size_t keys = 0;
   };
 
-  void close(std::uint64_t sequence);
   void count_clusters(Layer& layer, const TraceRecord& record);
-  void count_keys(Layer& layer, const TraceRecord& record);
 
   std::size_t slot_rows_;
-  bool has_blocks_;
-  std::size_t open_keys_ = 0;
+  OpenUnits units_;
   ByLayer<Layer> layers_;
   TraceExtent extent_;
 };

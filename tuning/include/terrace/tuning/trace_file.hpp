@@ -21,6 +21,7 @@
 
 #include "terrace/core/replace_file.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/tuning/open_units.hpp"
 #include "terrace/tuning/trace.hpp"
 
 namespace terrace::tuning {
@@ -79,6 +80,7 @@ class TraceWriter {
   std::string payload_;
   std::uint32_t records_ = 0;
   TraceTotals totals_;
+  OpenUnits units_;
 };
 
 /// Threads  one at a time
@@ -89,7 +91,8 @@ class TraceReader {
 
   /// Reads the next record, or returns false behind the last, when end() is there.
   ///
-  /// Errors   io_error; corrupt: altered bytes, a file that was cut, an end that counts others
+  /// Errors   io_error; corrupt: altered bytes, a file that was cut, an end that counts others;
+  ///          unsupported: more than open_units_max
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
   /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
@@ -120,6 +123,7 @@ class TraceReader {
   bool ended_ = false;
   TraceHead head_;
   TraceTotals totals_;
+  OpenUnits units_{{}};  ///< of the head, once that is read
   TraceEnd end_;
 };
 

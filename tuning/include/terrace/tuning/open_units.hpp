@@ -1,0 +1,42 @@
+// How many units a replay of a trace knows at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "terrace/tuning/trace.hpp"
+
+namespace terrace::tuning {
+
+/// The smallest blocks that are tried, in tokens.
+inline constexpr std::size_t smallest_block_tokens = 8;
+
+/// Of sequences that are open at a time, in all their layers: each takes memory of every cache that
+/// is replayed, and a few bytes of a trace can name millions. 16 sequences of a million tokens in
+/// 64 layers have as many.
+inline constexpr std::size_t open_units_max = std::size_t{1} << 27;
+
+/// What a layer of a sequence takes besides its units, as so many of them.
+inline constexpr std::size_t layer_units = 16;
+
+/// Counts clusters, or blocks of the smallest size, of the sequences that are open.
+class OpenUnits {
+ public:
+  explicit OpenUnits(const TraceHead& head);
+
+  void add(const TraceRecord& record);
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+ private:
+  [[nodiscard]] std::size_t units_of(const TraceRecord& record) const noexcept;
+
+  std::size_t layers_;
+  std::size_t block_tokens_;  ///< 0 = there are no blocks
+  std::size_t count_ = 0;
+  std::map<std::uint64_t, std::vector<std::size_t>> sequences_;  ///< of each layer
+};
+
+}  // namespace terrace::tuning
