@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -164,30 +165,33 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
   head.block_tokens = block_tokens;
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
-  TERRACE_ASSIGN(
-      CacheReplay replay,
-      CacheReplay::create(reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
+  // What the run cached in other units is counted anew.
+  const bool recounts = blocks != reader.head().recorded();
+  std::optional<CacheReplay> replay;
+  if (recounts) {
+    TERRACE_ASSIGN(replay, CacheReplay::create(
+                               reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
+  }
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   TERRACE_TRY(reader.for_each([&](TraceRecord& record) {
     tell(files, reader.progress());
     const LayerTraffic& traffic = cutter.cut(record);
-    if (blocks != reader.head().recorded()) replay.apply(record, traffic);
+    if (replay) replay->apply(record, traffic);
     if (record.kind == TraceRecord::Kind::selection) {
       take_units(traffic, record.units);
       record.positions.clear();
       record.head_counts.clear();
       record.renamed = false;
     }
-    if (blocks != reader.head().recorded()) {
+    if (recounts) {
       // These named clusters, or blocks of another size.
       for (auto* const lost : {&record.dropped, &record.dropped_late, &record.unplaced})
         lost->clear();
     }
     writer.append(record);
   }));
-  const bool recounted = reader.end().run && blocks != reader.head().recorded();
-  return writer.finish(recounted ? run_with_blocks(reader, head, replay.outcome())
-                                 : reader.end().run);
+  if (!replay || !reader.end().run) return writer.finish(reader.end().run);
+  return writer.finish(run_with_blocks(reader, head, replay->outcome()));
 }
 
 Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
