@@ -517,6 +517,9 @@ class Import(unittest.TestCase):
                               "--set", "cache.admission=always", "--format", "json")
             self.assertEqual(process.returncode, 0, process.stderr)
             cache = json.loads(process.stdout)["cache"]
+            info = terrace("trace", "info", trace, "--format", "json")
+            head = json.loads(info.stdout)["trace"]
+            self.assertEqual((head["unit"], head["granularities"]), ("block", ["block"]))
             self.check_that_a_size_is_asked_for(trace)
             # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
             self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)

@@ -13,7 +13,9 @@ Json head_object(const tuning::TraceHead& head) {
     if (!head.serves({granularity, head.block_tokens})) continue;
     granularities.push_back(to_string(granularity));
   }
-  return {{"unit", to_string(head.unit)},
+  // Clusters that no policy made, as imported prefixes, are blocks to whoever configures a cache.
+  const auto unit = head.unit == tuning::TraceUnit::cluster ? tuning::TraceUnit::block : head.unit;
+  return {{"unit", to_string(unit)},
           {"granularities", granularities},
           {"cache_granularity", to_string(head.cache.granularity)},
           {"source", head.source},
