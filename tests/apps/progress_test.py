@@ -48,7 +48,7 @@ class Terminal(unittest.TestCase):
             self.assertEqual(shown("trace", "info", trace, "-q"), "")
             self.check_converting(trace, pathlib.Path(name))
             tune = ("tune", "--trace", trace, "--device-memory", "4MiB", "--policies", "lru")
-            self.assertRegex(shown(*tune), "tune: reading" + BAR)
+            self.assertRegex(shown(*tune), "tune: searching" + BAR)
             self.assertEqual(shown(*tune, "-q"), "")
 
     def check_converting(self, trace, folder):

@@ -271,6 +271,26 @@ TEST_F(TunerTest, FindsTheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(report_page(one, request, "here"), report_page(three, request, "here"));
 }
 
+TEST_F(TunerTest, TakesTheCostsThatAreFoundFromTheTrace) {
+  write_made_up(folder_ / "t", {.steps = 20});
+  const auto tuned_by = [&](Result<StepCosts> found) {
+    return tune_with({.device_memory = 60'000,
+                      .policies = {"lru"},
+                      .find_costs = [&](const TraceHead& head, const TraceEnd& end) {
+                        EXPECT_EQ(head.shape.layers, 2U);
+                        EXPECT_EQ(end.steps, 20U);
+                        return found;
+                      }});
+  };
+  StepCosts slower{.link = {.bandwidth_bytes_per_second = 1e9}, .attend_seconds = 1};
+  const TuneResult slow = tuned_by(slower).value();
+  EXPECT_EQ(slow.costs.attend_seconds, 1);
+  EXPECT_GT(slow.recommended().seconds_per_token(), 2);
+  const auto refused = tuned_by(fail(Errc::invalid_argument, "no run was recorded"));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message(), "no run was recorded");
+}
+
 TEST_F(TunerTest, TellsHowFarItIsWithinEachPassOverTheFile) {
   // Chunks are of 256 KiB.
   write_made_up(folder_ / "t", {.steps = 12'000});

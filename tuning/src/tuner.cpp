@@ -105,6 +105,7 @@ class Search {
   Search(const TuneRequest& request, const TuneResult& trace, Parallel& threads)
       : request_(request),
         head_(trace.head),
+        costs_(trace.costs),
         sizes_(job_sizes(request, trace, threads.concurrency())),
         threads_(threads),
         progress_(request.progress) {}
@@ -176,7 +177,7 @@ class Search {
       TERRACE_ASSIGN(CacheReplay replay,
                      CacheReplay::create(head_, {.cache = row->cache,
                                                  .block_tokens = job.unit.block_tokens,
-                                                 .costs = request_.costs,
+                                                 .costs = costs_,
                                                  .future = job.offline ? &future : nullptr}));
       replays.push_back(std::move(replay));
     }
@@ -207,6 +208,7 @@ class Search {
 
   const TuneRequest& request_;
   const TraceHead& head_;
+  const StepCosts& costs_;
   JobSizes sizes_;
   Parallel& threads_;
   Progress progress_;
@@ -238,7 +240,7 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheU
 /// Of the whole work the part that looking through the trace takes.
 constexpr double checked_share = 0.02;
 
-/// Checks the trace and learns what decides how large a cache may be.
+/// Checks the trace and learns what decides how large a cache may be, and what steps cost.
 Status read_whole(const TuneRequest& request, TuneResult& result) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request.trace));
   ExtentCounter counter(reader.head());
@@ -249,6 +251,10 @@ Status read_whole(const TuneRequest& request, TuneResult& result) {
   result.head = reader.head();
   result.end = reader.end();
   result.extent = counter.extent();
+  result.costs = request.costs;
+  if (request.find_costs) {
+    TERRACE_ASSIGN(result.costs, request.find_costs(result.head, result.end));
+  }
   return {};
 }
 

@@ -45,19 +45,17 @@ offload::LinkOptions configured_link(const Config& config) {
           .latency = config.duration("link.latency")};
 }
 
-Result<tuning::StepCosts> read_costs(const Settings& settings, const tuning::TraceReader& reader,
-                                     const std::string& trace, Progress& progress) {
-  const Config& config = settings.config;
-  const std::string& profile = config.text("profile");
-  if (names_preset(config)) return tuning::preset_costs(profile, reader.head());
-  TERRACE_ASSIGN(const tuning::TraceEnd end, tuning::check_trace(trace, [&](double share) {
-                   progress.show("tune", "reading", share);
-                 }));
-  if (profile.empty()) return tuning::recorded_costs(reader.head(), end, configured_link(config));
-  TERRACE_ASSIGN(const auto measured, settings.profile);
-  return tuning::profile_costs(*measured, reader.head(), end).map_error([&](const Error& error) {
-    return error.while_doing("--profile " + profile);
-  });
+/// Without a preset: from what was recorded. `settings` must outlive what is returned.
+auto costs_finder(const Settings& settings) {
+  return [&settings](const tuning::TraceHead& head,
+                     const tuning::TraceEnd& end) -> Result<tuning::StepCosts> {
+    const std::string& profile = settings.config.text("profile");
+    if (profile.empty()) return tuning::recorded_costs(head, end, configured_link(settings.config));
+    TERRACE_ASSIGN(const auto measured, settings.profile);
+    return tuning::profile_costs(*measured, head, end).map_error([&](const Error& error) {
+      return error.while_doing("--profile " + profile);
+    });
+  };
 }
 
 std::string describe_costs(const Config& config) {
@@ -102,8 +100,7 @@ Status check_link(const Config& config) {
   return {};
 }
 
-Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings,
-                                         Progress& progress) {
+Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
   const Config& config = settings.config;
   if (config.is("device.memory", "unlimited")) {
     return fail(Errc::invalid_argument,
@@ -118,7 +115,11 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
-  TERRACE_ASSIGN(request.costs, read_costs(settings, reader, options.trace, progress));
+  if (names_preset(config)) {
+    TERRACE_ASSIGN(request.costs, tuning::preset_costs(config.text("profile"), reader.head()));
+  } else {
+    request.find_costs = costs_finder(settings);
+  }
   return request;
 }
 
@@ -168,7 +169,7 @@ Result<int> tune(const TuneOptions& options) {
   TERRACE_ASSIGN(const Settings settings, resolve_settings(options.shared));
   const Config& config = settings.config;
   Progress progress(options.shared.quiet);
-  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings, progress));
+  TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings));
   request.progress = [&](double share) { progress.show("tune", "searching", share); };
   const Machine machine = read_machine();
   TERRACE_ASSIGN(const auto threads, offload::make_parallel({.threads = machine.cores}));

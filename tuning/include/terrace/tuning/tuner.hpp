@@ -27,6 +27,8 @@ struct TuneRequest {
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
   std::vector<std::string> policies;  ///< `all`, or none, is every one
   StepCosts costs;
+  /// Makes the costs, in place of `costs`, from what was recorded. Its errors are tune's.
+  std::function<Result<StepCosts>(const TraceHead&, const TraceEnd&)> find_costs;
   /// Belady's rule must hold all selections of units: those of which there are more it leaves out.
   std::uint64_t future_selections_max = tuning::future_selections_max;
   /// Called with the share of the work that is done, which never falls, as the trace is read: from
@@ -62,6 +64,7 @@ struct TuneResult {
   TraceHead head;
   TraceEnd end;
   TraceExtent extent;
+  StepCosts costs;
   std::vector<TunedRow> rows;     ///< what was searched, best first
   std::vector<TunedRow> curve;    ///< the best of each policy over capacities, ascending
   TunedRow without_cache;         ///< with the units that serve it best
@@ -75,7 +78,8 @@ struct TuneResult {
 
 /// Searches. Deterministic: the same rows whatever the number of threads.
 ///
-/// Errors   those of the trace; invalid_argument: a memory that sinks, window and index alone
+/// Errors   those of the trace and of its costs; invalid_argument: a memory that sinks, window and
+/// index alone
 ///          exceed, an unknown policy, nothing to search, a trace without selections
 [[nodiscard]] Result<TuneResult> tune(const TuneRequest& request, Parallel& threads);
 
