@@ -333,23 +333,31 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
   EXPECT_THAT(
       refused(TraceUnit::block, with([](TraceRecord& record) { record.window_begin = 101; })),
       HasSubstr("window"));
-  constexpr std::size_t beyond = (std::size_t{1} << 48) + 1;
-  for (std::size_t TraceRecord::* const field :
-       {&TraceRecord::sinks_end, &TraceRecord::resident_head, &TraceRecord::resident_tail}) {
-    EXPECT_THAT(
-        refused(TraceUnit::block, with([&](TraceRecord& record) { record.*field = beyond; })),
-        HasSubstr("behind position 2^48"));
-  }
-  const TraceRecord prompt{.kind = TraceRecord::Kind::prompt, .prompt = {SIZE_MAX - 3, SIZE_MAX}};
-  EXPECT_THAT(refused(TraceUnit::block, prompt), HasSubstr("a prompt behind position 2^48"));
-  const TraceRecord share{.kind = TraceRecord::Kind::share, .sharers = std::size_t{1} << 62};
-  EXPECT_THAT(refused(TraceUnit::block, share), HasSubstr("a cache that more than 2^24 share"));
   const TraceRecord far{.kind = TraceRecord::Kind::load, .position = too_large};
   EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^24"));
   EXPECT_TRUE(write_one(TraceUnit::cluster, far, folder / "t"));
   std::filesystem::remove(folder / "t");
   EXPECT_THAT(refused(TraceUnit::cluster, {.kind = TraceRecord::Kind::close, .sequence = 1 << 24}),
               HasSubstr("sequence 16777216 has a record with a sequence number above 2^24"));
+}
+
+TEST(TraceFile, IsNotWrittenWithNumbersBeyondAnyRun) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const TraceRecord& record) {
+    const Status written = write_one(TraceUnit::block, record, folder / "t");
+    return written ? std::string("nothing") : std::string(written.error().message());
+  };
+  constexpr std::size_t beyond = (std::size_t{1} << 48) + 1;
+  for (std::size_t TraceRecord::* const field :
+       {&TraceRecord::sinks_end, &TraceRecord::resident_head, &TraceRecord::resident_tail}) {
+    TraceRecord far{.position = 100};
+    far.*field = beyond;
+    EXPECT_THAT(refused(far), HasSubstr("behind position 2^48"));
+  }
+  const TraceRecord prompt{.kind = TraceRecord::Kind::prompt, .prompt = {SIZE_MAX - 3, SIZE_MAX}};
+  EXPECT_THAT(refused(prompt), HasSubstr("a prompt behind position 2^48"));
+  const TraceRecord share{.kind = TraceRecord::Kind::share, .sharers = std::size_t{1} << 62};
+  EXPECT_THAT(refused(share), HasSubstr("a cache that more than 2^24 share"));
 }
 
 TEST(TraceFile, IsNotWrittenWithClustersThatItsTokensCannotBeIn) {
