@@ -1,0 +1,110 @@
+"""`terrace trace convert --from mooncake` as a user would call it."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+from program import run_json, terrace
+
+
+class Import(unittest.TestCase):
+    def test_mooncake(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            lines = [{"timestamp": i, "input_length": 512 * 4, "output_length": 10,
+                      "hash_ids": [0, 1, 2, 100 + i % 7]} for i in range(50)]
+            (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            trace = folder / "m.trace"
+            self.assertEqual(terrace("trace", "convert", folder / "m.jsonl", trace, "--from",
+                                     "mooncake").returncode, 0)
+            process = terrace("trace", "replay", trace, "--cache", "lru", "--cache-tokens", 5 * 512,
+                              "--set", "cache.admission=always", "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            cache = json.loads(process.stdout)["cache"]
+            info = terrace("trace", "info", trace, "--format", "json")
+            head = json.loads(info.stdout)["trace"]
+            self.assertEqual((head["unit"], head["granularities"]), ("block", ["block"]))
+            self.check_that_a_size_is_asked_for(trace)
+            # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
+            self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)
+            config = folder / "tuned.yaml"
+            process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
+                              "pcie5-h100", "--write-config", config, "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            best = json.loads(process.stdout)["recommended"]
+            # All ten blocks fit: each misses once.
+            self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
+            self.assertEqual(best["refill_bytes"], 0)
+            checked = terrace("config", "validate", "--config", config)
+            self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def check_that_a_size_is_asked_for(self, trace):
+        replay = ("trace", "replay", trace)
+        told = ("terrace: warning: the trace says nothing of a cache's size, and none is given: "
+                "no cache; give --cache-tokens, at least 512\n")
+        self.assertEqual(terrace(*replay, "--cache", "lru").stderr, told)
+        for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 512)):
+            self.assertEqual(terrace(*replay, *silent).stderr, "")
+
+    def test_the_model_whose_prefixes_they_are(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            model = run_json("--context", 64, "--decode", 1, "--policy", "full")["model"]
+            requests, trace = folder / "m.jsonl", folder / "m.trace"
+            requests.write_text(json.dumps({"input_length": 1024, "hash_ids": [1, 2]}))
+            convert = ("trace", "convert", requests, trace, "--from", "mooncake")
+            process = terrace(*convert)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertIn("give --model DIR", process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1)
+            self.assertEqual(terrace(*convert, "-q").stderr, "")
+            process = terrace(*convert, "--model", model)
+            self.assertEqual((process.returncode, process.stderr), (0, ""))
+            process = terrace("trace", "info", trace, "--model", model, "--format", "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            shape = json.loads((pathlib.Path(model) / "config.json").read_text())
+            document = json.loads(process.stdout)
+            self.assertEqual(document["trace"]["layers"], shape["num_hidden_layers"])
+            self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
+            self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
+            named_to_wipe_a_screen = folder / "a\x1b[2Jb"
+            named_to_wipe_a_screen.symlink_to(model)
+            terrace(*convert, "--model", named_to_wipe_a_screen)
+            self.assertRegex(terrace("trace", "info", trace).stdout, r"(?m)^model +a\?\[2Jb$")
+            trace.unlink()
+            for named, *options in (("--to", "--to", "csv"),
+                                    ("--block-tokens", "--block-tokens", 16),
+                                    ("--cache-granularity", "--cache-granularity", "block"),
+                                    ("kv.block_tokens", "--set", "kv.block_tokens=16")):
+                process = terrace(*convert, *options)
+                self.assertEqual(process.returncode, 2, process.stderr)
+                self.assertIn(named, process.stderr)
+                self.assertIn("takes no --from mooncake", process.stderr)
+                self.assertFalse(trace.exists())
+            requests.write_text('{"input_length": 1024, "hash_ids": []}')
+            process = terrace(*convert)
+            self.assertEqual(process.returncode, 1)
+            self.assertIn("m.jsonl:1: hash_ids", process.stderr)
+
+    def test_no_cache_is_recommended_where_none_does_better(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            # No request wants a block that another wanted before.
+            lines = [{"timestamp": i, "input_length": 512 * 3, "output_length": 10,
+                      "hash_ids": [3 * i, 3 * i + 1, 3 * i + 2]} for i in range(30)]
+            (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+            trace, config = folder / "m.trace", folder / "tuned.yaml"
+            terrace("trace", "convert", folder / "m.jsonl", trace, "--from", "mooncake")
+            process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
+                              "pcie5-h100", "--write-config", config)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertIn("recommended: no cache: ", process.stdout)
+            self.assertIn('cache:\n  policy: "none"\n', config.read_text())
+            run = run_json("--context", 1024, "--decode", 24, "--policy", "pqcache", "--config",
+                           config)["runs"][0]
+            self.assertIsNone(run["cache"])
+
+
+if __name__ == "__main__":
+    unittest.main()
