@@ -191,7 +191,7 @@ class Search {
 
   template <typename Do>
   Status each_record(const CacheUnit& unit, Do&& act) {
-    TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace));
+    TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace, TraceCounts::known));
     TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
     double read = 0;
     for (TraceRecord record;;) {

@@ -79,8 +79,7 @@ struct TuneResult {
 /// Searches. Deterministic: the same rows whatever the number of threads.
 ///
 /// Errors   those of the trace and of its costs; invalid_argument: a memory that sinks, window and
-/// index alone
-///          exceed, an unknown policy, nothing to search, a trace without selections
+///          index alone exceed, an unknown policy, nothing to search, a trace without selections
 [[nodiscard]] Result<TuneResult> tune(const TuneRequest& request, Parallel& threads);
 
 /// Returns the config that makes `terrace run` do what a row says.
