@@ -166,9 +166,8 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
   // What the run cached in other units is counted anew.
-  const bool recounts = blocks != reader.head().recorded();
   std::optional<CacheReplay> replay;
-  if (recounts) {
+  if (blocks != reader.head().recorded()) {
     TERRACE_ASSIGN(replay, CacheReplay::create(
                                reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
   }
@@ -183,7 +182,7 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
       record.head_counts.clear();
       record.renamed = false;
     }
-    if (recounts) {
+    if (replay) {
       // These named clusters, or blocks of another size.
       for (auto* const lost : {&record.dropped, &record.dropped_late, &record.unplaced})
         lost->clear();
