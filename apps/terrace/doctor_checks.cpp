@@ -139,8 +139,7 @@ CheckResult check_profile(const Settings& settings) {
   if (names_preset(config)) {
     return {"profile", ok, fmt::format("preset {}: {}", path, found.cpu), ""};
   }
-  const Machine machine = read_machine();
-  if (found.cpu != machine.cpu || found.isa != machine.isa) {
+  if (!is_of(found, read_machine())) {
     return {"profile", warn,
             fmt::format("measured on {} with {}, not here", found.cpu,
                         found.isa.empty() ? "an unknown isa" : found.isa),

@@ -28,6 +28,10 @@ Machine read_machine(std::string gpu) {
   return machine;
 }
 
+bool is_of(const MachineProfile& profile, const Machine& machine) {
+  return profile.cpu == machine.cpu && profile.isa == machine.isa;
+}
+
 std::string describe_link(const Config& config) {
   const bool imitated = !config.is("link.bandwidth", "unlimited") ||
                         config.duration("link.latency") != Duration::zero();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "terrace/core/config.hpp"
+#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 
@@ -21,6 +22,9 @@ std::string cpu_name();
 
 /// `gpu`: what Machine says of it.
 Machine read_machine(std::string gpu = {});
+
+/// Whether a profile was measured on this CPU, with the instructions that kernels use now.
+bool is_of(const MachineProfile& profile, const Machine& machine);
 
 /// Returns what stands for the link to the device: "memcpy", or "imitated 25GB/s 10us".
 std::string describe_link(const Config& config);

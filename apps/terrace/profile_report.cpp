@@ -40,7 +40,7 @@ std::string profile_text(const MachineProfile& profile, const Config& config) {
                                           : fmt::format("profile of {}, {}, measured {}\n",
                                                         profile.cpu, profile.isa, profile.date);
   const Machine machine = read_machine();
-  if (!profile.date.empty() && (profile.cpu != machine.cpu || profile.isa != machine.isa)) {
+  if (!profile.date.empty() && !is_of(profile, machine)) {
     text += fmt::format("not of {} with {}, which is here: nothing is planned by it\n", machine.cpu,
                         machine.isa);
   }
