@@ -51,8 +51,8 @@ struct PieceHeads {
 /// The online softmax of up to 4 heads in the making. What belongs together lies together: strides
 /// of pages would cost half of the speed. Room is for whole vectors, which need no tails.
 struct HeadGroup {
-  alignas(
-      64) float query[heads_at_once * KvShape::head_dim_max];  // packed; times scale and log2(e)
+  // Packed; times scale and log2(e).
+  alignas(64) float query[heads_at_once * KvShape::head_dim_max];
   alignas(64) float output[heads_at_once * KvShape::head_dim_max];
   alignas(64) float weights[heads_at_once * tile_rows];  // first logits, then exponentials
   alignas(64) float sums[heads_at_once * lanes_max];     // of weights, lane by lane
