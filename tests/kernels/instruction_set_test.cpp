@@ -276,6 +276,30 @@ TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
   }
 }
 
+/// A clustering of up to 50 iterations that is cancelled behind so many pieces.
+struct CutClustering {
+  CutClustering(const Problem& problem, const std::vector<float>& rows)
+      : outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
+                .labels = std::vector<std::uint32_t>(problem.rows)},
+        work(kernels::host::KmeansInPieces::begin(
+                 {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
+                 {.clusters = problem.clusters,
+                  .iterations = 50,
+                  .seed = 4,
+                  .cancelled = &cancelled},
+                 {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()})
+                 .value()) {}
+
+  void cut(std::size_t pieces) {
+    for (std::size_t i = 0; i < pieces; ++i) ASSERT_FALSE(work.do_piece());
+    cancelled = true;
+  }
+
+  std::atomic<bool> cancelled = false;
+  Outcome outcome;
+  kernels::host::KmeansInPieces work;
+};
+
 // Whoever waits for an index no longer gets one whose labels are those of its centroids.
 TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
   const Problem problem{.dims = 64, .clusters = 70};
@@ -283,19 +307,12 @@ TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
   EXPECT_TRUE(kernels::host::use_isa(GetParam()).has_value());
   for (const std::size_t pieces : {0U, 3U, 11U, 24U, 40U}) {
     SCOPED_TRACE(std::to_string(pieces) + " pieces, " + testing::seed_text());
-    Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
-                    .labels = std::vector<std::uint32_t>(problem.rows)};
-    std::atomic<bool> cancelled = false;
-    auto work = kernels::host::KmeansInPieces::begin(
-        {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
-        {.clusters = problem.clusters, .iterations = 50, .seed = 4, .cancelled = &cancelled},
-        {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()});
-    for (std::size_t i = 0; i < pieces; ++i) ASSERT_FALSE(work->do_piece());
-    cancelled = true;
+    CutClustering clustering(problem, rows);
+    ASSERT_NO_FATAL_FAILURE(clustering.cut(pieces));
     Serial alone;
-    work->finish(alone);
-    EXPECT_LT(work->report()->iterations, 50U);
-    expect_nearest(problem, rows, outcome);
+    clustering.work.finish(alone);
+    EXPECT_LT(clustering.work.report()->iterations, 50U);
+    expect_nearest(problem, rows, clustering.outcome);
   }
 }
 
@@ -306,25 +323,18 @@ TEST_P(RoundedSearches, AreCutShortAsIfFewerIterationsHadBeenAskedFor) {
   EXPECT_TRUE(kernels::host::use_isa(GetParam()).has_value());
   for (const std::size_t pieces : {0U, 3U, 11U, 24U, 40U}) {
     SCOPED_TRACE(std::to_string(pieces) + " pieces, " + testing::seed_text());
-    Outcome outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
-                    .labels = std::vector<std::uint32_t>(problem.rows)};
-    std::atomic<bool> cancelled = false;
-    auto work = kernels::host::KmeansInPieces::begin(
-        {.rows = rows.data(), .row_count = problem.rows, .dims = problem.dims},
-        {.clusters = problem.clusters, .iterations = 50, .seed = 4, .cancelled = &cancelled},
-        {.centroids = outcome.centroids.data(), .labels = outcome.labels.data()});
-    for (std::size_t i = 0; i < pieces; ++i) ASSERT_FALSE(work->do_piece());
-    cancelled = true;
+    CutClustering clustering(problem, rows);
+    ASSERT_NO_FATAL_FAILURE(clustering.cut(pieces));
     std::size_t left = 1;
-    while (!work->do_piece()) ++left;
+    while (!clustering.work.do_piece()) ++left;
     // Of assigning, of exact sums, of labelling once more, and of inertia; means have two, twice.
     EXPECT_LE(left, 4 * divide_up(problem.rows, std::size_t{1024}) + 4);
-    problem.iterations = work->report()->iterations;
+    problem.iterations = clustering.work.report()->iterations;
     EXPECT_LT(problem.iterations, 50U);
     EXPECT_TRUE(pieces > 0 || problem.iterations == 0);
     const Outcome asked_for = cluster(problem, rows, GetParam());
-    EXPECT_EQ(outcome.centroids, asked_for.centroids);
-    EXPECT_EQ(outcome.labels, asked_for.labels);
+    EXPECT_EQ(clustering.outcome.centroids, asked_for.centroids);
+    EXPECT_EQ(clustering.outcome.labels, asked_for.labels);
   }
 }
 

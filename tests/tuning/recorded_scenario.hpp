@@ -11,6 +11,7 @@
 #include "runtime/scenario.hpp"
 #include "terrace/tuning/replay.hpp"
 #include "terrace/tuning/trace_file.hpp"
+#include "tuning/same_cache.hpp"
 
 namespace terrace::tuning {
 
@@ -76,15 +77,7 @@ inline void add(const SequenceCounters& one, SequenceCounters& sum) {
 
 /// All but bytes of indexes, of which no step moved some.
 inline void expect_same_cache(const ReplayOutcome& replayed, const SequenceCounters& live) {
-  EXPECT_EQ(replayed.cache.rows_hit, live.cache.rows_hit);
-  EXPECT_EQ(replayed.cache.rows_missed, live.cache.rows_missed);
-  EXPECT_EQ(replayed.cache.rows_resident, live.cache.rows_resident);
-  EXPECT_EQ(replayed.cache.blocks_hit, live.cache.blocks_hit);
-  EXPECT_EQ(replayed.cache.blocks_missed, live.cache.blocks_missed);
-  EXPECT_EQ(replayed.cache.admitted, live.cache.admitted);
-  EXPECT_EQ(replayed.cache.adopted, live.cache.adopted);
-  EXPECT_EQ(replayed.cache.evicted, live.cache.evicted);
-  EXPECT_EQ(replayed.cache.refused, live.cache.refused);
+  expect_same_counters(replayed.cache, live.cache);
   EXPECT_EQ(replayed.bytes.demand, live.bytes.demand);
   EXPECT_EQ(replayed.bytes.refill, live.bytes.refill);
   EXPECT_EQ(replayed.steps, live.steps);

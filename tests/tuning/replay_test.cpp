@@ -141,22 +141,21 @@ void expect_follows(const Scenario& scenario, const std::filesystem::path& file,
   EXPECT_GT(live.cache.adopted, 0U);
 }
 
-TEST(Replay, FollowsPromptsWithoutAStepBetweenThem) {
+void expect_follows_with_any_cache(void (*life)(Drive&)) {
   const TemporaryFolder folder;
   for (const std::size_t tokens : {32U, 96U, 400U}) {
     SCOPED_TRACE(tokens);
     expect_follows(recorded_scenario({.admission = "always", .tokens = tokens}), folder / "t",
-                   prompt_in_pieces);
+                   life);
   }
 }
 
+TEST(Replay, FollowsPromptsWithoutAStepBetweenThem) {
+  expect_follows_with_any_cache(prompt_in_pieces);
+}
+
 TEST(Replay, FollowsAPromptThatIsCutBeforeItsFirstStep) {
-  const TemporaryFolder folder;
-  for (const std::size_t tokens : {32U, 96U, 400U}) {
-    SCOPED_TRACE(tokens);
-    expect_follows(recorded_scenario({.admission = "always", .tokens = tokens}), folder / "t",
-                   cut_a_prompt);
-  }
+  expect_follows_with_any_cache(cut_a_prompt);
 }
 
 TEST(Replay, FollowsASequenceThatIsCut) {

@@ -12,6 +12,7 @@
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
 #include "terrace/core/replace_file.hpp"
+#include "tuning/same_cache.hpp"
 #include "tuning/trace_bytes.hpp"
 
 namespace terrace::tuning {
@@ -103,15 +104,7 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
 }
 
 void expect_same(const RecordedRun& a, const RecordedRun& b) {
-  EXPECT_EQ(a.cache.rows_hit, b.cache.rows_hit);
-  EXPECT_EQ(a.cache.rows_missed, b.cache.rows_missed);
-  EXPECT_EQ(a.cache.rows_resident, b.cache.rows_resident);
-  EXPECT_EQ(a.cache.blocks_hit, b.cache.blocks_hit);
-  EXPECT_EQ(a.cache.blocks_missed, b.cache.blocks_missed);
-  EXPECT_EQ(a.cache.admitted, b.cache.admitted);
-  EXPECT_EQ(a.cache.adopted, b.cache.adopted);
-  EXPECT_EQ(a.cache.evicted, b.cache.evicted);
-  EXPECT_EQ(a.cache.refused, b.cache.refused);
+  expect_same_counters(a.cache, b.cache);
   EXPECT_EQ(a.bytes.offload, b.bytes.offload);
   EXPECT_EQ(a.bytes.demand, b.bytes.demand);
   EXPECT_EQ(a.bytes.refill, b.bytes.refill);
