@@ -143,8 +143,7 @@ bool RuntimeState::trim_pools() {
   return blocks_->trim() + cluster_blocks_->trim() > 0;
 }
 
-bool RuntimeState::reclaim(SequenceState& requester) {
-  if (trim_pools()) return true;
+bool RuntimeState::spill(SequenceState& requester) {
   bool spilled = requester.spill_one(/*own_thread=*/true);
   if (!spilled) {
     const std::lock_guard lock(sequences_mutex_);
@@ -160,7 +159,7 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
   for (;;) {
     Result<std::byte*> block = take_spare_block();
     if (block || block.error().code != Errc::out_of_memory) return block;
-    if (!reclaim(requester)) {
+    if (!trim_pools() && !spill(requester)) {
       return tl::unexpected(block.error().while_doing(
           "device memory is too small for what is always attended (raise device.memory, lower "
           "retrieval.budget, leave out policies that keep everything)"));

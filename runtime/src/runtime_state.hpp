@@ -60,9 +60,9 @@ class RuntimeState {
   /// Returns empty slabs to the backend, and whether there were any.
   bool trim_pools();
 
-  /// Returns empty slabs to the backend. Without any, makes a sequence give up a block it can
-  /// spare, the requester first. Returns whether there was anything.
-  bool reclaim(SequenceState& requester);
+  /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
+  /// the backend. Returns whether there was such a block.
+  bool spill(SequenceState& requester);
 
   offload::HostPagePool& pages() noexcept { return *pages_; }
 

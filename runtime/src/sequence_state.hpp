@@ -158,10 +158,14 @@ class SequenceState {
   void trim_positions(std::size_t length);
   Status place_block(LayerState& layer, std::size_t block);
   Status place_needed_blocks(std::size_t length);
-  void place_spare_blocks();
+  /// For a prompt that ends at `length`.
+  void place_spare_blocks(std::size_t length);
   void release_block(LayerState& layer, std::size_t block);
   void release_passed_blocks();
   void release_left_behind(LayerState& layer, std::size_t block);
+  /// Gives up the first block before `end` that the token at `position` does not need. Returns
+  /// whether there was one.
+  bool spill_oldest(std::size_t layer, std::size_t end, std::size_t position);
   void release_spare_slots(LayerState& layer);
   void withdraw_arrivals(LayerState& layer);
   /// Brings back what a step needs. On an error what was not there before is still not there.
@@ -175,9 +179,12 @@ class SequenceState {
   Status reserve_pseudo_entries(std::size_t length);
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
+  Status reserve_stages(std::size_t chunks);
+  Status give_up_resident_indexes();
   [[nodiscard]] bool needs_block(std::size_t layer, std::size_t block, std::size_t position) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
-  /// Tries `reserve` again after each block that some sequence could spare.
+  /// Tries `reserve` again after each block that some sequence could spare. What spilling takes
+  /// from this sequence, `reserve` must take back behind all that it can fail for.
   Status reclaiming(FunctionRef<Status()> reserve);
   void give_up_device_memory();
 
@@ -378,6 +385,7 @@ class SequenceState {
   [[nodiscard]] bool is_shared(const LayerState& layer, std::size_t block) const;
   /// Makes a layer of another sequence the same as one of this, its pages shared.
   Status copy_layer(const LayerState& mine, LayerState& its);
+  [[nodiscard]] std::size_t indexed_end() const noexcept;
   Status restore_index();
 
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {

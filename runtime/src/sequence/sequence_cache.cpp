@@ -46,7 +46,10 @@ Status SequenceState::reserve_cache(std::size_t length) {
   if (options.none() || !selects()) return {};
   if (cache_sharers_ == 0) {
     runtime_.enter_cache();
-    TERRACE_TRY(fit_cache());
+    if (const Status fitted = fit_cache(); !fitted) {
+      runtime_.leave_cache();
+      return fitted;
+    }
   }
   for (LayerState& layer : layers_) {
     if (layer.cache == nullptr) {

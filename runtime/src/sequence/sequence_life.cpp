@@ -218,8 +218,8 @@ Status SequenceState::resume() {
     TERRACE_TRY(reserve_positions(length_));
     TERRACE_TRY(load_needed_blocks());
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
-    TERRACE_TRY(reserve_cache(length_ + 1));
-    return restore_index();
+    TERRACE_TRY(restore_index());
+    return reserve_cache(length_ + 1);
   };
   const Status restored = reclaiming(restore);
   if (restored) {
@@ -230,12 +230,15 @@ Status SequenceState::resume() {
   return restored;
 }
 
-Status SequenceState::restore_index() {
+std::size_t SequenceState::indexed_end() const noexcept {
   // Layers differ: some are dense, and a refresh takes over in one at a time.
   std::size_t end = 0;
   for (const LayerState& layer : layers_) end = std::max(end, layer.index.tokens.end);
-  if (end == 0) return {};
-  TERRACE_TRY(reserve_index(end));
+  return end;
+}
+
+Status SequenceState::restore_index() {
+  TERRACE_TRY(reserve_index(indexed_end()));
   for (LayerState& layer : layers_) {
     if (layer.index.tokens.empty()) continue;
     TERRACE_TRY(upload_index(layer, layer.index.tokens, /*with_fixed=*/true));

@@ -105,15 +105,18 @@ Status SequenceState::place_needed_blocks(std::size_t length) {
   return {};
 }
 
-void SequenceState::place_spare_blocks() {
+void SequenceState::place_spare_blocks(std::size_t length) {
   // Blocks that hold tokens of an earlier prompt and were spilled are on the host only.
   const std::size_t begin = divide_up(length_, block_tokens());
-  for (LayerState& layer : layers_) {
-    // Newest first: the oldest are the first to be spilled again.
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    // Newest first, at the cost of the oldest: up to the end no block is missing behind one that
+    // is there.
     for (std::size_t block = layer.places.size(); block-- > begin;) {
       if (layer.places[block] != BlockPlace::absent) continue;
-      const Result<std::byte*> slot = runtime_.take_spare_block();
-      if (!slot) return;
+      Result<std::byte*> slot = runtime_.take_spare_block();
+      while (!slot && spill_oldest(i, block, length)) slot = runtime_.take_spare_block();
+      if (!slot) break;
       layer.device_blocks.set(block, *slot);
       layer.places[block] = BlockPlace::resident;
     }
@@ -161,6 +164,19 @@ void SequenceState::withdraw_arrivals(LayerState& layer) {
   layer.arriving.clear();
 }
 
+bool SequenceState::spill_oldest(std::size_t layer_number, std::size_t end, std::size_t position) {
+  LayerState& layer = layers_[layer_number];
+  for (std::size_t block = 0; block < end; ++block) {
+    if (layer.places[block] == BlockPlace::absent) continue;
+    if (needs_block(layer_number, block, position)) continue;
+    // Another sequence's queue may write the block as soon as it is free.
+    if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
+    release_block(layer, block);
+    return true;
+  }
+  return false;
+}
+
 bool SequenceState::spill_one(bool own_thread) {
   std::unique_lock lock(mutex, std::defer_lock);
   if (!own_thread && (!lock.try_lock() || phase_ != SequencePhase::idle)) return false;
@@ -172,13 +188,7 @@ bool SequenceState::spill_one(bool own_thread) {
       release_spare_slots(layer);
       return true;
     }
-    for (std::size_t block = 0; block < layer.places.size(); ++block) {
-      if (layer.places[block] == BlockPlace::absent || needs_block(i, block, length_)) continue;
-      // Another sequence's queue may write the block as soon as it is free.
-      if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
-      release_block(layer, block);
-      return true;
-    }
+    if (spill_oldest(i, layer.places.size(), length_)) return true;
   }
   return std::any_of(layers_.begin(), layers_.end(),
                      [&](LayerState& layer) { return spill_clusters(layer); });
@@ -366,23 +376,49 @@ Status SequenceState::reserve_index(std::size_t tokens_end) {
     const bool may_stream = runtime_.options.index_residency == IndexResidency::automatic &&
                             phase_ == SequencePhase::idle;
     if (resident || !may_stream) return resident;
-    for (LayerState& layer : layers_) layer.index.device.reset();
-    index_streamed_ = true;
+    TERRACE_TRY(give_up_resident_indexes());
   }
-  for (IndexStage& stage : stages_) {
+  return reserve_stages(chunks);
+}
+
+Status SequenceState::reserve_stages(std::size_t chunks) {
+  const auto reserve = [&]() -> Status {
+    for (IndexStage& stage : stages_) {
+      TERRACE_TRY(wait(stage.read, deadline()));
+      TERRACE_TRY(stage.memory.reserve(*runtime_.backend, runtime_.index_layout, chunks));
+    }
+    return {};
+  };
+  const Status reserved = reserve();
+  if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
+  // Steps want room for a smaller index, which one that grew in vain would take from the other.
+  for (const IndexStage& stage : stages_) {
+    TERRACE_TRY(wait(stage.streamed, deadline()));
     TERRACE_TRY(wait(stage.read, deadline()));
-    TERRACE_TRY(stage.memory.reserve(*runtime_.backend, layout, chunks));
   }
+  stages_ = {};
+  indexes_ready_ = false;
+  return reserved;
+}
+
+Status SequenceState::give_up_resident_indexes() {
+  for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.uploaded, deadline()));
+  forget_uploads();
+  for (LayerState& layer : layers_) layer.index.device.reset();
+  index_streamed_ = true;
+  indexes_ready_ = false;  // nothing is on its way for the first layer
   return {};
 }
 
 Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {
-  for (;;) {
-    const Status reserved = reserve();
-    if (reserved || reserved.error().code != Errc::out_of_memory || !runtime_.reclaim(*this)) {
-      return reserved;
-    }
-  }
+  const auto lacks_memory = [](const Status& reserved) {
+    return !reserved && reserved.error().code == Errc::out_of_memory;
+  };
+  Status reserved = reserve();
+  // Once: what a failed try gives back to the pools could be trimmed for ever.
+  if (lacks_memory(reserved) && runtime_.trim_pools()) reserved = reserve();
+  while (lacks_memory(reserved) && runtime_.spill(*this)) reserved = reserve();
+  return reserved;
 }
 
 void SequenceState::give_up_device_memory() {
@@ -402,7 +438,7 @@ void SequenceState::give_up_device_memory() {
     layer.selected = false;
   }
   step_ = {};
-  for (IndexStage& stage : stages_) stage = {};
+  stages_ = {};
 }
 
 }  // namespace terrace

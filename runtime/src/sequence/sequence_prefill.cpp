@@ -52,7 +52,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     trim_positions(length_);
     return reserved;
   }
-  if (runtime_.options.placement == Placement::resident_first) place_spare_blocks();
+  if (runtime_.options.placement == Placement::resident_first) place_spare_blocks(total);
   for (LayerState& layer : layers_) layer.query_window.clear();
   prefill_end_ = total;
   report_prompt();

@@ -142,7 +142,11 @@ Status SequenceState::prepare_indexes() {
   // Of all layers at once, also of those before one that failed.
   TERRACE_TRY(send_uploads());
   TERRACE_TRY(coded);
-  if (index_streamed_) TERRACE_TRY(stream_index(0));
+  if (index_streamed_) {
+    // A prompt that found no room for a larger index has left none.
+    TERRACE_TRY(reclaiming([&] { return reserve_index(indexed_end()); }));
+    TERRACE_TRY(stream_index(0));
+  }
   indexes_ready_ = true;
   return {};
 }

@@ -1,0 +1,194 @@
+// Whatever device memory is too small for fails by itself: what goes on has the bits that it has
+// with room.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/seed.hpp"
+#include "policies/selecting_policies.hpp"
+#include "runtime/scenario.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::Scenario;
+using testing::Traffic;
+
+bool lacks_memory(const Status& done) { return !done && done.error().code == Errc::out_of_memory; }
+
+/// A sequence in little memory, and one in enough to which the same happens.
+struct Twins {
+  std::unique_ptr<Drive> tight;
+  std::unique_ptr<Drive> roomy;
+  bool paused = false;
+};
+
+/// Lets random things happen to sequences, three at a time at the most.
+class Lives {
+ public:
+  Lives(const Scenario& scenario, std::size_t device_memory, Rng& rng)
+      : traffic_(scenario.runtime.shape, 1), rng_(rng), roomy_(scenario.open()) {
+    Scenario tight = scenario;
+    tight.backend.device_memory_limit = device_memory;
+    tight_ = tight.open();
+  }
+
+  void live(std::size_t events) {
+    twins_.push_back({.tight = std::make_unique<Drive>(*tight_, traffic_),
+                      .roomy = std::make_unique<Drive>(*roomy_, traffic_)});
+    prompt(twins_.front(), prompt_max);
+    for (std::size_t i = 0; i < events; ++i) {
+      happen(rng_.below(twins_.size()));
+      if (::testing::Test::HasFailure()) return;
+    }
+    for (const Twins& one : twins_) expect_alike(one);
+  }
+
+  [[nodiscard]] std::size_t failures() const noexcept { return failures_; }
+  [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
+  /// What happened, as a failure shows it.
+  [[nodiscard]] const std::string& story() const noexcept { return story_; }
+
+ private:
+  static constexpr std::size_t prompt_max = 300;
+  static constexpr std::size_t length_max = 500;
+  static constexpr std::size_t length_min = 60;
+
+  void happen(std::size_t number) {
+    Twins& one = twins_[number];
+    const std::uint64_t event = rng_.below(12);
+    story_ += fmt::format("{}: ", number);
+    if (one.paused) {
+      if (event >= 8) resume(one);
+    } else if (event < 6) {
+      for (std::uint64_t left = 1 + rng_.below(12); left > 0; --left) step(one);
+    } else if (event == 6) {
+      fork(one);
+    } else if (event == 7) {
+      pause(one);
+    } else if (event == 8) {
+      truncate(one);
+    } else if (event <= 10) {
+      prompt(one, one.roomy->sequence().length() + 1 + rng_.below(100));
+    } else if (twins_.size() > 1) {
+      expect_alike(one);
+      twins_.erase(twins_.begin() + static_cast<std::ptrdiff_t>(number));
+    }
+  }
+
+  /// Whether it went well. Nothing but memory may be missing.
+  bool went_well(const char* what, const Status& done) {
+    story_ += fmt::format("{}{} ", done ? "" : "no ", what);
+    EXPECT_TRUE(done || lacks_memory(done)) << done.error().message();
+    if (!done) ++failures_;
+    return done.has_value();
+  }
+
+  static void expect_done(const Status& done) {
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+  }
+
+  void step(Twins& one) {
+    if (one.roomy->sequence().length() == 0 || !went_well("step", one.tight->step())) return;
+    expect_done(one.roomy->step());
+    ++steps_;
+  }
+
+  void prompt(Twins& one, std::size_t length) {
+    if (length > length_max || !went_well("prompt", one.tight->prefill(length))) return;
+    expect_done(one.roomy->prefill(length));
+  }
+
+  void pause(Twins& one) {
+    one.paused = went_well("pause", one.tight->sequence().pause());
+    if (one.paused) expect_done(one.roomy->sequence().pause());
+  }
+
+  void resume(Twins& one) {
+    one.paused = !went_well("resume", one.tight->sequence().resume());
+    if (!one.paused) expect_done(one.roomy->sequence().resume());
+  }
+
+  void truncate(Twins& one) {
+    const std::size_t length = one.roomy->sequence().length();
+    if (length <= length_min) return;
+    const std::size_t cut = std::min(length - length_min, rng_.below(120));
+    // Without room for the new window the sequence is cut nevertheless, and paused.
+    one.paused = !went_well("cut", one.tight->sequence().truncate(length - cut));
+    expect_done(one.roomy->sequence().truncate(length - cut));
+    if (one.paused) expect_done(one.roomy->sequence().pause());
+  }
+
+  void fork(Twins& one) {
+    if (twins_.size() == 3) return;
+    auto tight = one.tight->sequence().fork();
+    if (!went_well("fork", tight ? Status{} : tl::unexpected(tight.error()))) return;
+    auto roomy = one.roomy->sequence().fork();
+    ASSERT_TRUE(roomy.has_value());
+    twins_.push_back({.tight = std::make_unique<Drive>(std::move(*tight), *tight_, traffic_),
+                      .roomy = std::make_unique<Drive>(std::move(*roomy), *roomy_, traffic_)});
+  }
+
+  static void expect_alike(const Twins& one) {
+    EXPECT_EQ(one.tight->outputs(), one.roomy->outputs());
+    if (!one.paused) one.tight->expect_all_rows_right();
+  }
+
+  Traffic traffic_;
+  Rng& rng_;
+  std::unique_ptr<Runtime> roomy_;
+  std::unique_ptr<Runtime> tight_;
+  std::vector<Twins> twins_;
+  std::size_t failures_ = 0;
+  std::size_t steps_ = 0;
+  std::string story_;
+};
+
+Scenario random_scenario(Rng& rng) {
+  constexpr std::array retrieval{"oracle", "clusterkv", "wave", "pqcache"};
+  Scenario scenario;
+  RuntimeOptions& options = scenario.runtime;
+  options.policy = retrieval[rng.below(retrieval.size())];
+  options.budget.value = 60;
+  options.retrieval.clusterkv.tokens_per_cluster = 20;
+  options.planning.iterations = {2};
+  const bool clusters = std::ranges::count(testing::clustering_policies(), options.policy) != 0;
+  options.cache = {.policy = rng.below(2) != 0 ? "lru" : "s3fifo",
+                   .admission = rng.below(2) != 0 ? "always" : "refill",
+                   .granularity = clusters && rng.below(2) != 0 ? CacheGranularity::cluster
+                                                                : CacheGranularity::block,
+                   .tokens = 24 + 8 * rng.below(40)};
+  if (rng.below(3) == 0) options.placement = Placement::resident_first;
+  return scenario;
+}
+
+TEST(TightMemory, ChangesNoBitOfRandomLives) {
+  std::size_t failures = 0;
+  std::size_t steps = 0;
+  const std::size_t rounds = testing::random_rounds(30);
+  for (std::size_t round = 0; round < rounds && !HasFailure(); ++round) {
+    Rng rng(testing::seed(), {round});
+    const Scenario scenario = random_scenario(rng);
+    Lives lives(scenario, 120'000 + rng.below(150'000), rng);
+    lives.live(40);
+    failures += lives.failures();
+    steps += lives.steps();
+    if (HasFailure()) {
+      ADD_FAILURE() << testing::seed_text() << ", round " << round << ", "
+                    << scenario.runtime.policy << ": " << lives.story();
+    }
+  }
+  EXPECT_GT(failures, 0U);
+  EXPECT_GT(steps, rounds);
+}
+
+}  // namespace
+}  // namespace terrace
