@@ -110,8 +110,11 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
   TERRACE_ASSIGN(auto twin, state_->fork());
   lock.unlock();  // the twin may take device memory from this one
   std::unique_ptr<Sequence> sequence(new Sequence(std::move(twin)));
-  TERRACE_TRY(sequence->resume());
-  return sequence;
+  const Status resumed = sequence->resume();
+  if (resumed) return sequence;
+  lock.lock();
+  state_->count_for(sequence->state_->counters());
+  return tl::unexpected(resumed.error());
 }
 
 Status Sequence::read_row(LayerId layer, HeadId head, std::size_t position,

@@ -143,6 +143,10 @@ class SequenceState {
     return runtime_.query_window_tokens();
   }
   [[nodiscard]] const SequenceCounters& counters() const noexcept { return counters_; }
+  /// Counts what was loaded for a twin that there will not be.
+  void count_for(const SequenceCounters& twin) noexcept {
+    counters_.bytes.refill += twin.bytes.refill;
+  }
   void reset_counters() noexcept {
     counters_ = {};
     reported_index_bytes_ = ids_bytes_ = 0;
@@ -166,6 +170,7 @@ class SequenceState {
   /// Gives up the first block before `end` that the token at `position` does not need. Returns
   /// whether there was one.
   bool spill_oldest(std::size_t layer, std::size_t end, std::size_t position);
+  void spill_block(LayerState& layer, std::size_t block);
   void release_spare_slots(LayerState& layer);
   void withdraw_arrivals(LayerState& layer);
   /// Brings back what a step needs. On an error what was not there before is still not there.

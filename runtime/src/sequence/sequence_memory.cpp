@@ -171,10 +171,19 @@ bool SequenceState::spill_oldest(std::size_t layer_number, std::size_t end, std:
     if (needs_block(layer_number, block, position)) continue;
     // Another sequence's queue may write the block as soon as it is free.
     if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
-    release_block(layer, block);
+    spill_block(layer, block);
     return true;
   }
   return false;
+}
+
+void SequenceState::spill_block(LayerState& layer, std::size_t block) {
+  // Of what left the window, the cache will not find this to take it over.
+  const bool resident = layer.places[block] == BlockPlace::resident;
+  if (resident && layer.cache != nullptr && !caches_clusters()) {
+    layer.dropped.push_back(static_cast<UnitKey>(block));
+  }
+  release_block(layer, block);
 }
 
 bool SequenceState::spill_one(bool own_thread) {

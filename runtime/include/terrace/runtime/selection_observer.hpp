@@ -48,7 +48,8 @@ struct LayerSelection {
   std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
   std::span<const WantedCluster> clusters;     ///< ascending; none where the policy has none
   bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
-  // Lost their cached copy since the layer's last step or load, by no decision of the cache:
+  // Left device memory since the layer's last step or load, by no decision of the cache: cached
+  // copies, and blocks behind the window that it would have been offered.
   std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over;
                                           ///< all, if the step was begun anew or the last one
                                           ///< selected nothing
