@@ -50,11 +50,7 @@ class Prediction(unittest.TestCase):
             self.assertAlmostEqual(row["peer"]["value"], sum(its["measured"]) / 2)
             self.assertGreater(min(its["measured"] + its["predicted"]), 0)
             self.assertEqual(its["policy"] == ["none", "none"], its["cache"] == "none")
-        # Over a slow link a token takes as long as its bytes, whatever this machine is busy with.
-        for row in rows[:2]:
-            its = row["parameters"]
-            ratios = [taken / said for taken, said in zip(its["measured"], its["predicted"])]
-            self.assertTrue(any(0.5 < ratio < 2 for ratio in ratios), ratios)
+        # Both of the same recorded run: nothing differs but the link.
         _, slow, _, fast = rows
         self.assertGreater(slow["value"], fast["value"])
 
