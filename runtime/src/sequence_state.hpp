@@ -159,7 +159,7 @@ class SequenceState {
 
   // sequence_memory.cpp
   Status reserve_positions(std::size_t length);
-  void trim_positions(std::size_t length);
+  void trim_blocks(std::size_t blocks);
   Status place_block(LayerState& layer, std::size_t block);
   Status place_needed_blocks(std::size_t length);
   /// For a prompt that ends at `length`.
@@ -338,6 +338,7 @@ class SequenceState {
   /// unit, or gives the unit up and returns false.
   bool displace_for(LayerState& layer, const offload::WantedUnit& admitted);
   void report_selection(std::size_t layer);
+  void report_abandon();
   void report_step_end();
   void report_prompt() const;
   void report_load(std::span<const LoadingBlock> loaded);

@@ -161,7 +161,7 @@ class RandomLives {
   static constexpr std::size_t block_tokens = 8;  // of the scenario
 
   void happen(std::size_t number) {
-    const std::uint64_t event = rng_.below(12);
+    const std::uint64_t event = rng_.below(13);
     Sequence& sequence = lives_.drive(number).sequence();
     if (paused_[number]) {
       if (event >= 8) paused_[number] = !happened(number, "resume", 0, sequence.resume());
@@ -176,6 +176,8 @@ class RandomLives {
       cut(number);
     } else if (event <= 10) {
       prompt(number);
+    } else if (event == 11) {
+      abandon(number);
     } else {
       close(number);
     }
@@ -197,6 +199,12 @@ class RandomLives {
     if (rng_.below(2) != 0)
       tokens = divide_up(length + tokens, block_tokens) * block_tokens - length;
     happened(number, "prompt", tokens, more(lives_.drive(number), tokens));
+  }
+
+  void abandon(std::size_t number) {
+    Sequence& sequence = lives_.drive(number).sequence();
+    if (!happened(number, "begin", 0, sequence.begin_step())) return;
+    happened(number, "abandon", 0, sequence.abandon_step());
   }
 
   void fork(std::size_t number) {

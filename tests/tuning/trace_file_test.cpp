@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 TraceRecord random_record(Rng& rng) {
   TraceRecord record;
-  record.kind = static_cast<TraceRecord::Kind>(rng.below(7));
+  record.kind = static_cast<TraceRecord::Kind>(rng.below(8));
   record.sequence = rng.below(5);
   record.sharers = 1 + rng.below(1000);
   record.prompt = {rng.below(100), 100 + rng.below(100'000)};
@@ -83,7 +83,8 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     ASSERT_EQ(a.ids_bytes, b.ids_bytes);
   }
   const bool loads = a.kind == TraceRecord::Kind::load;
-  if (!loads && a.kind != TraceRecord::Kind::selection) return;
+  const bool abandons = a.kind == TraceRecord::Kind::abandon;
+  if (!loads && !abandons && a.kind != TraceRecord::Kind::selection) return;
   ASSERT_EQ(a.layer, b.layer);
   ASSERT_EQ(a.position, b.position);
   ASSERT_EQ(a.window_begin, b.window_begin);
@@ -93,9 +94,10 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     return;
   }
   ASSERT_EQ(a.sinks_end, b.sinks_end);
+  ASSERT_EQ(a.dropped_late, b.dropped_late);
+  if (abandons) return;
   ASSERT_EQ(a.resident_head, b.resident_head);
   ASSERT_EQ(a.resident_tail, b.resident_tail);
-  ASSERT_EQ(a.dropped_late, b.dropped_late);
   ASSERT_EQ(a.unplaced, b.unplaced);
   ASSERT_EQ(a.head_counts, b.head_counts);
   ASSERT_EQ(a.positions, b.positions);
@@ -326,6 +328,8 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
   EXPECT_THAT(
       refused(TraceUnit::block, with([](TraceRecord& record) { record.window_begin = 101; })),
       HasSubstr("window"));
+  const TraceRecord late{.kind = TraceRecord::Kind::abandon, .dropped_late = {too_large}};
+  EXPECT_THAT(refused(TraceUnit::block, late), HasSubstr("a lost unit above 2^24"));
   const TraceRecord far{.kind = TraceRecord::Kind::load, .position = too_large};
   EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^24"));
   EXPECT_TRUE(write_one(TraceUnit::cluster, far, folder / "t"));

@@ -28,10 +28,15 @@ const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
   wanted_.clear();
   traffic_ = {};
   const bool selects = record.kind == TraceRecord::Kind::selection;
-  if (!selects && record.kind != TraceRecord::Kind::load) return traffic_;
+  const bool abandons = record.kind == TraceRecord::Kind::abandon;
+  if (!selects && !abandons && record.kind != TraceRecord::Kind::load) return traffic_;
   traffic_.window_begin = record.window_begin / block_tokens_;
-  if (!selects) return traffic_;
+  if (!selects && !abandons) return traffic_;
   traffic_.middle_begin = divide_up(record.sinks_end, block_tokens_);
+  if (abandons) {
+    if (!sized_) traffic_.keys = traffic_.window_begin;
+    return traffic_;
+  }
   if (sized_) {
     take_clusters(record);
   } else if (head_.unit == TraceUnit::token) {

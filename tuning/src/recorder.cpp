@@ -52,6 +52,19 @@ void TraceRecorder::on_selection(const LayerSelection& selection) {
   writer_.append(*record);
 }
 
+void TraceRecorder::on_abandon(const LayerAbandon& step) {
+  const std::lock_guard lock(mutex_);
+  TraceRecord* const record = begin(TraceRecord::Kind::abandon, step.sequence);
+  if (record == nullptr) return;
+  record->layer = index(step.layer);
+  record->position = step.position;
+  record->sinks_end = step.sinks_end;
+  record->window_begin = step.window_begin;
+  record->dropped.assign(step.dropped.begin(), step.dropped.end());
+  record->dropped_late.assign(step.dropped_late.begin(), step.dropped_late.end());
+  writer_.append(*record);
+}
+
 void TraceRecorder::on_step_end(const StepTraffic& traffic) {
   const std::lock_guard lock(mutex_);
   TraceRecord* const record = begin(TraceRecord::Kind::step_end, traffic.sequence);

@@ -71,6 +71,8 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
       return pause(its);
     case TraceRecord::Kind::load:
       return load(its.layers[record.layer], record, traffic);
+    case TraceRecord::Kind::abandon:
+      return abandon(its, record, traffic);
     case TraceRecord::Kind::close:
       return close(record.sequence);
     case TraceRecord::Kind::step_end:
@@ -86,6 +88,13 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
 
 void CacheReplay::share(Sequence& its, std::size_t sharers) {
   if (setup_.cache.none()) return;
+  // What it shared before, and took no step with: policies remember less in a smaller cache.
+  for (Layer& layer : its.layers) {
+    if (!layer.cache || layer.cache->capacity_slots() == its.slots) continue;
+    evicted_.clear();
+    layer.cache->resize(its.slots, evicted_);
+    outcome_.cache.evicted += evicted_.size();
+  }
   its.sharers = sharers;
   its.slots = slots(sharers);
 }
@@ -97,15 +106,31 @@ void CacheReplay::prompt(Sequence& its, const TraceRecord& record) {
                                               .slots = its.slots});
 }
 
+void CacheReplay::abandon(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
+  if (setup_.cache.none()) return;
+  Layer& layer = its.layers[record.layer];
+  prepare(its, layer, record, traffic);
+  if (setup_.as_recorded) {
+    drop(layer, record.dropped_late);
+  } else {
+    lose_all(layer);
+  }
+  // The block of its token stays.
+  layer.prompts.push_back({.tokens = {record.position, record.position}});
+}
+
 void CacheReplay::pause(Sequence& its) const {
   // The load that ends a pause names all that was dropped, in the order in which it went: what a
   // policy remembers of it depends on that.
   if (setup_.as_recorded) return;
   for (Layer& layer : its.layers) {
-    if (!layer.cache) continue;
-    withdraw_arrivals(layer);
-    layer.cache->drop_from(0);
+    if (layer.cache) lose_all(layer);
   }
+}
+
+void CacheReplay::lose_all(Layer& layer) {
+  withdraw_arrivals(layer);
+  layer.cache->drop_from(0);
 }
 
 void CacheReplay::withdraw_arrivals(Layer& layer) {

@@ -183,29 +183,33 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
   return rest.empty() ? nullptr : "more positions than its heads count";
 }
 
-/// What a selection and a load have in common.
+bool are_below_max(std::span<const UnitKey> units) {
+  return std::ranges::all_of(units, [](UnitKey unit) { return unit < ids_max; });
+}
+
+/// What all have in common that say where a layer is.
 const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
   if (record.layer >= head.shape.layers) return "a layer that the model has not";
   // Of clusters positions are keys of nothing.
   if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
   if (record.window_begin > record.position) return "a window behind its token";
-  const bool known =
-      std::ranges::all_of(record.dropped, [](UnitKey unit) { return unit < ids_max; });
-  return known ? nullptr : "a dropped unit above 2^24";
+  return are_below_max(record.dropped) ? nullptr : "a dropped unit above 2^24";
+}
+
+/// What a selection and a step that was given up have in common.
+const char* flaw_of_step(const TraceHead& head, const TraceRecord& record) {
+  if (const char* const flaw = flaw_of_place(head, record)) return flaw;
+  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
+  return are_below_max(record.dropped_late) ? nullptr : "a lost unit above 2^24";
 }
 
 const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
-  if (const char* const flaw = flaw_of_place(head, record)) return flaw;
-  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
+  if (const char* const flaw = flaw_of_step(head, record)) return flaw;
   if (std::max(record.resident_head, record.resident_tail) > positions_max) {
     return "blocks behind position 2^48";
   }
-  for (const auto* const lost : {&record.dropped_late, &record.unplaced}) {
-    for (const UnitKey unit : *lost) {
-      if (unit >= ids_max) return "a lost unit above 2^24";
-    }
-  }
+  if (!are_below_max(record.unplaced)) return "a lost unit above 2^24";
   const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;
   return flaw != nullptr || !has_units(head) ? flaw : flaw_of_units(head, record);
 }
@@ -266,6 +270,24 @@ void decode_load(Numbers& numbers, TraceRecord& record) {
   numbers.next_list(record.dropped);
 }
 
+void encode_abandon(const TraceRecord& record, std::string& bytes) {
+  put(bytes, record.layer);
+  put(bytes, record.position);
+  put(bytes, record.sinks_end);
+  put(bytes, record.position - record.window_begin);
+  put_list(bytes, record.dropped);
+  put_list(bytes, record.dropped_late);
+}
+
+void decode_abandon(Numbers& numbers, TraceRecord& record) {
+  record.layer = numbers.next();
+  record.position = numbers.next();
+  record.sinks_end = numbers.next();
+  record.window_begin = record.position - numbers.next();
+  numbers.next_list(record.dropped);
+  numbers.next_list(record.dropped_late);
+}
+
 }  // namespace
 
 void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
@@ -289,6 +311,9 @@ void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes
     case TraceRecord::Kind::load:
       encode_load(record, bytes);
       break;
+    case TraceRecord::Kind::abandon:
+      encode_abandon(record, bytes);
+      break;
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::close:
       break;
@@ -307,6 +332,8 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
       return record.ids_bytes <= record.index_bytes ? nullptr : "more bytes of ids than of index";
     case TraceRecord::Kind::load:
       return flaw_of_place(head, record);
+    case TraceRecord::Kind::abandon:
+      return flaw_of_step(head, record);
     case TraceRecord::Kind::prompt:
       return flaw_of_prompt(head, record);
     case TraceRecord::Kind::pause:
@@ -319,7 +346,7 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
 bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record) {
   if (at >= bytes.size()) return false;
   const auto kind = static_cast<unsigned char>(bytes[at]);
-  if (kind > static_cast<unsigned char>(TraceRecord::Kind::close)) return false;
+  if (kind > static_cast<unsigned char>(TraceRecord::Kind::abandon)) return false;
   record.kind = static_cast<TraceRecord::Kind>(kind);
   Numbers numbers(bytes, at + 1);
   record.sequence = numbers.next();
@@ -340,6 +367,9 @@ bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, Trac
       break;
     case TraceRecord::Kind::load:
       decode_load(numbers, record);
+      break;
+    case TraceRecord::Kind::abandon:
+      decode_abandon(numbers, record);
       break;
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::close:

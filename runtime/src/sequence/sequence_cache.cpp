@@ -378,6 +378,27 @@ void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
                                           .dropped = layer.dropped});
     }
     layer.dropped.clear();
+    layer.dropped_before = 0;
+  }
+}
+
+void SequenceState::report_abandon() {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    LayerState& layer = layers_[i];
+    if (layer.cache == nullptr) continue;
+    const std::span<const UnitKey> dropped = layer.dropped;
+    if (runtime_.options.observer != nullptr) {
+      runtime_.options.observer->on_abandon(
+          {.sequence = id_,
+           .layer = static_cast<LayerId>(i),
+           .position = length_,
+           .sinks_end = sinks_at(length_).end,
+           .window_begin = window_of(i, length_).begin,
+           .dropped = dropped.first(layer.dropped_before),
+           .dropped_late = dropped.subspan(layer.dropped_before)});
+    }
+    layer.dropped.clear();
+    layer.dropped_before = 0;
   }
 }
 

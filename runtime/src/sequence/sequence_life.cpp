@@ -140,7 +140,7 @@ Status SequenceState::truncate(std::size_t length) {
     layer.selected = false;
   }
   length_ = length;
-  trim_positions(length);
+  trim_blocks(divide_up(length, block_tokens()));
   if (keeps_everything()) return {};
   cut_indexes();
   const Status loaded = load_needed_blocks();

@@ -74,8 +74,7 @@ Status SequenceState::reserve_positions(std::size_t length) {
   return {};
 }
 
-void SequenceState::trim_positions(std::size_t length) {
-  const std::size_t blocks = divide_up(length, block_tokens());
+void SequenceState::trim_blocks(std::size_t blocks) {
   for (LayerState& layer : layers_) {
     for (std::size_t i = blocks; i < layer.places.size(); ++i) release_block(layer, i);
     layer.places.resize(std::min(layer.places.size(), blocks));

@@ -39,6 +39,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   TERRACE_TRY(await_indexes());
   const std::size_t total = length_ + tokens;
   resolve_budget(total);
+  const std::size_t blocks = layers_.front().places.size();
   const auto reserve = [&]() -> Status {
     // With the first token behind it: a new region of host memory takes longer than a step.
     TERRACE_TRY(reserve_positions(total + 1));
@@ -49,7 +50,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     return reserve_cache(total + 1);
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
-    trim_positions(length_);
+    trim_blocks(blocks);
     return reserved;
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks(total);

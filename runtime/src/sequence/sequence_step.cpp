@@ -44,6 +44,7 @@ Status SequenceState::prepare_step() {
   if (caches) TERRACE_TRY(fit_cache());
   release_passed_blocks();
   if (caches) count_upkeep(begin);
+  const std::size_t blocks = layers_.front().places.size();
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
     TERRACE_TRY(own_block(length_ / block_tokens()));
@@ -52,7 +53,8 @@ Status SequenceState::prepare_step() {
     return reserve_cache(length_ + 1);
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
-    trim_positions(length_);
+    trim_blocks(blocks);
+    report_abandon();
     return reserved;
   }
   indexes_ready_ = false;
@@ -468,8 +470,11 @@ Status SequenceState::abandon_step() {
   computed_ = {};
   const bool at_rest = settle_queues();
   phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
-  if (at_rest) recover();
-  if (at_rest) return {};
+  if (at_rest) {
+    recover();
+    report_abandon();
+    return {};
+  }
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
 }
 

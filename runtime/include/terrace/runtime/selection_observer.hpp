@@ -51,11 +51,22 @@ struct LayerSelection {
   // Left device memory since the layer's last step or load, by no decision of the cache: cached
   // copies, and blocks behind the window that it would have been offered.
   std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over;
-                                          ///< all, if the step was begun anew or the last one
-                                          ///< selected nothing
+                                          ///< all, if the last step selected nothing
   std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step
   std::span<const UnitKey> unplaced;      ///< admitted, where device memory had no room: others
                                           ///< gave theirs up, or they were given up
+};
+
+/// What a step that was given up has left of a layer's cache: blocks that left the window were
+/// taken over, and what it lost names most of what it had. Spans are valid during the call only.
+struct LayerAbandon {
+  SequenceId sequence{};
+  LayerId layer{};
+  std::size_t position = 0;  ///< of the step's token
+  std::size_t sinks_end = 0;
+  std::size_t window_begin = 0;
+  std::span<const UnitKey> dropped;       ///< as of a selection
+  std::span<const UnitKey> dropped_late;  ///< as of a selection, and with the step
 };
 
 /// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
@@ -91,6 +102,8 @@ class SelectionObserver {
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
+  /// Of each layer that has a cache, of a step that was begun, or nearly so, and is none.
+  virtual void on_abandon(const LayerAbandon& step) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.
   virtual void on_pause(SequenceId sequence) = 0;
   virtual void on_load(const LayerLoad& load) = 0;

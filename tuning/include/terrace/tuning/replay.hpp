@@ -83,7 +83,9 @@ class CacheReplay {
   Sequence& sequence(std::uint64_t number);
   void share(Sequence& sequence, std::size_t sharers);
   static void prompt(Sequence& sequence, const TraceRecord& record);
+  void abandon(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
   void pause(Sequence& sequence) const;
+  static void lose_all(Layer& layer);
   static void withdraw_arrivals(Layer& layer);
   void load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   void close(std::uint64_t number);

@@ -134,7 +134,16 @@ struct SelectedUnit {
 };
 
 struct TraceRecord {
-  enum class Kind : std::uint8_t { share, prompt, selection, step_end, pause, load, close };
+  enum class Kind : std::uint8_t {
+    share,
+    prompt,
+    selection,
+    step_end,
+    pause,
+    load,
+    close,
+    abandon
+  };
 
   Kind kind = Kind::selection;
   std::uint64_t sequence = 0;
@@ -143,20 +152,20 @@ struct TraceRecord {
   std::uint64_t index_bytes = 0;    ///< step_end
   std::uint64_t ids_bytes = 0;      ///< step_end: of index_bytes, to the host
 
-  // prompt, selection and load, as LayerPrompt, LayerSelection and LayerLoad say
+  // prompt, selection, load and abandon, as LayerPrompt and those beside it say
   std::size_t layer = 0;
   TokenRange prompt;             ///< prompt
   std::size_t placed_begin = 0;  ///< prompt
-  std::size_t position = 0;      ///< selection, load
+  std::size_t position = 0;      ///< selection, load, abandon
   std::size_t window_begin = 0;
-  std::vector<UnitKey> dropped;    ///< selection, load
+  std::vector<UnitKey> dropped;    ///< selection, load, abandon
   std::uint64_t loaded_bytes = 0;  ///< load
 
   // selection
-  std::size_t sinks_end = 0;
+  std::size_t sinks_end = 0;      ///< abandon, too
   std::size_t resident_head = 0;  ///< in blocks
   std::size_t resident_tail = 0;
-  std::vector<UnitKey> dropped_late;
+  std::vector<UnitKey> dropped_late;  ///< abandon, too
   std::vector<UnitKey> unplaced;
   std::vector<std::uint32_t> head_counts;  ///< token
   std::vector<std::uint32_t> positions;    ///< token: ascending, head after head
