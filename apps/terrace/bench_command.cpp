@@ -71,8 +71,12 @@ Result<int> bench_kernels(const KernelsOptions& options) {
 /// The capacity that was asked for; 0 where none was.
 Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
   const tuning::CacheUnit unit = trace.head.recorded();
-  const CacheOptions cache{.granularity = unit.granularity,
-                           .tokens = config.integer_or_auto("cache.tokens").value_or(0)};
+  const auto asked = config.integer_or_auto("cache.tokens");
+  if (asked == 0) {
+    return fail(Errc::invalid_argument,
+                "cache.tokens 0 is no cache: name a size, or none for one and two budgets");
+  }
+  const CacheOptions cache{.granularity = unit.granularity, .tokens = asked.value_or(0)};
   const auto reason = why_no_slot(cache, {.slot_tokens = trace.head.slot_tokens(unit)});
   if (reason) return fail(Errc::invalid_argument, "{}", *reason);
   return cache.tokens;

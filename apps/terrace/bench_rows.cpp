@@ -58,7 +58,8 @@ Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Mach
              !std::filesystem::is_empty(options.profile_file, unknown)) {
     return tl::unexpected(earlier.error());
   }
-  if (profile.cpu != machine.cpu) profile.compute.clear();
+  // Another machine's figures are nothing to add to.
+  if (profile.cpu != machine.cpu) profile = {};
   profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
   profile.cpu = machine.cpu;
   profile.isa = machine.isa;

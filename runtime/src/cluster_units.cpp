@@ -46,6 +46,8 @@ ClusterSlots::ClusterSlots(const KvShape& shape, std::size_t block_tokens)
 
 Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& room) {
   if (room.units > first_slots_.size()) first_slots_.resize(room.units, none);
+  // Rows are looked for in blocks, of which a cache that holds no slot has none.
+  if (room.slots == 0) return {};
   if (room.slots > taken_.size()) {
     const std::size_t blocks = divide_up(room.slots, slots_per_block_);
     TERRACE_TRY(blocks_.reserve(backend, blocks));

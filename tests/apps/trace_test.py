@@ -433,16 +433,39 @@ class Tune(Traced):
         self.assertEqual(process.returncode, 2)
         self.assertRegex(process.stderr, "did you mean lru")
 
-    def test_a_budget_of_mass_runs_with_what_was_recommended(self):
-        trace, config = self.folder / "mass.trace", self.folder / "tuned.yaml"
-        run_json(*SMALL, "--policy", "wave", "--budget", "mass:0.9", "--trace", trace)
-        best = self.document("tune", "--trace", trace, "--device-memory", "1600KiB",
+    def expect_recommended_runs(self, memory, *recorded):
+        trace, config = self.folder / "other.trace", self.folder / "tuned.yaml"
+        run_json(*SMALL, *recorded, "--trace", trace)
+        best = self.document("tune", "--trace", trace, "--device-memory", memory,
                              "--profile", "pcie5-h100", "--write-config", config)["recommended"]
         run = run_json(*SMALL, "--config", config)["runs"][0]
+        self.assertGreater(run["cache"]["hit_rate_tokens"], 0.2)
         self.assertEqual(run["bytes"]["demand"], best["demand_bytes"])
+        self.assertEqual(run["bytes"]["refill"], best["refill_bytes"])
         self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"])
         trace.unlink()
         config.unlink()
+
+    def test_a_budget_of_mass_runs_with_what_was_recommended(self):
+        self.expect_recommended_runs("1600KiB", "--policy", "wave", "--budget", "mass:0.9")
+
+    def test_layers_that_attend_everything_have_their_memory(self):
+        self.expect_recommended_runs("1300KiB", "--policy", "pqcache", "--set",
+                                     "retrieval.dense_layers=1")
+
+    def test_what_was_resident_is_tuned_for_as_offloaded(self):
+        resident = ("--policy", "pqcache", "--placement", "resident_first")
+        self.expect_recommended_runs("1200KiB", *resident, "--device-memory", "2MiB")
+        self.expect_recommended_runs("1200KiB", *resident)
+
+    def test_blocks_that_were_missing_alone_are_not_tuned_for(self):
+        trace, blocks = self.folder / "resident.trace", self.folder / "blocks.trace"
+        run_json(*SMALL, "--policy", "pqcache", "--placement", "resident_first", "--trace", trace)
+        self.assertEqual(terrace("trace", "convert", trace, "--to", "blocks", blocks).returncode, 0)
+        self.fails(2, "record one", "tune", "--trace", blocks, "--device-memory", "1MiB",
+                   "--profile", "pcie5-h100")
+        trace.unlink()
+        blocks.unlink()
 
     def test_the_link_of_a_measured_machine(self):
         profile = self.folder / "profile.yaml"

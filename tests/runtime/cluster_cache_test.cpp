@@ -190,6 +190,12 @@ TEST_P(EachClustering, GivesTheSameBitsWhenCachedClustersAreDroppedAtRandom) {
   EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);
 }
 
+TEST_P(EachClustering, GoesWithoutACacheThatHoldsNoSlot) {
+  const auto expected = without_cache();
+  scenario_.runtime.cache.tokens = 1;
+  EXPECT_EQ(outputs_of(scenario_, prompt, step_count), expected);
+}
+
 TEST_P(EachClustering, GivesTheSameBitsWithIndexesOnTheHostAndInAnyOrderOfCompletion) {
   const auto expected = without_cache();
   scenario_.runtime.index_residency = IndexResidency::host;

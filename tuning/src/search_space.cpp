@@ -1,6 +1,7 @@
 #include "search_space.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/config.hpp"
@@ -155,34 +156,47 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
   return bytes;
 }
 
+/// Of the model's layers those that attend everything, and have all of it in device memory.
+std::size_t dense_layers(const TraceHead& head) {
+  for (const auto& [key, text] : head.settings) {
+    if (key == "retrieval.dense_layers") {
+      return std::min<std::size_t>(head.shape.layers, std::strtoull(text.c_str(), nullptr, 10));
+    }
+  }
+  return 0;
+}
+
 MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
                        const CacheUnit& unit) {
   MemoryPlan plan;
   const std::size_t layers = head.shape.layers;
+  const std::size_t dense = dense_layers(head);
+  const std::size_t selecting = std::max<std::size_t>(1, layers - dense);
   const std::size_t block_tokens = unit.block_tokens;
-  const std::size_t block_bytes = layers * block_tokens * head.shape.token_bytes();
+  const std::size_t block_bytes = block_tokens * head.shape.token_bytes();  // of one layer
+  const std::size_t blocks = divide_up(end.last_position + 1, block_tokens);
   plan.fixed_bytes = measured_bytes(head, end, unit.granularity);
   // The window may begin and end anywhere in its first and last block.
   const std::size_t needed =
       divide_up(head.sink_tokens, block_tokens) +
       (head.window_tokens > 0 ? divide_up(head.window_tokens, block_tokens) : 0) + 1;
-  plan.fixed_bytes += extent.sharers * needed * block_bytes;
+  const std::size_t taken = extent.sharers * (needed * (layers - dense) + blocks * dense);
+  plan.fixed_bytes += taken * block_bytes;
   // Prompts take blocks by the slab, before their index; what they leave is a cache's.
-  const std::size_t taken = extent.sharers * needed * layers;
   const std::size_t spare = divide_up(taken, slab_blocks) * slab_blocks - taken;
   plan.slots_useful =
       std::min(extent.sharers * useful_slots(head, end, extent, unit), slots_max(head, unit));
   // Pointers to blocks, with the room that tables keep for growth: many where blocks are small.
   constexpr std::size_t pointer_bytes = 16;
-  plan.fixed_bytes +=
-      extent.sharers * layers * divide_up(end.last_position + 1, block_tokens) * pointer_bytes;
+  plan.fixed_bytes += extent.sharers * layers * blocks * pointer_bytes;
   if (head.has_sizes(unit.granularity)) {
-    plan.slot_bytes = layers * head.slot_rows * head.shape.row_bytes();
-    plan.fixed_bytes += block_bytes;  // slots are cut from blocks, the last of them in part
+    plan.slot_bytes = selecting * head.slot_rows * head.shape.row_bytes();
+    plan.fixed_bytes +=
+        layers * block_bytes;  // slots are cut from blocks, the last of them in part
   } else {
-    plan.slot_bytes = block_bytes;
+    plan.slot_bytes = selecting * block_bytes;
   }
-  plan.least_bytes = plan.fixed_bytes + spare * block_bytes / layers;
+  plan.least_bytes = plan.fixed_bytes + spare * block_bytes;
   return plan;
 }
 

@@ -192,7 +192,7 @@ class Search {
   template <typename Do>
   Status each_record(const CacheUnit& unit, Do&& act) {
     TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request_.trace, TraceCounts::known));
-    TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
+    TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(head_, unit));
     double read = 0;
     for (TraceRecord record;;) {
       TERRACE_ASSIGN(const bool more, reader.next(record));
@@ -240,6 +240,20 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheU
 /// Of the whole work the part that looking through the trace takes.
 constexpr double checked_share = 0.02;
 
+/// What is kept resident while it fits leaves a cache whatever memory there happens to be: caches
+/// are of runs that offload. Tokens say what such a run would have wanted.
+Result<TraceHead> offloaded(TraceHead head) {
+  if (head.placement == Placement::offload) return head;
+  if (head.unit != TraceUnit::token) {
+    return fail(Errc::invalid_argument,
+                "the trace names only what a run with placement resident_first had not in device "
+                "memory; tune by the one it was converted from, or record one");
+  }
+  head.placement = Placement::offload;
+  std::erase_if(head.settings, [](const auto& setting) { return setting.first == "placement"; });
+  return head;
+}
+
 /// Checks the trace and learns what decides how large a cache may be, and what steps cost.
 Status read_whole(const TuneRequest& request, TuneResult& result) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request.trace));
@@ -248,7 +262,7 @@ Status read_whole(const TuneRequest& request, TuneResult& result) {
     counter.add(record);
     if (request.progress) request.progress(checked_share * reader.progress());
   }));
-  result.head = reader.head();
+  TERRACE_ASSIGN(result.head, offloaded(reader.head()));
   result.end = reader.end();
   result.extent = counter.extent();
   result.costs = request.costs;
