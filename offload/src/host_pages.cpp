@@ -28,6 +28,16 @@ Result<PageHandle> HostPagePool::allocate() {
   return page;
 }
 
+Status HostPagePool::check_room(std::size_t pages) const {
+  if (pages <= free_.size()) return {};
+  const std::size_t missing = pages - free_.size();
+  const MemoryUsage usage = backend_.memory(Tier::host);
+  if (missing <= (usage.limit - std::min(usage.limit, usage.in_use)) / page_bytes_) return {};
+  return fail(Errc::out_of_memory,
+              "host.memory is {} bytes, {} in use; {} more pages of {} wanted for {}: raise it",
+              usage.limit, usage.in_use, missing, page_bytes_, to_string(options_.purpose));
+}
+
 void HostPagePool::share(PageHandle page) noexcept { ++count_of(page); }
 
 void HostPagePool::release(PageHandle page) noexcept {

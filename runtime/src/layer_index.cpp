@@ -61,6 +61,15 @@ std::size_t LayerIndex::remembered_from(std::size_t position,
   return std::max(batch, tokens.begin + offset / indexed_together * indexed_together);
 }
 
+std::vector<std::size_t> LayerIndex::ends_behind(std::size_t end) const {
+  std::vector<std::size_t> ends;
+  for (const std::size_t begin : batches) {
+    if (begin > end) ends.push_back(begin);
+  }
+  if (tokens.end > end) ends.push_back(tokens.end);
+  return ends;
+}
+
 void LayerIndex::end_at(std::size_t end) noexcept {
   tokens.end = std::clamp(end, tokens.begin, tokens.end);
   fresh_end = std::min(fresh_end, tokens.end);

@@ -57,6 +57,8 @@ struct LayerIndex {
   /// where nothing does that reaches beyond it.
   [[nodiscard]] std::size_t remembered_from(std::size_t position,
                                             std::size_t indexed_together) const noexcept;
+  /// Returns where each batch that is not coded before `end` ends.
+  [[nodiscard]] std::vector<std::size_t> ends_behind(std::size_t end) const;
   /// Forgets what is coded from `end` on.
   void end_at(std::size_t end) noexcept;
 
@@ -64,14 +66,16 @@ struct LayerIndex {
   IndexMemory device{Tier::device};  ///< used when the index is resident on the device
   TokenRange tokens;                 ///< coded; empty = no index yet
   std::vector<std::size_t> batches;  ///< where the build and each later batch begin
-  std::size_t coded_before = 0;      ///< end of `tokens` before the last extension
-  std::size_t trained = 0;           ///< tokens the codebook was trained on
-  std::size_t fresh_end = 0;         ///< end of `tokens` when the index was last built
-  bool stale = false;                ///< the device's copy may lack something: upload all of it
-  bool building = false;             ///< a build is enqueued and has not been waited for
-  TokenRange hidden_by;              ///< prompt whose compute is to hide the build; empty = none
-  Ticket coded;                      ///< last build or extension, on the cluster queue
-  Ticket uploaded;                   ///< last upload, on the index queue
+  /// Ascending: ends of batches whose coding failed. They are coded again before anything is.
+  std::vector<std::size_t> lost_ends;
+  std::size_t coded_before = 0;  ///< end of `tokens` before the last extension
+  std::size_t trained = 0;       ///< tokens the codebook was trained on
+  std::size_t fresh_end = 0;     ///< end of `tokens` when the index was last built
+  bool stale = false;            ///< the device's copy may lack something: upload all of it
+  bool building = false;         ///< a build is enqueued and has not been waited for
+  TokenRange hidden_by;          ///< prompt whose compute is to hide the build; empty = none
+  Ticket coded;                  ///< last build or extension, on the cluster queue
+  Ticket uploaded;               ///< last upload, on the index queue
 
   // Written by the build on the cluster queue, read after `coded` is done.
   Status build_status;

@@ -59,8 +59,9 @@ Result<Ticket> PointerTable::flush(Queue& queue) {
     }
     end = std::size_t{i} + 1;
   }
+  TERRACE_ASSIGN(const Ticket done, queue.copy(Phase::update, extents));
   changed_.clear();
-  return queue.copy(Phase::update, extents);
+  return done;
 }
 
 void PointerTable::reset() noexcept {

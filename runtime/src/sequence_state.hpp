@@ -158,6 +158,7 @@ class SequenceState {
   explicit SequenceState(RuntimeState& runtime) : runtime_(runtime), id_(runtime.next_sequence()) {}
 
   // sequence_memory.cpp
+  [[nodiscard]] Status find_pages(std::size_t blocks) const;
   Status reserve_positions(std::size_t length);
   void trim_blocks(std::size_t blocks);
   Status place_block(LayerState& layer, std::size_t block);
@@ -195,6 +196,7 @@ class SequenceState {
 
   // sequence_prefill.cpp
   void resolve_budget(std::size_t context);
+  void forget_first_prompt();
   [[nodiscard]] Status check_hints(const PromptPiece& piece) const;
   Status keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute);
   Status store_on_device(LayerState& layer, const PromptPiece& piece, Queue& compute);
@@ -240,6 +242,8 @@ class SequenceState {
   /// Enqueues selection, resolution and fetches; the ticket is of the resolution.
   Result<Ticket> select_rows(std::size_t layer, const StepInput& input, Queue& compute);
   [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
+  /// Returns `done`; behind a failure that would come again, all queues are at rest and cleared.
+  Status recovering(const Status& done);
   void recover();
   Result<KvView> prepare(std::string_view call, LayerId id, const StepInput& input, Queue& compute);
 
@@ -269,6 +273,8 @@ class SequenceState {
   Status extend_index(std::size_t layer, std::size_t end);
   [[nodiscard]] Result<Ticket> add_to_index(const BuildRequest& request);
   Status prepare_indexes();
+  Status code_lost_tokens();
+  Status code_lost_tokens(std::size_t layer);
   Status code_passed_tokens(std::size_t layer);
   [[nodiscard]] bool takes_batches() const noexcept {
     return runtime_.policy->traits().batch_tokens_max > 1;
@@ -444,7 +450,7 @@ class SequenceState {
   std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
   std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for; null = no refreshes
   Refresh refresh_;
-  Queue* compute_ = nullptr;  ///< the embedder's, of the step or prefill under way
+  Queue* compute_ = nullptr;  ///< the embedder's, as long as work of ours may be in it
   bool gathers_ = false;      ///< the step's attention is the embedder's own
   Ticket computed_;           ///< the step's compute, as far as it is known
 

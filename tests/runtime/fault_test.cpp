@@ -2,27 +2,16 @@
 // says that it is lost. Nothing hangs, nothing leaks.
 #include <gmock/gmock.h>
 
-#include "runtime/scenario.hpp"
-#include "terrace/offload/fault_backend.hpp"
+#include "runtime/faulty_runtime.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::Drive;
+using testing::FaultyRuntime;
 using testing::outputs_of;
 using testing::Scenario;
 using testing::Traffic;
-
-struct FaultyRuntime {
-  explicit FaultyRuntime(const Scenario& scenario) {
-    auto wrapped =
-        offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
-    faults = wrapped.get();
-    runtime = scenario.open(std::move(wrapped));
-  }
-  offload::FaultBackend* faults;
-  std::unique_ptr<Runtime> runtime;
-};
 
 struct Fault {
   Phase phase;

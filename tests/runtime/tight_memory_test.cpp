@@ -190,5 +190,54 @@ TEST(TightMemory, ChangesNoBitOfRandomLives) {
   EXPECT_GT(steps, rounds);
 }
 
+struct Refusal {
+  std::string policy;
+  std::size_t dense_layers = 0;
+};
+
+TEST(TightMemory, ARefusedPromptLeavesStepsTheirBuffers) {
+  for (const auto& [policy, dense] :
+       {Refusal{"pqcache"}, Refusal{"quest"}, Refusal{"pqcache", 1}}) {
+    Scenario scenario;
+    scenario.runtime.policy = policy;
+    scenario.runtime.dense_layers = dense;
+    scenario.backend.device_memory_limit = 700'000;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(150).has_value());
+    ASSERT_TRUE(drive.steps(3).has_value());
+    EXPECT_TRUE(lacks_memory(drive.sequence().begin_prefill(200'000)));
+    const Status done = drive.steps(3);
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+  }
+}
+
+TEST(TightMemory, ARefusedFirstPromptDecidesOnNothing) {
+  Scenario scenario;
+  scenario.runtime.budget = {.kind = TokenBudget::Kind::share, .value = 0.2};
+  scenario.backend.device_memory_limit = 2'000'000;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  EXPECT_TRUE(lacks_memory(drive.sequence().begin_prefill(100'000)));
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  ASSERT_TRUE(drive.steps(3).has_value());
+  EXPECT_EQ(drive.sequence().budget_tokens(), 60U);
+}
+
+TEST(TightMemory, ARefusedPromptTakesNoPagesFromOthers) {
+  Scenario scenario;
+  scenario.backend.host_memory_limit = 64U << 20U;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive refused(*runtime, traffic);
+  Drive other(*runtime, traffic);
+  ASSERT_TRUE(other.prefill(300).has_value());
+  EXPECT_TRUE(lacks_memory(refused.sequence().begin_prefill(3'000'000)));
+  ASSERT_TRUE(refused.prefill(300).has_value());
+  ASSERT_TRUE(other.steps(100).has_value());
+}
+
 }  // namespace
 }  // namespace terrace

@@ -92,7 +92,8 @@ void SequenceState::leave_cache() {
 }
 
 std::size_t SequenceState::cache_units(const LayerState& layer) const noexcept {
-  return caches_clusters() ? cluster_units(layer) : layer.places.size();
+  if (caches_clusters()) return cluster_units(layer);
+  return std::max<std::size_t>(1, layer.places.size());
 }
 
 std::size_t SequenceState::slot_tokens() const noexcept {

@@ -36,7 +36,8 @@ SequenceState::~SequenceState() {
   runtime_.leave(*this);
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
-  // A copy that outlasted the deadline still reads our memory: a queue's end waits for it.
+  // What outlasted the deadline still uses our memory: a queue's end waits for it.
+  while (compute_ != nullptr) settle_queues();
   for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &early_queue_,
                       &cluster_queue_, &refresh_queue_}) {
     queue->reset();
@@ -49,24 +50,23 @@ SequenceState::~SequenceState() {
 bool SequenceState::settle_queues() {
   bool at_rest = true;
   bool failed = false;
-  // Between steps the embedder's queue holds no work of ours, and may be gone.
-  const bool under_way = phase_ == SequencePhase::step || phase_ == SequencePhase::prefill;
-  Queue* const compute = under_way ? compute_ : nullptr;
   const auto settle = [&](Queue* queue) {
-    if (queue == nullptr) return;
+    if (queue == nullptr) return true;
     const Status drained = queue->drain(deadline());
     const bool late = !drained && drained.error().code == Errc::not_ready;
     failed = failed || (!drained && !late);
     at_rest = at_rest && !late && queue->clear_error();
+    return !late;
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
   const auto own = {offload_queue_.get(), index_queue_.get(),   refill_queue_.get(),
                     early_queue_.get(),   cluster_queue_.get(), refresh_queue_.get()};
-  if (compute != nullptr) static_cast<void>(compute->drain(deadline()));
+  if (compute_ != nullptr) static_cast<void>(compute_->drain(deadline()));
   for (Queue* const queue : own) {
     if (queue != nullptr) static_cast<void>(queue->drain(deadline()));
   }
-  settle(compute);
+  // Nothing of ours is left in it: it may go.
+  if (settle(compute_)) compute_ = nullptr;
   for (Queue* const queue : own) settle(queue);
   if (failed) forget_lost_coding();
   // What is still under way is known by its tickets.
@@ -96,7 +96,9 @@ void SequenceState::forget_lost_coding() {
     if (index.building) continue;     // await_indexes() sees to it
     if (poll(index.coded)) continue;  // done, or still under way
     index.coded = {};
+    std::vector<std::size_t> lost = index.ends_behind(index.coded_before);
     cut_index(layer, index.coded_before);
+    if (!index.tokens.empty()) index.lost_ends = std::move(lost);
   }
 }
 
@@ -169,6 +171,7 @@ void SequenceState::cut_indexes() {
   const std::size_t together = runtime_.policy->traits().indexed_together;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     LayerIndex& index = layers_[layer].index;
+    index.lost_ends.clear();
     if (index.tokens.end <= length_) continue;
     // What stands for several tokens must not remember those that are gone. Where indexing them
     // again fails it is tried again, and reported, when the next step begins.
@@ -255,7 +258,9 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
                 runtime_.policy->traits().name);
   }
   TERRACE_TRY(await_indexes());
-  for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.coded, deadline()));
+  for (const LayerState& layer : layers_) {
+    TERRACE_TRY(recovering(wait(layer.index.coded, deadline())));
+  }
   // Blocks that a refresh reads may change hands from now on.
   if (refresh_queue_ != nullptr) TERRACE_TRY(refresh_queue_->drain(deadline()));
   refresh_.stop();
@@ -288,6 +293,7 @@ Status SequenceState::copy_layer(const LayerState& mine, LayerState& its) {
   TERRACE_TRY(its.index.host.copy_from(mine.index.host, *runtime_.backend, runtime_.index_layout));
   its.index.tokens = mine.index.tokens;
   its.index.batches = mine.index.batches;
+  its.index.lost_ends = mine.index.lost_ends;
   its.index.trained = mine.index.trained;
   its.index.fresh_end = mine.index.fresh_end;
   its.index.report = mine.index.report;

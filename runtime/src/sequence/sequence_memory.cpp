@@ -10,6 +10,7 @@ namespace terrace {
 namespace {
 
 // Buffers that follow the sequence's length grow by a quarter, so that decoding seldom allocates.
+// What they have room for is none while they grow: the old ones may be all there is memory for.
 std::size_t with_room(std::size_t count) { return count + count / 4 + 256; }
 
 Status reserve_buffer(Backend& backend, Buffer& buffer, std::size_t bytes, Purpose purpose) {
@@ -51,8 +52,18 @@ bool SequenceState::needs_block(std::size_t layer, std::size_t block, std::size_
          begin + block_tokens() > window_of(layer, position).begin;
 }
 
+Status SequenceState::find_pages(std::size_t blocks) const {
+  if (keeps_everything()) return {};
+  std::size_t missing = 0;
+  for (const LayerState& layer : layers_) missing += blocks - std::min(blocks, layer.pages.size());
+  // Pages that a refused prompt had taken stay with the pool: all memory could be theirs.
+  const auto lock = runtime_.lock_pages();
+  return runtime_.pages().check_room(missing);
+}
+
 Status SequenceState::reserve_positions(std::size_t length) {
   const std::size_t blocks = divide_up(length, block_tokens());
+  TERRACE_TRY(find_pages(blocks));
   for (LayerState& layer : layers_) {
     TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
     if (!keeps_everything()) {
@@ -285,6 +296,7 @@ Status SequenceState::reserve_seen(std::size_t length) {
   Backend& backend = *runtime_.backend;
   const std::size_t room = with_room(length);
   const std::size_t bytes = runtime_.shape().kv_heads * room * sizeof(std::uint32_t);
+  step_.positions = 0;
   TERRACE_TRY(reserve_buffer(backend, step_.seen, bytes, Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, step_.seen_epoch, sizeof(std::uint32_t), Purpose::staging));
   TERRACE_ASSIGN(Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
@@ -307,6 +319,7 @@ Status SequenceState::copy_now(Queue& queue, Phase phase, std::span<const CopyEx
 Status SequenceState::reserve_pseudo_entries(std::size_t length) {
   if (runtime_.policy->pseudo_capacity(length) <= step_.pseudo_entries) return {};
   const std::size_t entries = runtime_.policy->pseudo_capacity(with_room(length));
+  step_.pseudo_entries = 0;
   Backend& backend = *runtime_.backend;
   TERRACE_TRY(reserve_buffer(backend, step_.pseudo_rows, lists() * entries * sizeof(std::byte*),
                              Purpose::staging));
@@ -327,6 +340,7 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
       everything ? length + 1 + pseudo : split_.sinks + split_.window + 1 + list_rows() + pseudo;
   if (entries > step_.entries) {
     const std::size_t room = everything ? with_room(entries) : entries;
+    step_.entries = 0;
     TERRACE_TRY(reserve_buffer(backend, step_.attention_scratch,
                                attention_scratch_floats(shape, room) * sizeof(float),
                                Purpose::staging));
@@ -355,6 +369,7 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
   if (length > step_.candidates) {
     const std::size_t room = with_room(length);
     const std::size_t floats = runtime_.policy->select_scratch_floats(shape, room);
+    step_.candidates = 0;
     TERRACE_TRY(
         reserve_buffer(backend, step_.select_scratch, floats * sizeof(float), Purpose::staging));
     step_.candidates = room;
@@ -370,6 +385,9 @@ Status SequenceState::reserve_index(std::size_t tokens_end) {
   if (chunks == 0) return {};
   for (const LayerState& layer : layers_) {
     if (layer.index.host.chunk_count() < chunks) TERRACE_TRY(wait(layer.index.coded, deadline()));
+    if (layer.index.device.chunk_count() < chunks) {
+      TERRACE_TRY(wait(layer.index.uploaded, deadline()));
+    }
   }
   const auto reserve_all = [&](IndexMemory LayerIndex::* memory) -> Status {
     for (std::size_t i = runtime_.options.dense_layers; i < layers_.size(); ++i) {
@@ -393,6 +411,8 @@ Status SequenceState::reserve_stages(std::size_t chunks) {
   const auto reserve = [&]() -> Status {
     for (IndexStage& stage : stages_) {
       TERRACE_TRY(wait(stage.read, deadline()));
+      // The table it would move may still be on its way.
+      if (stage.memory.chunk_count() < chunks) TERRACE_TRY(wait(stage.streamed, deadline()));
       TERRACE_TRY(stage.memory.reserve(*runtime_.backend, runtime_.index_layout, chunks));
     }
     return {};

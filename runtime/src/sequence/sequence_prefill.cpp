@@ -17,6 +17,14 @@ void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_
 
 }  // namespace
 
+void SequenceState::forget_first_prompt() {
+  // It decided on the budget, and took for it what a shorter one may need.
+  give_up_device_memory();
+  budget_resolved_ = false;
+  budget_tokens_ = 0;
+  split_ = {};
+}
+
 void SequenceState::resolve_budget(std::size_t context) {
   if (budget_resolved_) return;
   policies::BudgetTerms terms = runtime_.options.budget_terms(context);
@@ -37,6 +45,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   }
   // What an earlier prompt left behind is still read to build from.
   TERRACE_TRY(await_indexes());
+  TERRACE_TRY(recovering(code_lost_tokens()));
   const std::size_t total = length_ + tokens;
   resolve_budget(total);
   const std::size_t blocks = layers_.front().places.size();
@@ -51,7 +60,8 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_blocks(blocks);
-    return reserved;
+    if (length_ == 0 && reserved.error().code == Errc::out_of_memory) forget_first_prompt();
+    return recovering(reserved);
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks(total);
   for (LayerState& layer : layers_) layer.query_window.clear();
@@ -216,6 +226,7 @@ Status SequenceState::end_prefill() {
     }
   }
   for (LayerState& layer : layers_) layer.attended = {};
+  compute_ = nullptr;
   length_ = prefill_end_;
   for (LayerState& layer : layers_) layer.first_window_block = 0;
   phase_ = SequencePhase::idle;

@@ -19,13 +19,7 @@ Status SequenceState::begin_step() {
   }
   resolve_budget(length_ + 1);
   TERRACE_TRY(await_indexes());
-  const Status prepared = prepare_step();
-  if (!prepared) {
-    const Errc code = prepared.error().code;
-    // What failed between steps must not fail this one for good.
-    if (code != Errc::out_of_memory && code != Errc::not_ready && settle_queues()) recover();
-    return prepared;
-  }
+  TERRACE_TRY(recovering(prepare_step()));
   next_layer_ = 0;
   compute_ = nullptr;
   gathers_ = false;
@@ -264,15 +258,15 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
   const SelectRequest request = select_request(layer_number, input, index);
-  TERRACE_ASSIGN(const Ticket selected,
-                 runtime_.policy->select(request, selection_target(layer), compute, ops));
-  if (index_streamed_) stages_[layer_number % 2].read = selected;
+  TERRACE_TRY(runtime_.policy->select(request, selection_target(layer), compute, ops));
 
   const ResolveRows resolve = resolve_request(layer);
   TERRACE_ASSIGN(const Ticket resolved,
                  fetches_early()
                      ? resolve_early(layer, resolve, request.count, input.query, compute)
                      : ops.resolve_rows(compute, Phase::fetch, resolve));
+  // Shares of heads are read until rows are resolved.
+  if (index_streamed_) stages_[layer_number % 2].read = resolved;
   TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch,
                              {.shape = runtime_.shape(),
                               .missed = step_.missed.as<MissedRow>(),
@@ -433,7 +427,9 @@ Status SequenceState::end_step() {
   }
   // All done: the embedder's queue need not outlive the step.
   for (LayerState& layer : layers_) layer.attended = {};
+  for (IndexStage& stage : stages_) stage.read = {};
   computed_ = {};
+  compute_ = nullptr;
   ++length_;
   ++counters_.steps;
   if (!keeps_everything()) {
@@ -445,6 +441,14 @@ Status SequenceState::end_step() {
   static_cast<void>(prepare_indexes());
   report_step_end();
   return {};
+}
+
+Status SequenceState::recovering(const Status& done) {
+  if (done) return done;
+  // What failed between calls must not fail them for good.
+  const Errc code = done.error().code;
+  if (code != Errc::out_of_memory && code != Errc::not_ready && settle_queues()) recover();
+  return done;
 }
 
 void SequenceState::recover() {

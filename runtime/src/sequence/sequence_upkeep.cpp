@@ -34,6 +34,7 @@ Status SequenceState::build_index(std::size_t layer_number, TokenRange tokens) {
   layer.members_stale = layer.clusters_renamed = true;
   const bool anew = index.trained > 0;
   index.tokens = {};
+  index.lost_ends.clear();
   const bool hidden = phase_ == SequencePhase::prefill;
   index.hidden_by = hidden ? TokenRange{length_, prefill_end_} : TokenRange{};
   BuildRequest request = index_request(layer_number, tokens);
@@ -127,8 +128,12 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
   index.tokens.end = end;
   if (takes_batches()) index.batches.push_back(tokens.begin);
   layer.members_stale = true;
-  TERRACE_ASSIGN(const std::size_t bytes, stage_upload(layer, tokens, /*with_fixed=*/false));
-  if (phase_ != SequencePhase::prefill) counters_.bytes.index += bytes;
+  const Result<std::size_t> bytes = stage_upload(layer, tokens, /*with_fixed=*/false);
+  if (!bytes) {
+    index.stale = true;
+    return tl::unexpected(bytes.error());
+  }
+  if (phase_ != SequencePhase::prefill) counters_.bytes.index += *bytes;
   return {};
 }
 
@@ -151,6 +156,25 @@ Status SequenceState::prepare_indexes() {
   return {};
 }
 
+Status SequenceState::code_lost_tokens() {
+  Status coded;
+  for (std::size_t layer = 0; coded && layer < layers_.size(); ++layer) {
+    coded = code_lost_tokens(layer);
+  }
+  TERRACE_TRY(send_uploads());
+  return coded;
+}
+
+Status SequenceState::code_lost_tokens(std::size_t layer) {
+  std::vector<std::size_t>& ends = layers_[layer].index.lost_ends;
+  // In the batches they were in: of others other clusters would be made.
+  while (!ends.empty()) {
+    TERRACE_TRY(extend_index(layer, ends.front()));
+    ends.erase(ends.begin());
+  }
+  return {};
+}
+
 Status SequenceState::code_passed_tokens(std::size_t layer_number) {
   if (runtime_.index_layout.empty() || split_.selected == 0 || is_dense(layer_number)) return {};
   LayerIndex& index = layers_[layer_number].index;
@@ -158,6 +182,7 @@ Status SequenceState::code_passed_tokens(std::size_t layer_number) {
     TERRACE_TRY(upload_index(layers_[layer_number], index.tokens, /*with_fixed=*/true));
     index.stale = false;
   }
+  TERRACE_TRY(code_lost_tokens(layer_number));
   const TokenRange middle{sinks_at(length_).end, window_at(length_).begin};
   if (takes_batches() && !index.tokens.empty()) {
     return batch_is_due(layer_number) ? extend_index(layer_number, length_) : Status{};

@@ -46,6 +46,10 @@ class HostPagePool {
   /// Errors: out_of_memory naming host.memory.
   [[nodiscard]] Result<PageHandle> allocate();
 
+  /// Returns whether so many pages are free or fit into the limit of the backend's host memory.
+  /// Nothing is taken. Errors: out_of_memory naming host.memory.
+  [[nodiscard]] Status check_room(std::size_t pages) const;
+
   /// Adds a reference.
   void share(PageHandle page) noexcept;
 

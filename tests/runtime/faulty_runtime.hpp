@@ -1,0 +1,24 @@
+// A runtime on the host's backend whose pieces of work and allocations fail as a test says.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "runtime/scenario.hpp"
+#include "terrace/offload/fault_backend.hpp"
+
+namespace terrace::testing {
+
+struct FaultyRuntime {
+  explicit FaultyRuntime(const Scenario& scenario) {
+    auto wrapped =
+        offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
+    faults = wrapped.get();
+    runtime = scenario.open(std::move(wrapped));
+  }
+
+  offload::FaultBackend* faults;  ///< the runtime's
+  std::unique_ptr<Runtime> runtime;
+};
+
+}  // namespace terrace::testing

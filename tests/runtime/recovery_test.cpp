@@ -1,0 +1,183 @@
+// Behind a failure a sequence goes on as if it had not been: what was lost is made again, what was
+// refused has taken nothing, and what is still under way finds its memory.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <vector>
+
+#include "runtime/faulty_runtime.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::FaultyRuntime;
+using testing::Scenario;
+using testing::Traffic;
+
+/// Prefills as Drive does, but for what is coded of each layer: that fails.
+Status prefill_without_coding(Sequence& sequence, const Traffic& traffic, std::size_t length,
+                              Queue& compute, offload::FaultBackend& faults) {
+  const TokenRange tokens{sequence.length(), length};
+  TERRACE_TRY(sequence.begin_prefill(tokens.size()));
+  std::vector<std::vector<std::byte>> rows;  // read until the prompt has ended
+  for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
+    rows.push_back(traffic.rows(layer, tokens));
+    TERRACE_TRY(sequence.append(
+        static_cast<LayerId>(layer),
+        {.tokens = tokens, .kv = traffic.tensors(rows.back(), tokens.size())}, compute));
+    // What finish() enqueues last is the coding. From the second layer on something is before it.
+    faults.arm({.pieces = {{.phase = Phase::update, .nth = layer == 0 ? 1U : 2U}}});
+    TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), compute));
+    faults.arm({});
+  }
+  return sequence.end_prefill();
+}
+
+/// Steps, the first of which may fail.
+void expect_goes_on(Drive& drive, std::size_t steps) {
+  Status first = drive.step();
+  if (!first) first = drive.step();
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  const Status done = drive.steps(steps - 1);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+}
+
+TEST(Recovery, WhatAPromptLostOfItsIndexIsCodedInTheSameBatches) {
+  for (const char* const policy : {"wave", "clusterkv", "infllm", "pqcache"}) {
+    for (const std::size_t tokens : {5U, 26U, 59U}) {
+      SCOPED_TRACE(::testing::Message() << policy << ", " << tokens);
+      Scenario scenario;
+      scenario.runtime.policy = policy;
+      scenario.runtime.budget.value = 120;
+      scenario.runtime.retrieval.clusterkv.tokens_per_cluster = 20;
+      const Traffic traffic(scenario.runtime.shape, 1);
+      const auto plain = scenario.open();
+      Drive expected(*plain, traffic);
+      FaultyRuntime faulty(scenario);
+      Drive drive(*faulty.runtime, traffic);
+      for (Drive* const one : {&expected, &drive}) {
+        ASSERT_TRUE(one->prefill(300).has_value());
+        ASSERT_TRUE(one->steps(3).has_value());
+      }
+      const std::size_t length = 303 + tokens;
+      ASSERT_TRUE(expected.prefill(length).has_value());
+      ASSERT_TRUE(
+          prefill_without_coding(drive.sequence(), traffic, length, drive.compute(), *faulty.faults)
+              .has_value());
+      expect_goes_on(drive, 6);
+      ASSERT_TRUE(expected.steps(6).has_value());
+      EXPECT_EQ(drive.outputs(), expected.outputs());
+      drive.expect_all_rows_right();
+    }
+  }
+}
+
+TEST(Recovery, CodingThatFailedBehindAStepFailsNoCallTwice) {
+  for (const bool forks : {true, false}) {
+    std::size_t failures = 0;
+    for (std::uint64_t nth = 1; nth < 30; ++nth) {
+      Scenario scenario;
+      scenario.runtime.policy = "quest";
+      FaultyRuntime faulty(scenario);
+      const Traffic traffic(scenario.runtime.shape, 1);
+      Drive drive(*faulty.runtime, traffic);
+      ASSERT_TRUE(drive.prefill(150).has_value());
+      ASSERT_TRUE(drive.steps(30).has_value());
+      faulty.faults->arm({.pieces = {{.phase = Phase::update, .nth = nth}}});
+      const Status stepped = drive.steps(3);
+      faulty.faults->arm({});
+      if (!stepped) continue;
+      const auto next = [&]() -> Status {
+        if (!forks) return drive.prefill(400);
+        return drive.sequence().fork().map([](const auto&) {});
+      };
+      if (next()) continue;
+      ++failures;
+      const Status again = next();
+      ASSERT_TRUE(again.has_value()) << nth << ": " << again.error().message();
+      expect_goes_on(drive, 3);
+      drive.expect_all_rows_right();
+    }
+    EXPECT_GT(failures, 0U) << "the fault never struck between calls";
+  }
+}
+
+TEST(Recovery, ALostSequenceKeepsItsMemoryAsLongAsComputeWritesThere) {
+  Scenario scenario;
+  scenario.runtime.deadline = std::chrono::milliseconds(20);
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const Traffic other(scenario.runtime.shape, 2);
+  {
+    Drive lost(*faulty.runtime, other);
+    faulty.faults->arm({.delay = std::chrono::milliseconds(300), .delay_phase = Phase::update});
+    ASSERT_FALSE(lost.prefill(100).has_value());
+    EXPECT_EQ(lost.sequence().phase(), SequencePhase::lost);
+    faulty.faults->arm({});
+  }
+  Drive drive(*faulty.runtime, traffic);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST(Recovery, QueuesOfStepsMayGoWithThem) {
+  Scenario scenario;
+  scenario.runtime.index_residency = IndexResidency::host;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(150).has_value());
+  Sequence& sequence = drive.sequence();
+  const KvShape& shape = traffic.shape();
+  for (std::size_t position = 150; position < 160; ++position) {
+    const auto compute = runtime->backend().make_queue({.name = "compute"}).value();
+    std::vector<float> output(shape.query_heads * shape.head_dim);
+    ASSERT_TRUE(sequence.begin_step().has_value());
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      const auto row = traffic.rows(layer, {position, position + 1});
+      const auto query = traffic.query(layer, position);
+      const Status attended = sequence.attend(
+          static_cast<LayerId>(layer), {.query = query.data(), .kv = traffic.tensors(row, 1)},
+          output.data(), *compute);
+      ASSERT_TRUE(attended.has_value()) << attended.error().message();
+      ASSERT_TRUE(compute->drain(std::chrono::seconds(60)).has_value());
+    }
+    ASSERT_TRUE(sequence.end_step().has_value());
+  }
+}
+
+TEST(Recovery, SharesOfHeadsAreReadBeforeTheNextLayersIndexTakesTheirPlace) {
+  Scenario scenario;
+  scenario.runtime.policy = "infllm";
+  scenario.runtime.shape.layers = 5;
+  scenario.runtime.head_budget = HeadBudget::by_weight;
+  scenario.runtime.budget.value = 60;
+  scenario.runtime.early_fetch = EarlyFetch::exact;
+  scenario.runtime.index_residency = IndexResidency::device;
+  const auto expected = testing::outputs_of(scenario, 200, 20);
+  scenario.runtime.index_residency = IndexResidency::host;
+  FaultyRuntime faulty(scenario);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*faulty.runtime, traffic);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  faulty.faults->arm({.delay = std::chrono::milliseconds(2), .delay_phase = Phase::fetch});
+  ASSERT_TRUE(drive.steps(20).has_value());
+  EXPECT_EQ(drive.outputs(), expected);
+}
+
+TEST(Recovery, AnEmptySequenceIsPausedResumedAndForked) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.sequence().pause().has_value());
+  const Status resumed = drive.sequence().resume();
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+  ASSERT_TRUE(drive.sequence().fork().has_value());
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  ASSERT_TRUE(drive.steps(3).has_value());
+}
+
+}  // namespace
+}  // namespace terrace
