@@ -249,7 +249,7 @@ constexpr std::array keys{
               .kind = choice,
               .default_text = "offload",
               .words = "offload|resident_first",
-              .meaning = "offload at prefill, or keep KV on the device while it fits"},
+              .meaning = "offload at prefill, or keep KV that fits, before caches"},
     ConfigKey{.name = "backend",
               .kind = choice,
               .default_text = "auto",

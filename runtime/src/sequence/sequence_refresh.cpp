@@ -139,7 +139,10 @@ Status SequenceState::publish_refresh() {
   const std::size_t refreshed = *refresh_.layer;
   refresh_.stop();
   ++counters_.refreshes;
-  TERRACE_TRY(extend_index(refreshed, end));
+  // The new index ends before the old one did: what it has not is coded now or, should that fail,
+  // before anything else.
+  index.lost_ends.insert(index.lost_ends.begin(), end);
+  TERRACE_TRY(code_lost_tokens(refreshed));
   TERRACE_ASSIGN(const std::size_t bytes, upload_index(layer, index.tokens, /*with_fixed=*/true));
   index.stale = false;
   counters_.bytes.index += bytes;
