@@ -58,8 +58,9 @@ Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Mach
              !std::filesystem::is_empty(options.profile_file, unknown)) {
     return tl::unexpected(earlier.error());
   }
-  // Another machine's figures are nothing to add to.
-  if (profile.cpu != machine.cpu) profile = {};
+  // Another machine's figures are nothing to add to. Who wrote some by hand may have named none.
+  if (!profile.cpu.empty() && profile.cpu != machine.cpu) profile = {};
+  if (profile.cpu.empty()) profile.compute.clear();
   profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
   profile.cpu = machine.cpu;
   profile.isa = machine.isa;

@@ -49,6 +49,15 @@ class Kernels(unittest.TestCase):
             self.assertIn(word, text)
         self.assertEqual([path.name for path in self.profile.parent.iterdir()], ["profile.yaml"])
 
+    def test_a_profile_of_another_machine_is_begun_anew(self):
+        self.profile.write_text("version: 1\ncpu: another\nhost: {gather_rows_256B: 1.0e+9}\n"
+                                "link: {bandwidth: 2.5e+10, latency: 1e-05}\n")
+        self.bench("--only", "memory_read", "--write-profile", str(self.profile))
+        text = self.profile.read_text()
+        self.assertIn("memory_read", text)
+        for word in ("another", "gather_rows", "latency"):
+            self.assertNotIn(word, text)
+
     def test_a_profile_of_quick_figures_is_warned_of(self):
         self.profile.touch()  # as mktemp does: there is nothing in it to lose
         write = ("bench", "kernels", "--quick", "--only", "memory_read", "--write-profile",
