@@ -196,6 +196,7 @@ class SequenceState {
 
   // sequence_prefill.cpp
   void resolve_budget(std::size_t context);
+  /// Of an empty sequence whose queues have nothing of it.
   void forget_first_prompt();
   [[nodiscard]] Status check_hints(const PromptPiece& piece) const;
   Status keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute);

@@ -457,6 +457,8 @@ class Tune(Traced):
         resident = ("--policy", "pqcache", "--placement", "resident_first")
         self.expect_recommended_runs("1200KiB", *resident, "--device-memory", "2MiB")
         self.expect_recommended_runs("1200KiB", *resident)
+        clusters = ("--policy", "wave", "--cache-granularity", "cluster")
+        self.expect_recommended_runs("1200KiB", *clusters, *resident[2:])
 
     def test_blocks_that_were_missing_alone_are_not_tuned_for(self):
         trace, blocks = self.folder / "resident.trace", self.folder / "blocks.trace"

@@ -105,20 +105,26 @@ TEST(Recovery, CodingThatFailedBehindAStepFailsNoCallTwice) {
 
 TEST(Recovery, ALostSequenceKeepsItsMemoryAsLongAsComputeWritesThere) {
   Scenario scenario;
-  scenario.runtime.deadline = std::chrono::milliseconds(20);
+  scenario.runtime.deadline = std::chrono::milliseconds(100);
   FaultyRuntime faulty(scenario);
   const Traffic traffic(scenario.runtime.shape, 1);
-  const Traffic other(scenario.runtime.shape, 2);
-  {
-    Drive lost(*faulty.runtime, other);
-    faulty.faults->arm({.delay = std::chrono::milliseconds(300), .delay_phase = Phase::update});
-    ASSERT_FALSE(lost.prefill(100).has_value());
-    EXPECT_EQ(lost.sequence().phase(), SequencePhase::lost);
-    faulty.faults->arm({});
+  const std::size_t tokens = 100;
+  const auto rows = traffic.rows(0, {0, tokens});
+  const auto compute = faulty.runtime->backend().make_queue({.name = "compute"}).value();
+  auto lost = faulty.runtime->open_sequence().value();
+  ASSERT_TRUE(lost->begin_prefill(tokens).has_value());
+  faulty.faults->arm({.delay = std::chrono::milliseconds(400), .delay_phase = Phase::update});
+  for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
+    const PromptPiece piece{.tokens = {0, tokens}, .kv = traffic.tensors(rows, tokens)};
+    ASSERT_TRUE(lost->append(static_cast<LayerId>(layer), piece, *compute).has_value());
+    ASSERT_TRUE(lost->finish(static_cast<LayerId>(layer), *compute).has_value());
   }
-  Drive drive(*faulty.runtime, traffic);
-  ASSERT_TRUE(drive.prefill(100).has_value());
-  drive.expect_all_rows_right();
+  ASSERT_FALSE(lost->end_prefill().has_value());
+  EXPECT_EQ(lost->phase(), SequencePhase::lost);
+  faulty.faults->arm({});
+  lost.reset();
+  const Status at_rest = compute->drain(std::chrono::nanoseconds(0));
+  EXPECT_TRUE(at_rest || at_rest.error().code != Errc::not_ready);
 }
 
 TEST(Recovery, QueuesOfStepsMayGoWithThem) {

@@ -186,22 +186,27 @@ TEST(TightMemory, ChangesNoBitOfRandomLives) {
                     << scenario.runtime.policy << ": " << lives.story();
     }
   }
-  EXPECT_GT(failures, 0U);
+  if (rounds >= 10) {
+    EXPECT_GT(failures, 0U);
+  }
   EXPECT_GT(steps, rounds);
 }
 
 struct Refusal {
   std::string policy;
   std::size_t dense_layers = 0;
+  IndexResidency residency = IndexResidency::automatic;
 };
 
 TEST(TightMemory, ARefusedPromptLeavesStepsTheirBuffers) {
-  for (const auto& [policy, dense] :
-       {Refusal{"pqcache"}, Refusal{"quest"}, Refusal{"pqcache", 1}}) {
+  for (const auto& [policy, dense, residency] :
+       {Refusal{"pqcache"}, Refusal{"quest"}, Refusal{"pqcache", 1},
+        Refusal{"quest", 0, IndexResidency::device}}) {
     Scenario scenario;
     scenario.runtime.policy = policy;
     scenario.runtime.dense_layers = dense;
-    scenario.backend.device_memory_limit = 700'000;
+    scenario.runtime.index_residency = residency;
+    scenario.backend.device_memory_limit = 1'500'000;
     const auto runtime = scenario.open();
     const Traffic traffic(scenario.runtime.shape, 1);
     Drive drive(*runtime, traffic);

@@ -223,5 +223,24 @@ TEST(Exactness, PqcacheWithACentroidForEveryRowSelectsWhatTheOracleSelects) {
   EXPECT_EQ(outputs_of(pqcache, 200, 15), outputs_of(oracle, 200, 15));
 }
 
+TEST(ResidentIndexes, HaveTheirTablesWhenThoseOfAllLayersGrowForOne) {
+  // Layers of a policy that takes batches grow one by one, and the tables of all with the first.
+  const auto outputs = [](IndexResidency residency) {
+    Scenario scenario;
+    scenario.runtime.policy = "clusterkv";
+    scenario.runtime.planning.iterations = {1};
+    scenario.runtime.index_residency = residency;
+    scenario.runtime.shape.layers = 3;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(13'700).has_value());
+    EXPECT_TRUE(drive.prefill(20'300).has_value());
+    EXPECT_TRUE(drive.steps(300).has_value());
+    return drive.outputs();
+  };
+  EXPECT_EQ(outputs(IndexResidency::device), outputs(IndexResidency::host));
+}
+
 }  // namespace
 }  // namespace terrace

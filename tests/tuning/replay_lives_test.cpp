@@ -281,10 +281,12 @@ TEST(ReplayOfLives, GivesTheCountersOfRandomOnes) {
 }
 
 TEST(ReplayOfLives, GivesTheCountersOfRandomOnesInLittleMemory) {
-  const std::size_t failures = expect_followed(testing::random_rounds(150), [](Rng& rng) {
-    return std::size_t{120'000} + rng.below(150'000);
-  });
-  EXPECT_GT(failures, 0U);
+  const std::size_t rounds = testing::random_rounds(150);
+  const std::size_t failures =
+      expect_followed(rounds, [](Rng& rng) { return std::size_t{120'000} + rng.below(150'000); });
+  if (rounds >= 20) {
+    EXPECT_GT(failures, 0U);
+  }
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ void CacheReplay::abandon(Sequence& its, const TraceRecord& record, const LayerT
   } else {
     lose_all(layer);
   }
-  // The block of its token stays.
+  // The block of its token stays: a prompt of none that has room for the token behind it.
   layer.prompts.push_back({.tokens = {record.position, record.position}});
 }
 

@@ -71,6 +71,16 @@ std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
   return positions * head.shape.kv_heads * sizeof(std::uint32_t);
 }
 
+/// Of the model's layers those that attend everything, and have all of it in device memory.
+std::size_t dense_layers(const TraceHead& head) {
+  for (const auto& [key, text] : head.settings) {
+    if (key == "retrieval.dense_layers") {
+      return std::min<std::size_t>(head.shape.layers, std::strtoull(text.c_str(), nullptr, 10));
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<CacheUnit> cache_units(const TraceHead& head) {
@@ -154,16 +164,6 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
     bytes += (layers + 1) * table_bytes(head, positions * 5 / 4 + 256);
   }
   return bytes;
-}
-
-/// Of the model's layers those that attend everything, and have all of it in device memory.
-std::size_t dense_layers(const TraceHead& head) {
-  for (const auto& [key, text] : head.settings) {
-    if (key == "retrieval.dense_layers") {
-      return std::min<std::size_t>(head.shape.layers, std::strtoull(text.c_str(), nullptr, 10));
-    }
-  }
-  return 0;
 }
 
 MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,

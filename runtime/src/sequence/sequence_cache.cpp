@@ -43,7 +43,8 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 
 Status SequenceState::reserve_cache(std::size_t length) {
   const CacheOptions& options = runtime_.options.cache;
-  if (options.none() || !selects()) return {};
+  // An empty sequence has no budget yet that said how much.
+  if (options.none() || !selects() || !budget_resolved_) return {};
   if (cache_sharers_ == 0) {
     runtime_.enter_cache();
     if (const Status fitted = fit_cache(); !fitted) {
@@ -386,7 +387,7 @@ void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
 void SequenceState::report_abandon() {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     LayerState& layer = layers_[i];
-    if (layer.cache == nullptr) continue;
+    if (layer.cache == nullptr || is_dense(i)) continue;
     const std::span<const UnitKey> dropped = layer.dropped;
     if (runtime_.options.observer != nullptr) {
       runtime_.options.observer->on_abandon(

@@ -37,7 +37,10 @@ SequenceState::~SequenceState() {
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
   // What outlasted the deadline still uses our memory: a queue's end waits for it.
-  while (compute_ != nullptr) settle_queues();
+  const auto is_late = [](const Status& drained) {
+    return !drained && drained.error().code == Errc::not_ready;
+  };
+  while (compute_ != nullptr && is_late(compute_->drain(deadline()))) continue;
   for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &early_queue_,
                       &cluster_queue_, &refresh_queue_}) {
     queue->reset();
@@ -96,9 +99,13 @@ void SequenceState::forget_lost_coding() {
     if (index.building) continue;     // await_indexes() sees to it
     if (poll(index.coded)) continue;  // done, or still under way
     index.coded = {};
-    std::vector<std::size_t> lost = index.ends_behind(index.coded_before);
+    const std::vector<std::size_t> lost = index.ends_behind(index.coded_before);
     cut_index(layer, index.coded_before);
-    if (!index.tokens.empty()) index.lost_ends = std::move(lost);
+    if (index.tokens.empty()) {
+      index.lost_ends.clear();
+    } else {
+      index.lost_ends.insert(index.lost_ends.begin(), lost.begin(), lost.end());
+    }
   }
 }
 

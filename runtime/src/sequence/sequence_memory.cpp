@@ -125,7 +125,9 @@ void SequenceState::place_spare_blocks(std::size_t length) {
     for (std::size_t block = layer.places.size(); block-- > begin;) {
       if (layer.places[block] != BlockPlace::absent) continue;
       Result<std::byte*> slot = runtime_.take_spare_block();
-      while (!slot && spill_oldest(i, block, length)) slot = runtime_.take_spare_block();
+      while (!slot && slot.error().code == Errc::out_of_memory && spill_oldest(i, block, length)) {
+        slot = runtime_.take_spare_block();
+      }
       if (!slot) break;
       layer.device_blocks.set(block, *slot);
       layer.places[block] = BlockPlace::resident;
@@ -419,7 +421,7 @@ Status SequenceState::reserve_stages(std::size_t chunks) {
   };
   const Status reserved = reserve();
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
-  // Steps want room for a smaller index, which one that grew in vain would take from the other.
+  // One that grew would leave the other none: both are given up, and steps reserve smaller ones.
   for (const IndexStage& stage : stages_) {
     TERRACE_TRY(wait(stage.streamed, deadline()));
     TERRACE_TRY(wait(stage.read, deadline()));

@@ -20,6 +20,7 @@ void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_
 void SequenceState::forget_first_prompt() {
   // It decided on the budget, and took for it what a shorter one may need.
   give_up_device_memory();
+  index_streamed_ = false;
   budget_resolved_ = false;
   budget_tokens_ = 0;
   split_ = {};

@@ -48,7 +48,7 @@ Status SequenceState::prepare_step() {
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_blocks(blocks);
-    report_abandon();
+    if (reserved.error().code == Errc::out_of_memory) report_abandon();
     return reserved;
   }
   indexes_ready_ = false;
@@ -199,6 +199,8 @@ Result<IndexView> SequenceState::index_for_step(std::size_t layer, Queue& comput
     view = stage.memory.view(layout, index.tokens.begin);
   } else {
     TERRACE_TRY(compute.wait_for(index.uploaded));
+    // Tables of all layers grow at once: this one may have, and had nothing to upload since.
+    TERRACE_TRY(index.device.table().flush(compute));
     view = index.device.view(layout, index.tokens.begin);
   }
   view.token_count = index.tokens.size();

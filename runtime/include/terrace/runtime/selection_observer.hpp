@@ -57,8 +57,8 @@ struct LayerSelection {
                                           ///< gave theirs up, or they were given up
 };
 
-/// What a step that was given up has left of a layer's cache: blocks that left the window were
-/// taken over, and what it lost names most of what it had. Spans are valid during the call only.
+/// What a step that was given up did to a layer's cache: it took blocks over that had left the
+/// window, and lost copies. Spans are valid during the call only.
 struct LayerAbandon {
   SequenceId sequence{};
   LayerId layer{};
@@ -66,7 +66,7 @@ struct LayerAbandon {
   std::size_t sinks_end = 0;
   std::size_t window_begin = 0;
   std::span<const UnitKey> dropped;       ///< as of a selection
-  std::span<const UnitKey> dropped_late;  ///< as of a selection, and with the step
+  std::span<const UnitKey> dropped_late;  ///< as of a selection, and when it was given up
 };
 
 /// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
@@ -102,7 +102,7 @@ class SelectionObserver {
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
-  /// Of each layer that has a cache, of a step that was begun, or nearly so, and is none.
+  /// Of each layer that has a cache, when a step is abandoned or finds no memory to begin.
   virtual void on_abandon(const LayerAbandon& step) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.
   virtual void on_pause(SequenceId sequence) = 0;

@@ -71,7 +71,8 @@ struct StepSelection {
   std::size_t stride = 0;
 };
 
-/// Threads  one thread at a time. A compute queue must outlive the step or prefill it is used in
+/// Threads  one thread at a time. A compute queue must outlive the step or prefill it is used in,
+///          and a sequence that is lost in it: closing that one waits until the queue is at rest
 class Sequence {
  public:
   ~Sequence();

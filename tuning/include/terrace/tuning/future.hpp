@@ -24,7 +24,7 @@ class RecordedFuture {
       std::uint64_t selections_max = std::numeric_limits<std::uint64_t>::max()) noexcept
       : selections_max_(selections_max) {}
 
-  /// Adds a selection; other records say nothing.
+  /// Adds what a selection wants, and the layer of a step that was given up.
   void add(const TraceRecord& record, const LayerTraffic& traffic);
 
   struct Wants {
