@@ -386,7 +386,7 @@ const TunedRow& TuneResult::recommended() const {
 Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   TuneResult result;
   TERRACE_TRY(read_whole(request, result));
-  if (result.end.selections == 0) {
+  if (result.end.rows == 0) {
     return fail(Errc::invalid_argument,
                 "{}: the trace holds no selection, so there is nothing to "
                 "tune",
