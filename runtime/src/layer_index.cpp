@@ -36,6 +36,15 @@ Status IndexMemory::reserve(Backend& backend, const IndexLayout& layout, std::si
   return {};
 }
 
+void IndexMemory::trim(const IndexLayout& layout, std::size_t chunk_count) noexcept {
+  while (!slabs_.empty()) {
+    const std::size_t before = chunk_count_ - slabs_.back().bytes() / layout.chunk_bytes;
+    if (before < chunk_count) return;
+    slabs_.pop_back();
+    chunk_count_ = before;
+  }
+}
+
 Status IndexMemory::copy_from(const IndexMemory& other, Backend& backend,
                               const IndexLayout& layout) {
   TERRACE_TRY(reserve(backend, layout, other.chunk_count_));

@@ -22,6 +22,10 @@ class IndexMemory {
   [[nodiscard]] Status reserve(Backend& backend, const IndexLayout& layout,
                                std::size_t chunk_count);
 
+  /// Gives up memory for chunks behind `chunk_count`, as far as whole slabs are of these. Nothing
+  /// may read or write them.
+  void trim(const IndexLayout& layout, std::size_t chunk_count) noexcept;
+
   /// Takes over what another one of the host holds. Errors: out_of_memory.
   [[nodiscard]] Status copy_from(const IndexMemory& other, Backend& backend,
                                  const IndexLayout& layout);

@@ -186,6 +186,7 @@ class SequenceState {
   Status reserve_step_buffers(std::size_t length);
   Status reserve_index(std::size_t tokens_end);
   Status reserve_stages(std::size_t chunks);
+  void trim_indexes();
   Status give_up_resident_indexes();
   [[nodiscard]] bool needs_block(std::size_t layer, std::size_t block, std::size_t position) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;

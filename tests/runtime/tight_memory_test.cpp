@@ -231,6 +231,26 @@ TEST(TightMemory, ARefusedFirstPromptDecidesOnNothing) {
   EXPECT_EQ(drive.sequence().budget_tokens(), 60U);
 }
 
+TEST(TightMemory, ARefusedPromptKeepsNoIndexMemory) {
+  for (const char* const policy : {"quest", "clusterkv"}) {
+    Scenario scenario;
+    scenario.runtime.policy = policy;
+    scenario.runtime.index_residency = IndexResidency::device;
+    scenario.backend.device_memory_limit = 1'500'000;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive refused(*runtime, traffic);
+    Drive other(*runtime, traffic);
+    ASSERT_TRUE(refused.prefill(150).has_value());
+    ASSERT_TRUE(refused.steps(3).has_value());
+    EXPECT_TRUE(lacks_memory(refused.sequence().begin_prefill(120'000)));
+    const Status fits = other.prefill(3000);
+    ASSERT_TRUE(fits.has_value()) << policy << ": " << fits.error().message();
+    ASSERT_TRUE(other.steps(3).has_value());
+    ASSERT_TRUE(refused.steps(30).has_value());
+  }
+}
+
 TEST(TightMemory, ARefusedPromptTakesNoPagesFromOthers) {
   Scenario scenario;
   scenario.backend.host_memory_limit = 64U << 20U;

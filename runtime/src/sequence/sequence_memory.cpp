@@ -431,6 +431,16 @@ Status SequenceState::reserve_stages(std::size_t chunks) {
   return reserved;
 }
 
+void SequenceState::trim_indexes() {
+  const IndexLayout& layout = runtime_.index_layout;
+  if (layout.empty()) return;
+  const std::size_t chunks = divide_up(length_ - sinks_at(length_).end, layout.chunk_tokens);
+  for (LayerState& layer : layers_) {
+    layer.index.host.trim(layout, chunks);
+    layer.index.device.trim(layout, chunks);
+  }
+}
+
 Status SequenceState::give_up_resident_indexes() {
   for (const LayerState& layer : layers_) TERRACE_TRY(wait(layer.index.uploaded, deadline()));
   forget_uploads();

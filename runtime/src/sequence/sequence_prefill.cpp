@@ -61,8 +61,10 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   };
   if (const Status reserved = reclaiming(reserve); !reserved) {
     trim_blocks(blocks);
-    if (length_ == 0 && reserved.error().code == Errc::out_of_memory) forget_first_prompt();
-    return recovering(reserved);
+    if (reserved.error().code != Errc::out_of_memory) return recovering(reserved);
+    trim_indexes();
+    if (length_ == 0) forget_first_prompt();
+    return reserved;
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks(total);
   for (LayerState& layer : layers_) layer.query_window.clear();
