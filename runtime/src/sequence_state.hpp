@@ -275,6 +275,8 @@ class SequenceState {
   Status extend_index(std::size_t layer, std::size_t end);
   [[nodiscard]] Result<Ticket> add_to_index(const BuildRequest& request);
   Status prepare_indexes();
+  /// Calls `code` for each layer up to one that fails, and sends what is to be uploaded.
+  Status code_layers(FunctionRef<Status(std::size_t)> code);
   Status code_lost_tokens();
   Status code_lost_tokens(std::size_t layer);
   Status code_passed_tokens(std::size_t layer);

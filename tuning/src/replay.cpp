@@ -12,14 +12,12 @@ namespace {
 
 /// What was fetched ahead is in no trace, and in vain in part: no replay can count it.
 Status check_fetches(const TraceHead& head) {
-  for (const auto& [key, text] : head.settings) {
-    if (key != "retrieval.early_fetch" || text == "off") continue;
-    return fail(Errc::invalid_argument,
-                "the trace is of a run with retrieval.early_fetch {}, and does not hold what that "
-                "fetched; record one without",
-                text);
-  }
-  return {};
+  const std::string_view fetches = head.setting("retrieval.early_fetch");
+  if (fetches.empty() || fetches == "off") return {};
+  return fail(Errc::invalid_argument,
+              "the trace is of a run with retrieval.early_fetch {}, and does not hold what that "
+              "fetched; record one without",
+              fetches);
 }
 
 }  // namespace
@@ -90,13 +88,17 @@ void CacheReplay::share(Sequence& its, std::size_t sharers) {
   if (setup_.cache.none()) return;
   // What it shared before, and took no step with: policies remember less in a smaller cache.
   for (Layer& layer : its.layers) {
-    if (!layer.cache || layer.cache->capacity_slots() == its.slots) continue;
-    evicted_.clear();
-    layer.cache->resize(its.slots, evicted_);
-    outcome_.cache.evicted += evicted_.size();
+    if (layer.cache) resize(layer, its.slots);
   }
   its.sharers = sharers;
   its.slots = slots(sharers);
+}
+
+void CacheReplay::resize(Layer& layer, std::size_t slots) {
+  if (layer.cache->capacity_slots() == slots) return;
+  evicted_.clear();
+  layer.cache->resize(slots, evicted_);
+  outcome_.cache.evicted += evicted_.size();
 }
 
 void CacheReplay::prompt(Sequence& its, const TraceRecord& record) {
@@ -175,9 +177,9 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
     layer.cache.emplace(std::move(*made));
   }
   drop(layer, record.dropped);
-  evicted_.clear();
-  if (layer.cache->capacity_slots() != its.slots) layer.cache->resize(its.slots, evicted_);
+  resize(layer, its.slots);
   layer.cache->reserve_keys(keys);
+  evicted_.clear();
   adopt_passed(layer, record, traffic);
   outcome_.cache.evicted += evicted_.size();
   if (traffic.renamed) layer.cache->forget_all();

@@ -73,12 +73,8 @@ std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
 
 /// Of the model's layers those that attend everything, and have all of it in device memory.
 std::size_t dense_layers(const TraceHead& head) {
-  for (const auto& [key, text] : head.settings) {
-    if (key == "retrieval.dense_layers") {
-      return std::min<std::size_t>(head.shape.layers, std::strtoull(text.c_str(), nullptr, 10));
-    }
-  }
-  return 0;
+  const std::string dense(head.setting("retrieval.dense_layers"));
+  return std::min<std::size_t>(head.shape.layers, std::strtoull(dense.c_str(), nullptr, 10));
 }
 
 }  // namespace

@@ -115,11 +115,23 @@ bool has_units(const TraceHead& head) {
   return head.unit != TraceUnit::token || head.has_clusters();
 }
 
-void encode_selection(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
+/// What a selection and a step that was given up begin with.
+void encode_step(const TraceRecord& record, std::string& bytes) {
   put(bytes, record.layer);
   put(bytes, record.position);
   put(bytes, record.sinks_end);
   put(bytes, record.position - record.window_begin);
+}
+
+void decode_step(Numbers& numbers, TraceRecord& record) {
+  record.layer = numbers.next();
+  record.position = numbers.next();
+  record.sinks_end = numbers.next();
+  record.window_begin = record.position - numbers.next();
+}
+
+void encode_selection(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
+  encode_step(record, bytes);
   put(bytes, record.resident_head);
   put(bytes, record.resident_tail);
   put_list(bytes, record.dropped);
@@ -215,10 +227,7 @@ const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) 
 }
 
 void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
-  record.layer = numbers.next();
-  record.position = numbers.next();
-  record.sinks_end = numbers.next();
-  record.window_begin = record.position - numbers.next();
+  decode_step(numbers, record);
   record.resident_head = numbers.next();
   record.resident_tail = numbers.next();
   numbers.next_list(record.dropped);
@@ -271,19 +280,13 @@ void decode_load(Numbers& numbers, TraceRecord& record) {
 }
 
 void encode_abandon(const TraceRecord& record, std::string& bytes) {
-  put(bytes, record.layer);
-  put(bytes, record.position);
-  put(bytes, record.sinks_end);
-  put(bytes, record.position - record.window_begin);
+  encode_step(record, bytes);
   put_list(bytes, record.dropped);
   put_list(bytes, record.dropped_late);
 }
 
 void decode_abandon(Numbers& numbers, TraceRecord& record) {
-  record.layer = numbers.next();
-  record.position = numbers.next();
-  record.sinks_end = numbers.next();
-  record.window_begin = record.position - numbers.next();
+  decode_step(numbers, record);
   numbers.next_list(record.dropped);
   numbers.next_list(record.dropped_late);
 }

@@ -249,10 +249,7 @@ Result<TraceHead> offloaded(TraceHead head) {
                 "the trace names only what a run with placement resident_first had not in device "
                 "memory; tune by the one it was converted from, or record one");
   }
-  const bool spilled = std::ranges::any_of(head.settings, [](const auto& setting) {
-    return setting == std::pair<std::string, std::string>("retrieval.when", "spilled");
-  });
-  if (spilled) {
+  if (head.setting("retrieval.when") == "spilled") {
     return fail(Errc::invalid_argument,
                 "with retrieval.when spilled the run selected nothing from what was resident; "
                 "record one with retrieval.when always");

@@ -249,8 +249,7 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   // Without a cache only what was selected is counted.
   if (layer.cache != nullptr) count_upkeep(begin);
   if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
-  layer.dropped.clear();
-  layer.dropped_before = 0;
+  layer.forget_dropped();
   layer.clusters_renamed = false;
   return refilled;
 }
@@ -379,8 +378,7 @@ void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
                                           .loaded_bytes = blocks * runtime_.block_bytes(),
                                           .dropped = layer.dropped});
     }
-    layer.dropped.clear();
-    layer.dropped_before = 0;
+    layer.forget_dropped();
   }
 }
 
@@ -399,8 +397,7 @@ void SequenceState::report_abandon() {
            .dropped = dropped.first(layer.dropped_before),
            .dropped_late = dropped.subspan(layer.dropped_before)});
     }
-    layer.dropped.clear();
-    layer.dropped_before = 0;
+    layer.forget_dropped();
   }
 }
 

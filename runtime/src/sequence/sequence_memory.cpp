@@ -56,6 +56,7 @@ Status SequenceState::find_pages(std::size_t blocks) const {
   if (keeps_everything()) return {};
   std::size_t missing = 0;
   for (const LayerState& layer : layers_) missing += blocks - std::min(blocks, layer.pages.size());
+  if (missing == 0) return {};
   // Pages that a refused prompt had taken stay with the pool: all memory could be theirs.
   const auto lock = runtime_.lock_pages();
   return runtime_.pages().check_room(missing);

@@ -140,13 +140,7 @@ Status SequenceState::extend_index(std::size_t layer_number, std::size_t end) {
 Status SequenceState::prepare_indexes() {
   // First, while nothing is being coded: an index changes hands between two extensions.
   TERRACE_TRY(refresh_indexes());
-  Status coded;
-  for (std::size_t layer = 0; coded && layer < layers_.size(); ++layer) {
-    coded = code_passed_tokens(layer);
-  }
-  // Of all layers at once, also of those before one that failed.
-  TERRACE_TRY(send_uploads());
-  TERRACE_TRY(coded);
+  TERRACE_TRY(code_layers([&](std::size_t layer) { return code_passed_tokens(layer); }));
   if (index_streamed_) {
     // A prompt that found no room for a larger index has left none.
     TERRACE_TRY(reclaiming([&] { return reserve_index(indexed_end()); }));
@@ -156,13 +150,16 @@ Status SequenceState::prepare_indexes() {
   return {};
 }
 
-Status SequenceState::code_lost_tokens() {
+Status SequenceState::code_layers(FunctionRef<Status(std::size_t)> code) {
   Status coded;
-  for (std::size_t layer = 0; coded && layer < layers_.size(); ++layer) {
-    coded = code_lost_tokens(layer);
-  }
+  for (std::size_t layer = 0; coded && layer < layers_.size(); ++layer) coded = code(layer);
+  // Of all layers at once, also of those before one that failed.
   TERRACE_TRY(send_uploads());
   return coded;
+}
+
+Status SequenceState::code_lost_tokens() {
+  return code_layers([&](std::size_t layer) { return code_lost_tokens(layer); });
 }
 
 Status SequenceState::code_lost_tokens(std::size_t layer) {

@@ -82,6 +82,7 @@ class CacheReplay {
   CacheReplay(const TraceHead& head, ReplaySetup setup) : head_(head), setup_(std::move(setup)) {}
   Sequence& sequence(std::uint64_t number);
   void share(Sequence& sequence, std::size_t sharers);
+  void resize(Layer& layer, std::size_t slots);
   static void prompt(Sequence& sequence, const TraceRecord& record);
   void abandon(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
   void pause(Sequence& sequence) const;

@@ -79,6 +79,14 @@ struct TraceHead {
   /// blocks to whoever configures a run.
   [[nodiscard]] CacheUnit recorded() const noexcept { return {cache.granularity, block_tokens}; }
 
+  /// Returns what the run's config said of a key; empty where that is its default.
+  [[nodiscard]] std::string_view setting(std::string_view key) const noexcept {
+    for (const auto& [name, text] : settings) {
+      if (name == key) return text;
+    }
+    return {};
+  }
+
   [[nodiscard]] bool has_clusters() const noexcept { return slot_rows > 0; }
 
   /// Whether a cache of such units can be replayed: of tokens blocks of any size, and clusters in
