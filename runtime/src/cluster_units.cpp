@@ -226,17 +226,19 @@ Status ClusterSlots::reserve_sent(Backend& backend, std::size_t changes) {
 
 Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable source,
                                    const std::byte* staging) {
-  TERRACE_ASSIGN(Ticket done, blocks_.flush(queue));
   zeros_.reset();
   if (clears_) {
     TERRACE_ASSIGN(zeros_, backend.allocate({.bytes = numbers_.bytes(), .tier = Tier::host}));
+  }
+  TERRACE_TRY(reserve_sent(backend, changes_.size()));
+  TERRACE_ASSIGN(Ticket done, blocks_.flush(queue));
+  if (clears_) {
     std::memset(zeros_.data(), 0, numbers_.bytes());
     const CopyExtent zero{numbers_.data(), zeros_.data(), numbers_.bytes()};
     TERRACE_ASSIGN(done, queue.copy(Phase::update, {&zero, 1}));
     clears_ = false;
   }
   if (changes_.empty()) return done;
-  TERRACE_TRY(reserve_sent(backend, changes_.size()));
   std::memcpy(sent_.data(), changes_.data(), changes_.size() * sizeof(CachedRowChange));
   const CacheRows op{.shape = shape_,
                      .changes = sent_.as<CachedRowChange>(),

@@ -123,7 +123,7 @@ class ClusterSlots {
   [[nodiscard]] bool needs_link() const noexcept { return needs_link_; }
 
   /// Enqueues all changes since the last flush, whose op must have ended. Errors: out_of_memory,
-  /// those of queues.
+  /// with nothing enqueued; those of queues.
   Result<Ticket> flush(Backend& backend, Queue& queue, BlockTable source, const std::byte* staging);
 
   [[nodiscard]] CachedRows rows() const noexcept {

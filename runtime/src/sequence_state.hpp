@@ -367,7 +367,10 @@ class SequenceState {
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);
   bool release_unused_blocks(LayerState& layer);
   bool spill_clusters(LayerState& layer);
-  /// Enqueues what has changed in a layer's slots.
+  /// No step fails for its cache: the layer goes without until there is room.
+  void give_up_slots(LayerState& layer);
+  /// Enqueues what has changed in a layer's slots, or gives them up where the host has no memory to
+  /// send it from.
   Result<Ticket> flush_slots(LayerState& layer, Queue& queue);
   /// Makes all changes of a layer's slots, and waits for them. Between steps.
   Status await_slots(LayerState& layer);

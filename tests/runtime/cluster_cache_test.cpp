@@ -63,7 +63,7 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
     return outputs_of(plain, prompt, steps);
   }
 
-  [[nodiscard]] std::size_t peak_without_cache(std::size_t steps) const {
+  [[nodiscard]] std::size_t peak_without_cache(std::size_t steps, Tier tier = Tier::device) const {
     Scenario plain = scenario_;
     plain.runtime.cache = {.policy = "none"};
     const auto runtime = plain.open();
@@ -71,7 +71,7 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
     Drive drive(*runtime, traffic);
     EXPECT_TRUE(drive.prefill(prompt).has_value());
     EXPECT_TRUE(drive.steps(steps).has_value());
-    return runtime->backend().memory(Tier::device).peak;
+    return runtime->backend().memory(tier).peak;
   }
 
   Scenario scenario_;
@@ -259,6 +259,29 @@ TEST_P(EachClustering, FailsNoStepForItsOwnTables) {
   // Each layer has a staging area of its own, which takes less than 8 KB; the tables take 20.
   for (const std::size_t room : {8'000U, 12'000U, 16'000U, 20'000U, 25'000U}) {
     roomy.backend.device_memory_limit = least + room;
+    const auto runtime = roomy.open();
+    Drive drive(*runtime, traffic);
+    const Status filled = drive.prefill(prompt);
+    ASSERT_TRUE(filled.has_value()) << room << ": " << filled.error().message();
+    const Status done = drive.steps(step_count);
+    ASSERT_TRUE(done.has_value()) << room << ": " << done.error().message();
+    EXPECT_EQ(drive.outputs(), expected) << room;
+  }
+}
+
+TEST_P(EachClustering, FailsNoStepForWhatItSendsFromTheHost) {
+  Scenario roomy = scenario_;
+  // Nearly whole clusters come and go, many times as many rows as a step wants.
+  roomy.runtime.retrieval.clusterkv.tokens_per_cluster = 60;
+  roomy.runtime.cache.tokens = 4096;
+  const Traffic traffic(roomy.runtime.shape, 1);
+  Scenario plain = roomy;
+  plain.runtime.cache = {.policy = "none"};
+  const auto expected = outputs_of(plain, prompt, step_count);
+  const std::size_t least = peak_without_cache(step_count, Tier::host);
+  for (std::size_t room = 0; room < 60'000; room += 3'000) {
+    if (!testing::takes_variant(room / 3'000)) continue;
+    roomy.backend.host_memory_limit = least + room;
     const auto runtime = roomy.open();
     Drive drive(*runtime, traffic);
     const Status filled = drive.prefill(prompt);

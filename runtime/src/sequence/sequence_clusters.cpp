@@ -35,11 +35,14 @@ Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
   // Blocks that nobody has filled go before the tables that rows are found by.
   if (!fits(reserved) && runtime_.trim_pools()) reserved = reserve();
   if (fits(reserved)) return reserved;
-  // No step fails for its cache: the layer goes without until there is room.
+  give_up_slots(layer);
+  return {};
+}
+
+void SequenceState::give_up_slots(LayerState& layer) {
   drop_clusters(layer);
   release_unused_blocks(layer);
   layer.slots.reset();
-  return {};
 }
 
 void SequenceState::reserve_cluster_blocks(std::size_t length) {
@@ -95,8 +98,12 @@ bool SequenceState::spill_clusters(LayerState& layer) {
 Result<Ticket> SequenceState::flush_slots(LayerState& layer, Queue& queue) {
   // What the last flush sent may still be read.
   TERRACE_TRY(wait(layer.refilled, deadline()));
-  return layer.slots.flush(*runtime_.backend, queue, table(layer.host_blocks),
-                           layer.staging.data());
+  const Result<Ticket> flushed =
+      layer.slots.flush(*runtime_.backend, queue, table(layer.host_blocks), layer.staging.data());
+  if (flushed || flushed.error().code != Errc::out_of_memory) return flushed;
+  TERRACE_TRY(wait(layer.attended, deadline()));  // it may still read the slots
+  give_up_slots(layer);
+  return Ticket{};
 }
 
 Status SequenceState::await_slots(LayerState& layer) {
