@@ -151,7 +151,7 @@ TEST(Conservation, GivesBackWhatAPromptLeftThatIsCutBeforeItsFirstStep) {
   live();
   const std::size_t kept = device_bytes();
   // Whatever a life keeps of the slabs, the next ones cannot use.
-  for (int life = 0; life < 20; ++life) live();
+  for (int life = 0; life < 4; ++life) live();
   EXPECT_EQ(device_bytes(), kept);
 }
 
