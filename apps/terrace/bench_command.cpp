@@ -57,6 +57,10 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
 }
 
 Result<int> bench_kernels(const KernelsOptions& options) {
+  if (!options.model.empty() && options.profile_file.empty()) {
+    return fail(Errc::invalid_argument,
+                "--model goes with --write-profile: it says whose layers hide the clustering");
+  }
   TERRACE_ASSIGN(const Config config, bench_config(options));
   TERRACE_TRY(check_targets({{"--write-profile", options.profile_file}},
                             {{"--config", options.shared.config_file}}));

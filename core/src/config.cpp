@@ -45,9 +45,9 @@ std::string describe_kind(const ConfigKey& key) {
     case ConfigKind::number:
       return fmt::format("a number from {} to {}", key.low, key.high);
     case ConfigKind::size:
-      return "a size above 0 such as 8GiB";
+      return "a size above 0 and below 16EiB such as 8GiB";
     case ConfigKind::bandwidth:
-      return "a rate above 0 such as 25GB/s";
+      return "a rate above 0 and below 16EiB/s such as 25GB/s";
     case ConfigKind::duration:
       return "a time such as 10us or 60s";
     case ConfigKind::budget:

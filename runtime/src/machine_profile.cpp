@@ -165,10 +165,14 @@ class Reader {
 }  // namespace
 
 Result<MachineProfile> MachineProfile::parse(std::string_view yaml, std::string_view name) {
+  if (yaml.find('\0') != std::string_view::npos) {
+    return fail(Errc::invalid_argument, "{}: has zero bytes; is this a machine profile?", name);
+  }
   try {
     return Reader(name).read(YAML::Load(std::string(yaml)));
   } catch (const YAML::Exception& error) {
-    return fail(Errc::invalid_argument, "{}: {}", place(name, error.mark), error.msg);
+    return fail(Errc::invalid_argument, "{}: this is no YAML: {}", place(name, error.mark),
+                error.msg);
   }
 }
 

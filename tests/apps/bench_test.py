@@ -140,7 +140,8 @@ class Kernels(unittest.TestCase):
         self.assertEqual(self.profile.read_text(), "shopping: [milk]\n")
 
     def test_what_is_wrong_ends_in_one_line(self):
-        for arguments in (("bench",), ("bench", "fly"), ("bench", "kernels", "--only", "fly")):
+        for arguments in (("bench",), ("bench", "fly"), ("bench", "kernels", "--only", "fly"),
+                          ("bench", "kernels", "--model", "nowhere")):
             process = terrace(*arguments)
             self.assertEqual(process.returncode, 2, process.stderr)
             self.assertEqual(process.stderr.count("\n"), 1)

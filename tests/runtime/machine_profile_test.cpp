@@ -52,7 +52,7 @@ TEST(MachineProfile, SectionsMayBeMissing) {
 
 TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
   struct Case {
-    const char* yaml;
+    std::string_view yaml;
     const char* place;
     const char* says;
   };
@@ -76,6 +76,7 @@ TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
       {"version: 1\ncompute:\n  - {setting: a}\n", "p.yaml:3", "no fit 'compute'"},
       {"version: 1\ncompute:\n  - {setting: a, compute: [1, 2]}\n", "p.yaml:3", "three figures"},
       {"version: [1\n", "p.yaml:", "end of sequence"},
+      {{"TRCE\0\5", 6}, "p.yaml: ", "zero bytes"},
   };
   for (const Case& one : cases) {
     const auto read = MachineProfile::parse(one.yaml, "p.yaml");
