@@ -46,8 +46,9 @@ ClusterSlots::ClusterSlots(const KvShape& shape, std::size_t block_tokens)
 
 Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& room) {
   if (room.units > first_slots_.size()) first_slots_.resize(room.units, none);
-  // Rows are looked for in blocks, of which a cache that holds no slot has none.
-  if (room.slots == 0) return {};
+  // Rows are looked for in blocks, of which a cache that holds no slot has none. A table left from
+  // when it held some is read for all positions.
+  if (room.slots == 0 && !numbers_) return {};
   if (room.slots > taken_.size()) {
     const std::size_t blocks = divide_up(room.slots, slots_per_block_);
     TERRACE_TRY(blocks_.reserve(backend, blocks));
@@ -246,9 +247,10 @@ Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable so
                      .source = source,
                      .staging = staging,
                      .target = rows()};
+  TERRACE_ASSIGN(done, backend.ops().cache_rows(queue, Phase::refill, op));
   changes_.clear();
   needs_link_ = false;
-  return backend.ops().cache_rows(queue, Phase::refill, op);
+  return done;
 }
 
 }  // namespace terrace

@@ -318,6 +318,26 @@ TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
   EXPECT_LE(runtime->backend().memory(Tier::device).peak, roomy.backend.device_memory_limit);
 }
 
+TEST_P(EachClustering, ReadsNoFartherThanTheTableThatAShareOfNoSlotLeft) {
+  scenario_.runtime.cache.tokens = 8;  // a slot for one, none for two
+  const auto live = [](const Scenario& scenario) {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive lasting(*runtime, traffic);
+    EXPECT_TRUE(lasting.prefill(prompt).has_value());
+    EXPECT_TRUE(lasting.steps(3).has_value());
+    Drive guest(*runtime, traffic);
+    EXPECT_TRUE(guest.prefill(prompt).has_value());
+    EXPECT_TRUE(lasting.step().has_value());
+    EXPECT_TRUE(lasting.prefill(3 * prompt).has_value());
+    EXPECT_TRUE(lasting.steps(5).has_value());
+    return lasting.outputs();
+  };
+  Scenario plain = scenario_;
+  plain.runtime.cache = {.policy = "none"};
+  EXPECT_EQ(live(scenario_), live(plain));
+}
+
 TEST_P(EachClustering, GivesTheSameBitsToSequencesThatShareIt) {
   const auto expected = without_cache(40);
   const auto runtime = scenario_.open();
