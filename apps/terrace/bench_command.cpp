@@ -77,8 +77,9 @@ Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& tra
   const tuning::CacheUnit unit = trace.head.recorded();
   const auto asked = config.integer_or_auto("cache.tokens");
   if (asked == 0) {
-    return fail(Errc::invalid_argument,
-                "cache.tokens 0 is no cache: name a size, or none for one and two budgets");
+    return fail(
+        Errc::invalid_argument,
+        "cache.tokens 0 is no cache: name a size, or leave the key out for one and two budgets");
   }
   const CacheOptions cache{.granularity = unit.granularity, .tokens = asked.value_or(0)};
   const auto reason = why_no_slot(cache, {.slot_tokens = trace.head.slot_tokens(unit)});

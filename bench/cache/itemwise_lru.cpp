@@ -36,25 +36,30 @@ void ItemwiseReplay::load(Layer& layer, const tuning::LayerTraffic& traffic) con
   layer.passed = traffic.window_begin;
 }
 
+void ItemwiseReplay::adopt_passed(Layer& layer, const tuning::LayerTraffic& traffic) const {
+  if (keeps_clusters() || head_.placement != Placement::offload) return;
+  for (std::size_t block = std::max(layer.passed, traffic.middle_begin);
+       block < traffic.window_begin; ++block) {
+    const auto unit = static_cast<UnitKey>(block);
+    if (!layer.cache.holds(unit)) layer.cache.touch(unit, 1);
+  }
+  layer.passed = std::max(layer.passed, traffic.window_begin);
+}
+
 void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::LayerTraffic& traffic) {
   using Kind = tuning::TraceRecord::Kind;
   if (record.kind == Kind::pause || record.kind == Kind::close) {
     return tuning::erase_sequence(layers_, record.sequence);
   }
-  if (record.kind != Kind::selection && record.kind != Kind::load) return;
+  const bool abandons = record.kind == Kind::abandon;
+  if (!abandons && record.kind != Kind::selection && record.kind != Kind::load) return;
   const auto [found, opened] =
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});
   Layer& layer = found->second;
   if (record.kind == Kind::load) return load(layer, traffic);
   if (traffic.renamed) layer.cache.drop_from(0);
-  if (!keeps_clusters() && head_.placement == Placement::offload) {
-    for (std::size_t block = std::max(layer.passed, traffic.middle_begin);
-         block < traffic.window_begin; ++block) {
-      const auto unit = static_cast<UnitKey>(block);
-      if (!layer.cache.holds(unit)) layer.cache.touch(unit, 1);
-    }
-    layer.passed = std::max(layer.passed, traffic.window_begin);
-  }
+  adopt_passed(layer, traffic);
+  if (abandons) return layer.cache.drop_from(0);
   for (const offload::WantedUnit& unit : traffic.wanted) {
     const bool hit = layer.cache.touch(unit.unit, unit.slots);
     (hit ? counters_.rows_hit : counters_.rows_missed) += unit.rows_wanted;

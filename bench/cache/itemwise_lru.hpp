@@ -61,6 +61,7 @@ class ItemwiseReplay {
   };
 
   void load(Layer& layer, const tuning::LayerTraffic& traffic) const;
+  void adopt_passed(Layer& layer, const tuning::LayerTraffic& traffic) const;
   [[nodiscard]] bool keeps_clusters() const { return head_.has_sizes(head_.cache.granularity); }
 
   const tuning::TraceHead& head_;

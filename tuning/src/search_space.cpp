@@ -187,8 +187,8 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceEx
   plan.fixed_bytes += extent.sharers * layers * blocks * pointer_bytes;
   if (head.has_sizes(unit.granularity)) {
     plan.slot_bytes = selecting * head.slot_rows * head.shape.row_bytes();
-    plan.fixed_bytes +=
-        layers * block_bytes;  // slots are cut from blocks, the last of them in part
+    // Slots are cut from blocks, the last of them in part.
+    plan.fixed_bytes += selecting * block_bytes;
   } else {
     plan.slot_bytes = selecting * block_bytes;
   }
