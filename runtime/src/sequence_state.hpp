@@ -158,6 +158,8 @@ class SequenceState {
   explicit SequenceState(RuntimeState& runtime) : runtime_(runtime), id_(runtime.next_sequence()) {}
 
   // sequence_memory.cpp
+  /// Whether there is room for all pages that so many blocks lack: those that a prompt had taken
+  /// before it was refused would stay with the pool, and all memory could be theirs.
   [[nodiscard]] Status find_pages(std::size_t blocks) const;
   Status reserve_positions(std::size_t length);
   void trim_blocks(std::size_t blocks);
@@ -188,6 +190,8 @@ class SequenceState {
   Status reserve_stages(std::size_t chunks);
   void trim_indexes();
   Status give_up_resident_indexes();
+  /// Undoes give_up_resident_indexes(), where there is room.
+  void make_indexes_resident();
   [[nodiscard]] bool needs_block(std::size_t layer, std::size_t block, std::size_t position) const;
   [[nodiscard]] SelectionBuffers selection_buffers(const Buffer& buffer) const noexcept;
   /// Tries `reserve` again after each block that some sequence could spare. What spilling takes
@@ -205,6 +209,7 @@ class SequenceState {
 
   // sequence_step.cpp
   Status prepare_step();
+  Status reserve_step();
   /// Waits for all builds.
   Status await_indexes();
   Status await_build(std::size_t layer);
@@ -246,6 +251,7 @@ class SequenceState {
   [[nodiscard]] ResolveRows resolve_request(const LayerState& layer) const noexcept;
   /// Returns `done`; behind a failure that would come again, all queues are at rest and cleared.
   Status recovering(const Status& done);
+  [[nodiscard]] bool has_failed_work() const;
   void recover();
   Result<KvView> prepare(std::string_view call, LayerId id, const StepInput& input, Queue& compute);
 
@@ -348,7 +354,7 @@ class SequenceState {
   /// unit, or gives the unit up and returns false.
   bool displace_for(LayerState& layer, const offload::WantedUnit& admitted);
   void report_selection(std::size_t layer);
-  void report_abandon();
+  void report_abandon(bool began);
   void report_step_end();
   void report_prompt() const;
   void report_load(std::span<const LoadingBlock> loaded);

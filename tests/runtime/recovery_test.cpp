@@ -74,7 +74,12 @@ TEST(Recovery, WhatAPromptLostOfItsIndexIsCodedInTheSameBatches) {
 }
 
 TEST(Recovery, CodingThatFailedBehindAStepFailsNoCallTwice) {
-  for (const bool forks : {true, false}) {
+  struct Case {
+    bool forks = false;
+    Errc error = Errc::device_error;
+  };
+  for (const auto& [forks, error] : {Case{true}, Case{false}, Case{true, Errc::out_of_memory},
+                                     Case{false, Errc::out_of_memory}}) {
     std::size_t failures = 0;
     for (std::uint64_t nth = 1; nth < 30; ++nth) {
       Scenario scenario;
@@ -84,7 +89,7 @@ TEST(Recovery, CodingThatFailedBehindAStepFailsNoCallTwice) {
       Drive drive(*faulty.runtime, traffic);
       ASSERT_TRUE(drive.prefill(150).has_value());
       ASSERT_TRUE(drive.steps(30).has_value());
-      faulty.faults->arm({.pieces = {{.phase = Phase::update, .nth = nth}}});
+      faulty.faults->arm({.pieces = {{.phase = Phase::update, .nth = nth}}, .piece_error = error});
       const Status stepped = drive.steps(3);
       faulty.faults->arm({});
       if (!stepped) continue;

@@ -213,8 +213,11 @@ TEST(TightMemory, ARefusedPromptLeavesStepsTheirBuffers) {
     ASSERT_TRUE(drive.prefill(150).has_value());
     ASSERT_TRUE(drive.steps(3).has_value());
     EXPECT_TRUE(lacks_memory(drive.sequence().begin_prefill(200'000)));
+    drive.sequence().reset_counters();
     const Status done = drive.steps(3);
     EXPECT_TRUE(done.has_value()) << done.error().message();
+    EXPECT_LT(drive.sequence().counters().bytes.index, runtime->index_bytes(150))
+        << policy << ": an index that was resident is streamed";
   }
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/seed.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
+#include "terrace/offload/fault_backend.hpp"
 #include "terrace/tuning/recorder.hpp"
 #include "tuning/recorded_scenario.hpp"
 
@@ -23,8 +24,12 @@ class Lives {
       : recorder_(TraceWriter::create(file, head_of(scenario)).value()),
         traffic_(scenario.runtime.shape, 1) {
     scenario.runtime.observer = &recorder_;
-    runtime_ = scenario.open();
+    auto backend = offload::FaultBackend::wrap(testing::make_scenario_backend(scenario.backend));
+    faults_ = backend.get();
+    runtime_ = scenario.open(std::move(backend));
   }
+
+  [[nodiscard]] offload::FaultBackend& faults() noexcept { return *faults_; }
 
   Drive& open(std::size_t prompt) {
     const Status opened = try_open(prompt);
@@ -66,6 +71,7 @@ class Lives {
  private:
   TraceRecorder recorder_;
   Traffic traffic_;
+  offload::FaultBackend* faults_ = nullptr;  // the runtime's
   std::unique_ptr<Runtime> runtime_;
   std::vector<std::unique_ptr<Drive>> drives_;
   SequenceCounters counters_;
@@ -134,13 +140,20 @@ TEST(ReplayOfLives, KnowsThatPromptsPlaceWhatWaitsForTheIndex) {
   }
 }
 
-/// Lets random things happen to sequences, three at a time at the most. Where device memory is
-/// limited, what there is too little of it for does not happen.
+/// What lives have to cope with.
+struct Hardship {
+  std::size_t device_memory = SIZE_MAX;
+  bool faults = false;  ///< pieces of work fail in steps
+};
+
+/// Lets random things happen to sequences, three at a time at the most. What hardship prevents does
+/// not happen.
 class RandomLives {
  public:
-  RandomLives(const Scenario& scenario, const std::filesystem::path& file, Rng& rng)
+  RandomLives(const Scenario& scenario, const std::filesystem::path& file, bool faults, Rng& rng)
       : lives_(scenario, file),
         tight_(scenario.backend.device_memory_limit != SIZE_MAX),
+        faults_(faults),
         rng_(rng) {}
 
   SequenceCounters live(std::size_t events) {
@@ -166,8 +179,7 @@ class RandomLives {
     if (paused_[number]) {
       if (event >= 8) paused_[number] = !happened(number, "resume", 0, sequence.resume());
     } else if (event < 6) {
-      const std::size_t steps = 1 + rng_.below(12);
-      happened(number, "step", steps, lives_.drive(number).steps(steps));
+      step(number);
     } else if (event == 6) {
       fork(number);
     } else if (event == 7) {
@@ -181,6 +193,18 @@ class RandomLives {
     } else {
       close(number);
     }
+  }
+
+  void step(std::size_t number) {
+    constexpr std::array phases{Phase::select, Phase::fetch,  Phase::attend, Phase::offload,
+                                Phase::update, Phase::refill, Phase::cluster};
+    const std::size_t steps = 1 + rng_.below(12);
+    if (faults_ && rng_.below(2) != 0) {
+      lives_.faults().arm(
+          {.pieces = {{.phase = phases[rng_.below(phases.size())], .nth = 1 + rng_.below(20)}}});
+    }
+    happened(number, "step", steps, lives_.drive(number).steps(steps));
+    lives_.faults().arm({});
   }
 
   void cut(std::size_t number) {
@@ -224,13 +248,15 @@ class RandomLives {
   bool happened(std::size_t number, const char* what, std::size_t count, const Status& done) {
     story_ += fmt::format("{}: {}{} {}, ", number, done ? "" : "no ", what, count);
     const bool lacks_memory = tight_ && !done && done.error().code == Errc::out_of_memory;
-    EXPECT_TRUE(done || lacks_memory) << story_;
+    const bool fault = faults_ && !done && done.error().code == Errc::device_error;
+    EXPECT_TRUE(done || lacks_memory || fault) << story_;
     if (!done) ++failures_;
     return done.has_value();
   }
 
   Lives lives_;
   bool tight_;
+  bool faults_;
   std::vector<bool> paused_;
   Rng& rng_;
   std::string story_;
@@ -255,17 +281,17 @@ Scenario random_scenario(Rng& rng) {
   return scenario;
 }
 
-/// Lives through rounds of scenarios, each with so much device memory.
-/// Returns how often there was too little.
-std::size_t expect_followed(std::size_t rounds, std::size_t (*device_memory)(Rng&)) {
+/// Lives through rounds of scenarios. Returns how often something could not happen.
+std::size_t expect_followed(std::size_t rounds, Hardship (*draw)(Rng&)) {
   const TemporaryFolder folder;
   std::size_t failures = 0;
   for (std::size_t round = 0; round < rounds && !::testing::Test::HasFailure(); ++round) {
     Rng rng(testing::seed(), {round});
     Scenario scenario = random_scenario(rng);
-    scenario.backend.device_memory_limit = device_memory(rng);
+    const Hardship hardship = draw(rng);
+    scenario.backend.device_memory_limit = hardship.device_memory;
     const CacheOptions& cache = scenario.runtime.cache;
-    RandomLives lives(scenario, folder / "t", rng);
+    RandomLives lives(scenario, folder / "t", hardship.faults, rng);
     const SequenceCounters counted = lives.live(40);
     SCOPED_TRACE(fmt::format("{}, round {}: {} {} {} {} of {}: {}", testing::seed_text(), round,
                              scenario.runtime.policy, cache.policy, cache.admission,
@@ -277,15 +303,22 @@ std::size_t expect_followed(std::size_t rounds, std::size_t (*device_memory)(Rng
 }
 
 TEST(ReplayOfLives, GivesTheCountersOfRandomOnes) {
-  expect_followed(testing::random_rounds(150), [](Rng&) { return std::size_t{SIZE_MAX}; });
+  expect_followed(testing::random_rounds(150), [](Rng&) { return Hardship{}; });
 }
 
-TEST(ReplayOfLives, GivesTheCountersOfRandomOnesInLittleMemory) {
-  const std::size_t rounds = testing::random_rounds(150);
-  const std::size_t failures =
-      expect_followed(rounds, [](Rng& rng) { return std::size_t{120'000} + rng.below(150'000); });
-  if (rounds >= 20) {
-    EXPECT_GT(failures, 0U);
+Hardship little_memory(Rng& rng) { return {.device_memory = 120'000 + rng.below(150'000)}; }
+Hardship faults(Rng&) { return {.faults = true}; }
+Hardship both(Rng& rng) {
+  return {.device_memory = little_memory(rng).device_memory, .faults = true};
+}
+
+TEST(ReplayOfLives, GivesTheCountersOfRandomOnesWhateverIsLackingOrFails) {
+  for (Hardship (*const draw)(Rng&) : {&little_memory, &faults, &both}) {
+    const std::size_t rounds = testing::random_rounds(100);
+    const std::size_t failures = expect_followed(rounds, draw);
+    if (rounds >= 20) {
+      EXPECT_GT(failures, 0U);
+    }
   }
 }
 

@@ -171,6 +171,7 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
     TERRACE_ASSIGN(replay, CacheReplay::create(
                                reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
   }
+  head.names_losses = head.names_losses && !replay;
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   TERRACE_TRY(reader.for_each([&](TraceRecord& record) {
     tell(files, reader.progress());

@@ -58,6 +58,7 @@ void TraceRecorder::on_abandon(const LayerAbandon& step) {
   if (record == nullptr) return;
   record->layer = index(step.layer);
   record->position = step.position;
+  record->began = step.began;
   record->sinks_end = step.sinks_end;
   record->window_begin = step.window_begin;
   record->dropped.assign(step.dropped.begin(), step.dropped.end());

@@ -25,6 +25,7 @@ Status check_fetches(const TraceHead& head) {
 Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
   TERRACE_TRY(check_fetches(head));
   if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
+  setup.as_recorded = setup.as_recorded && head.names_losses;
   CacheReplay replay(head, std::move(setup));
   if (!replay.setup_.cache.none()) {
     // Names and numbers are checked now, so that no step can fail.
@@ -118,7 +119,7 @@ void CacheReplay::abandon(Sequence& its, const TraceRecord& record, const LayerT
     lose_all(layer);
   }
   // The block of its token stays: a prompt of none that has room for the token behind it.
-  layer.prompts.push_back({.tokens = {record.position, record.position}});
+  if (record.began) layer.prompts.push_back({.tokens = {record.position, record.position}});
 }
 
 void CacheReplay::pause(Sequence& its) const {

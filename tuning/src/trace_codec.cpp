@@ -281,12 +281,14 @@ void decode_load(Numbers& numbers, TraceRecord& record) {
 
 void encode_abandon(const TraceRecord& record, std::string& bytes) {
   encode_step(record, bytes);
+  put(bytes, record.began ? 1 : 0);
   put_list(bytes, record.dropped);
   put_list(bytes, record.dropped_late);
 }
 
 void decode_abandon(Numbers& numbers, TraceRecord& record) {
   decode_step(numbers, record);
+  record.began = numbers.next() != 0;
   numbers.next_list(record.dropped);
   numbers.next_list(record.dropped_late);
 }

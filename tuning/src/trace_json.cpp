@@ -152,6 +152,7 @@ TraceHead head_from(const Json& json) {
   head.placement = json.at("placement").get<std::string>() == "offload" ? Placement::offload
                                                                         : Placement::resident_first;
   read_count(json, "block_tokens", head.block_tokens, tokens_max);
+  head.names_losses = json.value("names_losses", true);
   read_count(json, "slot_rows", head.slot_rows, tokens_max);
   read_count(json, "staged_rows", head.staged_rows, tokens_max);
   read_count(json, "sink_tokens", head.sink_tokens, tokens_max);
@@ -251,6 +252,7 @@ std::string encode_head(const TraceHead& head) {
               {"shape", shape_json(head.shape)},
               {"placement", head.placement == Placement::offload ? "offload" : "resident_first"},
               {"block_tokens", head.block_tokens},
+              {"names_losses", head.names_losses},
               {"slot_rows", head.slot_rows},
               {"staged_rows", head.staged_rows},
               {"sink_tokens", head.sink_tokens},

@@ -248,7 +248,8 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   if (layer.cache != nullptr) refilled = update_cache(layer);
   // Without a cache only what was selected is counted.
   if (layer.cache != nullptr) count_upkeep(begin);
-  if (refilled && runtime_.options.observer != nullptr) report_selection(layer_number);
+  // What was decided is counted, also where the copying fails; what that loses is dropped later.
+  if (runtime_.options.observer != nullptr) report_selection(layer_number);
   layer.forget_dropped();
   layer.clusters_renamed = false;
   return refilled;
@@ -382,7 +383,7 @@ void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
   }
 }
 
-void SequenceState::report_abandon() {
+void SequenceState::report_abandon(bool began) {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     LayerState& layer = layers_[i];
     if (layer.cache == nullptr || is_dense(i)) continue;
@@ -392,8 +393,11 @@ void SequenceState::report_abandon() {
           {.sequence = id_,
            .layer = static_cast<LayerId>(i),
            .position = length_,
+           .began = began,
            .sinks_end = sinks_at(length_).end,
-           .window_begin = window_of(i, length_).begin,
+           // Behind lost coding the window is longer than when its blocks were passed.
+           .window_begin =
+               std::max(window_of(i, length_).begin, layer.first_window_block * block_tokens()),
            .dropped = dropped.first(layer.dropped_before),
            .dropped_late = dropped.subspan(layer.dropped_before)});
     }

@@ -178,7 +178,7 @@ void SequenceState::cut_indexes() {
   const std::size_t together = runtime_.policy->traits().indexed_together;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     LayerIndex& index = layers_[layer].index;
-    index.lost_ends.clear();
+    std::erase_if(index.lost_ends, [this](std::size_t end) { return end > length_; });
     if (index.tokens.end <= length_) continue;
     // What stands for several tokens must not remember those that are gone. Where indexing them
     // again fails it is tried again, and reported, when the next step begins.

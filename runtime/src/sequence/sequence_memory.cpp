@@ -57,7 +57,6 @@ Status SequenceState::find_pages(std::size_t blocks) const {
   std::size_t missing = 0;
   for (const LayerState& layer : layers_) missing += blocks - std::min(blocks, layer.pages.size());
   if (missing == 0) return {};
-  // Pages that a refused prompt had taken stay with the pool: all memory could be theirs.
   const auto lock = runtime_.lock_pages();
   return runtime_.pages().check_room(missing);
 }
@@ -449,6 +448,14 @@ Status SequenceState::give_up_resident_indexes() {
   index_streamed_ = true;
   indexes_ready_ = false;  // nothing is on its way for the first layer
   return {};
+}
+
+void SequenceState::make_indexes_resident() {
+  if (!settle_queues()) return;
+  stages_ = {};
+  index_streamed_ = false;
+  if (restore_index()) return;
+  for (LayerState& layer : layers_) layer.index.stale = true;
 }
 
 Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {

@@ -50,6 +50,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
   const std::size_t total = length_ + tokens;
   resolve_budget(total);
   const std::size_t blocks = layers_.front().places.size();
+  const bool streamed = index_streamed_;
   const auto reserve = [&]() -> Status {
     // With the first token behind it: a new region of host memory takes longer than a step.
     TERRACE_TRY(reserve_positions(total + 1));
@@ -59,11 +60,20 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     TERRACE_TRY(reserve_index(total));
     return reserve_cache(total + 1);
   };
-  if (const Status reserved = reclaiming(reserve); !reserved) {
+  // Pages first: what others have on the device makes no room for them.
+  const Status reserved = find_pages(divide_up(total + 1, block_tokens())).and_then([&] {
+    return reclaiming(reserve);
+  });
+  if (!reserved) {
     trim_blocks(blocks);
-    if (reserved.error().code != Errc::out_of_memory) return recovering(reserved);
+    static_cast<void>(recovering(reserved));
+    if (reserved.error().code != Errc::out_of_memory) return reserved;
     trim_indexes();
-    if (length_ == 0) forget_first_prompt();
+    if (length_ == 0) {
+      forget_first_prompt();
+    } else if (index_streamed_ && !streamed) {
+      make_indexes_resident();
+    }
     return reserved;
   }
   if (runtime_.options.placement == Placement::resident_first) place_spare_blocks(total);

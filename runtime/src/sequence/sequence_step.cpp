@@ -1,6 +1,7 @@
 // One decode step: append, select, resolve, fetch, attend. Everything is enqueued; between
 // begin_step and end_step the host waits for none of it.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "../sequence_state.hpp"
@@ -20,6 +21,7 @@ Status SequenceState::begin_step() {
   resolve_budget(length_ + 1);
   TERRACE_TRY(await_indexes());
   TERRACE_TRY(recovering(prepare_step()));
+  TERRACE_TRY(reserve_step());
   next_layer_ = 0;
   compute_ = nullptr;
   gathers_ = false;
@@ -32,12 +34,16 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(prepare_indexes());
     TERRACE_TRY(await_indexes());
   }
-  for (LayerState& layer : layers_) layer.dropped_before = layer.dropped.size();
   const bool caches = cache_sharers_ != 0;
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches) TERRACE_TRY(fit_cache());
+  for (LayerState& layer : layers_) layer.dropped_before = layer.dropped.size();
   release_passed_blocks();
   if (caches) count_upkeep(begin);
+  return {};
+}
+
+Status SequenceState::reserve_step() {
   const std::size_t blocks = layers_.front().places.size();
   const auto reserve = [&]() -> Status {
     TERRACE_TRY(reserve_positions(length_ + 1));
@@ -46,9 +52,13 @@ Status SequenceState::prepare_step() {
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
     return reserve_cache(length_ + 1);
   };
-  if (const Status reserved = reclaiming(reserve); !reserved) {
+  const Status reserved = find_pages(divide_up(length_ + 1, block_tokens())).and_then([&] {
+    return reclaiming(reserve);
+  });
+  if (!reserved) {
     trim_blocks(blocks);
-    if (reserved.error().code == Errc::out_of_memory) report_abandon();
+    static_cast<void>(recovering(reserved));
+    report_abandon(/*began=*/false);
     return reserved;
   }
   indexes_ready_ = false;
@@ -447,10 +457,20 @@ Status SequenceState::end_step() {
 
 Status SequenceState::recovering(const Status& done) {
   if (done) return done;
-  // What failed between calls must not fail them for good.
+  // What failed between calls must not fail them for good. Memory that was refused failed nothing,
+  // but work that found none did.
   const Errc code = done.error().code;
-  if (code != Errc::out_of_memory && code != Errc::not_ready && settle_queues()) recover();
+  const bool failed = code == Errc::out_of_memory ? has_failed_work() : code != Errc::not_ready;
+  if (failed && settle_queues()) recover();
   return done;
+}
+
+bool SequenceState::has_failed_work() const {
+  return std::ranges::any_of(layers_, [](const LayerState& layer) {
+    return std::ranges::any_of(
+        std::array{layer.offloaded, layer.refilled, layer.index.coded, layer.index.uploaded},
+        [](const Ticket& ticket) { return !poll(ticket).has_value(); });
+  });
 }
 
 void SequenceState::recover() {
@@ -478,7 +498,7 @@ Status SequenceState::abandon_step() {
   phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     recover();
-    report_abandon();
+    report_abandon(/*began=*/true);
     return {};
   }
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");

@@ -63,6 +63,7 @@ struct LayerAbandon {
   SequenceId sequence{};
   LayerId layer{};
   std::size_t position = 0;  ///< of the step's token
+  bool began = true;         ///< the block of its token stays in device memory
   std::size_t sinks_end = 0;
   std::size_t window_begin = 0;
   std::span<const UnitKey> dropped;       ///< as of a selection
@@ -102,7 +103,7 @@ class SelectionObserver {
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
-  /// Of each layer that has a cache, when a step is abandoned or finds no memory to begin.
+  /// Of each layer that has a cache, when a step is abandoned or cannot begin.
   virtual void on_abandon(const LayerAbandon& step) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.
   virtual void on_pause(SequenceId sequence) = 0;

@@ -64,6 +64,7 @@ struct TraceHead {
   KvShape shape;
   Placement placement = Placement::offload;
   std::size_t block_tokens = 1;
+  bool names_losses = true;     ///< of copies; not where they were of units of another kind
   std::size_t slot_rows = 0;    ///< that a slot of clusters holds; 0 = there are no clusters
   std::size_t staged_rows = 0;  ///< that a layer's step has room to fetch
   std::size_t sink_tokens = 0;
@@ -167,6 +168,7 @@ struct TraceRecord {
   std::size_t position = 0;      ///< selection, load, abandon
   std::size_t window_begin = 0;
   std::vector<UnitKey> dropped;    ///< selection, load, abandon
+  bool began = true;               ///< abandon
   std::uint64_t loaded_bytes = 0;  ///< load
 
   // selection
