@@ -197,6 +197,9 @@ class SequenceState {
   /// Tries `reserve` again after each block that some sequence could spare. What spilling takes
   /// from this sequence, `reserve` must take back behind all that it can fail for.
   Status reclaiming(FunctionRef<Status()> reserve);
+  /// The same for a sequence that grows to `length` tokens, behind the question for pages: what is
+  /// spilled on the device makes no room for them.
+  Status reclaiming_for(std::size_t length, FunctionRef<Status()> reserve);
   void give_up_device_memory();
 
   // sequence_prefill.cpp

@@ -74,6 +74,17 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
     return runtime->backend().memory(tier).peak;
   }
 
+  static void expect_outputs(const Scenario& scenario, const std::vector<StepOutput>& expected) {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    const Status filled = drive.prefill(prompt);
+    ASSERT_TRUE(filled.has_value()) << filled.error().message();
+    const Status done = drive.steps(expected.size());
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+    EXPECT_EQ(drive.outputs(), expected);
+  }
+
   Scenario scenario_;
 };
 
@@ -253,42 +264,28 @@ TEST_P(EachClustering, GoesOnThroughPauseForkAndTruncation) {
 TEST_P(EachClustering, FailsNoStepForItsOwnTables) {
   Scenario roomy = scenario_;
   roomy.runtime.cache.tokens = 4096;
-  const Traffic traffic(roomy.runtime.shape, 1);
   const auto expected = without_cache();
   const std::size_t least = peak_without_cache(step_count);
   // Each layer has a staging area of its own, which takes less than 8 KB; the tables take 20.
   for (const std::size_t room : {8'000U, 12'000U, 16'000U, 20'000U, 25'000U}) {
     roomy.backend.device_memory_limit = least + room;
-    const auto runtime = roomy.open();
-    Drive drive(*runtime, traffic);
-    const Status filled = drive.prefill(prompt);
-    ASSERT_TRUE(filled.has_value()) << room << ": " << filled.error().message();
-    const Status done = drive.steps(step_count);
-    ASSERT_TRUE(done.has_value()) << room << ": " << done.error().message();
-    EXPECT_EQ(drive.outputs(), expected) << room;
+    SCOPED_TRACE(room);
+    expect_outputs(roomy, expected);
   }
 }
 
 TEST_P(EachClustering, FailsNoStepForWhatItSendsFromTheHost) {
-  Scenario roomy = scenario_;
   // Nearly whole clusters come and go, many times as many rows as a step wants.
-  roomy.runtime.retrieval.clusterkv.tokens_per_cluster = 60;
+  scenario_.runtime.retrieval.clusterkv.tokens_per_cluster = 60;
+  Scenario roomy = scenario_;
   roomy.runtime.cache.tokens = 4096;
-  const Traffic traffic(roomy.runtime.shape, 1);
-  Scenario plain = roomy;
-  plain.runtime.cache = {.policy = "none"};
-  const auto expected = outputs_of(plain, prompt, step_count);
+  const auto expected = without_cache();
   const std::size_t least = peak_without_cache(step_count, Tier::host);
   for (std::size_t room = 0; room < 60'000; room += 3'000) {
     if (!testing::takes_variant(room / 3'000)) continue;
     roomy.backend.host_memory_limit = least + room;
-    const auto runtime = roomy.open();
-    Drive drive(*runtime, traffic);
-    const Status filled = drive.prefill(prompt);
-    ASSERT_TRUE(filled.has_value()) << room << ": " << filled.error().message();
-    const Status done = drive.steps(step_count);
-    ASSERT_TRUE(done.has_value()) << room << ": " << done.error().message();
-    EXPECT_EQ(drive.outputs(), expected) << room;
+    SCOPED_TRACE(room);
+    expect_outputs(roomy, expected);
   }
 }
 

@@ -63,7 +63,6 @@ Status SequenceState::find_pages(std::size_t blocks) const {
 
 Status SequenceState::reserve_positions(std::size_t length) {
   const std::size_t blocks = divide_up(length, block_tokens());
-  TERRACE_TRY(find_pages(blocks));
   for (LayerState& layer : layers_) {
     TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
     if (!keeps_everything()) {
@@ -467,6 +466,11 @@ Status SequenceState::reclaiming(FunctionRef<Status()> reserve) {
   if (lacks_memory(reserved) && runtime_.trim_pools()) reserved = reserve();
   while (lacks_memory(reserved) && runtime_.spill(*this)) reserved = reserve();
   return reserved;
+}
+
+Status SequenceState::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) {
+  TERRACE_TRY(find_pages(divide_up(length, block_tokens())));
+  return reclaiming(reserve);
 }
 
 void SequenceState::give_up_device_memory() {

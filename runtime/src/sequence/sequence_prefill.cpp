@@ -60,11 +60,7 @@ Status SequenceState::begin_prefill(std::size_t tokens) {
     TERRACE_TRY(reserve_index(total));
     return reserve_cache(total + 1);
   };
-  // Pages first: what others have on the device makes no room for them.
-  const Status reserved = find_pages(divide_up(total + 1, block_tokens())).and_then([&] {
-    return reclaiming(reserve);
-  });
-  if (!reserved) {
+  if (const Status reserved = reclaiming_for(total + 1, reserve); !reserved) {
     trim_blocks(blocks);
     static_cast<void>(recovering(reserved));
     if (reserved.error().code != Errc::out_of_memory) return reserved;

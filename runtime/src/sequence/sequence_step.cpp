@@ -52,10 +52,7 @@ Status SequenceState::reserve_step() {
     TERRACE_TRY(reserve_step_buffers(length_ + 1));
     return reserve_cache(length_ + 1);
   };
-  const Status reserved = find_pages(divide_up(length_ + 1, block_tokens())).and_then([&] {
-    return reclaiming(reserve);
-  });
-  if (!reserved) {
+  if (const Status reserved = reclaiming_for(length_ + 1, reserve); !reserved) {
     trim_blocks(blocks);
     static_cast<void>(recovering(reserved));
     report_abandon(/*began=*/false);
