@@ -24,8 +24,10 @@ find_program(TERRACE_CCACHE ccache)
 mark_as_advanced(TERRACE_CCACHE)
 if(TERRACE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   # Without leave to overlook what a precompiled header cannot show, it caches nothing that has one.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TERRACE_CCACHE})
+  # Paths relative to the checkout let one checkout use what another one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_NOHASHDIR=1 ${TERRACE_CCACHE})
 endif()
 
 # For code whose own speed does not matter, and whose libraries' headers take longer to compile than
