@@ -1,14 +1,17 @@
 #include "terrace/core/replace_file.hpp"
 
+#include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
 
+#include "terrace/core/assert.hpp"
 #include "terrace/core/file_errors.hpp"
 
 namespace terrace {
@@ -64,21 +67,42 @@ Status check_kind(const std::string& path) {
               kind == fs::file_type::directory ? "a folder" : "no regular file");
 }
 
+/// Returns a name beside the file that nobody else takes.
+Result<std::string> temporary_name(const std::string& path) {
+  constexpr std::size_t name_bytes_max = 200;  // file systems take 255
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) return cannot_write(path, errno);
+  const fs::path file = followed(path);
+  const std::string name = file.filename().string().substr(0, name_bytes_max);
+  return (file.parent_path() / fmt::format("{}.{:016x}.tmp", name, random)).string();
+}
+
 }  // namespace
 
-std::string temporary_name(const std::string& path) {
-  static std::atomic<unsigned> writers{0};
-  return fmt::format("{}.{}.{}.tmp", followed(path), ::getpid(), writers.fetch_add(1));
+Result<PendingFile> PendingFile::create(const std::string& path) {
+  TERRACE_ASSIGN(std::string temporary, temporary_name(path));
+  PendingFile pending(path, std::move(temporary));  // first: a signal may come at any time
+  constexpr mode_t mode = 0666;                     // less what the process masks
+  // A file or a link that has the name already is another's.
+  const int file =
+      ::open(pending.temporary_->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (file >= 0) {
+    pending.stream_.reset(::fdopen(file, "wb"));
+    if (pending.stream_ != nullptr) return pending;
+  }
+  const int reason = errno;
+  if (file >= 0) {
+    ::close(file);
+  } else {
+    pending.forget();  // there is nothing to remove
+  }
+  return cannot_write(path, reason);
 }
 
 Result<PendingFile> PendingFile::write(const std::string& path, std::string_view content) {
-  const std::string temporary = temporary_name(path);
-  PendingFile pending(path, temporary);
-  errno = 0;
-  std::ofstream stream(temporary, std::ios::binary);
-  stream << content;
-  stream.close();
-  if (!stream) return cannot_write(path, errno);
+  TERRACE_ASSIGN(PendingFile pending, create(path));
+  pending.append(content);
+  TERRACE_TRY(pending.close());
   return pending;
 }
 
@@ -89,12 +113,32 @@ PendingFile::PendingFile(std::string path, std::string temporary)
 
 PendingFile::~PendingFile() {
   if (temporary_ == nullptr) return;
+  stream_.reset();
   std::error_code ignored;
   fs::remove(*temporary_, ignored);
   forget();
 }
 
+void PendingFile::append(std::string_view bytes) {
+  if (failure_ != 0) return;
+  TERRACE_ASSERT(stream_ != nullptr);
+  errno = 0;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stream_.get()) == bytes.size()) return;
+  failure_ = errno == 0 ? EIO : errno;
+}
+
+Status PendingFile::close() {
+  if (stream_ != nullptr) {
+    errno = 0;
+    const bool closed = std::fclose(stream_.release()) == 0;
+    if (!closed && failure_ == 0) failure_ = errno == 0 ? EIO : errno;
+  }
+  if (failure_ != 0) return cannot_write(path_, failure_);
+  return {};
+}
+
 Status PendingFile::publish() {
+  TERRACE_TRY(close());
   TERRACE_TRY(check_kind(path_));
   std::error_code failed;
   fs::rename(*temporary_, followed(path_), failed);

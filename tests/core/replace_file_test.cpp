@@ -3,8 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -80,7 +84,9 @@ TEST_F(ReplaceFile, WritesWhatALinkNames) {
   fs::create_symlink("far/a", folder_ / "near");  // dangling
   fs::create_symlink("near", folder_ / "nearer");
   const fs::path link = folder_ / "nearer";
-  EXPECT_EQ(fs::path(temporary_name(link)).parent_path(), folder_ / "far");
+  const PendingFile pending = PendingFile::create(link).value();
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "far"), fs::directory_iterator()), 1)
+      << "beside the file, so that it can be renamed";
   for (const char* const text : {"one", "two"}) {
     EXPECT_TRUE(check_replaceable(link).has_value());
     ASSERT_TRUE(replace_file(link, text).has_value());
@@ -142,11 +148,62 @@ TEST_F(ReplaceFile, TakesMorePendingFilesThanASignalCouldRemove) {
   EXPECT_EQ(files(), 70);
 }
 
-TEST_F(ReplaceFile, GivesEveryWriterANameOfItsOwn) {
+TEST_F(ReplaceFile, KeepsWritersOfOneFileApart) {
   const std::string path = folder_ / "a";
-  EXPECT_NE(temporary_name(path), temporary_name(path));
-  EXPECT_EQ(fs::path(temporary_name(path)).parent_path(), folder_.path())
-      << "so that it can be renamed";
+  PendingFile one = PendingFile::create(path).value();
+  PendingFile two = PendingFile::create(path).value();
+  EXPECT_EQ(files(), 2);
+  one.append("first");
+  two.append("second");
+  ASSERT_TRUE(two.publish().has_value());
+  EXPECT_EQ(content(path), "second");
+  ASSERT_TRUE(one.publish().has_value());
+  EXPECT_EQ(content(path), "first");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(ReplaceFile, WritesFilesThatOthersMayRead) {
+  const mode_t before = ::umask(027);
+  ASSERT_TRUE(replace_file(folder_ / "a", "x").has_value());
+  ::umask(before);
+  EXPECT_EQ(fs::status(folder_ / "a").permissions(), fs::perms(0640));
+}
+
+TEST_F(ReplaceFile, TakesTheLongestNameThereIs) {
+  const std::string name(255, 'n');
+  ASSERT_TRUE(replace_file(folder_ / name, "x").has_value());
+  EXPECT_EQ(content(folder_ / name), "x");
+}
+
+/// Lets no file of this process grow beyond some bytes.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  ~FileLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_F(ReplaceFile, SaysWhyTheFirstWriteFailed) {
+  const FileLimit limit(1000);
+  PendingFile pending = PendingFile::create(folder_ / "a").value();
+  for (int i = 0; i < 100; ++i) pending.append(std::string(1000, 'x'));
+  errno = EINVAL;  // of some other call since
+  const Status published = pending.publish();
+  ASSERT_FALSE(published.has_value());
+  EXPECT_THAT(std::string(published.error().message()), HasSubstr(std::strerror(EFBIG)));
+  EXPECT_FALSE(fs::exists(folder_ / "a"));
 }
 
 TEST_F(ReplaceFile, KnowsATargetThatWouldBeWrittenOverAnotherFile) {

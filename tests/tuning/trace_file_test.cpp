@@ -190,30 +190,6 @@ TEST(TraceFile, IsNotThereUntilItIsFinished) {
             Errc::io_error);
 }
 
-TEST(TraceFile, SaysWhyTheFirstWriteFailed) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no device that is always full";
-  const TemporaryFolder folder;
-  // The name that the writer takes: the number in it is one higher than in the last name asked for.
-  const std::string last = temporary_name(folder / "t");
-  const std::size_t end = last.rfind('.');
-  const std::size_t begin = last.rfind('.', end - 1) + 1;
-  const unsigned long number = std::stoul(last.substr(begin, end - begin)) + 1;
-  std::filesystem::create_symlink("/dev/full",
-                                  last.substr(0, begin) + std::to_string(number) + ".tmp");
-  const auto fill = [&] {
-    auto writer = TraceWriter::create(folder / "t", token_head()).value();
-    Rng rng(1);
-    for (int i = 0; i < 20'000; ++i) writer.append(random_record(rng));
-    errno = EINVAL;  // of some other call since
-    return writer.finish(std::nullopt);
-  };
-  const Status finished = fill();
-  ASSERT_FALSE(finished.has_value());
-  EXPECT_EQ(finished.error().code, Errc::io_error);
-  EXPECT_THAT(std::string(finished.error().message()), HasSubstr(std::strerror(ENOSPC)));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-}
-
 TEST(TraceFile, OfTwoWritersEachWritesAllOfIt) {
   const TemporaryFolder folder;
   auto one = TraceWriter::create(folder / "t", token_head()).value();

@@ -197,11 +197,8 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
 Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(files.source));
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
-  const std::string temporary = temporary_name(files.target.string());
-  PendingFile pending(files.target.string(), temporary);
-  errno = 0;
-  std::ofstream stream(temporary);
-  stream << "sequence,layer,step,unit,rows,slots\n";
+  TERRACE_ASSIGN(PendingFile pending, PendingFile::create(files.target.string()));
+  pending.append("sequence,layer,step,unit,rows,slots\n");
   ByLayer<LastingNumbers> layers;
   TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {
     tell(files, reader.progress());
@@ -211,12 +208,11 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     LastingNumbers& numbers = layers[{record.sequence, record.layer}];
     numbers.begin_step(traffic);
     for (const offload::WantedUnit& each : traffic.wanted) {
-      stream << fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer, numbers.step(),
-                            numbers.of(each.unit), each.rows_wanted, each.slots);
+      pending.append(fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer,
+                                 numbers.step(), numbers.of(each.unit), each.rows_wanted,
+                                 each.slots));
     }
   }));
-  stream.close();
-  if (!stream) return cannot_write(files.target.string(), errno);
   return pending.publish();
 }
 

@@ -40,10 +40,6 @@ std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
   return XXH64(payload.data(), payload.size(), seed);
 }
 
-tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
-  return fail(Errc::io_error, "{}: cannot write the trace: {}", path, std::strerror(reason));
-}
-
 Status check_units(const std::string& path, const OpenUnits& units) {
   if (units.count() <= open_units_max) return {};
   return fail(Errc::unsupported,
@@ -89,18 +85,13 @@ bool TraceTotals::agree_with(const TraceEnd& end) const noexcept {
 }
 
 Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, const TraceHead& head) {
-  const std::string temporary = temporary_name(path.string());
-  PendingFile pending(path.string(), temporary);  // first: no signal may find a file of nobody's
-  File file(std::fopen(temporary.c_str(), "wb"));
-  if (file == nullptr) {
-    return fail(Errc::io_error, "{}: {}", path.string(), std::strerror(errno));
-  }
-  return TraceWriter(std::move(pending), head, std::move(file));
+  TERRACE_ASSIGN(PendingFile pending, PendingFile::create(path.string()));
+  return TraceWriter(std::move(pending), head);
 }
 
-TraceWriter::TraceWriter(PendingFile pending, const TraceHead& head, File file)
-    : pending_(std::move(pending)), head_(head), file_(std::move(file)), units_(head) {
-  write(magic.data(), magic.size());
+TraceWriter::TraceWriter(PendingFile pending, const TraceHead& head)
+    : pending_(std::move(pending)), head_(head), units_(head) {
+  pending_.append(magic);
   write_chunk(head_chunk, encode_head(head), 0);
 }
 
@@ -111,13 +102,8 @@ void TraceWriter::write_chunk(std::uint32_t kind, const std::string& payload,
                      .number = chunk_++,
                      .records = records};
   header.checksum = checksum(header, payload);
-  write(&header, sizeof header);
-  write(payload.data(), payload.size());
-}
-
-void TraceWriter::write(const void* bytes, std::size_t count) {
-  if (!written_ || std::fwrite(bytes, 1, count, file_.get()) == count) return;
-  written_ = cannot_write(pending_.path(), errno);
+  pending_.append({reinterpret_cast<const char*>(&header), sizeof header});
+  pending_.append(payload);
 }
 
 void TraceWriter::append(const TraceRecord& record) {
@@ -145,9 +131,8 @@ Result<PendingFile> TraceWriter::close(const std::optional<RecordedRun>& run) {
   TraceEnd end = totals();
   end.run = run;
   write_chunk(end_chunk, encode_end(end), 0);
-  const bool closed = std::fclose(file_.release()) == 0;
-  if (written_ && !closed) written_ = cannot_write(pending_.path(), errno);
   TERRACE_TRY(written_);
+  TERRACE_TRY(pending_.close());
   return std::move(pending_);
 }
 

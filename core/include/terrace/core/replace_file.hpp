@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,29 +13,47 @@
 
 namespace terrace {
 
-/// A file that is whole and lies under a temporary name beside its own: of several all are written
-/// before the first is published. What is not published is removed.
+/// A file that is written under a temporary name beside its own, so that nobody reads half of it:
+/// of several files all are written before the first is published. What is not published is
+/// removed. The temporary name is random, and no file or link of that name is ever written to, so
+/// that writers of one file in many containers never meet.
+///
+/// Threads  one at a time
 class PendingFile {
  public:
-  /// Takes over what is, or will be, written under `temporary`, a temporary_name() of `path`.
-  PendingFile(std::string path, std::string temporary);
-
+  /// Opens an empty file beside `path`, or beside what that links to.
   /// Errors: io_error naming the file and the system's reason.
+  [[nodiscard]] static Result<PendingFile> create(const std::string& path);
+
+  /// Writes a file whole. Errors: as create() and close().
   [[nodiscard]] static Result<PendingFile> write(const std::string& path, std::string_view content);
 
   PendingFile(PendingFile&& other) noexcept = default;
   PendingFile& operator=(PendingFile&&) = delete;
   ~PendingFile();
 
-  /// Gives the file its name. Errors: io_error naming the file and the reason.
+  /// Writes more. close() tells of the first failure; what comes behind it is not written.
+  void append(std::string_view bytes);
+
+  /// Ends the writing. Errors: io_error naming the file and the reason why it is not whole.
+  [[nodiscard]] Status close();
+
+  /// Closes the file, if it is open, and gives it its name. Errors: as close().
   [[nodiscard]] Status publish();
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
+  struct CloseFile {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+
+  PendingFile(std::string path, std::string temporary);
   void forget() noexcept;
 
   std::string path_;
+  std::unique_ptr<std::FILE, CloseFile> stream_;  ///< null = closed
+  int failure_ = 0;                               ///< errno of the first write that failed
   std::unique_ptr<const std::string> temporary_;  ///< null = nothing is pending
   /// Where remove_pending_files() finds its name; null = no place was free.
   std::atomic<const std::string*>* place_ = nullptr;
@@ -76,9 +95,5 @@ struct NamedFile {
 /// Errors   invalid_argument naming both files; those of check_replaceable()
 [[nodiscard]] Status check_targets(const std::vector<NamedFile>& targets,
                                    const std::vector<NamedFile>& sources);
-
-/// Returns the name under which a file is written until it is whole: beside `path`, or beside
-/// what that links to, and no other writer's, in this process or another.
-[[nodiscard]] std::string temporary_name(const std::string& path);
 
 }  // namespace terrace

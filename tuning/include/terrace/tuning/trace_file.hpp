@@ -67,14 +67,12 @@ class TraceWriter {
   [[nodiscard]] const TraceEnd& totals() const noexcept { return totals_.get(); }
 
  private:
-  TraceWriter(PendingFile pending, const TraceHead& head, File file);
+  TraceWriter(PendingFile pending, const TraceHead& head);
   void write_chunk(std::uint32_t kind, const std::string& payload, std::uint32_t records);
-  void write(const void* bytes, std::size_t count);
 
   PendingFile pending_;
   TraceHead head_;
-  File file_;
-  Status written_;  ///< the first error
+  Status written_;  ///< the first record that no reader would take
   std::uint32_t chunk_ = 0;
   std::string payload_;
   std::uint32_t records_ = 0;
