@@ -12,6 +12,7 @@ namespace {
 using policies::CostModel;
 using policies::Polynomial;
 
+constexpr std::size_t file_bytes_max = std::size_t{1} << 20;
 constexpr int profile_version = 1;
 constexpr double switch_over_max = 1 << 30;  // bytes
 
@@ -177,7 +178,7 @@ Result<MachineProfile> MachineProfile::parse(std::string_view yaml, std::string_
 }
 
 Result<MachineProfile> MachineProfile::read(const std::string& path) {
-  TERRACE_ASSIGN(const std::string text, read_file(path));
+  TERRACE_ASSIGN(const std::string text, read_file(path, file_bytes_max));
   return parse(text, path);
 }
 

@@ -17,7 +17,7 @@ TEST(ReadFile, ReturnsEveryByte) {
   const TemporaryFolder folder;
   const std::string large(std::size_t{1} << 16, 'x');  // as much as is read at a time
   for (const std::string& content : {std::string(), std::string("a\0b\n", 4), large, large + "y"}) {
-    const auto read = read_file(folder.write("a", content));
+    const auto read = read_file(folder.write("a", content), 1 << 20);
     ASSERT_TRUE(read.has_value()) << read.error().message();
     EXPECT_EQ(*read, content);
   }
@@ -28,11 +28,23 @@ TEST(ReadFile, SaysWhichFileCannotBeReadAndWhy) {
   std::filesystem::create_directory(folder / "a");
   for (const auto& [name, reason] : {std::pair{"a", "directory"}, std::pair{"b", "No such file"}}) {
     const std::string path = folder / name;
-    const auto read = read_file(path);
+    const auto read = read_file(path, 1 << 20);
     ASSERT_FALSE(read.has_value());
     EXPECT_EQ(read.error().code, Errc::io_error);
     EXPECT_THAT(std::string(read.error().message()),
                 AllOf(HasSubstr(path + ": cannot be read: "), HasSubstr(reason)));
+  }
+}
+
+TEST(ReadFile, ReadsNoMoreThanItsBound) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(read_file(folder.write("a", std::string(1 << 17, 'x')), 1 << 17).has_value());
+  for (const std::string& path :
+       {folder.write("b", std::string((1 << 17) + 1, 'x')), std::string("/dev/zero")}) {
+    const auto read = read_file(path, 1 << 17);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr(path + ": is larger than 128"));
   }
 }
 

@@ -13,6 +13,7 @@
 namespace terrace::tuning {
 namespace {
 
+constexpr std::size_t config_bytes_max = std::size_t{1} << 24;
 // A header of safetensors is a length of 8 bytes and JSON; it is far below a hundredth of the rest.
 constexpr std::uint64_t header_bytes_max = std::uint64_t{1} << 24;
 // Training moves all weights. Where one tensor alone was changed it is seen if a place lies in it:
@@ -77,7 +78,8 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
 }  // namespace
 
 Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
-  TERRACE_ASSIGN(const std::string config, read_file(model_folder / "config.json"));
+  TERRACE_ASSIGN(const std::string config,
+                 read_file(model_folder / "config.json", config_bytes_max));
   std::uint64_t hash = add(0, config);
   TERRACE_ASSIGN(const auto files, weight_files(model_folder));
   for (const std::filesystem::path& weights : files) {

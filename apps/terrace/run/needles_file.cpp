@@ -9,6 +9,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::size_t file_bytes_max = std::size_t{1} << 26;
+
 std::vector<TokenId> read_ids(const json& list) {
   std::vector<TokenId> ids;
   for (const json& id : list) ids.push_back(TokenId{id.get<std::uint32_t>()});
@@ -46,7 +48,7 @@ Status check_needle(const Needle& needle, const std::string& file, std::size_t v
 Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary) {
   const std::string file = path.string();
-  TERRACE_ASSIGN(const std::string text, read_file(file));
+  TERRACE_ASSIGN(const std::string text, read_file(file, file_bytes_max));
   std::vector<Needle> needles;
   std::size_t made_for = 0;
   try {
