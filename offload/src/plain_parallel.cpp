@@ -1,7 +1,5 @@
 #include "plain_parallel.hpp"
 
-#include <pthread.h>
-
 #include <utility>
 
 namespace terrace::offload {
@@ -15,7 +13,7 @@ PlainParallel::PlainParallel(const ParallelOptions& options, const WorkerPlace& 
         place.bind_thread();
         serve();
       });
-      pthread_setname_np(workers_.back().native_handle(), name.c_str());
+      workers_.back().set_name(name.c_str());
     }
   } catch (...) {
     stop();
@@ -31,7 +29,7 @@ void PlainParallel::stop() noexcept {
     stopping_ = true;
   }
   job_is_there_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (Thread& worker : workers_) worker.join();
   workers_.clear();
 }
 

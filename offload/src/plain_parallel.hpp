@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "terrace/offload/parallel.hpp"
+#include "terrace/offload/thread.hpp"
 #include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
@@ -55,7 +55,7 @@ class PlainParallel final : public Parallel {
   std::uint64_t job_number_ = 0;
   std::size_t inside_ = 0;  ///< workers that hold `job_`
   bool stopping_ = false;
-  std::vector<std::thread> workers_;
+  std::vector<Thread> workers_;
 };
 
 }  // namespace terrace::offload

@@ -53,6 +53,9 @@ Result<Topology> Topology::discover() {
     return fail(Errc::unsupported, "hwloc cannot start; the machine's topology is not known");
   }
   Handle handle(raw);
+  // Only what the process may use: a container or a batch system binds it to some CPUs.
+  hwloc_topology_set_flags(
+      raw, HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);
   if (hwloc_topology_load(raw) != 0) {
     return fail(Errc::unsupported, "hwloc cannot read the machine's topology");
   }

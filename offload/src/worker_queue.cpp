@@ -1,6 +1,5 @@
 #include "worker_queue.hpp"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -25,11 +24,11 @@ WorkerQueue::~WorkerQueue() { TERRACE_ASSERT(!worker_.joinable()); }
 
 Status WorkerQueue::start() {
   try {
-    worker_ = std::thread([this] { serve(); });
+    worker_ = Thread([this] { serve(); });
   } catch (const std::system_error&) {
     return fail(Errc::out_of_memory, "queue {}: the system has no thread left", name());
   }
-  pthread_setname_np(worker_.native_handle(), setup_.name.substr(0, 15).c_str());
+  worker_.set_name(setup_.name.substr(0, 15).c_str());
   return {};
 }
 

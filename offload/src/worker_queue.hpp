@@ -12,12 +12,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "phase_counters.hpp"
 #include "piece.hpp"
 #include "terrace/core/function_ref.hpp"
+#include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 
@@ -115,7 +115,7 @@ class WorkerQueue : public Queue {
   std::mutex stop_mutex_;  ///< guards awaiting_; stopping_ is set under it
   std::condition_variable stopped_;
   std::shared_ptr<Progress> awaiting_;  ///< whom the worker waits for
-  std::thread worker_;
+  Thread worker_;
 };
 
 }  // namespace terrace::offload

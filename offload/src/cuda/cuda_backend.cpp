@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstring>
 #include <system_error>
-#include <thread>
 
 #include "../host_queue.hpp"
 #include "../region_pool.hpp"
@@ -18,6 +17,7 @@
 #include "support/check.hpp"
 #include "terrace/offload/memory_ledger.hpp"
 #include "terrace/offload/parallel.hpp"
+#include "terrace/offload/thread.hpp"
 #include "terrace/offload/topology.hpp"
 
 namespace terrace::offload {
@@ -94,7 +94,7 @@ struct CudaBackend::Parts {
       }
     };
     try {
-      reserver = std::thread(lock_ahead);
+      reserver = Thread(lock_ahead);
     } catch (const std::system_error&) {
       return fail(Errc::out_of_memory, "the system has no thread left to lock host memory ahead");
     }
@@ -114,7 +114,7 @@ struct CudaBackend::Parts {
   std::unique_ptr<HostMemory> host_memory;
   std::optional<ReachableMemory> reachable;
   std::atomic<bool> ending{false};
-  std::thread reserver;
+  Thread reserver;
 };
 
 Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& options) {

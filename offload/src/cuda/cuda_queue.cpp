@@ -50,7 +50,7 @@ Result<std::unique_ptr<Queue>> CudaQueue::create(WorkerQueueSetup setup, const C
             "clearing memory"));
   TERRACE_TRY(queue->start());
   try {
-    queue->listener_ = std::thread([self = queue.get()] { self->listen(); });
+    queue->listener_ = Thread([self = queue.get()] { self->listen(); });
   } catch (const std::system_error&) {
     return fail(Errc::out_of_memory, "queue {}: the system has no thread left", queue->name());
   }

@@ -10,7 +10,6 @@
 #include <cuda_runtime.h>
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "../worker_queue.hpp"
@@ -84,7 +83,7 @@ class CudaQueue final : public WorkerQueue {
   std::vector<ToldPiece> told_;
   std::atomic<bool> worker_ended_{false};
   bool abandoned_ = false;  ///< the device does not come to an end
-  std::thread listener_;
+  Thread listener_;
 };
 
 }  // namespace terrace::offload
