@@ -13,7 +13,8 @@ namespace terrace::engine {
 
 struct ArithmeticOptions {
   Dtype kv_dtype = Dtype::f16;
-  std::size_t chunk_tokens = 512;  ///< query rows of a prompt at once
+  std::size_t chunk_tokens = 512;               ///< query rows of a prompt at once
+  Duration deadline = std::chrono::minutes{1};  ///< of each wait
 };
 
 /// All work is enqueued on the compute queue it was made with, in the order of the calls; nobody

@@ -24,7 +24,6 @@ constexpr std::array<std::size_t, 5> prompt_lengths{512, 768, 1024, 1536, 2048};
 constexpr std::array<std::size_t, 4> cluster_lengths{2048, 4096, 8192, 16384};
 constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
 constexpr int repeats = 3;
-constexpr Duration deadline = std::chrono::minutes{10};
 
 /// Returns the shortest of some runs: what disturbs a run only makes it longer.
 template <typename Work>
@@ -57,23 +56,37 @@ struct SampleRows {
   [[nodiscard]] BlockTable table() const { return {blocks.data(), block_tokens}; }
 };
 
-/// Waits for work that a measurement gave up before the memory that it is in goes.
-struct AtRest {
+/// The queue that is measured, and how long each wait for it may take.
+struct MeasuredQueue {
+  Backend& backend;
   Queue& queue;
-  ~AtRest() { static_cast<void>(queue.drain(deadline)); }
+  Duration deadline;
+
+  [[nodiscard]] Status drain() const { return queue.drain(deadline); }
+  [[nodiscard]] Status copy(Phase phase, const CopyExtent& extent) const {
+    TERRACE_ASSIGN(const Ticket copied, queue.copy(phase, {&extent, 1}));
+    return wait(copied, deadline);
+  }
 };
 
-Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape, Backend& backend,
-                             Queue& queue, std::size_t tokens) {
-  TERRACE_ASSIGN(
-      const auto arithmetic,
-      make_arithmetic(model, backend, queue, {.kv_dtype = shape.dtype, .chunk_tokens = tokens}));
-  const AtRest at_rest{queue};
+/// Waits for work that a measurement gave up before the memory that it is in goes.
+struct AtRest {
+  const MeasuredQueue& measured;
+  ~AtRest() { static_cast<void>(measured.drain()); }
+};
+
+Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape,
+                             const MeasuredQueue& measured, std::size_t tokens) {
+  TERRACE_ASSIGN(const auto arithmetic, make_arithmetic(model, measured.backend, measured.queue,
+                                                        {.kv_dtype = shape.dtype,
+                                                         .chunk_tokens = tokens,
+                                                         .deadline = measured.deadline}));
+  const AtRest at_rest{measured};
   TERRACE_TRY(arithmetic->begin_prompt(std::vector<TokenId>(tokens)));
-  return shortest_seconds(backend.clock(), [&]() -> Status {
+  return shortest_seconds(measured.backend.clock(), [&]() -> Status {
     TERRACE_TRY(arithmetic->project_prompt(0, {0, tokens}));
     TERRACE_TRY(arithmetic->finish_prompt(0, {0, tokens}));
-    return queue.drain(deadline);
+    return measured.drain();
   });
 }
 
@@ -92,16 +105,11 @@ struct OffloadedRows {
   }
 };
 
-Status copy(Queue& queue, Phase phase, const CopyExtent& extent) {
-  TERRACE_ASSIGN(const Ticket copied, queue.copy(phase, {&extent, 1}));
-  return wait(copied, deadline);
-}
-
-Result<double> offload_seconds(const OffloadedRows& rows, const Clock& clock, Queue& queue,
+Result<double> offload_seconds(const OffloadedRows& rows, const MeasuredQueue& measured,
                                std::size_t bytes) {
-  TERRACE_TRY(copy(queue, Phase::index, {rows.device.data(), rows.host.data(), bytes}));
-  return shortest_seconds(clock, [&]() -> Status {
-    return copy(queue, Phase::offload, {rows.host.data(), rows.device.data(), bytes});
+  TERRACE_TRY(measured.copy(Phase::index, {rows.device.data(), rows.host.data(), bytes}));
+  return shortest_seconds(measured.backend.clock(), [&]() -> Status {
+    return measured.copy(Phase::offload, {rows.host.data(), rows.device.data(), bytes});
   });
 }
 
@@ -143,15 +151,14 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
   TERRACE_ASSIGN(const OffloadedRows rows,
                  OffloadedRows::create(backend, prompt_lengths.back() * token_bytes));
   TERRACE_ASSIGN(const auto queue, backend.make_queue({.name = "measure"}));
+  const MeasuredQueue measured{backend, *queue, options.deadline};
   std::vector<TimeSample> compute;
   std::vector<TimeSample> offload;
   for (const std::size_t tokens : prompt_lengths) {
     const auto n = static_cast<double>(tokens);
-    TERRACE_ASSIGN(const double layer,
-                   layer_seconds(model, options.shape, backend, *queue, tokens));
+    TERRACE_ASSIGN(const double layer, layer_seconds(model, options.shape, measured, tokens));
     compute.push_back({n, layer});
-    TERRACE_ASSIGN(const double copy,
-                   offload_seconds(rows, backend.clock(), *queue, tokens * token_bytes));
+    TERRACE_ASSIGN(const double copy, offload_seconds(rows, measured, tokens * token_bytes));
     offload.push_back({n, copy});
   }
   std::vector<KmeansSample> clusterings;

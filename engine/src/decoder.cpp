@@ -7,8 +7,8 @@
 
 namespace terrace::engine {
 
-Decoder::Decoder(const LlamaModel& model, DecoderOptions options)
-    : model_(model), options_(std::move(options)) {}
+Decoder::Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options)
+    : model_(model), backend_(backend), options_(std::move(options)) {}
 
 Decoder::~Decoder() {
   // Enqueued work points into this object.
@@ -23,12 +23,13 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
   if (options.chunk_tokens == 0) {
     return fail(Errc::invalid_argument, "a prefill chunk of 0 tokens");
   }
-  std::unique_ptr<Decoder> decoder(new Decoder(model, std::move(options)));
+  std::unique_ptr<Decoder> decoder(new Decoder(model, backend, std::move(options)));
   TERRACE_ASSIGN(decoder->compute_, backend.make_queue({.name = "compute", .high_priority = true}));
   TERRACE_ASSIGN(decoder->arithmetic_,
                  make_arithmetic(model, backend, *decoder->compute_,
                                  {.kv_dtype = decoder->options_.kv_dtype,
-                                  .chunk_tokens = decoder->options_.chunk_tokens}));
+                                  .chunk_tokens = decoder->options_.chunk_tokens,
+                                  .deadline = decoder->options_.deadline}));
   return decoder;
 }
 
@@ -71,6 +72,7 @@ Status Decoder::append_chunk(Sequence& sequence, std::size_t layer, RowRange row
 }
 
 Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens) {
+  chunks_done_[layer % 2].clear();
   TERRACE_TRY(compute_->wait_for(prompt_rows_read_[layer % 2]));
   for (std::size_t first = 0; first < tokens; first += options_.chunk_tokens) {
     const RowRange rows{first, std::min(options_.chunk_tokens, tokens - first)};
@@ -81,7 +83,15 @@ Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t
       TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), *compute_));
     }
     TERRACE_TRY(arithmetic_->finish_prompt(layer, rows));
+    TERRACE_ASSIGN(const Ticket done, compute_->record());
+    chunks_done_[layer % 2].push_back(done);
   }
+  return {};
+}
+
+Status Decoder::wait_for_layer(std::size_t layer) {
+  // Chunk by chunk: a long prompt takes long, and only one that stands still is late.
+  for (const Ticket& done : chunks_done_[layer % 2]) TERRACE_TRY(wait(done, options_.deadline));
   return {};
 }
 
@@ -92,8 +102,9 @@ Status Decoder::come_to_rest() {
 
 void Decoder::let_go_of_prompt() {
   // Now, for the sequence may be gone later, and its queues with it.
+  const Deadline deadline(backend_.clock(), options_.deadline);
   for (Ticket& read : prompt_rows_read_) {
-    static_cast<void>(wait(std::exchange(read, {}), options_.deadline));
+    static_cast<void>(wait(std::exchange(read, {}), deadline.left()));
   }
 }
 
@@ -113,18 +124,16 @@ Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) 
   TERRACE_TRY(arithmetic_->begin_prompt(tokens));
   TERRACE_TRY(sequence.begin_prefill(tokens.size()));
   const std::size_t layers = model_.config().layers;
-  Ticket before;
   for (std::size_t layer = 0; layer < layers; ++layer) {
     TERRACE_TRY(prefill_layer(sequence, layer, tokens.size()));
-    TERRACE_ASSIGN(const Ticket done, compute_->record());
     // One layer ahead is enough to keep the queue full, and lets a failure show itself early.
-    TERRACE_TRY(wait(before, options_.deadline));
-    before = done;
+    if (layer > 0) TERRACE_TRY(wait_for_layer(layer - 1));
     if (options_.progress) {
       options_.progress(static_cast<double>(layer) / static_cast<double>(layers));
     }
   }
   TERRACE_TRY(arithmetic_->predict(tokens.size() - 1));
+  TERRACE_TRY(wait_for_layer(layers - 1));
   TERRACE_TRY(compute_->drain(options_.deadline));
   TERRACE_TRY(sequence.end_prefill());
   arithmetic_->end_prompt();

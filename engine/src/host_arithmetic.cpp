@@ -1,6 +1,7 @@
 #include "host_arithmetic.hpp"
 
 #include "terrace/core/bytes.hpp"
+#include "terrace/engine/matrix.hpp"
 
 namespace terrace::engine {
 namespace {
@@ -21,6 +22,7 @@ HostArithmetic::HostArithmetic(const LlamaModel& model, Queue& compute,
 Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& model,
                                                            Backend& backend, Queue& compute,
                                                            const ArithmeticOptions& options) {
+  TERRACE_TRY(check_room_for_blas(backend.device_threads().concurrency()));
   std::unique_ptr<HostArithmetic> made(new HostArithmetic(model, compute, options));
   const ModelConfig& config = model.config();
   const std::size_t chunk = options.chunk_tokens;

@@ -1,8 +1,10 @@
 #include "terrace/engine/matrix.hpp"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 #include "terrace/core/bytes.hpp"
@@ -43,6 +45,27 @@ void multiply_one_row(const MatrixProduct& product, Parallel& parallel) {
 void keep_blas_on_one_thread() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
+}
+
+Status check_room_for_blas(std::size_t threads) {
+  // OpenBLAS maps so much for each thread that calls it, and keeps it.
+  constexpr std::size_t thread_bytes = (std::size_t{128} << 20) + (std::size_t{1} << 16);
+  // Until then others take some: the C library sets aside 64 to 128 MiB for each thread.
+  constexpr std::size_t others_bytes = std::size_t{1} << 30;
+  static std::atomic<std::size_t> asked{0};
+  if (threads <= asked.load()) return {};
+  const std::size_t bytes = threads * thread_bytes + others_bytes;
+  void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    return fail(Errc::out_of_memory,
+                "no {} of address space are left for OpenBLAS on {} threads, and without them it "
+                "hangs; raise the limit (ulimit -v)",
+                format_size(bytes), threads);
+  }
+  ::munmap(room, bytes);
+  asked.store(threads);
+  return {};
 }
 
 void multiply(const MatrixProduct& product, Parallel& parallel) {

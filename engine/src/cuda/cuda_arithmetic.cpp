@@ -12,8 +12,6 @@ namespace {
 using kernels::cuda::Launch;
 
 constexpr std::size_t upload_bytes = std::size_t{16} << 20;
-constexpr Duration upload_deadline = std::chrono::minutes{1};  // of one piece
-constexpr Duration cublas_deadline = std::chrono::minutes{1};
 
 }  // namespace
 
@@ -23,7 +21,8 @@ CudaArithmetic::CudaArithmetic(const LlamaModel& model, Backend& backend, Queue&
       backend_(backend),
       compute_(compute),
       shape_(model.config().kv_shape(options.kv_dtype)),
-      chunk_(options.chunk_tokens) {}
+      chunk_(options.chunk_tokens),
+      deadline_(options.deadline) {}
 
 Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& model,
                                                            Backend& backend, Queue& compute,
@@ -50,7 +49,7 @@ CudaArithmetic::~CudaArithmetic() {
     cublas_.reset();
     return {};
   }));
-  static_cast<void>(compute_.drain(cublas_deadline));
+  static_cast<void>(compute_.drain(deadline_));
 }
 
 Result<Buffer> CudaArithmetic::allocate(std::size_t bytes, Tier tier) {
@@ -96,7 +95,7 @@ Status CudaArithmetic::use_cublas() {
     if (made) cublas_ = std::move(*made);
     return {};
   }));
-  TERRACE_TRY(compute_.drain(cublas_deadline));
+  TERRACE_TRY(compute_.drain(deadline_));
   if (cublas_ == nullptr) cublas_workspace_.reset();
   return {};
 }
@@ -114,7 +113,7 @@ Status CudaArithmetic::upload(std::span<const std::byte> source, Buffer& target)
     std::memcpy(locked.data(), source.data() + at, bytes);
     const CopyExtent extent{target.data() + at, locked.data(), bytes};
     TERRACE_ASSIGN(const Ticket copied, compute_.copy(Phase::model, {&extent, 1}));
-    TERRACE_TRY(wait(copied, upload_deadline));
+    TERRACE_TRY(wait(copied, deadline_));
   }
   return {};
 }

@@ -78,6 +78,7 @@ class CudaArithmetic final : public Arithmetic {
   Queue& compute_;
   KvShape shape_;
   std::size_t chunk_;
+  Duration deadline_;  ///< of each wait
   std::size_t prompt_tokens_ = 0;
   std::unique_ptr<cuda::Cublas> cublas_;  ///< null where there is none
 

@@ -36,15 +36,16 @@ SequenceState::~SequenceState() {
   runtime_.leave(*this);
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
-  // What outlasted the deadline still uses our memory: a queue's end waits for it.
-  const auto is_late = [](const Status& drained) {
-    return !drained && drained.error().code == Errc::not_ready;
-  };
-  while (compute_ != nullptr && is_late(compute_->drain(deadline()))) continue;
+  // What outlasted the deadline still uses the sequence's memory. The end of a queue cancels what
+  // is enqueued and waits for what runs; then compute waits for nothing of the sequence any more.
   for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &early_queue_,
                       &cluster_queue_, &refresh_queue_}) {
     queue->reset();
   }
+  const auto is_late = [](const Status& drained) {
+    return !drained && drained.error().code == Errc::not_ready;
+  };
+  while (compute_ != nullptr && is_late(compute_->drain(deadline()))) continue;
   give_up_device_memory();
   const auto lock = runtime_.lock_pages();
   for (LayerState& layer : layers_) layer.pages.truncate(0);
@@ -53,9 +54,10 @@ SequenceState::~SequenceState() {
 bool SequenceState::settle_queues() {
   bool at_rest = true;
   bool failed = false;
+  const Deadline all(runtime_.backend->clock(), deadline());
   const auto settle = [&](Queue* queue) {
     if (queue == nullptr) return true;
-    const Status drained = queue->drain(deadline());
+    const Status drained = queue->drain(all.left());
     const bool late = !drained && drained.error().code == Errc::not_ready;
     failed = failed || (!drained && !late);
     at_rest = at_rest && !late && queue->clear_error();
@@ -64,9 +66,9 @@ bool SequenceState::settle_queues() {
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
   const auto own = {offload_queue_.get(), index_queue_.get(),   refill_queue_.get(),
                     early_queue_.get(),   cluster_queue_.get(), refresh_queue_.get()};
-  if (compute_ != nullptr) static_cast<void>(compute_->drain(deadline()));
+  if (compute_ != nullptr) static_cast<void>(compute_->drain(all.left()));
   for (Queue* const queue : own) {
-    if (queue != nullptr) static_cast<void>(queue->drain(deadline()));
+    if (queue != nullptr) static_cast<void>(queue->drain(all.left()));
   }
   // Nothing of ours is left in it: it may go.
   if (settle(compute_)) compute_ = nullptr;

@@ -1,6 +1,7 @@
 // Time, passed in: production reads the steady clock, tests and the simulator own theirs.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -35,6 +36,21 @@ class ManualClock final : public Clock {
 
  private:
   std::atomic<Duration::rep> nanoseconds_{0};
+};
+
+/// One length of time that several waits share. The clock must outlive it.
+class Deadline {
+ public:
+  Deadline(const Clock& clock, Duration patience) : clock_(clock), end_(clock.now() + patience) {}
+
+  /// Returns what the next wait may take; zero once the time is over.
+  [[nodiscard]] Duration left() const noexcept {
+    return std::max(Duration::zero(), end_ - clock_.now());
+  }
+
+ private:
+  const Clock& clock_;
+  TimePoint end_;
 };
 
 /// Returns seconds as a double, for reports.

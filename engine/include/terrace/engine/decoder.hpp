@@ -38,7 +38,7 @@ class KvObserver {
 struct DecoderOptions {
   Dtype kv_dtype = Dtype::f16;
   std::size_t chunk_tokens = 512;                ///< query rows prefilled at once
-  Duration deadline = std::chrono::minutes{10};  ///< of a layer's prefill, and of a step
+  Duration deadline = std::chrono::minutes{10};  ///< of each chunk in a layer, and of a step
   std::function<void(double)> progress;          ///< share of a prefill done; caller's thread
 };
 
@@ -78,7 +78,7 @@ class Decoder {
   void observe(KvObserver* observer) noexcept { observer_ = observer; }
 
  private:
-  Decoder(const LlamaModel& model, DecoderOptions options);
+  Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options);
 
   /// Waits for what a call that failed has left on the queue, for it works in memory that the next
   /// one replaces, and makes the queue usable again.
@@ -87,6 +87,8 @@ class Decoder {
   /// Waits until a prompt's rows, of one that failed too, are read by nobody.
   void let_go_of_prompt();
   Status prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens);
+  /// Waits until a layer of the prompt is done, of which at most the one behind it was enqueued.
+  Status wait_for_layer(std::size_t layer);
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
   Status enqueue_step(Sequence& sequence, TokenId token);
   /// Takes the sequence back to `length`.
@@ -95,11 +97,13 @@ class Decoder {
   Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);
 
   const LlamaModel& model_;
+  Backend& backend_;
   DecoderOptions options_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Arithmetic> arithmetic_;
   KvObserver* observer_ = nullptr;
-  Ticket prompt_rows_read_[2];  ///< of two layers in turn
+  Ticket prompt_rows_read_[2];          ///< of two layers in turn
+  std::vector<Ticket> chunks_done_[2];  ///< likewise
 };
 
 }  // namespace terrace::engine

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "terrace/core/parallel.hpp"
+#include "terrace/core/result.hpp"
 
 namespace terrace::engine {
 
@@ -27,5 +28,11 @@ void multiply(const MatrixProduct& product, Parallel& parallel);
 
 /// Tells OpenBLAS to leave threads to `Parallel`. For the whole process; calling again is free.
 void keep_blas_on_one_thread();
+
+/// Asks whether OpenBLAS will find room to work in for so many threads: without room it tries for
+/// ever. To be asked before the first product.
+///
+/// Errors   out_of_memory: the process has too little address space left
+[[nodiscard]] Status check_room_for_blas(std::size_t threads);
 
 }  // namespace terrace::engine
