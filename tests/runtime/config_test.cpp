@@ -140,11 +140,36 @@ TEST(ConfigEnvironment, PassesOverOthersVariables) {
   EXPECT_TRUE(apply_environment(config, environment));
 }
 
-TEST(ConfigEnvironment, RefusesVariablesThatNameNoKey) {
+TEST(ConfigEnvironment, NamesVariablesThatSetNothing) {
+  const EnvironmentVariable slips[] = {{"TERRACE_CACHE_POLCY", "lru"},
+                                       {"TERRACE_PORT", "80"},
+                                       {"TERRACE_CACHE_POLICY", "lfu"},
+                                       {"OTHER_PORT", "80"},
+                                       {"TERRACE_PORT_A_TCP", "x"}};
   Config config;
-  const EnvironmentVariable slip[] = {{"TERRACE_CACHE_POLCY", "lru"}};
-  EXPECT_EQ(apply_environment(config, slip).error().message(),
+  EXPECT_TRUE(apply_environment(config, slips));
+  EXPECT_EQ(config.text("cache.policy"), "lfu");
+  const std::vector<std::string> lines = unknown_variables(slips);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0],
             "TERRACE_CACHE_POLCY: no key has this variable; did you mean TERRACE_CACHE_POLICY?");
+  EXPECT_THAT(lines[1], StartsWith("TERRACE_PORT: no key has this variable"));
+  EXPECT_THAT(lines[2], StartsWith("TERRACE_PORT_A_TCP: no key has this variable"));
+}
+
+TEST(ConfigEnvironment, PassesOverTheVariablesOfAService) {
+  const EnvironmentVariable service[] = {
+      {"TERRACE_SERVICE_HOST", "10.0.0.1"},          {"TERRACE_SERVICE_PORT", "80"},
+      {"TERRACE_SERVICE_PORT_HTTP", "80"},           {"TERRACE_PORT", "tcp://10.0.0.1:80"},
+      {"TERRACE_PORT_80_TCP", "tcp://10.0.0.1:80"},  {"TERRACE_PORT_80_TCP_PROTO", "tcp"},
+      {"TERRACE_CACHE_PORT_53_UDP_ADDR", "10.0.0.1"}};
+  Config config;
+  EXPECT_TRUE(apply_environment(config, service));
+  EXPECT_TRUE(unknown_variables(service).empty());
+}
+
+TEST(ConfigEnvironment, RefusesValuesThatAreNotAccepted) {
+  Config config;
   const EnvironmentVariable bad_value[] = {{"TERRACE_PQ_BITS", "lots"}};
   EXPECT_THAT(std::string(apply_environment(config, bad_value).error().message()),
               StartsWith("TERRACE_PQ_BITS: pq.bits: 'lots' is not accepted"));

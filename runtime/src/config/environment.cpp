@@ -24,19 +24,42 @@ const ConfigKey* key_of_variable(std::string_view variable) {
   return found == keys.end() ? nullptr : &*found;
 }
 
-Error unknown_variable(std::string_view variable) {
+/// True for the variables that Kubernetes gives every container for a service, and Docker for a
+/// link: TERRACE_SERVICE_HOST, TERRACE_PORT=tcp://10.0.0.1:80, TERRACE_PORT_80_TCP_ADDR.
+bool names_service(const EnvironmentVariable& variable) {
+  const std::string_view name = variable.name;
+  if (name.ends_with("_SERVICE_HOST") || name.ends_with("_SERVICE_PORT")) return true;
+  if (name.find("_SERVICE_PORT_") != std::string_view::npos) return true;
+  if (name.ends_with("_PORT")) return variable.value.find("://") != std::string_view::npos;
+  const auto port = name.find("_PORT_");
+  if (port == std::string_view::npos) return false;
+  const std::string_view number = name.substr(port + std::string_view("_PORT_").size());
+  const auto digits = number.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string_view::npos) return false;
+  return std::ranges::any_of(std::array{"_TCP", "_UDP", "_SCTP"}, [&](const char* protocol) {
+    return number.substr(digits).starts_with(protocol);
+  });
+}
+
+/// True where the variable is neither a key's nor known for another reason.
+bool is_unknown(const EnvironmentVariable& variable) {
+  return variable.name.starts_with(prefix) &&
+         std::ranges::find(other_variables, variable.name) == other_variables.end() &&
+         key_of_variable(variable.name) == nullptr && !names_service(variable);
+}
+
+std::string describe_unknown(std::string_view variable) {
   std::string as_key(variable.substr(prefix.size()));
   for (char& c : as_key) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   // Edit distance sees each '_' that stands for a dot as one slip, so near names stay near.
   const std::string_view nearest = nearest_config_key(as_key);
   if (nearest.empty()) {
-    return make_error(
-        Errc::invalid_argument,
-        "{}: no key has this variable; unset it (`terrace config explain` lists them)",
+    return fmt::format(
+        "{}: no key has this variable; unset it (`terrace config explain` lists the keys)",
         shown(variable));
   }
-  return make_error(Errc::invalid_argument, "{}: no key has this variable; did you mean {}?",
-                    shown(variable), environment_name(nearest));
+  return fmt::format("{}: no key has this variable; did you mean {}?", shown(variable),
+                     environment_name(nearest));
 }
 
 }  // namespace
@@ -52,14 +75,21 @@ std::string environment_name(std::string_view key) {
 Status apply_environment(Config& config, std::span<const EnvironmentVariable> environment) {
   for (const EnvironmentVariable& variable : environment) {
     if (!variable.name.starts_with(prefix)) continue;
-    if (std::ranges::find(other_variables, variable.name) != other_variables.end()) continue;
-    const ConfigKey* key = key_of_variable(variable.name);
-    if (key == nullptr) return tl::unexpected(unknown_variable(variable.name));
+    const ConfigKey* const key = key_of_variable(variable.name);
+    if (key == nullptr) continue;  // unknown_variables() names it
     TERRACE_TRY(
         config.set(key->name, variable.value,
                    {.origin = ConfigOrigin::environment, .place = std::string(variable.name)}));
   }
   return {};
+}
+
+std::vector<std::string> unknown_variables(std::span<const EnvironmentVariable> environment) {
+  std::vector<std::string> lines;
+  for (const EnvironmentVariable& variable : environment) {
+    if (is_unknown(variable)) lines.push_back(describe_unknown(variable.name));
+  }
+  return lines;
 }
 
 std::vector<EnvironmentVariable> process_environment() {

@@ -54,11 +54,17 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 [[nodiscard]] Status apply_config_text(Config& config, std::string_view yaml,
                                        std::string_view name);
 
-/// Reads the variables that start with TERRACE_ into `config` and passes over all others.
+/// Reads the variables that name a key into `config` and passes over all others: a platform may set
+/// variables that begin with TERRACE_, too.
 ///
-/// Errors   invalid_argument: a TERRACE_ variable that names no key, or a value not accepted
+/// Errors   invalid_argument: a value that is not accepted
 [[nodiscard]] Status apply_environment(Config& config,
                                        std::span<const EnvironmentVariable> environment);
+
+/// Returns a line for each variable that begins with TERRACE_ and sets nothing: mostly a slip.
+/// Those that Kubernetes sets for a service of that name are passed over.
+[[nodiscard]] std::vector<std::string> unknown_variables(
+    std::span<const EnvironmentVariable> environment);
 
 /// Reads one KEY=VALUE into `config`, as given to --set.
 [[nodiscard]] Status apply_flag(Config& config, std::string_view assignment);
