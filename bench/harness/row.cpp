@@ -64,17 +64,22 @@ Json to_json(const Row& row) {
 }
 
 std::string table(std::span<const Row> rows) {
+  if (rows.empty()) return {};
   std::size_t widest = 0;
   for (const Row& row : rows) widest = std::max(widest, row.name.size());
   std::string text;
-  for (const Row& row : rows) {
-    const auto ratio = row.ratio();
+  const auto add = [&](std::string_view name, std::string_view value, std::string_view spread,
+                       std::string_view ratio, std::string_view peer) {
     std::string line =
-        fmt::format("{:<{}}  {:>12} {:>6}  {:>6}  {}", row.name, widest, value_of(row),
-                    row.value ? fmt::format("±{:.0f}%", 50 * row.spread) : "",
-                    ratio ? fmt::format("{:.2f}x", *ratio) : "", peer_of(row));
+        fmt::format("{:<{}}  {:>12} {:>6}  {:>6}  {}", name, widest, value, spread, ratio, peer);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
+  };
+  add("row", "value", "spread", "better", "peer");
+  for (const Row& row : rows) {
+    const auto ratio = row.ratio();
+    add(row.name, value_of(row), row.value ? fmt::format("±{:.0f}%", 50 * row.spread) : "",
+        ratio ? fmt::format("{:.2f}x", *ratio) : "", peer_of(row));
   }
   return text;
 }

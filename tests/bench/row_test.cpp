@@ -8,6 +8,7 @@ namespace terrace::bench {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Row sample(Better better) {
   return {.name = "read",
@@ -51,6 +52,7 @@ TEST(Row, WithoutAValueItSaysWhy) {
 
 TEST(Row, TheTableHasPrefixesPeopleRead) {
   const std::string text = table({{sample(Better::higher)}});
+  EXPECT_THAT(text, StartsWith("row          value spread  better  peer\nread"));
   EXPECT_THAT(text, HasSubstr("2 GB/s"));
   EXPECT_THAT(text, HasSubstr("2.00x"));
   EXPECT_THAT(text, HasSubstr("memcpy 2.36: 1 GB/s"));
