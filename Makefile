@@ -10,8 +10,8 @@ FUZZ_STEPS_ALL_SANITIZED ?= 20000
 NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 
 .DEFAULT_GOAL := build
-.PHONY: help packages build demo test test-release test-asan test-tsan test-cuda check-all lint \
-  install format clean
+.PHONY: help packages build demo check test test-release test-asan test-tsan test-cuda check-all \
+  lint install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -26,7 +26,13 @@ build: packages  ## builds the program, build/release/bin/terrace, and the libra
 demo: build  ## runs the program over real text; MODEL=smollm2 for a larger model
 	@tools/demo $(MODEL)
 
+check: packages  ## builds and tests what changed, in minutes; says what it left out
+	@tools/check
+
 test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
+	@tools/slowest-tests release host-asan host-tsan
+	@echo "left out (make check-all runs it): clang-tidy; the program and single-threaded tests"
+	@echo "under the thread sanitizer; device code on the CPU; long fuzzing"
 
 test-release: packages
 	@cmake --preset release
