@@ -35,3 +35,11 @@ find_package(Eigen3 REQUIRED NO_MODULE)
 
 # The reference decoder's alone, by a path and without a target: the installed engine names it.
 find_package(OpenBLAS REQUIRED)
+# Linked statically where there is such a library: main() of the program then has a say in how many
+# threads the library starts. A shared one starts a thread for each CPU before anything else runs,
+# which a container's limit may turn into the end of the program.
+find_library(TERRACE_OPENBLAS NAMES libopenblas.a)
+mark_as_advanced(TERRACE_OPENBLAS)
+if(NOT TERRACE_OPENBLAS)
+  set(TERRACE_OPENBLAS ${OpenBLAS_LIBRARIES})
+endif()

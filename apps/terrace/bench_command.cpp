@@ -1,5 +1,4 @@
 // `terrace bench`: measures this machine, one figure per row.
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,8 @@
 #include "bench_rows.hpp"
 #include "cache/questions.hpp"
 #include "kernels/questions.hpp"
+#include "output.hpp"
+#include "profile_file.hpp"
 #include "profile_measurement.hpp"
 #include "quality/benches.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -33,13 +34,18 @@ struct CacheBenchOptions : BenchOptions {
 
 Status write_profile(const KernelsOptions& options, const Config& config, const Machine& machine,
                      std::span<const bench::Row> rows) {
-  TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
-  for (const bench::Row& row : rows) {
-    if (row.value && row.unit == "B/s") profile.host[row.name] = *row.value;
-  }
-  TERRACE_TRY(measure_planning(options.model, config, profile));
+  // First, for a file that is no profile is refused, and measuring takes long.
+  TERRACE_TRY(profile_to_extend(options.profile_file, machine));
+  TERRACE_ASSIGN(const auto fits, measure_planning(options.model, config));
   warn_of_quick_profile(options, "kernels'");
-  return replace_file(options.profile_file, profile.to_yaml());
+  return extend_profile(options.profile_file, machine, config.duration("deadline"),
+                        [&](MachineProfile& profile) {
+                          for (const bench::Row& row : rows) {
+                            if (row.value && row.unit == "B/s") profile.host[row.name] = *row.value;
+                          }
+                          for (const auto& [setting, costs] : fits)
+                            profile.compute[setting] = costs;
+                        });
 }
 
 /// Prints the rows; the exit status says whether each has a figure.
@@ -48,8 +54,8 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
   if (options.shared.json()) {
     print_rows_document(command, config, machine, rows);
   } else {
-    fmt::print("machine  {}, {}, {} cores; one thread where no name says otherwise{}\n\n{}",
-               machine.cpu, machine.isa, machine.cores, quick_note(options), bench::table(rows));
+    print_out("machine  {}, {}, {} cores; one thread where no name says otherwise{}\n\n{}",
+              machine.cpu, machine.isa, machine.cores, quick_note(options), bench::table(rows));
   }
   const bool answered =
       std::ranges::all_of(rows, [](const bench::Row& row) { return row.value.has_value(); });

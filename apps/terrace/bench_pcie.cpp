@@ -9,9 +9,11 @@
 
 #include "backend_choice.hpp"
 #include "bench_rows.hpp"
+#include "output.hpp"
 #include "pcie/link_costs.hpp"
 #include "pcie/questions.hpp"
 #include "pcie/report.hpp"
+#include "profile_file.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/offload/topology.hpp"
 
@@ -63,16 +65,16 @@ std::string device_name() {
   return {};
 }
 
-Status write_profile(const PcieOptions& options, const Machine& machine,
+Status write_profile(const PcieOptions& options, const Config& config, const Machine& machine,
                      std::span<const bench::Row> rows) {
-  TERRACE_ASSIGN(MachineProfile profile, profile_to_extend(options, machine));
-  profile.link = bench::link_costs(rows);
-  if (!profile.link) {
+  const auto link = bench::link_costs(rows);
+  if (!link) {
     return fail(Errc::invalid_argument,
                 "--write-profile needs the rows of copies to the device: leave out --only");
   }
   warn_of_quick_profile(options, "link's");
-  return replace_file(options.profile_file, profile.to_yaml());
+  return extend_profile(options.profile_file, machine, config.duration("deadline"),
+                        [&](MachineProfile& profile) { profile.link = link; });
 }
 
 /// Prints the rows, those without a figure by their reasons.
@@ -86,9 +88,9 @@ void print_rows(std::span<const bench::Row> rows) {
       missing[row.reason].push_back(row.name);
     }
   }
-  fmt::print("{}", bench::table(measured));
+  print_out("{}", bench::table(measured));
   for (const auto& [reason, names] : missing) {
-    fmt::print("\nnot measured: {}\n  {}\n", reason, fmt::join(names, "\n  "));
+    print_out("\nnot measured: {}\n  {}\n", reason, fmt::join(names, "\n  "));
   }
 }
 
@@ -102,14 +104,14 @@ Result<int> bench_pcie(const PcieOptions& options) {
   const Machine machine = read_machine(device_name());
   const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
   const std::vector<bench::Row> rows = ask_all(questions, options);
-  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, machine, rows));
+  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
   if (!options.report_file.empty()) {
     TERRACE_TRY(replace_file(options.report_file, bench::pcie_page(rows, about)));
   }
   if (options.shared.json()) {
     print_rows_document("bench pcie", config, machine, rows);
   } else {
-    fmt::print("machine  {}{}\n\n", about, quick_note(options));
+    print_out("machine  {}{}\n\n", about, quick_note(options));
     print_rows(rows);
   }
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;

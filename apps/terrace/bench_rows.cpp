@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 
 namespace terrace::apps {
@@ -48,31 +49,12 @@ std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
   return rows;
 }
 
-Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine) {
-  MachineProfile profile;
-  auto earlier = MachineProfile::read(options.profile_file);
-  std::error_code unknown;
-  if (earlier) {
-    profile = std::move(*earlier);
-  } else if (earlier.error().code != Errc::io_error &&
-             !std::filesystem::is_empty(options.profile_file, unknown)) {
-    return tl::unexpected(earlier.error());
-  }
-  // Another machine's figures are nothing to add to. Who wrote some by hand may have named none.
-  if (!profile.cpu.empty() && profile.cpu != machine.cpu) profile = {};
-  if (profile.cpu.empty()) profile.compute.clear();
-  profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());
-  profile.cpu = machine.cpu;
-  profile.isa = machine.isa;
-  return profile;
-}
-
 void warn_of_quick_profile(const BenchOptions& options, std::string_view whose) {
   if (!options.quick || options.shared.quiet) return;
-  fmt::print(stderr,
-             "terrace: warning: the {} figures in {} are of --quick, and say only that it works; "
-             "measure without it before anything is planned by them\n",
-             whose, options.profile_file);
+  warn(
+      "the {} figures in {} are of --quick, and say only that it works; measure without it before "
+      "anything is planned by them",
+      whose, options.profile_file);
 }
 
 void print_rows_document(std::string_view command, const Config& config, const Machine& machine,

@@ -10,7 +10,6 @@
 #include "command.hpp"
 #include "harness/question.hpp"
 #include "machine.hpp"
-#include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
 
@@ -36,11 +35,6 @@ Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& qu
 /// Asks one after the other, and shows how far it is.
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
                                 const BenchOptions& options);
-
-/// Returns the profile in options.profile_file, or a new one where there is no such file or an
-/// empty one, as of today and of this machine; the planner's fits of another CPU are left out.
-/// Errors: those of a file that is no profile: it must not be lost.
-Result<MachineProfile> profile_to_extend(const BenchOptions& options, const Machine& machine);
 
 /// Says on standard error that a profile gets figures of --quick, where it does: `whose` "link's".
 void warn_of_quick_profile(const BenchOptions& options, std::string_view whose);

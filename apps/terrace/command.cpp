@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "machine.hpp"
+#include "output.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/runtime/config.hpp"
 #include "terrace/tuning/costs.hpp"
@@ -30,8 +31,7 @@ Status use_named_isa(const Settings& settings, bool quiet) {
   const Status used = kernels::host::use_isa((*profile)->isa);
   if (used) return {};
   if (!quiet) {
-    fmt::print(stderr, "terrace: warning: the profile's isa counts for nothing: {}\n",
-               used.error().message());
+    warn("the profile's isa counts for nothing: {}", used.error().message());
   }
   return kernels::host::use_isa("auto");
 }
@@ -40,10 +40,18 @@ Status use_named_isa(const Settings& settings, bool quiet) {
 void tell_settings(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     if (!is_set(config, key.name)) continue;
-    fmt::print(stderr, "terrace: {} = {} ({})\n", key.name, config.text(key.name),
-               config.source(key.name).place);
+    say("{} = {} ({})", key.name, config.text(key.name), config.source(key.name).place);
   }
-  fmt::print(stderr, "terrace: kernels use {}\n", kernels::host::isa_in_use());
+  say("kernels use {}", kernels::host::isa_in_use());
+}
+
+/// Warns of variables that set nothing, or refuses the first of them.
+Status tell_unknown(const std::vector<std::string>& variables, const SharedOptions& options) {
+  for (const std::string& line : variables) {
+    if (options.strict) return fail(Errc::invalid_argument, "{}", line);
+    if (!options.quiet) warn("{}", line);
+  }
+  return {};
 }
 
 }  // namespace
@@ -99,6 +107,7 @@ CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
 
 Result<Settings> resolve_settings(const SharedOptions& options) {
   const auto environment = process_environment();
+  TERRACE_TRY(tell_unknown(unknown_variables(environment), options));
   TERRACE_ASSIGN(Config config, load_config({.file = options.config_file,
                                              .environment = environment,
                                              .flags = options.assignments}));
@@ -158,7 +167,7 @@ std::vector<NamedFile> model_sources(const std::filesystem::path& folder) {
 
 bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {
   const auto reason = why_no_slot(cache, sharing);
-  if (reason && !quiet) fmt::print(stderr, "terrace: warning: {}\n", *reason);
+  if (reason && !quiet) warn("{}", *reason);
   return reason.has_value();
 }
 

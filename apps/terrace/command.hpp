@@ -43,6 +43,7 @@ struct SharedOptions {
   std::vector<FlagValue> flag_values;
   bool quiet = false;
   bool verbose = false;
+  bool strict = false;  ///< what is warned of otherwise is an error
 
   [[nodiscard]] bool json() const noexcept { return format == "json"; }
 };

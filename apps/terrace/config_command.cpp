@@ -1,12 +1,12 @@
 // `terrace config validate` and `terrace config explain`.
 #include <fmt/core.h>
 
-#include <cstdio>
 #include <memory>
 
 #include "command.hpp"
 #include "config_check.hpp"
 #include "document.hpp"
+#include "output.hpp"
 #include "profile_report.hpp"
 
 namespace terrace::apps {
@@ -26,7 +26,7 @@ Result<int> validate(const SharedOptions& options) {
     document["valid"] = true;
     print_document(document);
   } else if (!options.quiet) {
-    fmt::print("the config is valid\n");
+    print_out("the config is valid\n");
   }
   return 0;
 }
@@ -34,8 +34,8 @@ Result<int> validate(const SharedOptions& options) {
 void print_rows(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     const std::string_view value = config.text(key.name);
-    fmt::print("{:<26} {:<12} {:<16} {}\n", key.name, value.empty() ? "''" : value,
-               describe_source(config.source(key.name)), key.meaning);
+    print_out("{:<26} {:<12} {:<16} {}\n", key.name, value.empty() ? "''" : value,
+              describe_source(config.source(key.name)), key.meaning);
   }
 }
 
@@ -65,7 +65,7 @@ Result<int> explain(const SharedOptions& options) {
     print_document(document);
   } else {
     print_rows(config);
-    if (profile) fmt::print("\n{}", profile_text(*profile, config));
+    if (profile) print_out("\n{}", profile_text(*profile, config));
   }
   return 0;
 }
@@ -76,6 +76,7 @@ void add_action(CLI::App& config, const char* name, const char* meaning,
   const auto options = std::make_shared<SharedOptions>();
   add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
+  command->add_flag("--strict", options->strict, "refuse variables TERRACE_* that set nothing");
   command->callback([options, action, &invocation] {
     invocation = {[options, action] { return action(*options); }, options->verbose};
   });

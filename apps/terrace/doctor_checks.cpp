@@ -21,6 +21,7 @@
 #include "backend_choice.hpp"
 #include "command.hpp"
 #include "config_check.hpp"
+#include "container_limits.hpp"
 #include "doctor_cuda.hpp"
 #include "machine.hpp"
 #include "terrace/core/bytes.hpp"
@@ -62,9 +63,27 @@ CheckResult check_cpu() {
 CheckResult check_numa() {
   const Machine machine = read_machine();
   return {"numa", ok,
-          fmt::format("{} cores, {} NUMA node{}", machine.cores, machine.numa_nodes,
-                      machine.numa_nodes == 1 ? "" : "s"),
+          fmt::format("{} core{}, {} NUMA node{}", machine.cores, machine.cores == 1 ? "" : "s",
+                      machine.numa_nodes, machine.numa_nodes == 1 ? "" : "s"),
           ""};
+}
+
+CheckResult check_container(const Config& config) {
+  const ContainerLimits limits = read_container_limits();
+  const std::string memory =
+      limits.memory_bytes ? format_size(*limits.memory_bytes) : std::string("no limit");
+  const std::string cpus = limits.cpus ? fmt::format("{:.3g}", *limits.cpus) : std::string("all");
+  CheckResult result{"container", ok, fmt::format("memory: {}; CPU time: {}", memory, cpus), ""};
+  const auto threads =
+      static_cast<double>(config.integer("threads.device") + config.integer("threads.host"));
+  if (limits.cpus && threads > std::max(2.0, *limits.cpus)) {
+    result.status = warn;
+    result.advice = fmt::format(
+        "threads.device and threads.host are {:.0f} together, and stand still for most of each "
+        "period: give them no more than the CPU time that the container has",
+        threads);
+  }
+  return result;
 }
 
 CheckResult check_huge_pages() {
@@ -196,8 +215,9 @@ std::string first_line(const char* path) {
 
 std::vector<CheckResult> run_checks(const Settings& settings) {
   const Config& config = settings.config;
-  std::vector<CheckResult> results{check_cpu(),           check_numa(),     check_huge_pages(),
-                                   check_pinned_memory(), check_io_uring(), check_direct_io()};
+  std::vector<CheckResult> results{
+      check_cpu(),           check_numa(),     check_container(config), check_huge_pages(),
+      check_pinned_memory(), check_io_uring(), check_direct_io()};
   std::ranges::move(check_cuda(), std::back_inserter(results));
   std::ranges::move(std::to_array({check_backend(config), check_profile(settings),
                                    check_config_in_force(config)}),

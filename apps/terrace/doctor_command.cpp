@@ -1,5 +1,4 @@
 // `terrace doctor`: checks the machine and the config in force.
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
@@ -8,14 +7,15 @@
 #include "command.hpp"
 #include "doctor_checks.hpp"
 #include "document.hpp"
+#include "output.hpp"
 
 namespace terrace::apps {
 namespace {
 
 void print_rows(const std::vector<CheckResult>& results) {
   for (const CheckResult& result : results) {
-    fmt::print("{:<5} {:<14} {}\n", to_string(result.status), result.check, result.found);
-    if (!result.advice.empty()) fmt::print("{:20} -> {}\n", "", result.advice);
+    print_out("{:<5} {:<14} {}\n", to_string(result.status), result.check, result.found);
+    if (!result.advice.empty()) print_out("{:20} -> {}\n", "", result.advice);
   }
 }
 

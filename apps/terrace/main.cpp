@@ -2,46 +2,62 @@
 // an exit status (0 done, 1 failed, 2 wrong usage).
 #include <fmt/core.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <new>
+#include <sstream>
 
 #include "command.hpp"
+#include "output.hpp"
 #include "terrace/core/nearest_name.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/core/version.hpp"
+#include "terrace/offload/thread.hpp"
 
 namespace terrace::apps {
 namespace {
 
+// OpenBLAS starts its threads before main(), one for each CPU, and ends the program where a
+// container allows fewer. The engine calls it from threads of its own, each for itself.
+[[gnu::constructor(101)]] void keep_blas_on_one_thread() {
+  ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/1);
+}
+
 constexpr int failed = 1;
 constexpr int wrong_usage = 2;
 
-/// Files that are not whole go with the program, which then ends as the signal has it.
+/// Removes files that are not whole, then ends the program as the signal has it.
 void end_by(int signal) {
   remove_pending_files();
-  ::signal(signal, SIG_DFL);
   ::raise(signal);
+  // The kernel keeps a signal's usual end from the first process of a container. A shell names the
+  // end by a signal with this status.
+  ::_exit(128 + signal);
 }
 
 void handle_signals() {
+  struct sigaction ending{};
+  ending.sa_handler = &end_by;
+  // Raising the signal in the handler ends the program.
+  ending.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
   for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGXCPU}) {
-    // By nohup, say, or a shell that runs programs in the background.
-    const bool ignored = ::signal(signal, &end_by) == SIG_IGN;
-    if (ignored) ::signal(signal, SIG_IGN);
+    struct sigaction before{};
+    ::sigaction(signal, nullptr, &before);
+    // nohup ignores some, and a shell does for programs in the background.
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &ending, nullptr);
   }
   ::signal(SIGXFSZ, SIG_IGN);  // writing fails instead, and the message names the file
 }
 
 int report(const Error& error, bool verbose) {
-  fmt::print(stderr, "terrace: {}\n", error.message());
+  say("{}", error.message());
   if (verbose) {
-    fmt::print(stderr, "terrace: ({}, native code {}, {}:{})\n", to_string(error.code),
-               error.native, error.where.file_name(), error.where.line());
+    say("({}, native code {}, {}:{})", to_string(error.code), error.native, error.where.file_name(),
+        error.where.line());
   }
   return error.code == Errc::invalid_argument ? wrong_usage : failed;
 }
@@ -79,8 +95,22 @@ std::string suggestion(const CLI::App& program) {
 int report_usage(const CLI::ParseError& error, const CLI::App& program) {
   std::string line = error.what();
   std::ranges::replace(line, '\n', ' ');
-  fmt::print(stderr, "terrace: {}{}; see --help\n", line, suggestion(program));
+  say("{}{}; see --help", line, suggestion(program));
   return wrong_usage;
+}
+
+/// Prints what --help and --version ask for.
+int print_answer(const CLI::ParseError& error, const CLI::App& program) {
+  std::ostringstream answer;
+  program.exit(error, answer, answer);
+  print_out("{}", answer.str());
+  return 0;
+}
+
+/// Ends with the status of a command, unless some of its results are lost.
+int finish(int status) {
+  const Status written = flush_results();
+  return written ? status : report(written.error(), false);
 }
 
 int dispatch(int argc, const char* const* argv) {
@@ -100,33 +130,43 @@ int dispatch(int argc, const char* const* argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked_for = error.get_exit_code() == 0;  // --help and --version
-    return asked_for ? program.exit(error) : report_usage(error, program);
+    return asked_for ? finish(print_answer(error, program)) : report_usage(error, program);
   }
   if (!invocation.action) {
-    fmt::print(stderr, "terrace: no command given; see --help\n");
+    say("no command given; see --help");
     return wrong_usage;
   }
   const Result<int> status = invocation.action();
   if (!status) return report(status.error(), invocation.verbose);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    fmt::print(stderr, "terrace: cannot write the results: {}\n", std::strerror(errno));
-    return failed;
+  return finish(*status);
+}
+
+/// Runs the command; an exception is one line.
+int run_program(int argc, const char* const* argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const std::bad_alloc&) {
+    say("out of memory: what was asked for takes more than this machine has");
+  } catch (const std::exception& error) {
+    say("{}", error.what());
   }
-  return *status;
+  return failed;
 }
 
 }  // namespace
 }  // namespace terrace::apps
 
 int main(int argc, char** argv) {
-  terrace::apps::handle_signals();
+  using namespace terrace;
+  apps::occupy_closed_streams();
+  apps::handle_signals();
+  int status = apps::failed;
   try {
-    return terrace::apps::dispatch(argc, argv);
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "terrace: out of memory: what was asked for takes more than this machine has\n");
+    // On a stack of its own size: a container may limit the stack of a process.
+    offload::Thread program([&] { status = apps::run_program(argc, argv); });
+    program.join();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "terrace: {}\n", error.what());
+    apps::say("the system gives no thread: {}", error.what());
   }
-  return terrace::apps::failed;
+  return status;
 }

@@ -8,9 +8,11 @@
 
 namespace terrace::apps {
 
-/// Measures what the iterations of each policy that clusters may cost behind the layers of a model,
-/// and puts the fits into `profile`. `model_folder` empty = the bundled model.
-Status measure_planning(const std::string& model_folder, const Config& config,
-                        MachineProfile& profile);
+/// The fits of a profile, by the setting that each holds for.
+using PlanningFits = decltype(MachineProfile::compute);
+
+/// Measures what the iterations of each policy that clusters may cost behind the layers of a model.
+/// `model_folder` empty = the bundled model.
+Result<PlanningFits> measure_planning(const std::string& model_folder, const Config& config);
 
 }  // namespace terrace::apps

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "output.hpp"
+
 namespace terrace::apps {
 
 using namespace std::chrono_literals;
@@ -44,16 +46,15 @@ void Progress::show(std::string_view what, std::string_view stage, double share)
   const auto now = std::chrono::steady_clock::now();
   if (!enabled_ || now < next_) return;
   next_ = now + 100ms;
-  fmt::print(
-      stderr, "\r\033[K{}",
-      progress_line(fmt::format("{}{}: {}", prefix_, what, stage), share, terminal_columns()));
+  say_bare("\r\033[K{}",
+           progress_line(fmt::format("{}{}: {}", prefix_, what, stage), share, terminal_columns()));
   std::fflush(stderr);
   shown_ = true;
 }
 
 void Progress::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
+  say_bare("\r\033[K");
   std::fflush(stderr);
   shown_ = false;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 
+#include "output.hpp"
 #include "progress.hpp"
 #include "quality/benches.hpp"
 #include "quality/drift.hpp"
@@ -61,8 +62,8 @@ struct Views {
 template <typename Study>
 void print_study(const Study& study, const Machine& machine, bool json, const Views<Study>& views) {
   if (!json) {
-    fmt::print("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
-               views.table(study));
+    print_out("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
+              views.table(study));
     return;
   }
   Json document = document_head(views.command, study.config, machine);

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
@@ -89,10 +90,9 @@ void add_job_options(CLI::App& command, RunOptions& options) {
 void warn_of_long_context(const RunJob& job, bool quiet) {
   const std::size_t trained = job.model.config().positions_max;
   if (quiet || job.context + job.decode <= trained) return;
-  fmt::print(
-      stderr,
-      "terrace: warning: {} tokens are more than the {} positions the model was made for; its "
-      "words mean little, times and bytes hold\n",
+  warn(
+      "{} tokens are more than the {} positions the model was made for; its words mean little, "
+      "times and bytes hold",
       job.context + job.decode, trained);
 }
 
@@ -149,7 +149,7 @@ Result<int> run(const RunOptions& options) {
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
   } else {
-    fmt::print("{}", run_table(job, machine, figures));
+    print_out("{}", run_table(job, machine, figures));
   }
   // Behind the result, which a disk that is full must not cost.
   TERRACE_TRY(write_files(options, timeline, trace.get()));

@@ -59,8 +59,9 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
                      policy = observers.policy.empty() ? options.policy : observers.policy](
                         double share) { progress.show(policy, prefill, share); };
   TERRACE_ASSIGN(session.decoder,
-                 engine::Decoder::create(job.model, session.runtime->backend(),
-                                         {.kv_dtype = shape.dtype, .progress = show}));
+                 engine::Decoder::create(
+                     job.model, session.runtime->backend(),
+                     {.kv_dtype = shape.dtype, .deadline = options.deadline, .progress = show}));
   TERRACE_ASSIGN(session.sequence, session.runtime->open_sequence());
   return session;
 }

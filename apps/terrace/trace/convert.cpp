@@ -1,12 +1,11 @@
 // `terrace trace convert`.
 #include "terrace/tuning/convert.hpp"
 
-#include <fmt/core.h>
-
 #include <cstdio>
 #include <filesystem>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "terrace/engine/model_config.hpp"
 #include "terrace/engine/weights.hpp"
 #include "trace/actions.hpp"
@@ -27,9 +26,9 @@ Status import_requests(const TraceOptions& options, Progress& progress) {
     TERRACE_TRY(tuning::import_mooncake(files));
     progress.clear();
     if (!options.shared.quiet) {
-      fmt::print(stderr,
-                 "terrace: warning: bytes and times of this trace are those of no model, for none "
-                 "is named: give --model DIR\n");
+      warn(
+          "bytes and times of this trace are those of no model, for none is named: give --model "
+          "DIR");
     }
     return {};
   }

@@ -1,7 +1,7 @@
 // `terrace trace info`.
-#include <fmt/core.h>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "trace/actions.hpp"
 
 namespace terrace::apps {
@@ -55,8 +55,8 @@ Result<int> trace_info(const TraceOptions& options) {
   const Json head = head_object(reader.head());
   for (const Json* const part : {&head, &counts}) {
     for (const auto& [name, value] : part->items()) {
-      fmt::print("{:<18} {}\n", name,
-                 value.is_string() ? shown(value.get<std::string>()) : value.dump());
+      print_out("{:<18} {}\n", name,
+                value.is_string() ? shown(value.get<std::string>()) : value.dump());
     }
   }
   return 0;

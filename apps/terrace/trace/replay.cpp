@@ -1,12 +1,11 @@
 // `terrace trace replay`.
 #include "terrace/tuning/replay.hpp"
 
-#include <fmt/core.h>
-
 #include <cstdio>
 #include <memory>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
 #include "terrace/core/bytes.hpp"
@@ -85,16 +84,15 @@ void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay
                      const TraceHead& head, bool quiet) {
   if (quiet || setup.cache.none() || replay.slots() > 0) return;
   if (head.selected_tokens == 0) {  // imported
-    fmt::print(stderr,
-               "terrace: warning: the trace says nothing of a cache's size, and none is given: no "
-               "cache; give --cache-tokens, at least {}\n",
-               replay.slot_tokens());
+    warn(
+        "the trace says nothing of a cache's size, and none is given: no cache; give "
+        "--cache-tokens, at least {}",
+        replay.slot_tokens());
     return;
   }
-  fmt::print(
-      stderr,
-      "terrace: warning: the cache's size where none is given, twice the {} tokens that a step "
-      "selects, holds no {} of {} tokens: no cache; give --cache-tokens\n",
+  warn(
+      "the cache's size where none is given, twice the {} tokens that a step selects, holds no {} "
+      "of {} tokens: no cache; give --cache-tokens",
       head.selected_tokens,
       setup.cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
       replay.slot_tokens());
@@ -104,7 +102,7 @@ void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay
 void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& bytes) {
   if (cache) {
     const CacheCounters& counters = cache->counters;
-    fmt::print(
+    print_out(
         "cache    {} of {}s, {} tokens a layer\n"
         "hits     {} of tokens, {} of units\n"
         "units    {} admitted, {} evicted, {} refused\n",
@@ -112,11 +110,11 @@ void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& by
         decimals(cache->hit_rate_tokens, 4), decimals(cache->hit_rate_units, 4), counters.admitted,
         counters.evicted, counters.refused);
   } else {
-    fmt::print("cache    none\n");
+    print_out("cache    none\n");
   }
-  fmt::print("moved    {} on demand, {} refilled, {} of index, {} offloaded\n",
-             format_size(bytes.demand), format_size(bytes.refill), format_size(bytes.index),
-             format_size(bytes.offload));
+  print_out("moved    {} on demand, {} refilled, {} of index, {} offloaded\n",
+            format_size(bytes.demand), format_size(bytes.refill), format_size(bytes.index),
+            format_size(bytes.offload));
 }
 
 }  // namespace

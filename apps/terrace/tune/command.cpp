@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "document.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -149,7 +150,7 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
 void print_result(const tuning::TuneResult& result, std::size_t device_memory,
                   const std::string& costs) {
   const tuning::TunedRow& best = result.recommended();
-  fmt::print(
+  print_out(
       "trace    {} steps of {} layers, {} units wanted; policy {}, budget {}\n"
       "machine  {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
