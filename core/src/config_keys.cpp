@@ -46,17 +46,6 @@ constexpr std::array keys{
               .default_text = "0",
               .high = 1 << 16,
               .meaning = "first layers that attend to everything and stay in device memory"},
-    ConfigKey{.name = "retrieval.early_fetch",
-              .kind = choice,
-              .default_text = "off",
-              .words = "off|exact|turned",
-              .meaning = "fetch rows a step ahead; correct all lists, or, where a policy can, "
-                         "those that turned"},
-    ConfigKey{.name = "retrieval.early_likeness",
-              .kind = number,
-              .default_text = "0.9",
-              .high = 1,
-              .meaning = "cosine with the last step's query below which a query has turned"},
 
     ConfigKey{.name = "index.residency",
               .kind = choice,

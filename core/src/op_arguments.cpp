@@ -208,35 +208,6 @@ Status require_clusters_apart(std::string_view name, const ClusterSelect& op) {
                        {views.query, views.shares});
 }
 
-Status require_early_apart(std::string_view name, const ResolveEarlyRows& op) {
-  const KvShape& shape = op.resolve.shape;
-  const ResolveViews views(op.resolve);
-  const std::size_t lists = list_count(shape, op.resolve.scope);
-  const std::size_t entries = lists * op.resolve.id_stride;
-  const std::size_t early = op.early_ids == nullptr ? 0 : entries;
-  return require_apart(name,
-                       {views.staging,
-                        views.rows,
-                        views.missed,
-                        views.missed_count,
-                        views.seen,
-                        views.seen_epoch,
-                        {"ids", range_of(op.ids, entries)},
-                        {"id_count", range_of(op.id_count, lists)},
-                        {"early_staging", range_of(op.early_staging, early * shape.row_bytes())},
-                        {"early_used", range_of(op.early_used, entries)},
-                        {"last_query", range_of(op.last_query, query_floats(shape))},
-                        {"outcome", range_of(op.outcome, 1)}},
-                       {{"resolve.ids", views.ids.memory},
-                        {"resolve.id_count", views.id_count.memory},
-                        {"count.shares", range_of(op.count.shares, shape.kv_heads)},
-                        {"early_ids", range_of(op.early_ids, early)},
-                        {"early_count", range_of(op.early_count, early == 0 ? 0 : lists)},
-                        {"early_rows", range_of(op.early_rows, early)},
-                        {"early_missed", range_of(op.early_missed, early == 0 ? 0 : 1)},
-                        {"query", range_of(op.query, query_floats(shape))}});
-}
-
 /// How many entries were selected only the device knows: of scratch counts what sinks and window
 /// take.
 Status require_attention_apart(std::string_view name, const DecodeAttention& op) {
@@ -375,24 +346,6 @@ Status validate(const ResolveRows& op) {
       name,
       {views.staging, views.rows, views.missed, views.missed_count, views.seen, views.seen_epoch},
       {views.ids, views.id_count});
-}
-
-Status validate(const ResolveEarlyRows& op) {
-  constexpr std::string_view name = "resolve_early_rows";
-  TERRACE_TRY(require_resolvable(name, op.resolve));
-  const bool none = op.resolve.id_stride == 0;
-  const bool early = op.early_ids != nullptr;
-  TERRACE_TRY(require(name, {{none || op.ids != nullptr, "ids must be given"},
-                             {op.id_count != nullptr, "id_count must be given"},
-                             {!early || op.early_count != nullptr, "early_count must be given"},
-                             {!early || op.early_rows != nullptr, "early_rows must be given"},
-                             {!early || op.early_staging != nullptr, "early_staging must be given"},
-                             {!early || op.early_missed != nullptr, "early_missed must be given"},
-                             {none || op.early_used != nullptr, "early_used must be given"},
-                             {op.query != nullptr, "query must be given"},
-                             {op.last_query != nullptr, "last_query must be given"},
-                             {op.outcome != nullptr, "outcome must be given"}}));
-  return require_early_apart(name, op);
 }
 
 Status validate(const FetchRows& op) {

@@ -62,7 +62,6 @@ constexpr Ops table{.store_rows = store_rows,
                     .page_select = compute<host::page_select>,
                     .cluster_select = compute<host::cluster_select>,
                     .resolve_rows = compute_alone<host::resolve_rows, ResolveRows>,
-                    .resolve_early_rows = compute_alone<host::resolve_early_rows, ResolveEarlyRows>,
                     .fetch_rows = fetch_rows,
                     .cache_rows = cache_rows,
                     .decode_attention = compute<host::decode_attention>};

@@ -31,7 +31,6 @@ constexpr Ops table{.store_rows = store_rows,
                     .page_select = compute<PageSelect>,
                     .cluster_select = compute<ClusterSelect>,
                     .resolve_rows = compute<ResolveRows>,
-                    .resolve_early_rows = compute<ResolveEarlyRows>,
                     .fetch_rows = compute<FetchRows>,
                     .cache_rows = cache_rows,
                     .decode_attention = compute<DecodeAttention>};

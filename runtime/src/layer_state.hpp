@@ -30,26 +30,6 @@ struct ArrivingBlock {
   std::byte* slot = nullptr;
 };
 
-/// Rows of a layer fetched for its next step. Device memory; none unless rows are fetched early.
-struct EarlyRows {
-  std::array<Buffer, 2> lists;  ///< selections of the last two steps (EarlyLists)
-  std::size_t latest = 0;       ///< of `lists`: the last step's
-  bool fetched = false;         ///< its rows are in `staging`, or on their way
-  Buffer staging;
-  Buffer rows;    ///< [lists, selected] pointers
-  Buffer missed;  ///< [lists * selected] MissedRow
-  Buffer used;
-  Buffer last_query;
-  Ticket arrival;
-};
-
-/// Where the parts of EarlyRows::lists lie.
-struct EarlyLists {
-  std::uint32_t* ids = nullptr;
-  std::uint32_t* counts = nullptr;
-  std::uint32_t* missed_count = nullptr;
-};
-
 struct LayerState {
   LayerState(offload::HostPagePool& pool, const KvShape& shape, std::size_t block_tokens)
       : pages(pool), slots(shape, block_tokens) {}
@@ -81,7 +61,6 @@ struct LayerState {
   bool members_stale = true;     ///< labels have changed since they were read
   bool clusters_renamed = true;  ///< since the last step: units' keys mean others now
 
-  EarlyRows early;
   Buffer selection;                    ///< device: ids, counts, missed count (SelectionBuffers)
   Buffer selection_host;               ///< its host copy, for upkeep and for selection()
   bool selected = false;               ///< the last step of this layer selected something
@@ -101,7 +80,6 @@ struct SelectionBuffers {
   std::uint32_t* missed_count = nullptr;
   std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
   MassBounds* mass = nullptr;              ///< [query_heads]
-  EarlyOutcome* early = nullptr;           ///< written only where rows are fetched early
 };
 
 }  // namespace terrace

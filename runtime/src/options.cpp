@@ -88,10 +88,6 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.when = meaning_of<RetrievalWhen>(
       config, "retrieval.when",
       {{"always", RetrievalWhen::always}, {"spilled", RetrievalWhen::spilled}});
-  options.early_fetch = meaning_of<EarlyFetch>(
-      config, "retrieval.early_fetch",
-      {{"off", EarlyFetch::off}, {"exact", EarlyFetch::exact}, {"turned", EarlyFetch::turned}});
-  options.early_likeness = config.number("retrieval.early_likeness");
   options.placement = meaning_of<Placement>(
       config, "placement",
       {{"offload", Placement::offload}, {"resident_first", Placement::resident_first}});

@@ -38,20 +38,13 @@ IndexLayout with_head_shares(IndexLayout layout, const RuntimeOptions& options) 
 /// Errors: unsupported, invalid_argument, where options ask of a policy what it cannot do.
 Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits,
                     const IndexLayout& layout) {
-  // What selects nothing has nothing to stop, to fetch or to cache.
+  // What selects nothing has nothing to stop or to cache.
   if (!traits.selects) return {};
-  const bool early = options.early_fetch != EarlyFetch::off;
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.bounds_mass) {
     return fail(Errc::unsupported,
                 "policy {} cannot stop at a share of attention mass, as wave can; give "
                 "retrieval.budget a share or a number of tokens",
-                traits.name);
-  }
-  if (early && traits.gives_logit_bias) {
-    return fail(Errc::unsupported,
-                "policy {} gives each row a bias, which rows fetched early cannot keep; set "
-                "retrieval.early_fetch to off",
                 traits.name);
   }
   if (layout.empty()) {
@@ -61,11 +54,6 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   if (clusters && layout.chunk_clusters == 0) {
     return fail(Errc::unsupported,
                 "policy {} has no clusters to cache; set cache.granularity to block", traits.name);
-  }
-  if (clusters && early) {
-    return fail(Errc::unsupported,
-                "rows fetched early cannot go on into cached clusters; set retrieval.early_fetch "
-                "to off or cache.granularity to block");
   }
   return {};
 }

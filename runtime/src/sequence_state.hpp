@@ -2,7 +2,6 @@
 // The state behind a Sequence and the steps of its life. One file of functions per part:
 //   sequence_prefill.cpp  begin_prefill, append, finish, end_prefill
 //   sequence_step.cpp     begin_step, attend, gather, end_step
-//   sequence_early.cpp    rows fetched a step ahead
 //   sequence_cache.cpp    what the resident cache does with a step: counts, refills, adoption
 //   sequence_clusters.cpp the same, where clusters are cached
 //   sequence_upkeep.cpp   what else a step leaves behind: index building and extension
@@ -258,21 +257,6 @@ class SequenceState {
   void recover();
   Result<KvView> prepare(std::string_view call, LayerId id, const StepInput& input, Queue& compute);
 
-  // sequence_early.cpp
-  [[nodiscard]] bool fetches_early() const noexcept {
-    return runtime_.options.early_fetch != EarlyFetch::off;
-  }
-  Status reserve_early(LayerState& layer);
-  [[nodiscard]] EarlyLists early_lists(const Buffer& buffer) const noexcept;
-  Result<Ticket> resolve_early(LayerState& layer, ResolveRows resolve, RowCounts count,
-                               const float* query, Queue& compute);
-  /// Enqueues, behind a layer's attention, the fetching of what its selection wants again.
-  Status fetch_ahead(LayerState& layer, Queue& compute);
-  /// Waits until a layer's early fetch has ended. One that failed is forgotten: the next step
-  /// fetches for itself.
-  Status await_early(const LayerState& layer);
-  void count_early(const LayerState& layer);
-
   // sequence_upkeep.cpp
   [[nodiscard]] BuildRequest index_request(std::size_t layer, TokenRange tokens) const;
   Status build_index(std::size_t layer, TokenRange tokens);
@@ -462,7 +446,6 @@ class SequenceState {
   std::unique_ptr<Queue> offload_queue_;  ///< device to host
   std::unique_ptr<Queue> index_queue_;    ///< host to device: codes and centroids
   std::unique_ptr<Queue> refill_queue_;   ///< host to device: admitted blocks
-  std::unique_ptr<Queue> early_queue_;    ///< rows of the next step; null = none are fetched
   std::unique_ptr<Queue> cluster_queue_;  ///< host work that steps wait for
   std::unique_ptr<Queue> refresh_queue_;  ///< host work that none waits for; null = no refreshes
   Refresh refresh_;

@@ -33,7 +33,7 @@ RUN = {
     "cache": {"policy": TEXT, "granularity": TEXT, "capacity_tokens": COUNT,
               "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
               "evicted": COUNT, "refused": COUNT},
-    "early_fetch": None, "index_bytes": COUNT,
+    "index_bytes": COUNT,
     "bytes": BYTES, "bytes_per_token": BYTES,
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
@@ -297,29 +297,6 @@ class MassBudget(ReportTest):
         self.assertGreater(certain["attended_tokens_mean"], estimated["attended_tokens_mean"])
         # Not always 0.8: as the text grows, the prompt's size in rows is too little to be certain.
         self.assertGreater(certain["mass_bounds"][0], estimated["mass_bounds"][0] + 0.5)
-
-
-class EarlyFetch(ReportTest):
-    ARGUMENTS = ("--context", 600, "--decode", 16, "--policy", "pqcache", "--budget", "0.3")
-
-    def test_changes_no_figure_of_quality_and_tells_what_it_did(self):
-        (plain,) = run_json(*self.ARGUMENTS)["runs"]
-        (early,) = run_json(*self.ARGUMENTS, "--set", "retrieval.early_fetch=exact")["runs"]
-        for field in ("bits_per_token", "recall", "attention_mass", "attended_tokens_mean"):
-            self.assertEqual(early[field], plain[field], field)
-        self.assertIsNone(plain["early_fetch"])
-        counts = early["early_fetch"]
-        self.assertEqual(counts["corrected_ratio"], 1)
-        for field in ("useful", "late", "wasted"):
-            self.assertGreater(counts[field], 0, field)
-
-    def test_corrects_fewer_where_queries_may_turn_further(self):
-        ratios = []
-        for likeness in ("0.95", "0.5"):
-            (run,) = run_json(*self.ARGUMENTS, "--set", "retrieval.early_fetch=turned", "--set",
-                              f"retrieval.early_likeness={likeness}")["runs"]
-            ratios.append(run["early_fetch"]["corrected_ratio"])
-        self.assertGreater(*ratios)
 
 
 if __name__ == "__main__":

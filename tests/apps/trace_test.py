@@ -270,8 +270,6 @@ class Traces(Traced):
         self.fails(2, "name one with --policy", "run", *SMALL, "--trace", self.folder / "t")
         self.fails(2, "selects anything", "run", *SMALL, "--policy", "streaming", "--trace",
                    self.folder / "t")
-        self.fails(2, "record with retrieval.early_fetch off", "run", *SMALL, "--policy", "oracle",
-                   "--set", "retrieval.early_fetch=turned", "--trace", self.folder / "t")
         self.fails(1, "/no/such", "run", *SMALL, "--policy", "oracle", "--trace",
                    "/no/such/folder/t")
         self.fails(2, "recorded traces", "run", *SMALL, "--policy", "oracle", "--cache", "belady")

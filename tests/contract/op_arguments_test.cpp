@@ -310,64 +310,6 @@ TEST_F(OpArguments, OfResolveRows) {
       << "lists have no entries";
 }
 
-TEST_F(OpArguments, OfResolveEarlyRows) {
-  const ResolveEarlyRows op{.resolve = resolve(),
-                            .ids = room<std::uint32_t>(),
-                            .id_count = room<std::uint32_t>(),
-                            .count = {.mean = 10, .shares = room<std::uint32_t>()},
-                            .early_ids = room<std::uint32_t>(),
-                            .early_count = room<std::uint32_t>(),
-                            .early_rows = table(),
-                            .early_staging = room<std::byte>(),
-                            .early_missed = room<std::uint32_t>(),
-                            .early_used = room<std::uint8_t>(),
-                            .query = room<float>(),
-                            .last_query = room<float>(),
-                            .outcome = room<EarlyOutcome>()};
-  using Op = ResolveEarlyRows;
-  expect_refused<Op>(op, {{[](Op& o) { o.resolve.shape.head_dim = 0; }, "resolve_early_rows: "},
-                          {[](Op& o) { o.resolve.staging = nullptr; }, "resolve_early_rows: "},
-                          {[](Op& o) { o.ids = nullptr; }, "ids"},
-                          {[](Op& o) { o.id_count = nullptr; }, "id_count"},
-                          {[](Op& o) { o.early_count = nullptr; }, "early_count"},
-                          {[](Op& o) { o.early_rows = nullptr; }, "early_rows"},
-                          {[](Op& o) { o.early_staging = nullptr; }, "early_staging"},
-                          {[](Op& o) { o.early_missed = nullptr; }, "early_missed"},
-                          {[](Op& o) { o.early_used = nullptr; }, "early_used"},
-                          {[](Op& o) { o.query = nullptr; }, "query"},
-                          {[](Op& o) { o.last_query = nullptr; }, "last_query"},
-                          {[](Op& o) { o.outcome = nullptr; }, "outcome"}});
-  expect_refused<Op>(
-      op,
-      {{[](Op& o) { o.resolve.missed_count = as<std::uint32_t>(o.early_missed); },
-        "missed_count must not overlap early_missed"},
-       {[](Op& o) { o.ids = as<std::uint32_t>(o.resolve.ids); },
-        "ids must not overlap resolve.ids"},
-       {[](Op& o) { o.id_count = as<std::uint32_t>(o.resolve.id_count); },
-        "id_count must not overlap resolve.id_count"},
-       {[](Op& o) { o.ids = as<std::uint32_t>(o.early_ids); }, "ids must not overlap early_ids"},
-       {[](Op& o) { o.id_count = as<std::uint32_t>(o.early_count); },
-        "id_count must not overlap early_count"},
-       {[](Op& o) { o.id_count = as<std::uint32_t>(o.count.shares); },
-        "id_count must not overlap count.shares"},
-       {[](Op& o) { o.resolve.rows = as<std::byte*>(o.early_rows); },
-        "rows must not overlap early_rows"},
-       {[](Op& o) { o.early_staging = o.resolve.staging + 2559; },
-        "staging must not overlap early_staging"},
-       {[](Op& o) { o.early_used = as<std::uint8_t>(o.ids + 39); },
-        "ids must not overlap early_used"},
-       {[](Op& o) { o.last_query = as<float>(o.query); }, "last_query must not overlap query"},
-       {[](Op& o) { o.outcome = as<EarlyOutcome>(o.last_query + query_floats - 1); },
-        "last_query must not overlap outcome"}});
-  Op first = op;
-  first.early_ids = nullptr;
-  first.early_count = nullptr;
-  first.early_rows = nullptr;
-  first.early_staging = nullptr;
-  first.early_missed = nullptr;
-  EXPECT_TRUE(validate(first).has_value()) << "nothing was fetched before";
-}
-
 TEST_F(OpArguments, OfFetchRows) {
   const FetchRows op{shape, room<MissedRow>(), room<std::uint32_t>(), blocks()};
   using Op = FetchRows;

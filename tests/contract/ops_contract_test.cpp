@@ -18,7 +18,6 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.page_select, nullptr);
   EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
-  EXPECT_NE(ops.resolve_early_rows, nullptr);
   EXPECT_NE(ops.fetch_rows, nullptr);
   EXPECT_NE(ops.cache_rows, nullptr);
   EXPECT_NE(ops.decode_attention, nullptr);
@@ -70,7 +69,6 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.cluster_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.resolve_rows(*compute, Phase::fetch, {})));
-  EXPECT_TRUE(refused(ops.resolve_early_rows(*compute, Phase::fetch, {})));
   EXPECT_TRUE(refused(ops.fetch_rows(*compute, Phase::fetch, {})));
   EXPECT_TRUE(refused(ops.cache_rows(*compute, Phase::refill, {})));
   EXPECT_TRUE(refused(ops.decode_attention(*compute, Phase::attend, {})));

@@ -85,9 +85,6 @@ void run(const ClusterSelect& op) {
 void run(const ResolveRows& op) {
   DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(op, launch); });
 }
-void run(const ResolveEarlyRows& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::resolve_early_rows(op, launch); });
-}
 void run(const DecodeAttention& op) {
   DeviceRun()([&](const auto& launch) { return cuda::decode_attention(op, launch); });
 }

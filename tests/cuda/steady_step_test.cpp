@@ -46,12 +46,11 @@ class PieceCount final : public WorkObserver {
 };
 
 /// Launches that a layer's rows cost in a step, on all queues.
-double fetch_launches(EarlyFetch early) {
+double fetch_launches() {
   constexpr std::size_t steps = 4;
   PieceCount fetches(Phase::fetch);
   testing::Scenario scenario;
   scenario.backend.observer = &fetches;
-  scenario.runtime.early_fetch = early;
   const auto runtime = scenario.open();
   const testing::Traffic traffic(scenario.runtime.shape, 1);
   {
@@ -63,13 +62,7 @@ double fetch_launches(EarlyFetch early) {
          static_cast<double>(steps * scenario.runtime.shape.layers);
 }
 
-TEST(SteadyStep, HasTheRowsOfALayerAfterTwoLaunches) {
-  EXPECT_EQ(fetch_launches(EarlyFetch::off), 2);
-}
-
-TEST(SteadyStep, FetchesEarlyForTwoLaunchesMore) {
-  EXPECT_EQ(fetch_launches(EarlyFetch::exact), 4);
-}
+TEST(SteadyStep, HasTheRowsOfALayerAfterTwoLaunches) { EXPECT_EQ(fetch_launches(), 2); }
 
 }  // namespace
 }  // namespace terrace

@@ -30,7 +30,6 @@ void run(const MapQueries& op) { kernels::host::map_queries(op, threads); }
 void run(const PageSelect& op) { kernels::host::page_select(op, threads); }
 void run(const ClusterSelect& op) { kernels::host::cluster_select(op, threads); }
 void run(const ResolveRows& op) { kernels::host::resolve_rows(op); }
-void run(const ResolveEarlyRows& op) { kernels::host::resolve_early_rows(op); }
 void run(const DecodeAttention& op) { kernels::host::decode_attention(op, threads); }
 
 }  // namespace terrace::testing

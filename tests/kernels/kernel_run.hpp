@@ -27,7 +27,6 @@ void run(const MapQueries& op);
 void run(const PageSelect& op);
 void run(const ClusterSelect& op);
 void run(const ResolveRows& op);
-void run(const ResolveEarlyRows& op);
 void run(const DecodeAttention& op);
 
 }  // namespace terrace::testing

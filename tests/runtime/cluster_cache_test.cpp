@@ -399,16 +399,6 @@ TEST_P(EachClustering, LosesNothingWhileIndexesAreBuiltAnew) {
 INSTANTIATE_TEST_SUITE_P(Policies, EachClustering, ::testing::ValuesIn(clusterings()),
                          [](const auto& one) { return one.param.name; });
 
-TEST(ClusterCache, IsNotGivenRowsThatAreFetchedEarly) {
-  Scenario scenario;
-  scenario.runtime.policy = "clusterkv";
-  scenario.runtime.cache.granularity = CacheGranularity::cluster;
-  scenario.runtime.early_fetch = EarlyFetch::exact;
-  const auto opened = Runtime::open(scenario.runtime, testing::make_scenario_backend({}));
-  ASSERT_FALSE(opened.has_value());
-  EXPECT_EQ(opened.error().code, Errc::unsupported);
-}
-
 TEST(ClusterCache, IsRefusedToAPolicyWithoutClusters) {
   Scenario scenario;
   scenario.runtime.policy = "pqcache";

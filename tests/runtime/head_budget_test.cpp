@@ -59,9 +59,6 @@ TEST_P(DealtHeads, GiveTheSameBitsWhereverRowsAndIndexLie) {
   Scenario threaded = scenario_;
   threaded.runtime.host_threads = 3;
   EXPECT_EQ(outputs_of(threaded, prompt, step_count), expected);
-  Scenario early = scenario_;
-  early.runtime.early_fetch = EarlyFetch::exact;
-  EXPECT_EQ(outputs_of(early, prompt, step_count), expected);
 }
 
 TEST_P(DealtHeads, GoOnInAForkAndAfterAPause) {

@@ -101,17 +101,6 @@ TEST(OwnPolicy, WhatItNeedsIsInsistedOn) {
   }
 }
 
-TEST(OwnPolicy, BiasAndRowsFetchedEarlyExcludeEachOther) {
-  Scenario scenario;
-  scenario.runtime.own_policy =
-      std::make_shared<FirstRows>(RetrievalTraits{.name = "x", .gives_logit_bias = true});
-  scenario.runtime.early_fetch = EarlyFetch::exact;
-  const auto opened =
-      Runtime::open(scenario.runtime, testing::make_scenario_backend(scenario.backend));
-  ASSERT_FALSE(opened.has_value());
-  EXPECT_EQ(opened.error().code, Errc::unsupported);
-}
-
 TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {
   class WithoutChunks final : public testing::OwnPolicy {
    public:

@@ -164,7 +164,6 @@ TEST(Recovery, SharesOfHeadsAreReadBeforeTheNextLayersIndexTakesTheirPlace) {
   scenario.runtime.shape.layers = 5;
   scenario.runtime.head_budget = HeadBudget::by_weight;
   scenario.runtime.budget.value = 60;
-  scenario.runtime.early_fetch = EarlyFetch::exact;
   scenario.runtime.index_residency = IndexResidency::device;
   const auto expected = testing::outputs_of(scenario, 200, 20);
   scenario.runtime.index_residency = IndexResidency::host;

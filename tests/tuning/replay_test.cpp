@@ -481,17 +481,6 @@ TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {
   }
 }
 
-TEST(Replay, RefusesARunWhoseFetchesItCannotKnow) {
-  TraceHead head = made_up_head({});
-  head.settings = {{"retrieval.early_fetch", "off"}};
-  EXPECT_TRUE(CacheReplay::create(head, {}));
-  head.settings = {{"retrieval.early_fetch", "turned"}};
-  const auto refused = CacheReplay::create(head, {});
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(std::string(refused.error().message()),
-              ::testing::HasSubstr("retrieval.early_fetch turned"));
-}
-
 TEST(Replay, RefusesOptionsThatCannotBe) {
   const TraceHead head = made_up_head({});
   EXPECT_FALSE(CacheReplay::create(head, {.cache = {.policy = "lur"}}));

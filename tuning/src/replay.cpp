@@ -8,22 +8,7 @@
 
 namespace terrace::tuning {
 
-namespace {
-
-/// What was fetched ahead is in no trace, and in vain in part: no replay can count it.
-Status check_fetches(const TraceHead& head) {
-  const std::string_view fetches = head.setting("retrieval.early_fetch");
-  if (fetches.empty() || fetches == "off") return {};
-  return fail(Errc::invalid_argument,
-              "the trace is of a run with retrieval.early_fetch {}, and does not hold what that "
-              "fetched; record one without",
-              fetches);
-}
-
-}  // namespace
-
 Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
-  TERRACE_TRY(check_fetches(head));
   if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
   setup.as_recorded = setup.as_recorded && head.names_losses;
   CacheReplay replay(head, std::move(setup));

@@ -117,7 +117,6 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .device_peak_bytes = timed.device_peak_bytes,
       .host_peak_bytes = timed.host_peak_bytes,
       .index_bytes = session.runtime->index_bytes(job.context + job.decode)};
-  if (counters.early.lists > 0) figures.early = counters.early;
   compare_with_text(job, quality.scores, reference.scores, figures);
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
   if (counters.mass_bounds > 0) {

@@ -61,9 +61,8 @@ struct PolicyFigures {
   std::optional<double> hidden_ratio = {};
   std::size_t device_peak_bytes = 0;
   std::size_t host_peak_bytes = 0;
-  std::size_t index_bytes = 0;              ///< of all layers, for the context and what was decoded
-  std::optional<EarlyCounters> early = {};  ///< where rows are fetched early
-  std::vector<TokenId> generated = {};      ///< not generating: empty
+  std::size_t index_bytes = 0;          ///< of all layers, for the context and what was decoded
+  std::vector<TokenId> generated = {};  ///< not generating: empty
 };
 
 /// Returns the figures of a cache from what it counted.

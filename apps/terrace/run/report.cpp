@@ -59,15 +59,6 @@ Json seconds_object(const RunSeconds& seconds) {
           {"model", seconds.model}};
 }
 
-Json early_object(const std::optional<EarlyCounters>& early) {
-  if (!early) return nullptr;
-  return {{"corrected_ratio",
-           static_cast<double>(early->corrected) / static_cast<double>(early->lists)},
-          {"useful", early->useful},
-          {"late", early->late},
-          {"wasted", early->wasted}};
-}
-
 Json clustering_object(const PolicyFigures& figures) {
   return {{"iterations", figures.clustering.iterations},
           {"planned", figures.clustering.planned},
@@ -127,7 +118,6 @@ Json run_object(const PolicyFigures& figures) {
           {"pseudo_entries_mean", figures.pseudo_entries_mean},
           {"needles", needles_object(figures.needles)},
           {"cache", cache_object(figures.cache)},
-          {"early_fetch", early_object(figures.early)},
           {"index_bytes", figures.index_bytes},
           {"bytes", bytes_object(figures.bytes)},
           {"bytes_per_token", parts_object(figures.bytes_per_token)},

@@ -79,12 +79,6 @@ Result<std::unique_ptr<TraceRecording>> TraceRecording::open(const RunJob& job,
                                                              const std::string& file) {
   if (file.empty()) return nullptr;
   TERRACE_ASSIGN(const JobPolicy recorded, find_policy(job));
-  if (const std::string& early = job.config.text("retrieval.early_fetch"); early != "off") {
-    return fail(Errc::invalid_argument,
-                "--trace: what retrieval.early_fetch {} fetches is in no trace, so none could be "
-                "replayed; record with retrieval.early_fetch off",
-                early);
-  }
   tuning::TraceHead head = make_head(job, recorded);
   TERRACE_ASSIGN(head.model_fingerprint, tuning::model_fingerprint(job.model_folder));
   TERRACE_ASSIGN(tuning::TraceWriter writer, tuning::TraceWriter::create(file, head));

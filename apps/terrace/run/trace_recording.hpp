@@ -19,8 +19,7 @@ std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config
 class TraceRecording {
  public:
   /// Opens the file; returns nothing for an empty name.
-  /// Errors: invalid_argument: none or several of the job's policies select, or rows are fetched
-  /// early; io_error.
+  /// Errors: invalid_argument: none or several of the job's policies select; io_error.
   static Result<std::unique_ptr<TraceRecording>> open(const RunJob& job, const std::string& file);
 
   [[nodiscard]] const std::string& policy() const noexcept { return policy_; }

@@ -23,7 +23,6 @@ constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
                     .page_select = enqueue<cuda::page_select>,
                     .cluster_select = enqueue<cuda::cluster_select>,
                     .resolve_rows = enqueue<cuda::resolve_rows>,
-                    .resolve_early_rows = enqueue<cuda::resolve_early_rows>,
                     .fetch_rows = enqueue<cuda::fetch_rows>,
                     .cache_rows = enqueue<cuda::cache_rows>,
                     .decode_attention = enqueue<cuda::decode_attention>};

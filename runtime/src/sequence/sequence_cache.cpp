@@ -240,7 +240,6 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches_clusters()) read_members(layer);
   count_wanted(layer);
-  count_early(layer);
   wanted_.clear();
   caches_clusters() ? want_clusters(layer) : want_blocks(layer);
   Status refilled;

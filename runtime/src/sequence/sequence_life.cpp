@@ -17,9 +17,6 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runti
   TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
   TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
   // A queue is a thread or a stream: only where there is work for it.
-  if (state->fetches_early()) {
-    TERRACE_ASSIGN(state->early_queue_, backend.make_queue({.name = "early"}));
-  }
   if (runtime.options.refresh.tokens > 0) {
     TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
   }
@@ -38,8 +35,8 @@ SequenceState::~SequenceState() {
   settle_queues();
   // What outlasted the deadline still uses the sequence's memory. The end of a queue cancels what
   // is enqueued and waits for what runs; then compute waits for nothing of the sequence any more.
-  for (auto* queue : {&offload_queue_, &index_queue_, &refill_queue_, &early_queue_,
-                      &cluster_queue_, &refresh_queue_}) {
+  for (auto* queue :
+       {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_, &refresh_queue_}) {
     queue->reset();
   }
   const auto is_late = [](const Status& drained) {
@@ -64,8 +61,8 @@ bool SequenceState::settle_queues() {
     return !late;
   };
   // All must have stopped before one is cleared: a queue may still be waiting for a failed one.
-  const auto own = {offload_queue_.get(), index_queue_.get(),   refill_queue_.get(),
-                    early_queue_.get(),   cluster_queue_.get(), refresh_queue_.get()};
+  const auto own = {offload_queue_.get(), index_queue_.get(), refill_queue_.get(),
+                    cluster_queue_.get(), refresh_queue_.get()};
   if (compute_ != nullptr) static_cast<void>(compute_->drain(all.left()));
   for (Queue* const queue : own) {
     if (queue != nullptr) static_cast<void>(queue->drain(all.left()));
@@ -80,8 +77,6 @@ bool SequenceState::settle_queues() {
   for (LayerState& layer : layers_) {
     layer.offloaded = layer.attended = layer.refilled = {};
     layer.index.uploaded = {};
-    layer.early.arrival = {};
-    layer.early.fetched = false;
     // A failed queue may have skipped the copying of what was set.
     layer.device_blocks.touch_all();
     layer.index.device.table().touch_all();
@@ -116,7 +111,6 @@ Status SequenceState::own_block(std::size_t block) {
   for (LayerState& layer : layers_) {
     if (block >= layer.pages.size() || !is_shared(layer, block)) continue;
     // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
-    TERRACE_TRY(await_early(layer));
     if (caches_clusters()) TERRACE_TRY(wait(layer.refilled, deadline()));
     const Status read = wait(layer.index.coded, deadline());
     if (!read && read.error().code == Errc::not_ready) return read;

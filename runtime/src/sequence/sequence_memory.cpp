@@ -66,10 +66,9 @@ Status SequenceState::reserve_positions(std::size_t length) {
   for (LayerState& layer : layers_) {
     TERRACE_TRY(layer.device_blocks.reserve(*runtime_.backend, blocks));
     if (!keeps_everything()) {
-      // Coding and early fetches read the table that growing would move.
+      // Coding reads the table that growing would move.
       if (!layer.host_blocks.holds(blocks)) {
         TERRACE_TRY(wait(layer.index.coded, deadline()));
-        TERRACE_TRY(await_early(layer));
         if (caches_clusters()) TERRACE_TRY(wait(layer.refilled, deadline()));
       }
       TERRACE_TRY(layer.host_blocks.reserve(*runtime_.backend, blocks));
@@ -266,8 +265,7 @@ Status SequenceState::load_blocks(std::span<const LoadingBlock> loading) {
 }
 
 Status SequenceState::reserve_selection(LayerState& layer) {
-  const std::size_t words = lists() * (list_rows() + 2) + 1 + 2 * runtime_.shape().query_heads +
-                            sizeof(EarlyOutcome) / sizeof(std::uint32_t);
+  const std::size_t words = lists() * (list_rows() + 2) + 1 + 2 * runtime_.shape().query_heads;
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
   if (layer.selection_host) return {};
@@ -288,8 +286,7 @@ SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const no
           .counts = counts,
           .missed_count = counts + lists(),
           .pseudo_counts = pseudo_counts,
-          .mass = mass,
-          .early = reinterpret_cast<EarlyOutcome*>(mass + runtime_.shape().query_heads)};
+          .mass = mass};
 }
 
 Status SequenceState::reserve_seen(std::size_t length) {
@@ -348,10 +345,7 @@ Status SequenceState::reserve_step_buffers(std::size_t length) {
     step_.entries = room;
   }
   if (!selects() || split_.selected == 0) return {};
-  for (LayerState& layer : layers_) {
-    TERRACE_TRY(reserve_selection(layer));
-    TERRACE_TRY(reserve_early(layer));
-  }
+  for (LayerState& layer : layers_) TERRACE_TRY(reserve_selection(layer));
   TERRACE_TRY(reserve_seen(length));
   const std::size_t rows = lists() * list_rows();
   if (caches_clusters()) {
@@ -486,7 +480,6 @@ void SequenceState::give_up_device_memory() {
     layer.index.device.reset();
     layer.selection.reset();
     layer.selection_host.reset();
-    layer.early = {};
     layer.selected = false;
   }
   step_ = {};

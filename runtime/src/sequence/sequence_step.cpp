@@ -249,13 +249,9 @@ SelectRequest SequenceState::select_request(std::size_t layer_number, const Step
 Selection SequenceState::selection_target(const LayerState& layer) const noexcept {
   const RetrievalTraits& traits = runtime_.policy->traits();
   const SelectionBuffers buffers = selection_buffers(layer.selection);
-  // Rows fetched early are resolved against the selection before, which must stay.
-  const EarlyLists early = fetches_early()
-                               ? early_lists(layer.early.lists[1 - layer.early.latest])
-                               : EarlyLists{.ids = buffers.ids, .counts = buffers.counts};
   return {.capacity = list_rows(),
-          .ids = early.ids,
-          .id_count = early.counts,
+          .ids = buffers.ids,
+          .id_count = buffers.counts,
           .logit_bias = step_.logit_bias.as<float>(),
           .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
           .mass = traits.bounds_mass ? buffers.mass : nullptr};
@@ -267,15 +263,12 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
   const SelectRequest request = select_request(layer_number, input, index);
-  TERRACE_TRY(runtime_.policy->select(request, selection_target(layer), compute, ops));
+  TERRACE_ASSIGN(const Ticket selected,
+                 runtime_.policy->select(request, selection_target(layer), compute, ops));
+  if (index_streamed_) stages_[layer_number % 2].read = selected;
 
   const ResolveRows resolve = resolve_request(layer);
-  TERRACE_ASSIGN(const Ticket resolved,
-                 fetches_early()
-                     ? resolve_early(layer, resolve, request.count, input.query, compute)
-                     : ops.resolve_rows(compute, Phase::fetch, resolve));
-  // Shares of heads are read until rows are resolved.
-  if (index_streamed_) stages_[layer_number % 2].read = resolved;
+  TERRACE_ASSIGN(const Ticket resolved, ops.resolve_rows(compute, Phase::fetch, resolve));
   TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch,
                              {.shape = runtime_.shape(),
                               .missed = step_.missed.as<MissedRow>(),
@@ -349,7 +342,6 @@ Result<KvView> SequenceState::prepare(std::string_view call, LayerId id, const S
   LayerState& layer = layer_state(id);
   // Whoever computes attention, by now that of the layer before is enqueued.
   TERRACE_TRY(note_attention());
-  if (next_layer_ > 0) TERRACE_TRY(fetch_ahead(layers_[next_layer_ - 1], compute));
   if (index_streamed_ && index(id) + 1 < layers_.size()) TERRACE_TRY(stream_index(index(id) + 1));
   TERRACE_TRY(publish_arrivals(layer, compute));
   TERRACE_ASSIGN(Ticket ready, store_token(layer, input, compute));
@@ -421,7 +413,6 @@ Status SequenceState::end_step() {
   }
   const auto finish = [&]() -> Status {
     TERRACE_TRY(note_attention());
-    TERRACE_TRY(fetch_ahead(layers_.back(), *compute_));
     note_compute();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       TERRACE_TRY(wait(layers_[i].offloaded, deadline()));

@@ -23,7 +23,6 @@ namespace terrace {
 [[nodiscard]] Status validate(const PageSelect& op);
 [[nodiscard]] Status validate(const ClusterSelect& op);
 [[nodiscard]] Status validate(const ResolveRows& op);
-[[nodiscard]] Status validate(const ResolveEarlyRows& op);
 [[nodiscard]] Status validate(const FetchRows& op);
 [[nodiscard]] Status validate(const CacheRows& op);
 [[nodiscard]] Status validate(const DecodeAttention& op);

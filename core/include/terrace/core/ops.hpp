@@ -337,34 +337,6 @@ struct ResolveRows {
   std::size_t seen_stride = 0;
 };
 
-/// What came of rows that were fetched before their step.
-struct EarlyOutcome {
-  std::uint32_t corrected = 0;  ///< lists attended as this step's query selected them
-  std::uint32_t fetched = 0;    ///< rows that had been fetched
-  std::uint32_t useful = 0;     ///< entries of lists that one of them served
-  std::uint32_t late = 0;       ///< rows missed all the same
-  std::uint32_t wasted = 0;     ///< rows fetched for nothing
-};
-
-/// What resolve_rows takes, for a step whose rows were fetched early by the selection of the step
-/// before.
-struct ResolveEarlyRows {
-  ResolveRows resolve;                       ///< its ids are this step's selection
-  std::uint32_t* ids = nullptr;              ///< out [lists, id_stride]: what is attended
-  std::uint32_t* id_count = nullptr;         ///< out [lists]
-  RowCounts count;                           ///< most of a list
-  const std::uint32_t* early_ids = nullptr;  ///< [lists, id_stride], ascending; null: none
-  const std::uint32_t* early_count = nullptr;
-  std::byte* const* early_rows = nullptr;       ///< [lists, id_stride], as resolve_rows found them
-  std::byte* early_staging = nullptr;           ///< [lists * id_stride] rows
-  const std::uint32_t* early_missed = nullptr;  ///< [1]: rows that were fetched into it
-  std::uint8_t* early_used = nullptr;           ///< scratch [lists * id_stride]
-  const float* query = nullptr;                 ///< [query_heads, head_dim]
-  float* last_query = nullptr;                  ///< [query_heads, head_dim]: replaced by `query`
-  float likeness_min = 0;                       ///< above 1: every list is this step's
-  EarlyOutcome* outcome = nullptr;              ///< out [1]
-};
-
 /// Copies missed rows from host blocks to their staging rows. A transfer; its bytes are counted.
 struct FetchRows {
   KvShape shape;
@@ -441,7 +413,6 @@ struct Ops {
   Result<Ticket> (*page_select)(Queue&, Phase, const PageSelect&) = nullptr;
   Result<Ticket> (*cluster_select)(Queue&, Phase, const ClusterSelect&) = nullptr;
   Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
-  Result<Ticket> (*resolve_early_rows)(Queue&, Phase, const ResolveEarlyRows&) = nullptr;
   Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;
   Result<Ticket> (*cache_rows)(Queue&, Phase, const CacheRows&) = nullptr;
   Result<Ticket> (*decode_attention)(Queue&, Phase, const DecodeAttention&) = nullptr;

@@ -52,19 +52,6 @@ struct KeyCopy {
 /// Tests    tests/kernels/resolve_rows_test.cpp
 void resolve_rows(const ResolveRows& op);
 
-/// Chooses between this step's lists and the early ones, and finds their rows.
-///
-/// Each list is this step's selection, cut to `count`, if one of its query heads has turned since
-/// the step before: the cosine of its two queries is below `likeness_min` (NaN is), or nothing was
-/// selected early. Else it is the early selection, cut alike. Rows are looked for in device blocks,
-/// then among those fetched early, and are missed else; missed rows are staged as resolve_rows
-/// does. A row that several lists read is useful to each of them, and wasted only if none does.
-///
-/// Threads  one thread at a time per `seen`
-/// Source   correcting heads whose query turned: FreeKV 2025
-/// Tests    tests/kernels/early_rows_test.cpp
-void resolve_early_rows(const ResolveEarlyRows& op);
-
 /// Copies missed rows from host blocks to their staging rows, and returns the bytes copied.
 ///
 /// Memory   every missed row's block must be there

@@ -33,15 +33,6 @@ struct CacheCounters {
   std::uint64_t refused = 0;
 };
 
-/// Of early fetches, summed over layers and steps.
-struct EarlyCounters {
-  std::uint64_t lists = 0;
-  std::uint64_t corrected = 0;  ///< lists attended as their own step selected them
-  std::uint64_t useful = 0;     ///< entries of lists whose row had been fetched
-  std::uint64_t late = 0;       ///< rows that the step had to fetch itself
-  std::uint64_t wasted = 0;     ///< rows fetched for nothing
-};
-
 struct ClusteringReport {
   std::vector<std::size_t> iterations = {};  ///< done, per layer
   bool planned = false;
@@ -53,7 +44,6 @@ struct ClusteringReport {
 struct SequenceCounters {
   LinkBytes bytes;
   CacheCounters cache;
-  EarlyCounters early;
   std::uint64_t steps = 0;
   std::uint64_t builds = 0;          ///< of whole indexes, but for those that a prompt hides
   std::uint64_t refreshes = 0;       ///< indexes that took over from older ones

@@ -50,14 +50,6 @@ struct RefreshOptions {
   Duration slice = std::chrono::milliseconds{20};  ///< of background work a step
 };
 
-/// Fetching the rows of a layer's next step by the selection of its last one.
-enum class EarlyFetch : std::uint8_t {
-  off,
-  exact,   ///< every list is corrected by the step's own selection: outputs are as without
-  turned,  ///< only lists whose query has turned; the others attend what was fetched. All, where
-           ///< estimates or bounds of mass go with a selection
-};
-
 /// How many rows each KV head of a layer selects.
 enum class HeadBudget : std::uint8_t {
   even,
@@ -89,8 +81,6 @@ struct RuntimeOptions {
   std::size_t block_tokens = 32;
   std::size_t host_threads = 1;  ///< of clustering
   RefreshOptions refresh;
-  EarlyFetch early_fetch = EarlyFetch::off;
-  double early_likeness = 0.9;  ///< cosine with the last query below which one has turned
   CacheOptions cache;
   PlanningOptions planning;
   Duration deadline = std::chrono::seconds{60};  ///< of every wait

@@ -43,7 +43,7 @@ struct ReplayOutcome {
 /// Threads  one at a time
 class CacheReplay {
  public:
-  /// Errors: invalid_argument from the cache's options, or for a run that fetched rows early.
+  /// Errors: invalid_argument from the cache's options.
   [[nodiscard]] static Result<CacheReplay> create(const TraceHead& head, ReplaySetup setup);
 
   /// `traffic`: what the record was cut into.

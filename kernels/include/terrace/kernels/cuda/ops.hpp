@@ -52,11 +52,6 @@ namespace terrace::kernels::cuda {
 /// Limits   query_heads * id_stride < 2^31
 [[nodiscard]] Status resolve_rows(const ResolveRows& op, const Launch& launch);
 
-/// Chooses between this step's lists and those of the step before, and finds their rows, also among
-/// those fetched early; otherwise as resolve_rows. The likeness of two queries is taken in f32.
-/// Cost: one launch.
-[[nodiscard]] Status resolve_early_rows(const ResolveEarlyRows& op, const Launch& launch);
-
 /// Copies missed rows straight from locked host memory to their staging rows. `launch.moved`
 /// receives the bytes. Cost: one launch of few blocks, so that compute goes on beside it.
 [[nodiscard]] Status fetch_rows(const FetchRows& op, const Launch& launch);
