@@ -203,8 +203,7 @@ Status require_clusters_apart(std::string_view name, const ClusterSelect& op) {
                         views.scratch,
                         {"pseudo.rows", range_of(op.pseudo.rows, pseudo)},
                         {"pseudo.bias", range_of(op.pseudo.bias, pseudo)},
-                        {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)},
-                        {"mass", range_of(op.mass, shape.query_heads)}},
+                        {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)}},
                        {views.query, views.shares});
 }
 
@@ -324,14 +323,14 @@ Status validate(const ClusterSelect& op) {
       {{op.clusters.slots > 0 && op.clusters.slots <= limit, "clusters.slots must be 1 to 2^32"},
        {op.clusters.chunk_tokens == op.index.chunk_tokens,
         "clusters.chunk_tokens must be the index's"},
-       {estimates || (op.estimated == 0 && op.mass == nullptr && !op.spreads),
-        "estimated, mass and spreads need clusters.estimates"},
+       {estimates || (op.estimated == 0 && !op.spreads),
+        "estimated and spreads need clusters.estimates"},
        {op.estimated == 0 || op.scope == ListScope::kv_head, "estimates are per KV head"},
        {op.estimated == 0 ||
             (op.pseudo.rows != nullptr && op.pseudo.bias != nullptr && op.pseudo.count != nullptr),
         "pseudo must be given"},
        {op.estimated <= op.pseudo.stride, "estimated must not be above pseudo.stride"},
-       {op.mass == nullptr || op.resident.blocks != nullptr, "mass needs resident"},
+       {op.mass_wanted <= 0 || op.resident.blocks != nullptr, "mass_wanted needs resident"},
        {op.resident.blocks == nullptr || op.resident.block_tokens > 0,
         "resident.block_tokens must not be 0"},
        {is_range(op.sinks) && is_range(op.window), "sinks and window must be ranges below 2^32"}}));

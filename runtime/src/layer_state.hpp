@@ -79,7 +79,6 @@ struct SelectionBuffers {
   std::uint32_t* counts = nullptr;
   std::uint32_t* missed_count = nullptr;
   std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
-  MassBounds* mass = nullptr;              ///< [query_heads]
 };
 
 }  // namespace terrace

@@ -34,10 +34,7 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
                                             {{"token_weight", ClusterRanking::token_weight},
                                              {"cluster_weight", ClusterRanking::cluster_weight}}),
       .estimated_share = config.number("wave.estimated_share"),
-      .spreads = config.is("wave.estimate", "spread"),
-      .mass_stop = meaning_of<MassStop>(
-          config, "wave.mass",
-          {{"certain", MassStop::certain}, {"estimated", MassStop::estimated}})};
+      .spreads = config.is("wave.estimate", "spread")};
   options.quest.page_tokens = config.integer("quest.page_tokens");
   options.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
                     .representatives = config.integer("infllm.representatives")};

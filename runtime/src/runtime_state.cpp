@@ -41,7 +41,7 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   // What selects nothing has nothing to stop or to cache.
   if (!traits.selects) return {};
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
-  if (options.budget.kind == TokenBudget::Kind::mass && !traits.bounds_mass) {
+  if (options.budget.kind == TokenBudget::Kind::mass && !traits.stops_at_mass) {
     return fail(Errc::unsupported,
                 "policy {} cannot stop at a share of attention mass, as wave can; give "
                 "retrieval.budget a share or a number of tokens",

@@ -329,7 +329,6 @@ class SequenceState {
   /// Returns how many rows of a unit the step wanted.
   std::uint32_t count_unit(UnitKey unit, bool hit);
   void sort_positions(const LayerState& layer);
-  void count_mass(const LayerState& layer);
   Status upkeep_cache(std::size_t layer);
   Status update_cache(LayerState& layer);
   Status update_blocks(LayerState& layer);

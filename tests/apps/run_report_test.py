@@ -275,9 +275,6 @@ class MassBudget(ReportTest):
     def run_of(self, budget, *more):
         (run,) = run_json("--context", 1024, "--decode", 8, "--policy", "wave", "--budget", budget,
                           *more)["runs"]
-        low, high = run["mass_bounds"]
-        self.assertLessEqual(low, run["attention_mass"] + 1e-6)
-        self.assertGreaterEqual(high, run["attention_mass"] - 1e-6)
         return run
 
     def test_more_mass_takes_more_rows_and_keeps_what_was_asked_for(self):
@@ -285,18 +282,11 @@ class MassBudget(ReportTest):
         for wanted in (0.8, 0.95):
             run = self.run_of(f"mass:{wanted}")
             attended.append(run["attended_tokens_mean"])
-            # The estimate is none of a bound: on the mean it may be a little wrong.
+            # An estimate: on the mean it may be a little wrong.
             self.assertGreater(run["attention_mass"], wanted - 0.03)
             self.assertLess(run["attended_tokens_mean"], 1024)
             self.assertGreater(run["pseudo_entries_mean"], 0)
         self.assertLess(*attended)
-
-    def test_certainty_takes_more_than_the_estimate(self):
-        estimated = self.run_of("mass:0.8")
-        certain = self.run_of("mass:0.8", "--set", "wave.mass=certain")
-        self.assertGreater(certain["attended_tokens_mean"], estimated["attended_tokens_mean"])
-        # Not always 0.8: as the text grows, the prompt's size in rows is too little to be certain.
-        self.assertGreater(certain["mass_bounds"][0], estimated["mass_bounds"][0] + 0.5)
 
 
 if __name__ == "__main__":

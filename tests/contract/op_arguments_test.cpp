@@ -191,7 +191,7 @@ TEST_F(OpArguments, OfClusterSelect) {
       .estimated = 5,
       .pseudo = pseudo(),
       .resident = blocks(),
-      .mass = room<MassBounds>(),
+      .mass_wanted = 0.5,
   };
   using Op = ClusterSelect;
   expect_refused_selection(op);
@@ -216,9 +216,7 @@ TEST_F(OpArguments, OfClusterSelect) {
                           {[](Op& o) { o.pseudo.bias = as<float>(o.common.ids); },
                            "ids must not overlap pseudo.bias"},
                           {[](Op& o) { o.pseudo.count = as<std::uint32_t>(o.pseudo.bias + 9); },
-                           "pseudo.bias must not overlap pseudo.count"},
-                          {[](Op& o) { o.mass = as<MassBounds>(o.common.scratch); },
-                           "scratch must not overlap mass"}});
+                           "pseudo.bias must not overlap pseudo.count"}});
 }
 
 TEST_F(OpArguments, OfStoreRows) {

@@ -27,8 +27,7 @@ class Scene {
         counts(kv.query_heads),
         pseudo_rows(kv.kv_heads * pseudo_max),
         pseudo_bias(kv.kv_heads * pseudo_max),
-        pseudo_counts(kv.kv_heads),
-        mass(kv.query_heads) {
+        pseudo_counts(kv.kv_heads) {
     Rng rng(testing::seed(), {31});
     for (float& x : queries.span()) x = testing::normal(rng);
     op = {.common = {.shape = kv,
@@ -57,7 +56,7 @@ class Scene {
   }
   [[nodiscard]] bool intact() const {
     return scratch.intact() && ids.intact() && counts.intact() && pseudo_rows.intact() &&
-           pseudo_bias.intact() && pseudo_counts.intact() && mass.intact();
+           pseudo_bias.intact() && pseudo_counts.intact();
   }
 
   static constexpr std::size_t pseudo_max = 40;
@@ -68,7 +67,6 @@ class Scene {
   Guarded<const std::byte*> pseudo_rows;
   Guarded<float> pseudo_bias;
   Guarded<std::uint32_t> pseudo_counts;
-  Guarded<MassBounds> mass;
   ClusterSelect op;
 };
 

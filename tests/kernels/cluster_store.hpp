@@ -39,7 +39,7 @@ class ClusterStore {
     write_clusters();
   }
 
-  /// Makes centroids, sizes and bounds from rows and labels.
+  /// Makes centroids and sizes from rows and labels.
   void write_clusters() {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
       for (std::uint32_t c = 0; c < chunks_.size() * clusters_.slots; ++c) write_cluster(head, c);
@@ -96,27 +96,12 @@ class ClusterStore {
     target.firsts[slot] = static_cast<std::uint32_t>(positions.front() - first_);
     const std::size_t dims = clusters_.estimates ? 2 * shape_.head_dim : shape_.head_dim;
     std::byte* const stored = target.centroids + slot * kernels::centroid_bytes(shape_, clusters_);
-    double rounding = 0;
     for (std::size_t i = 0; i < dims; ++i) {
       double mean = 0;
       for (const std::size_t p : positions) mean += double{rows.key(head, p, i)};
       mean /= static_cast<double>(positions.size());
       store_f32(stored, shape_.dtype, i, static_cast<float>(mean));
-      if (i < shape_.head_dim)
-        rounding += std::pow(mean - double{load_f32(stored, shape_.dtype, i)}, 2);
     }
-    if (!clusters_.estimates) return;
-    double radius = 0;
-    for (const std::size_t p : positions) {
-      double square = 0;
-      for (std::size_t i = 0; i < shape_.head_dim; ++i) {
-        square +=
-            std::pow(double{rows.key(head, p, i)} - double{load_f32(stored, shape_.dtype, i)}, 2);
-      }
-      radius = std::max(radius, square);
-    }
-    target.radius[slot] = static_cast<float>(std::sqrt(radius) * (1 + 1e-6));
-    target.rounding[slot] = static_cast<float>(std::sqrt(rounding) * (1 + 1e-6));
   }
 
   KvShape shape_;

@@ -67,7 +67,6 @@ class PolicyIndex {
     pseudo_rows.resize(lists * pseudo);
     pseudo_bias.resize(lists * pseudo);
     pseudo_counts.assign(lists, 0);
-    mass.assign(shape.query_heads, {});
     const SelectRequest request{.shape = shape,
                                 .query = query.data(),
                                 .candidates = {sinks_, window},
@@ -82,7 +81,6 @@ class PolicyIndex {
     if (traits.gives_pseudo_entries) {
       out.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo};
     }
-    if (traits.bounds_mass) out.mass = mass.data();
     const auto selected = policy_.select(request, out, *compute_, backend_->ops());
     EXPECT_TRUE(selected.has_value());
     EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
@@ -121,7 +119,6 @@ class PolicyIndex {
   std::vector<const std::byte*> pseudo_rows;
   std::vector<float> pseudo_bias;
   std::vector<std::uint32_t> pseudo_counts;
-  std::vector<MassBounds> mass;
 
  private:
   void reserve(std::size_t end) {

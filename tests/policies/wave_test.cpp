@@ -201,10 +201,6 @@ TEST(Wave, GivesAKeyFarFromAllOthersAClusterOfItsOwn) {
     for (const auto& list : index.select(query, 640, towards ? 1 : 640 - sinks - 1)) {
       EXPECT_EQ(std::ranges::binary_search(list, far), towards);
     }
-    for (const MassBounds& mass : index.mass) {
-      EXPECT_TRUE(mass.low >= 0 && mass.low <= mass.high && mass.high <= 1);
-      EXPECT_GT(mass.low, 0.99F);
-    }
   }
 }
 
@@ -400,10 +396,6 @@ TEST(Wave, MassesOfExactEstimatedAndRestSumToOne) {
     EXPECT_GT(estimated, 0);
     EXPECT_GT(rest, 0);
     EXPECT_NEAR((exact + estimated + rest) / all, 1, 1e-5) << testing::seed_text();
-    // Nothing is left to doubt: what is said of the mass is what an exact attention finds.
-    EXPECT_NEAR(double{wave.index.mass[q].low}, exact / all, 1e-4) << testing::seed_text();
-    EXPECT_NEAR(1 - double{wave.index.mass[q].high}, (estimated + rest) / all, 1e-4)
-        << testing::seed_text();
   }
 }
 
@@ -551,7 +543,6 @@ TEST(Wave, AttendsToMoreTheMoreMassIsWanted) {
     const auto lists = index.select(query_of(106), 1500, 1600);
     EXPECT_GT(lists[0].size(), before);
     before = lists[0].size();
-    EXPECT_LE(index.mass[0].low, index.mass[0].high);
   }
   EXPECT_LT(before, 1500 - sinks);
 }

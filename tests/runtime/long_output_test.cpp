@@ -105,26 +105,6 @@ INSTANTIATE_TEST_SUITE_P(Table, EachGrowingPolicy,
                          ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
-TEST(MassBounds, AreCertainOfNothingWhereNothingIsSelected) {
-  Scenario scenario;
-  scenario.runtime.policy = "wave";
-  scenario.runtime.window_share = 1;
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  ASSERT_TRUE(drive.prefill(20).has_value());
-  ASSERT_TRUE(drive.steps(10).has_value());
-  const SequenceCounters whole = drive.sequence().counters();
-  EXPECT_EQ(whole.mass_low, static_cast<double>(whole.mass_bounds));
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  drive.sequence().reset_counters();
-  ASSERT_TRUE(drive.steps(10).has_value());
-  const SequenceCounters cut = drive.sequence().counters();
-  EXPECT_GT(cut.mass_bounds, 0U);
-  EXPECT_EQ(cut.mass_low, 0);
-  EXPECT_EQ(cut.mass_high, static_cast<double>(cut.mass_bounds));
-}
-
 TEST(DenseLayers, AttendToEverythingAndStayOnTheDevice) {
   Scenario scenario;
   scenario.runtime.policy = "clusterkv";

@@ -22,8 +22,7 @@ Json quality_figures(const PolicyFigures& figures) {
   constexpr std::array names{
       "budget_tokens",  "selected_tokens", "attended_tokens_mean", "pseudo_entries_mean",
       "index_bytes",    "bits_per_token",  "bits_per_byte",        "bits_delta_vs_full",
-      "top1_agreement", "recall",          "attention_mass",       "mass_bounds",
-      "needles"};
+      "top1_agreement", "recall",          "attention_mass",       "needles"};
   const Json all = run_object(figures);
   Json chosen = Json::object();
   for (const char* const name : names) chosen[name] = all.at(name);

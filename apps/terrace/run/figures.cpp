@@ -119,11 +119,6 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .index_bytes = session.runtime->index_bytes(job.context + job.decode)};
   compare_with_text(job, quality.scores, reference.scores, figures);
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
-  if (counters.mass_bounds > 0) {
-    const auto count = static_cast<double>(counters.mass_bounds);
-    figures.mass_bounds = {.low = static_cast<float>(counters.mass_low / count),
-                           .high = static_cast<float>(counters.mass_high / count)};
-  }
   if (traits.clusters) {
     figures.clustering = timed.clustering;
     if (timed.clustering.planned) {

@@ -46,7 +46,6 @@ struct PolicyFigures {
   std::optional<double> top1_agreement = {};
   std::optional<double> recall = {};
   double attention_mass = 0;
-  std::optional<MassBounds> mass_bounds = {};  ///< mean of what was certain while running
   double pseudo_entries_mean = 0;
   std::vector<NeedleScore> needles = {};  ///< none asked: empty
   std::optional<CacheFigures> cache = {};

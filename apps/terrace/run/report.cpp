@@ -14,10 +14,6 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-Json mass_bounds(const std::optional<MassBounds>& bounds) {
-  return bounds ? Json{bounds->low, bounds->high} : Json(nullptr);
-}
-
 Json delta_object(const std::optional<MeanWithError>& delta) {
   if (!delta) return {{"mean", nullptr}, {"standard_error", nullptr}};
   return {{"mean", delta->mean}, {"standard_error", or_null(delta->standard_error)}};
@@ -114,7 +110,7 @@ Json run_object(const PolicyFigures& figures) {
           {"top1_agreement", or_null(figures.top1_agreement)},
           {"recall", or_null(figures.recall)},
           {"attention_mass", figures.attention_mass},
-          {"mass_bounds", mass_bounds(figures.mass_bounds)},
+          {"mass_bounds", nullptr},  // no policy knows any (decision 0069)
           {"pseudo_entries_mean", figures.pseudo_entries_mean},
           {"needles", needles_object(figures.needles)},
           {"cache", cache_object(figures.cache)},

@@ -241,7 +241,7 @@ struct ClusterList {
           marks[rows.active()[best]] = taken == members ? chosen : chosen_in_part;
           if (taken < members) memory.cut_to = taken;
         }
-        mass.choose(best, taken == members);
+        mass.choose(best);
         left -= taken;
       }
     }
@@ -365,10 +365,7 @@ __global__ void __launch_bounds__(choose_threads)
   list.rank();
   mass.start();
   __syncthreads();
-  if (threadIdx.x < 32) {
-    list.choose(mass);
-    mass.write();
-  }
+  if (threadIdx.x < 32) list.choose(mass);
   __syncthreads();
   list.write_members();
   if (op.pseudo.count != nullptr) {

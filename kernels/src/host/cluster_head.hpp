@@ -115,7 +115,7 @@ class ClusterHead {
   float mean_square_ = 0;                   ///< square_of_query in the mean over the group
 };
 
-/// Follows what share of a list's attention mass is certainly chosen.
+/// Follows what share of a list's attention mass is chosen, by what clusters are taken to weigh.
 class MassTracker {
  public:
   MassTracker(const ClusterSelect& op, const ClusterHead& head, std::size_t first,
@@ -124,41 +124,23 @@ class MassTracker {
   /// Returns whether every query head has what was wanted. False when nothing was.
   [[nodiscard]] bool is_enough() const noexcept;
 
-  /// `whole`: all candidates of the cluster are chosen.
-  void choose(std::uint32_t i, bool whole) noexcept;
-
-  /// Writes the bounds of the list's query heads.
-  void write() const noexcept;
+  void choose(std::uint32_t i) noexcept;
 
  private:
   static constexpr std::size_t group_max = 64;
 
-  /// Masses of a query head relative to exp(rest.base), estimates to exp(estimate.base).
+  /// Masses of a query head relative to exp(clusters.base).
   struct QueryMass {
-    double norm = 0;   ///< |q| / sqrt(head_dim)
-    float square = 0;  ///< ClusterHead::square_of_query
-    MassSums rest;     ///< of clusters; what is chosen leaves its bounds
-    double steady = 0;
-    double chosen_low = 0;
-    double chosen_high = 0;
-    bool bounded = true;    ///< false: some score or radius is not finite
-    MassEstimate estimate;  ///< of all clusters; only followed where a share is wanted by estimate
-    double steady_estimate = 0;
-    double chosen_estimate = 0;
+    MassEstimate clusters;
+    double steady = 0;  ///< of what is attended anyway
+    double chosen = 0;
   };
 
-  [[nodiscard]] bool wants_estimate() const noexcept {
-    return op_.mass_wanted > 0 && op_.mass_stop == MassStop::estimated;
-  }
+  void add_clusters(std::size_t q) noexcept;
   [[nodiscard]] bool has_enough(const QueryMass& mass) const noexcept;
-  void measure_query(std::size_t q) noexcept;
-  void add_clusters() noexcept;
-  void finish_query(std::size_t q) noexcept;
   /// Logarithm of the weight of what is attended anyway.
   [[nodiscard]] double steady_logit(std::size_t q) const noexcept;
-  [[nodiscard]] static MassBounds bounds(const QueryMass& mass) noexcept;
   [[nodiscard]] double estimate(std::size_t q, std::uint32_t i) const noexcept;
-  [[nodiscard]] LogMassBounds cluster_bounds(std::size_t q, std::uint32_t i) const noexcept;
 
   const ClusterSelect& op_;
   const ClusterHead& head_;

@@ -45,12 +45,11 @@ class HeadSelection {
         continue;
       }
       head_.mark(best, taken);
-      mass.choose(best, taken == members);
+      mass.choose(best);
       left -= taken;
     }
     op_.common.id_count[list] = head_.list_members(op_.common.ids + list * op_.common.id_stride);
     if (op_.pseudo.count != nullptr) write_pseudo_entries(list, weights);
-    mass.write();
     head_.clear_marks();
   }
 

@@ -272,35 +272,20 @@ void Clusters::write_cluster(std::uint32_t place, std::span<const std::uint32_t>
   std::byte* const stored =
       target.centroids + slot * kernels::centroid_bytes(request_.shape, options_.shape);
   std::vector<double> center(dims);  // as it is stored
-  double rounding = 0;
   for (std::size_t k = 0; k < row_dims_; ++k) {
     store_f32(stored, dtype, k, static_cast<float>(mean.of(k)));
-    if (k >= dims) continue;
-    center[k] = double{load_f32(stored, dtype, k)};
-    rounding += std::pow(mean.of(k) - center[k], 2);
+    if (k < dims) center[k] = double{load_f32(stored, dtype, k)};
   }
   target.sizes[slot] = static_cast<std::uint32_t>(members.size());
   target.firsts[slot] = static_cast<std::uint32_t>(first_at() + members.front());
   if (!options_.shape.estimates) return;
-  double radius = 0;
   double sum = 0;
   for (const std::uint32_t i : members) {
     double square = 0;
     const float* const key = row(i);
     for (std::size_t k = 0; k < dims; ++k) square += std::pow(double{key[k]} - center[k], 2);
     if (std::isfinite(square)) sum += square;
-    radius =
-        std::isfinite(square) ? std::max(radius, square) : std::numeric_limits<double>::infinity();
   }
-  // Who is left out of the mean may lie anywhere around it.
-  if (mean.count() < members.size()) radius = std::numeric_limits<double>::infinity();
-  // Rounded up: they are promised to be large enough.
-  const auto above = [](double square) {
-    return std::nextafter(static_cast<float>(std::sqrt(square)),
-                          std::numeric_limits<float>::infinity());
-  };
-  target.radius[slot] = above(radius);
-  target.rounding[slot] = above(rounding);
   target.variance[slot] =
       static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(mean.count(), 1) * dims));
 }

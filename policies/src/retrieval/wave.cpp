@@ -1,18 +1,17 @@
 // Wave: small clusters, the best of them attended exactly, all others estimated from their means.
 //   build:  in segments of 2,048 tokens, each on its own, k-means of the keys less their mean, one
 //           cluster for every 16 tokens, seeds at equal distances; clusters of more than 64 are
-//           split. Per cluster: mean key, mean value, size, radius
+//           split. Per cluster: mean key, mean value, size, variance
 //   extend: a batch of up to 256 generated tokens becomes clusters of its own; until then they
 //           stay in the window. Old clusters stay as they are
 //   select: per query head the softmax over all members, each standing at its centroid, and over
 //           sinks and window exactly; summed over the group. Whole clusters by falling worth of a
 //           member while they fit into the budget. Every other cluster becomes one entry of
-//           attention: mean key, mean value, logit bias log(size), or more by its spread. By the
-//           radius the mass attended exactly is known from both sides; a budget of mass stops when
-//           the estimate, or the lower one, reaches it for every head
+//           attention: mean key, mean value, logit bias log(size), or more by its spread. A budget
+//           of mass stops when, by these weights, every head has it
 // Index: a label and 1/16 row a token. Deterministic for a seed on any number of threads.
 // Source: RetroInfer (Chen et al., arXiv 2505.02922): zones, segments, estimate; ranking by the
-// worth of a member, estimating everything, bounds from above and the budget of mass: own.
+// worth of a member, estimating everything and the budget of mass: own.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -57,7 +56,7 @@ class Wave final : public ClusterIndex {
                       .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
                       .batch_tokens_max = chunk_tokens,
                       .gives_pseudo_entries = options.estimated_share > 0,
-                      .bounds_mass = true},
+                      .stops_at_mass = true},
                      index_options(options)),
         options_(options) {}
 
@@ -78,9 +77,7 @@ class Wave final : public ClusterIndex {
                                .resident = request.resident,
                                .sinks = request.sinks,
                                .window = request.window,
-                               .mass = out.mass,
                                .mass_wanted = request.mass,
-                               .mass_stop = options_.mass_stop,
                                .spreads = options_.spreads});
   }
 

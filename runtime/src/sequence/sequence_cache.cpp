@@ -217,25 +217,10 @@ void SequenceState::start_noting_rows(const LayerState& layer) {
   ++row_epoch_;
 }
 
-void SequenceState::count_mass(const LayerState& layer) {
-  if (!runtime_.policy->traits().bounds_mass) return;
-  const std::size_t heads = runtime_.shape().query_heads;
-  const MassBounds* const bounds = selection_buffers(layer.selection_host).mass;
-  const bool whole = layer.window.begin <= layer.sinks.end;
-  const MassBounds unselected = whole ? MassBounds{.low = 1, .high = 1} : MassBounds{};
-  for (std::size_t head = 0; head < heads; ++head) {
-    const MassBounds one = layer.selected ? bounds[head] : unselected;
-    counters_.mass_low += double{one.low};
-    counters_.mass_high += double{one.high};
-  }
-  counters_.mass_bounds += heads;
-}
-
 Status SequenceState::upkeep_cache(std::size_t layer_number) {
   LayerState& layer = layers_[layer_number];
   counters_.lists += lists();
   counters_.attended += lists() * (layer.sinks.size() + layer.window.size());
-  count_mass(layer);
   if (!layer.selected) return {};
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches_clusters()) read_members(layer);

@@ -265,7 +265,7 @@ Status SequenceState::load_blocks(std::span<const LoadingBlock> loading) {
 }
 
 Status SequenceState::reserve_selection(LayerState& layer) {
-  const std::size_t words = lists() * (list_rows() + 2) + 1 + 2 * runtime_.shape().query_heads;
+  const std::size_t words = lists() * (list_rows() + 2) + 1;
   const AllocationRequest request{.bytes = words * sizeof(std::uint32_t),
                                   .purpose = Purpose::staging};
   if (layer.selection_host) return {};
@@ -281,12 +281,10 @@ SelectionBuffers SequenceState::selection_buffers(const Buffer& buffer) const no
   const std::size_t ids = lists() * list_rows();
   std::uint32_t* const counts = words + ids;
   std::uint32_t* const pseudo_counts = counts + lists() + 1;
-  auto* const mass = reinterpret_cast<MassBounds*>(pseudo_counts + lists());
   return {.ids = words,
           .counts = counts,
           .missed_count = counts + lists(),
-          .pseudo_counts = pseudo_counts,
-          .mass = mass};
+          .pseudo_counts = pseudo_counts};
 }
 
 Status SequenceState::reserve_seen(std::size_t length) {

@@ -253,8 +253,7 @@ Selection SequenceState::selection_target(const LayerState& layer) const noexcep
           .ids = buffers.ids,
           .id_count = buffers.counts,
           .logit_bias = step_.logit_bias.as<float>(),
-          .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{},
-          .mass = traits.bounds_mass ? buffers.mass : nullptr};
+          .pseudo = traits.gives_pseudo_entries ? pseudo_target(buffers) : PseudoTarget{}};
 }
 
 Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepInput& input,

@@ -169,8 +169,6 @@ struct MapQueries {
 /// holds, in this order (terrace/kernels/cluster_plane.hpp):
 ///   centroids  KV dtype [slots, head_dim]; with `estimates` rows [slots, 2, head_dim]: the
 ///              mean key and the mean value
-///   radius     f32 [slots], with `estimates`: the largest |key - centroid as stored|
-///   rounding   f32 [slots], with `estimates`: at least |mean key - centroid as stored|
 ///   variance   f32 [slots], with `estimates`: mean (key - centroid)^2 over members and dimensions
 ///   sizes      u32 [slots]: members; 0 = no cluster
 ///   firsts     u32 [slots]: the first member, counted from the index's first token
@@ -187,19 +185,6 @@ struct ClusterShape {
 enum class ClusterRanking : std::uint8_t {
   token_weight,    ///< of one member: what a row of the budget buys
   cluster_weight,  ///< of all members together
-};
-
-/// What makes a selection stop at a share of attention mass.
-enum class MassStop : std::uint8_t {
-  certain,    ///< the low bound reaches it
-  estimated,  ///< the estimate does: what clusters are taken to weigh
-};
-
-/// Bounds of a query head's attention mass on what is attended exactly, certain but for the
-/// rounding of f32 sums.
-struct MassBounds {
-  float low = 0;
-  float high = 1;
 };
 
 /// Where entries that stand for clusters are written.
@@ -286,9 +271,9 @@ struct ClusterSelect {
   BlockTable resident = {};
   TokenRange sinks = {};
   TokenRange window = {};
-  MassBounds* mass = nullptr;  ///< out [query_heads] or null; needs `estimates` and `resident`
-  double mass_wanted = 0;      ///< > 0: stop as soon as every query head of the list has it
-  MassStop mass_stop = MassStop::certain;
+  /// > 0: the selection stops as soon as every query head of a list has this share of attention
+  /// mass, by what clusters are taken to weigh. Needs `resident`.
+  double mass_wanted = 0;
   /// A cluster's members weigh exp(variance / 2) as much as its centroid: they would, if logits
   /// spread normally and keys alike in all directions. Else as much as the centroid, which is the
   /// least they can. Needs `estimates`.

@@ -49,7 +49,7 @@ struct RetrievalTraits {
   // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
-  bool bounds_mass = false;
+  bool stops_at_mass = false;  ///< SelectRequest::mass may be given
 };
 
 /// The memory of a layer's index, all KV heads: a fixed part and chunks of `chunk_tokens` tokens.
@@ -157,7 +157,6 @@ struct Selection {
   std::uint32_t* id_count = nullptr;  ///< [lists]
   float* logit_bias = nullptr;        ///< [lists, capacity]; null unless gives_logit_bias
   PseudoTarget pseudo;                ///< null unless gives_pseudo_entries
-  MassBounds* mass = nullptr;         ///< [query_heads]; null unless bounds_mass
 };
 
 /// Threads  pieces of builds and extensions on host queues, the others on the caller's;

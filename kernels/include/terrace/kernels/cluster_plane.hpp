@@ -12,8 +12,6 @@ namespace terrace::kernels {
 /// The parts of one KV head in one chunk. Planes start at multiples of 64 bytes.
 struct ClusterPlane {
   std::byte* centroids = nullptr;   ///< [slots] centroids or rows, centroid_bytes apart
-  float* radius = nullptr;          ///< [slots]; null without estimates
-  float* rounding = nullptr;        ///< [slots]; null without estimates
   float* variance = nullptr;        ///< [slots]; null without estimates
   std::uint32_t* sizes = nullptr;   ///< [slots]
   std::uint32_t* firsts = nullptr;  ///< [slots]
@@ -27,8 +25,6 @@ constexpr std::size_t centroid_bytes(const KvShape& shape, const ClusterShape& c
 
 /// Where the parts of a plane begin, in bytes.
 struct ClusterPlaneOffsets {
-  std::size_t radius = 0;    ///< 0 without estimates
-  std::size_t rounding = 0;  ///< 0 without estimates
   std::size_t variance = 0;  ///< 0 without estimates
   std::size_t sizes = 0;
   std::size_t firsts = 0;
@@ -41,9 +37,7 @@ struct ClusterPlaneOffsets {
     const std::size_t words = 4 * clusters.slots;
     at.sizes = align_up(clusters.slots * centroid_bytes(shape, clusters), 4);
     if (clusters.estimates) {
-      at.radius = at.sizes;
-      at.rounding = at.radius + words;
-      at.variance = at.rounding + words;
+      at.variance = at.sizes;
       at.sizes = at.variance + words;
     }
     at.firsts = at.sizes + words;
@@ -68,8 +62,6 @@ inline ClusterPlane cluster_plane(const KvShape& shape, const ClusterShape& clus
                      .firsts = reinterpret_cast<std::uint32_t*>(begin + at.firsts),
                      .labels = reinterpret_cast<std::uint32_t*>(begin + at.labels)};
   if (clusters.estimates) {
-    plane.radius = reinterpret_cast<float*>(begin + at.radius);
-    plane.rounding = reinterpret_cast<float*>(begin + at.rounding);
     plane.variance = reinterpret_cast<float*>(begin + at.variance);
   }
   return plane;

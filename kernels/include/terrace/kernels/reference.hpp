@@ -32,7 +32,7 @@ void pq_select(const PqSelect& op);
 void exact_select(const ExactSelect& op);
 void page_select(const PageSelect& op);
 
-/// Chooses and estimates clusters; mass bounds and a mass to stop at are not computed.
+/// Chooses and estimates clusters; a mass to stop at is not looked at.
 void cluster_select(const ClusterSelect& op);
 
 /// Rows missed are numbered in the order of the lists; `seen` and its epoch are not used.

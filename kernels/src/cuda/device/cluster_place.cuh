@@ -21,12 +21,6 @@ class ClusterPlaces {
   [[nodiscard]] __device__ const std::byte* centroid(std::uint32_t cluster) const {
     return plane(cluster / slots_) + cluster % slots_ * centroid_bytes_;
   }
-  [[nodiscard]] __device__ float radius(std::uint32_t cluster) const {
-    return word<float>(cluster, at_.radius);
-  }
-  [[nodiscard]] __device__ float rounding(std::uint32_t cluster) const {
-    return word<float>(cluster, at_.rounding);
-  }
   [[nodiscard]] __device__ float variance(std::uint32_t cluster) const {
     return word<float>(cluster, at_.variance);
   }

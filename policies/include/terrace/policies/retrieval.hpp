@@ -32,7 +32,6 @@ struct WaveOptions {
   ClusterRanking ranking = ClusterRanking::token_weight;
   double estimated_share = 1;  ///< of all clusters; of those not chosen the best are estimated
   bool spreads = false;        ///< estimates count how far members lie apart
-  MassStop mass_stop = MassStop::estimated;
 };
 
 struct QpqOptions {

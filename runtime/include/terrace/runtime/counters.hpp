@@ -50,12 +50,9 @@ struct SequenceCounters {
   Duration longest_refresh_slice{};  ///< of background work between two steps
   std::uint64_t attended = 0;        ///< entries, summed over lists, layers and steps
   std::uint64_t pseudo_entries = 0;
-  double mass_low = 0;  ///< certain bounds of the attention mass attended exactly, summed
-  double mass_high = 0;
-  std::uint64_t mass_bounds = 0;  ///< how many: query heads summed over layers and steps
-  std::uint64_t lists = 0;        ///< lists summed over layers and steps: the divisor of both
-  Duration upkeep{};              ///< host time of cache upkeep; none without a cache
-  Duration upkeep_waited{};       ///< of that, at most: no compute of the step hid it
+  std::uint64_t lists = 0;   ///< lists summed over layers and steps: the divisor of both
+  Duration upkeep{};         ///< host time of cache upkeep; none without a cache
+  Duration upkeep_waited{};  ///< of that, at most: no compute of the step hid it
 };
 
 }  // namespace terrace

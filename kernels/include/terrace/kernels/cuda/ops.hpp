@@ -42,7 +42,7 @@ namespace terrace::kernels::cuda {
 /// Chooses whole clusters. Cost: three launches; the last ranks all clusters of a list in one block
 /// and walks down the ranking in one warp.
 ///
-/// Limits   mass bounds: at most 64 query heads a list, as on the host
+/// Limits   mass_wanted: at most 64 query heads a list, as on the host
 [[nodiscard]] Status cluster_select(const ClusterSelect& op, const Launch& launch);
 
 /// Finds each selected row, in its block, among cached rows or in a staging row. Of one KV head
