@@ -78,9 +78,6 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
-  options.head_budget =
-      meaning_of<HeadBudget>(config, "retrieval.head_budget",
-                             {{"even", HeadBudget::even}, {"by_weight", HeadBudget::by_weight}});
   options.dense_layers = config.integer("retrieval.dense_layers");
   options.when = meaning_of<RetrievalWhen>(
       config, "retrieval.when",

@@ -1,7 +1,6 @@
 #include "runtime_state.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
@@ -9,31 +8,6 @@
 
 namespace terrace {
 namespace {
-
-// Of a prompt's end, for a policy that asks for none: heads are dealt rows by them.
-constexpr std::size_t head_query_window = 64;
-
-std::size_t head_share_bytes(const KvShape& shape) {
-  return shape.kv_heads * sizeof(std::uint32_t);
-}
-
-std::size_t head_shares_at(const IndexLayout& layout, const KvShape& shape) {
-  return layout.fixed_bytes - head_share_bytes(shape);
-}
-
-bool deals_by_weight(const RuntimeOptions& options, const IndexLayout& layout) {
-  // A share of mass ends each list by itself.
-  return options.head_budget == HeadBudget::by_weight && !layout.empty() &&
-         options.budget.kind != TokenBudget::Kind::mass;
-}
-
-/// Shares go where the index goes: to the device, into a fork, into an index built anew.
-IndexLayout with_head_shares(IndexLayout layout, const RuntimeOptions& options) {
-  if (!deals_by_weight(options, layout)) return layout;
-  layout.fixed_bytes =
-      align_up(layout.fixed_bytes, alignof(std::uint32_t)) + head_share_bytes(options.shape);
-  return layout;
-}
 
 /// Errors: unsupported, invalid_argument, where options ask of a policy what it cannot do.
 Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits,
@@ -79,10 +53,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   if (policy == nullptr) {
     TERRACE_ASSIGN(policy, policies::make_retrieval_policy(options.policy, options.retrieval));
   }
-  TERRACE_ASSIGN(const IndexLayout layout,
-                 policy->index_layout(options.shape).map([&](const IndexLayout& own) {
-                   return with_head_shares(own, options);
-                 }));
+  TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
   TERRACE_TRY(check_policy(options, policy->traits(), layout));
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
@@ -173,32 +144,6 @@ void RuntimeState::give_cluster_block(std::byte* block) {
 Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
   const std::lock_guard lock(cluster_mutex_);
   return policy->build(request, *cluster_threads_);
-}
-
-Status RuntimeState::deal_heads(const policies::HeadDeal& deal, std::byte* fixed) {
-  if (!deals_by_weight(options, index_layout)) return {};
-  const std::lock_guard lock(cluster_mutex_);
-  TERRACE_ASSIGN(const std::vector<std::uint32_t> shares,
-                 policies::deal_heads(deal, *cluster_threads_));
-  std::memcpy(fixed + head_shares_at(index_layout, options.shape), shares.data(),
-              head_share_bytes(options.shape));
-  return {};
-}
-
-const std::uint32_t* RuntimeState::head_shares(const std::byte* fixed) const noexcept {
-  if (!deals_by_weight(options, index_layout)) return nullptr;
-  return reinterpret_cast<const std::uint32_t*>(fixed +
-                                                head_shares_at(index_layout, options.shape));
-}
-
-std::size_t RuntimeState::list_capacity(std::size_t selected) const noexcept {
-  if (!deals_by_weight(options, index_layout)) return selected;
-  return policies::dealt_rows_most(options.shape, selected);
-}
-
-std::size_t RuntimeState::query_window_tokens() const noexcept {
-  const std::size_t wanted = policy->traits().query_window_tokens;
-  return deals_by_weight(options, index_layout) ? std::max(wanted, head_query_window) : wanted;
 }
 
 std::size_t RuntimeState::planned_iterations(std::size_t layer,

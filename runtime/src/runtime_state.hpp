@@ -11,7 +11,6 @@
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/resident_cache.hpp"
 #include "terrace/offload/slot_pool.hpp"
-#include "terrace/policies/head_budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
 #include "terrace/runtime/options.hpp"
 
@@ -31,13 +30,6 @@ class RuntimeState {
 
   [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
 
-  /// What KV heads are dealt of a layer's rows (RowCounts::shares), behind the policy's own words
-  /// in the fixed part of its index; null where they are dealt alike.
-  [[nodiscard]] const std::uint32_t* head_shares(const std::byte* fixed) const noexcept;
-  /// Rows that a list may have where it has `selected` in the mean over KV heads.
-  [[nodiscard]] std::size_t list_capacity(std::size_t selected) const noexcept;
-  /// Post-RoPE queries of so many last prompt positions are made use of.
-  [[nodiscard]] std::size_t query_window_tokens() const noexcept;
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return options.block_tokens * options.shape.token_bytes();
   }
@@ -71,9 +63,6 @@ class RuntimeState {
 
   /// Clusters with the shared threads; one caller at a time, others wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
-  /// Deals rows out over KV heads, with the same threads, into the fixed part of an index. Does
-  /// nothing where they are dealt alike.
-  [[nodiscard]] Status deal_heads(const policies::HeadDeal& deal, std::byte* fixed);
 
   /// Returns the iterations that a layer's clustering may take that begins `late` after its rows
   /// reached the host.

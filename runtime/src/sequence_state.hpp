@@ -139,7 +139,7 @@ class SequenceState {
   [[nodiscard]] const policies::BudgetSplit& split() const noexcept { return split_; }
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept { return cache_tokens_; }
   [[nodiscard]] std::size_t query_window_tokens() const noexcept {
-    return runtime_.query_window_tokens();
+    return runtime_.policy->traits().query_window_tokens;
   }
   [[nodiscard]] const SequenceCounters& counters() const noexcept { return counters_; }
   /// Counts what was loaded for a twin that there will not be.
@@ -263,7 +263,6 @@ class SequenceState {
   /// Lets the cluster queue wait for the layer's rows on the host, and notes when they are there.
   Status note_arrival(LayerState& layer);
   void run_build(BuildRequest request);
-  [[nodiscard]] Status deal_heads(const BuildRequest& request);
   /// Enqueues the coding of what is not coded yet and stages the upload.
   Status extend_index(std::size_t layer, std::size_t end);
   [[nodiscard]] Result<Ticket> add_to_index(const BuildRequest& request);
@@ -408,9 +407,7 @@ class SequenceState {
   }
   [[nodiscard]] std::size_t lists() const noexcept;
   /// Rows that a list has room for.
-  [[nodiscard]] std::size_t list_rows() const noexcept {
-    return runtime_.list_capacity(split_.selected);
-  }
+  [[nodiscard]] std::size_t list_rows() const noexcept { return split_.selected; }
   /// Lists of one KV head.
   [[nodiscard]] std::size_t group() const noexcept { return lists() / runtime_.shape().kv_heads; }
   [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime_.options.block_tokens; }

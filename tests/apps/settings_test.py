@@ -20,7 +20,7 @@ def compare(*arguments):
 
 class Settings(unittest.TestCase):
     def test_each_setting_is_a_row_of_its_own_figures(self):
-        settings = ["pqcache", "pqcache,pq.bits=4", "pqcache,retrieval.head_budget=by_weight"]
+        settings = ["pqcache", "pqcache,pq.bits=4", "pqcache,retrieval.sink_tokens=4"]
         answer = compare("--format", "json", *settings)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         rows = json.loads(answer.stdout)["rows"]

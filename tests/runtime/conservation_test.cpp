@@ -28,7 +28,6 @@ Scenario random_scenario(Rng& rng) {
   options.block_tokens = blocks[rng.below(5)];
   options.sink_tokens = rng.below(40);
   options.window_share = rng.uniform();
-  options.head_budget = rng.below(2) == 0 ? HeadBudget::even : HeadBudget::by_weight;
   options.budget.value = static_cast<double>(1 + rng.below(300));
   options.cache.tokens = 1 + rng.below(512);
   options.cache.admission = rng.below(2) == 0 ? "always" : "refill";

@@ -158,24 +158,6 @@ TEST(Recovery, QueuesOfStepsMayGoWithThem) {
   }
 }
 
-TEST(Recovery, SharesOfHeadsAreReadBeforeTheNextLayersIndexTakesTheirPlace) {
-  Scenario scenario;
-  scenario.runtime.policy = "infllm";
-  scenario.runtime.shape.layers = 5;
-  scenario.runtime.head_budget = HeadBudget::by_weight;
-  scenario.runtime.budget.value = 60;
-  scenario.runtime.index_residency = IndexResidency::device;
-  const auto expected = testing::outputs_of(scenario, 200, 20);
-  scenario.runtime.index_residency = IndexResidency::host;
-  FaultyRuntime faulty(scenario);
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*faulty.runtime, traffic);
-  ASSERT_TRUE(drive.prefill(200).has_value());
-  faulty.faults->arm({.delay = std::chrono::milliseconds(2), .delay_phase = Phase::fetch});
-  ASSERT_TRUE(drive.steps(20).has_value());
-  EXPECT_EQ(drive.outputs(), expected);
-}
-
 TEST(Recovery, AnEmptySequenceIsPausedResumedAndForked) {
   const Scenario scenario;
   const auto runtime = scenario.open();

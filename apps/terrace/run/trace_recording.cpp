@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "machine.hpp"
-#include "terrace/policies/head_budget.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -26,15 +25,6 @@ Result<JobPolicy> find_policy(const RunJob& job) {
               "--trace: no policy of this run selects anything; name one with --policy");
 }
 
-/// Rows that the lists of one layer have room for.
-std::size_t staged_rows(const JobPolicy& recorded) {
-  const RuntimeOptions& options = recorded.options;
-  const std::size_t selected = recorded.split.selected;
-  const bool dealt = options.head_budget == HeadBudget::by_weight;
-  return list_count(options.shape, recorded.traits.lists) *
-         (dealt ? policies::dealt_rows_most(options.shape, selected) : selected);
-}
-
 tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
   const RuntimeOptions& options = recorded.options;
   const bool clusters = recorded.layout.chunk_clusters > 0;
@@ -48,7 +38,7 @@ tuning::TraceHead make_head(const RunJob& job, const JobPolicy& recorded) {
           .placement = options.placement,
           .block_tokens = options.block_tokens,
           .slot_rows = clusters ? cluster_slot_rows(options.shape, options.block_tokens) : 0,
-          .staged_rows = staged_rows(recorded),
+          .staged_rows = list_count(options.shape, recorded.traits.lists) * recorded.split.selected,
           .sink_tokens = recorded.split.sinks,
           .window_tokens = recorded.split.window,
           .selected_tokens = recorded.split.selected,

@@ -117,8 +117,8 @@ Status SequenceState::check_hints(const PromptPiece& piece) const {
 
 Status SequenceState::keep_hints(LayerState& layer, const PromptHints& hints, Queue& compute) {
   const RetrievalTraits& traits = runtime_.policy->traits();
-  const bool wanted = traits.needs_pre_rope_keys || runtime_.query_window_tokens() > 0 ||
-                      traits.needs_attention_scores;
+  const bool wanted =
+      traits.needs_pre_rope_keys || traits.query_window_tokens > 0 || traits.needs_attention_scores;
   if (!wanted) return {};
   // What is enqueued before produces the hints, as it does the rows.
   const auto keep = [this, &layer, hints]() -> Result<std::size_t> {
@@ -129,7 +129,7 @@ Status SequenceState::keep_hints(LayerState& layer, const PromptHints& hints, Qu
                                  hints.pre_rope_keys.end());
     }
     keep_last(layer.query_window, hints.query_window,
-              runtime_.query_window_tokens() * shape.query_heads * shape.head_dim);
+              asked.query_window_tokens * shape.query_heads * shape.head_dim);
     if (asked.needs_attention_scores) {
       layer.attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
     }

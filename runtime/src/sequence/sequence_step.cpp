@@ -231,19 +231,18 @@ SelectRequest SequenceState::select_request(std::size_t layer_number, const Step
   // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
   const std::size_t borrowed = window_at(length_).begin - layer.window.begin;
   const TokenBudget& budget = runtime_.options.budget;
-  return {
-      .shape = runtime_.shape(),
-      .layer = static_cast<LayerId>(layer_number),
-      .query = input.query,
-      .layer_input = input.layer_input,
-      .candidates = candidates_of(layer),
-      .count = {.mean = split_.selected - borrowed, .shares = runtime_.head_shares(index.fixed)},
-      .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
-      .index = index,
-      .resident = table(layer.device_blocks),
-      .sinks = layer.sinks,
-      .window = layer.window,
-      .scratch = step_.select_scratch.as<float>()};
+  return {.shape = runtime_.shape(),
+          .layer = static_cast<LayerId>(layer_number),
+          .query = input.query,
+          .layer_input = input.layer_input,
+          .candidates = candidates_of(layer),
+          .count = {.mean = split_.selected - borrowed},
+          .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
+          .index = index,
+          .resident = table(layer.device_blocks),
+          .sinks = layer.sinks,
+          .window = layer.window,
+          .scratch = step_.select_scratch.as<float>()};
 }
 
 Selection SequenceState::selection_target(const LayerState& layer) const noexcept {

@@ -71,34 +71,19 @@ void SequenceState::run_build(BuildRequest request) {
   LayerIndex& index = state.index;
   // Compute wrote them before the rows left for the host.
   request.hints = {state.pre_rope_keys, state.query_window, state.attention_scores};
-  const Status dealt = deal_heads(request);
   index.build_begin = clock.now();
   // Planned here, where it is known what earlier layers took and how late this one begins.
   const std::size_t rows = request.tokens.size();
   const TokenRange prompt = index.hidden_by.empty() ? request.tokens : index.hidden_by;
   request.iterations = runtime_.planned_iterations(layer, {.rows = rows, .prompt = prompt},
                                                    index.build_begin - index.rows_arrived);
-  const auto report = dealt.and_then([&] { return runtime_.build(request); });
+  const auto report = runtime_.build(request);
   index.build_end = clock.now();
   // The queue goes on: a failed index loses no row.
   index.build_status = report.map([](const BuildReport&) {});
   if (!report) return;
   index.report = *report;
   runtime_.observe_clustering(rows, report->mean_iterations, index.build_end - index.build_begin);
-}
-
-Status SequenceState::deal_heads(const BuildRequest& request) {
-  // An index built anew has no queries at hand: what heads were dealt holds on.
-  if (request.anew && request.hints.query_window.empty()) return {};
-  return runtime_.deal_heads({.shape = request.shape,
-                              .rows = request.rows,
-                              .length = request.tokens.end,
-                              .sinks = request.tokens.begin,
-                              .window = split_.window,
-                              .selected = split_.selected,
-                              .lists = runtime_.policy->traits().lists,
-                              .queries = request.hints.query_window},
-                             request.fixed);
 }
 
 Result<Ticket> SequenceState::add_to_index(const BuildRequest& request) {

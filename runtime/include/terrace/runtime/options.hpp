@@ -50,13 +50,6 @@ struct RefreshOptions {
   Duration slice = std::chrono::milliseconds{20};  ///< of background work a step
 };
 
-/// How many rows each KV head of a layer selects.
-enum class HeadBudget : std::uint8_t {
-  even,
-  by_weight,  ///< dealt out by how much rows weigh for queries of the prompt's end
-              ///< (head_budget.hpp)
-};
-
 struct PlanningOptions {
   /// Iterations of layer l: element l, or the last one for layers beyond. Empty = by the planner.
   std::vector<std::size_t> iterations{10};
@@ -73,7 +66,6 @@ struct RuntimeOptions {
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
-  HeadBudget head_budget = HeadBudget::even;
   std::size_t dense_layers = 0;  ///< first layers that attend to everything, in device memory
   RetrievalWhen when = RetrievalWhen::always;
   Placement placement = Placement::offload;
