@@ -51,15 +51,13 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
   if (record.kind == Kind::pause || record.kind == Kind::close) {
     return tuning::erase_sequence(layers_, record.sequence);
   }
-  const bool abandons = record.kind == Kind::abandon;
-  if (!abandons && record.kind != Kind::selection && record.kind != Kind::load) return;
+  if (record.kind != Kind::selection && record.kind != Kind::load) return;
   const auto [found, opened] =
       layers_.try_emplace({record.sequence, record.layer}, Layer{.cache = ItemwiseLru(slots_)});
   Layer& layer = found->second;
   if (record.kind == Kind::load) return load(layer, traffic);
   if (traffic.renamed) layer.cache.drop_from(0);
   adopt_passed(layer, traffic);
-  if (abandons) return layer.cache.drop_from(0);
   for (const offload::WantedUnit& unit : traffic.wanted) {
     const bool hit = layer.cache.touch(unit.unit, unit.slots);
     (hit ? counters_.rows_hit : counters_.rows_missed) += unit.rows_wanted;

@@ -47,12 +47,6 @@ struct LayerState {
   std::unique_ptr<offload::ResidentCache> cache;
   std::vector<ArrivingBlock> arriving;
   std::vector<std::byte*> spare_slots;  ///< of evicted blocks, for the next admissions
-  std::vector<UnitKey> dropped;         ///< as LayerSelection says, of before and within the step
-  std::size_t dropped_before = 0;       ///< of those, before the step under way took blocks over
-  void forget_dropped() noexcept {
-    dropped.clear();
-    dropped_before = 0;
-  }
 
   // Where clusters are cached.
   Buffer staging;  ///< as StepBuffers::staging: read until what was missed is in its slots

@@ -310,7 +310,6 @@ class SequenceState {
   void place_cache_seeds();
   void place_cache_seed(LayerState& layer, std::size_t block);
   bool adopt_block(LayerState& layer, std::size_t block);
-  void drop_copy(LayerState& layer, std::size_t unit);
   void release_evicted(LayerState& layer, std::span<const UnitKey> blocks);
   [[nodiscard]] bool caches_clusters() const noexcept {
     return runtime_.options.cache.granularity == CacheGranularity::cluster && selects();
@@ -339,10 +338,10 @@ class SequenceState {
   /// unit, or gives the unit up and returns false.
   bool displace_for(LayerState& layer, const offload::WantedUnit& admitted);
   void report_selection(std::size_t layer);
-  void report_abandon(bool began);
   void report_step_end();
   void report_prompt() const;
-  void report_load(std::span<const LoadingBlock> loaded);
+  void report_load(std::span<const LoadingBlock> loaded) const;
+  void report_loss() const;
   void leave_cache();
 
   // sequence_clusters.cpp
@@ -354,7 +353,8 @@ class SequenceState {
   /// any.
   void reserve_cluster_blocks(std::size_t length);
   void let_go(LayerState& layer, UnitKey unit);
-  void drop_clusters(LayerState& layer);
+  /// Returns whether there were any.
+  bool drop_clusters(LayerState& layer);
   void drop_some_clusters(LayerState& layer, double share, Rng& rng);
   bool release_unused_blocks(LayerState& layer);
   bool spill_clusters(LayerState& layer);
@@ -470,7 +470,6 @@ class SequenceState {
   std::vector<std::uint32_t> positions_;  ///< for the observer
   std::vector<std::uint32_t> head_counts_;
   std::vector<WantedCluster> wanted_clusters_;
-  std::vector<UnitKey> unplaced_;
   std::vector<UnitKey> evicted_;
   std::uint64_t reported_index_bytes_ = 0;
   std::uint64_t ids_bytes_ = 0;  ///< that the observer has not heard of

@@ -210,7 +210,7 @@ class RenamedClusters final : public SelectionObserver {
     if (selection.clusters_renamed) ++of_layer[index(selection.layer)];
   }
   void on_step_end(const StepTraffic&) override {}
-  void on_abandon(const LayerAbandon&) override {}
+  void on_loss(SequenceId) override {}
   void on_pause(SequenceId) override {}
   void on_load(const LayerLoad&) override {}
   void on_close(SequenceId) override {}

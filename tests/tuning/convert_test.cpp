@@ -106,6 +106,7 @@ TEST(Convert, RecountsARunThatCachedOtherUnits) {
                         .decode_seconds = 1,
                         .upkeep_seconds = 0.25,
                         .fixed_device_bytes = 1'000'000};
+  writer.add_losses(3);
   ASSERT_TRUE(writer.finish(run).has_value());
   ASSERT_TRUE(convert_to_blocks({folder / "run", folder / "blocks"}, 16).has_value());
 
@@ -114,6 +115,7 @@ TEST(Convert, RecountsARunThatCachedOtherUnits) {
   auto cutter = TrafficCutter::create(blocks.head(), blocks.head().recorded()).value();
   ASSERT_TRUE(blocks.for_each(
       [&](const TraceRecord& record) { replay.apply(record, cutter.cut(record)); }));
+  EXPECT_EQ(blocks.end().losses, 3U);
   const RecordedRun& told = blocks.end().run.value();
   EXPECT_EQ(told.cache.rows_hit, replay.outcome().cache.rows_hit);
   EXPECT_EQ(told.cache.blocks_missed, replay.outcome().cache.blocks_missed);

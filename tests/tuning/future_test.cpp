@@ -38,14 +38,6 @@ TEST(RecordedFuture, KeepsNoMoreThanItMay) {
   EXPECT_LE(recorded.of(0, 0).units.size(), 4U);
 }
 
-TEST(RecordedFuture, KnowsALayerWhoseStepsWereAllGivenUp) {
-  RecordedFuture recorded;
-  recorded.add({.kind = TraceRecord::Kind::abandon, .layer = 1}, {});
-  EXPECT_TRUE(recorded.of(0, 1).units.empty());
-  LayerFuture future(recorded.of(0, 1));
-  EXPECT_EQ(future.next_step(7), Foresight::never);
-}
-
 TEST(TrafficCutter, SaysOfClustersAloneThatTheirKeysMeanOthers) {
   // A cluster's number means another one when its index is built anew; a block stays where it is.
   const TraceHead head{.shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 16},

@@ -68,7 +68,7 @@ TEST(Replay, GivesTheCountersOfTheLiveRunUnderEveryPolicy) {
       const CacheOptions cache{
           .policy = std::string(entry.name), .admission = admission, .tokens = 96};
       const Recording live = record(recorded_scenario(cache), folder / "t");
-      expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+      expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
     }
   }
 }
@@ -96,7 +96,7 @@ TEST(Replay, FollowsSequencesThatShareACacheByTheDeal) {
   const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru", .tokens = 160, .sequence_tokens = 72};
   const Recording live = record(recorded_scenario(cache), folder / "t", 3);
-  expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+  expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
 }
 
 /// Prompts that follow each other without a step, and one that is cut before its first.
@@ -137,7 +137,7 @@ SequenceCounters record_life(Scenario scenario, const std::filesystem::path& fil
 void expect_follows(const Scenario& scenario, const std::filesystem::path& file,
                     void (*life)(Drive&)) {
   const SequenceCounters live = record_life(scenario, file, life);
-  expect_equal(replay_of(file, {.cache = scenario.runtime.cache, .as_recorded = true}), live);
+  expect_equal(replay_of(file, {.cache = scenario.runtime.cache}), live);
   EXPECT_GT(live.cache.adopted, 0U);
 }
 
@@ -168,10 +168,9 @@ TEST(Replay, FollowsASequenceThatIsCut) {
       ASSERT_TRUE(drive.steps(step_count).has_value());
     };
     const Recording live = record(scenario, folder / "t", 1, cut);
-    expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+    expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
     Scenario other = scenario;
     other.runtime.cache.tokens = 64;
-    // What was on its way to the other cache when the sequence was cut is not known, either.
     EXPECT_EQ(replay_of(folder / "t", {.cache = other.runtime.cache}).cache.adopted,
               total(record(other, folder / "other", 1, cut)).cache.adopted);
   }
@@ -226,7 +225,7 @@ TEST(Replay, GivesTheCountersOfALiveRunThatCachesClusters) {
                                  .tokens = 96};
         const Recording live = record(clustered_scenario(retrieval, cache), folder / "t");
         const SequenceCounters counted = total(live);
-        expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), counted);
+        expect_equal(replay_of(folder / "t", {.cache = cache}), counted);
         EXPECT_GT(counted.cache.rows_hit + counted.cache.refused, 0U);
       }
     }
@@ -329,7 +328,7 @@ TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
                            .granularity = CacheGranularity::cluster,
                            .tokens = 160};
   const Recording live = record(clustered_scenario("clusterkv", cache), folder / "t", 3);
-  expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+  expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
 }
 
 TEST(Replay, FollowsSequencesThatAreForkedPausedResumedAndClosed) {
@@ -347,7 +346,7 @@ TEST(Replay, FollowsSequencesThatAreForkedPausedResumedAndClosed) {
       const Scenario scenario =
           clusters ? clustered_scenario(retrieval, cache) : recorded_scenario(cache);
       const Recording live = record_lives(scenario, folder / "t", true);
-      expect_equal(replay_of(folder / "t", {.cache = cache, .as_recorded = true}), total(live));
+      expect_equal(replay_of(folder / "t", {.cache = cache}), total(live));
       EXPECT_GT(total(live).cache.rows_hit, 0U);
     }
   }
@@ -399,70 +398,6 @@ TEST(Replay, HoldsNothingOfSequencesThatAreClosed) {
   decode();
   EXPECT_EQ(replay.outcome().cache.rows_hit, 5U);
   EXPECT_EQ(bound.rows_hit(100), 5);
-}
-
-void expect_follows_in_less_memory(const Scenario& roomy) {
-  const TemporaryFolder folder;
-  const auto runtime = roomy.open();
-  const Traffic traffic(roomy.runtime.shape, 1);
-  {
-    Drive drive(*runtime, traffic);
-    ASSERT_TRUE(drive.prefill(prompt).has_value());
-    ASSERT_TRUE(drive.steps(step_count).has_value());
-  }
-  Scenario tight = roomy;
-  tight.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak - 20'000;
-  const Recording live = record(tight, folder / "t");
-  const CacheOptions& cache = roomy.runtime.cache;
-  const ReplayOutcome replayed = replay_of(folder / "t", {.cache = cache, .as_recorded = true});
-  expect_equal(replayed, total(live));
-  EXPECT_NE(replayed.cache.rows_hit, replay_of(folder / "t", {.cache = cache}).cache.rows_hit)
-      << "the test is about what did not fit";
-}
-
-TEST(Replay, FollowsARunThatRanOutOfDeviceMemory) {
-  for (const char* const admission : {"always", "refill"}) {
-    SCOPED_TRACE(admission);
-    expect_follows_in_less_memory(
-        recorded_scenario({.policy = "lru", .admission = admission, .tokens = 256}));
-    expect_follows_in_less_memory(
-        clustered_scenario("clusterkv", {.policy = "lru",
-                                         .admission = admission,
-                                         .granularity = CacheGranularity::cluster,
-                                         .tokens = 256}));
-  }
-}
-
-TEST(Replay, DropsWhatNoSelectionHasNamed) {
-  const TemporaryFolder folder;
-  auto writer = TraceWriter::create(folder / "t", made_up_head({})).value();
-  writer.append({.position = 100, .dropped = {1 << 20}, .units = {{.unit = 3, .rows = 1}}});
-  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
-  const auto replayed =
-      replay_of(folder / "t", {.cache = {.admission = "always"}, .as_recorded = true});
-  EXPECT_EQ(replayed.cache.blocks_missed, 1U);
-}
-
-TEST(Replay, DropsWhatWasLostBetweenStepsBeforeTheCacheShrinks) {
-  const TemporaryFolder folder;
-  TraceHead head = made_up_head({});
-  head.placement = Placement::resident_first;
-  const CacheOptions two_blocks{.admission = "always", .tokens = 2 * head.block_tokens};
-  const auto hits = [&](std::vector<UnitKey> dropped, std::vector<UnitKey> dropped_late) {
-    auto writer = TraceWriter::create(folder / "t", head).value();
-    for (const UnitKey unit : {1U, 2U}) {
-      writer.append({.position = 100, .units = {{.unit = unit, .rows = 1}}});
-    }
-    writer.append({.kind = TraceRecord::Kind::share, .sharers = 2});
-    writer.append({.position = 100,
-                   .dropped = std::move(dropped),
-                   .dropped_late = std::move(dropped_late),
-                   .units = {{.unit = 1, .rows = 1}}});
-    EXPECT_TRUE(writer.finish(std::nullopt).has_value());
-    return replay_of(folder / "t", {.cache = two_blocks, .as_recorded = true}).cache.rows_hit;
-  };
-  EXPECT_EQ(hits({2}, {}), 1U) << "the one slot left is the other's";
-  EXPECT_EQ(hits({}, {2}), 0U) << "the older one went for want of slots";
 }
 
 TEST(Replay, NeverMovesMoreThanNoCacheWouldWherePaid) {

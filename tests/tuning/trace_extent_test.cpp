@@ -48,8 +48,6 @@ TEST(TraceExtent, CountsTheUnitsOfWhatIsOpenAtATime) {
   ExtentCounter blocks(made_up_head({}));
   blocks.add({.position = 80, .units = {{.unit = 3, .rows = 1}}});
   EXPECT_EQ(blocks.extent().keys, sequence + 11);
-  blocks.add({.kind = TraceRecord::Kind::load, .layer = 1, .dropped = {19, 3}});
-  EXPECT_EQ(blocks.extent().keys, sequence + 31) << "lost ones are known, too";
 }
 
 TEST(TraceExtent, CountsWhoShares) {

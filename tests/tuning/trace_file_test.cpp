@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 TraceRecord random_record(Rng& rng) {
   TraceRecord record;
-  record.kind = static_cast<TraceRecord::Kind>(rng.below(8));
+  record.kind = static_cast<TraceRecord::Kind>(rng.below(7));
   record.sequence = rng.below(5);
   record.sharers = 1 + rng.below(1000);
   record.prompt = {rng.below(100), 100 + rng.below(100'000)};
@@ -40,11 +40,6 @@ TraceRecord random_record(Rng& rng) {
   }
   record.resident_head = rng.below(9);
   record.resident_tail = rng.below(1 << 15);
-  for (std::uint64_t i = rng.below(4); i > 0; --i) record.dropped.push_back(UnitKey(rng.below(99)));
-  for (std::uint64_t i = rng.below(4); i > 0; --i)
-    record.dropped_late.push_back(UnitKey(rng.below(99)));
-  for (std::uint64_t i = rng.below(4); i > 0; --i)
-    record.unplaced.push_back(UnitKey(rng.below(99)));
   for (std::size_t head = 0; head < 2; ++head) {
     std::vector<std::uint32_t> ids;
     for (std::uint64_t i = rng.below(50); i > 0; --i) {
@@ -83,22 +78,17 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
     ASSERT_EQ(a.ids_bytes, b.ids_bytes);
   }
   const bool loads = a.kind == TraceRecord::Kind::load;
-  const bool abandons = a.kind == TraceRecord::Kind::abandon;
-  if (!loads && !abandons && a.kind != TraceRecord::Kind::selection) return;
+  if (!loads && a.kind != TraceRecord::Kind::selection) return;
   ASSERT_EQ(a.layer, b.layer);
   ASSERT_EQ(a.position, b.position);
   ASSERT_EQ(a.window_begin, b.window_begin);
-  ASSERT_EQ(a.dropped, b.dropped);
   if (loads) {
     ASSERT_EQ(a.loaded_bytes, b.loaded_bytes);
     return;
   }
   ASSERT_EQ(a.sinks_end, b.sinks_end);
-  ASSERT_EQ(a.dropped_late, b.dropped_late);
-  if (abandons) return;
   ASSERT_EQ(a.resident_head, b.resident_head);
   ASSERT_EQ(a.resident_tail, b.resident_tail);
-  ASSERT_EQ(a.unplaced, b.unplaced);
   ASSERT_EQ(a.head_counts, b.head_counts);
   ASSERT_EQ(a.positions, b.positions);
   ASSERT_EQ(a.units, b.units);
@@ -252,7 +242,7 @@ Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesyste
 TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
   const TemporaryFolder folder;
   constexpr UnitKey too_large = 1U << 24;
-  const TraceRecord right{.position = 100, .dropped = {3, 2}, .unplaced = {7}};
+  const TraceRecord right{.position = 100};
   const auto with = [&](auto alter) {
     TraceRecord record = right;
     alter(record);
@@ -289,12 +279,6 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
               HasSubstr("a unit above 2^24"));
   EXPECT_THAT(refused(TraceUnit::cluster, of_units({{.unit = 1}})),
               HasSubstr("a cluster without rows"));
-  for (auto TraceRecord::* const list :
-       {&TraceRecord::dropped, &TraceRecord::dropped_late, &TraceRecord::unplaced}) {
-    const TraceRecord lost =
-        with([&](TraceRecord& record) { (record.*list).push_back(too_large); });
-    EXPECT_THAT(refused(TraceUnit::block, lost), HasSubstr("unit above 2^24"));
-  }
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 9})), HasSubstr("do not ascend"));
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 3})), HasSubstr("do not ascend"));
   EXPECT_THAT(refused(TraceUnit::token, of_positions({101})), HasSubstr("behind its token"));
@@ -304,8 +288,6 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
   EXPECT_THAT(
       refused(TraceUnit::block, with([](TraceRecord& record) { record.window_begin = 101; })),
       HasSubstr("window"));
-  const TraceRecord late{.kind = TraceRecord::Kind::abandon, .dropped_late = {too_large}};
-  EXPECT_THAT(refused(TraceUnit::block, late), HasSubstr("a lost unit above 2^24"));
   const TraceRecord far{.kind = TraceRecord::Kind::load, .position = too_large};
   EXPECT_THAT(refused(TraceUnit::block, far), HasSubstr("a position above 2^24"));
   EXPECT_TRUE(write_one(TraceUnit::cluster, far, folder / "t"));

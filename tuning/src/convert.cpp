@@ -171,7 +171,6 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
     TERRACE_ASSIGN(replay, CacheReplay::create(
                                reader.head(), {.cache = head.cache, .block_tokens = block_tokens}));
   }
-  head.names_losses = head.names_losses && !replay;
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   TERRACE_TRY(reader.for_each([&](TraceRecord& record) {
     tell(files, reader.progress());
@@ -183,13 +182,9 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
       record.head_counts.clear();
       record.renamed = false;
     }
-    if (replay) {
-      // These named clusters, or blocks of another size.
-      for (auto* const lost : {&record.dropped, &record.dropped_late, &record.unplaced})
-        lost->clear();
-    }
     writer.append(record);
   }));
+  writer.add_losses(reader.end().losses);
   if (!replay || !reader.end().run) return writer.finish(reader.end().run);
   return writer.finish(run_with_blocks(reader, head, replay->outcome()));
 }

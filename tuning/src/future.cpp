@@ -8,9 +8,6 @@
 namespace terrace::tuning {
 
 void RecordedFuture::add(const TraceRecord& record, const LayerTraffic& traffic) {
-  // Who gave up all steps of a layer wanted nothing there, but has a cache that asks.
-  if (record.kind == TraceRecord::Kind::abandon)
-    wants_.try_emplace({record.sequence, record.layer});
   if (record.kind != TraceRecord::Kind::selection || !complete()) return;
   Wants& wants = wants_[{record.sequence, record.layer}];
   if (traffic.renamed) wants.renamed.push_back(wants.step_begin.size());

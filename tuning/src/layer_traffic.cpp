@@ -28,15 +28,10 @@ const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
   wanted_.clear();
   traffic_ = {};
   const bool selects = record.kind == TraceRecord::Kind::selection;
-  const bool of_step = selects || record.kind == TraceRecord::Kind::abandon;
-  if (!of_step && record.kind != TraceRecord::Kind::load) return traffic_;
+  if (!selects && record.kind != TraceRecord::Kind::load) return traffic_;
   traffic_.window_begin = record.window_begin / block_tokens_;
-  if (!of_step) return traffic_;
+  if (!selects) return traffic_;
   traffic_.middle_begin = divide_up(record.sinks_end, block_tokens_);
-  if (!selects) {
-    if (!sized_) traffic_.keys = traffic_.window_begin;
-    return traffic_;
-  }
   if (sized_) {
     take_clusters(record);
   } else if (head_.unit == TraceUnit::token) {

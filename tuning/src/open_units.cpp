@@ -33,17 +33,10 @@ void OpenUnits::add(const TraceRecord& record) {
 }
 
 std::size_t OpenUnits::units_of(const TraceRecord& record) const noexcept {
-  const bool selects = record.kind == TraceRecord::Kind::selection;
-  const bool of_step = selects || record.kind == TraceRecord::Kind::abandon;
-  if (!of_step && record.kind != TraceRecord::Kind::load) return 0;
-  std::size_t units = 0;
-  if (of_step && block_tokens_ > 0) units = record.position / block_tokens_ + 1;
-  const auto take = [&](UnitKey unit) { units = std::max(units, unit + std::size_t{1}); };
-  if (selects && !record.units.empty()) take(record.units.back().unit);
-  // Lost ones may be above what any step names.
-  std::ranges::for_each(record.dropped, take);
-  if (of_step) std::ranges::for_each(record.dropped_late, take);
-  return units;
+  if (record.kind != TraceRecord::Kind::selection) return 0;
+  const std::size_t blocks = block_tokens_ > 0 ? record.position / block_tokens_ + 1 : 0;
+  return record.units.empty() ? blocks
+                              : std::max(blocks, record.units.back().unit + std::size_t{1});
 }
 
 }  // namespace terrace::tuning

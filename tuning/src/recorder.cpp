@@ -46,24 +46,12 @@ void TraceRecorder::on_selection(const LayerSelection& selection) {
         {.unit = each.unit, .rows = each.rows_wanted, .size_rows = each.size_rows});
   }
   record->renamed = selection.clusters_renamed;
-  record->dropped.assign(selection.dropped.begin(), selection.dropped.end());
-  record->dropped_late.assign(selection.dropped_late.begin(), selection.dropped_late.end());
-  record->unplaced.assign(selection.unplaced.begin(), selection.unplaced.end());
   writer_.append(*record);
 }
 
-void TraceRecorder::on_abandon(const LayerAbandon& step) {
+void TraceRecorder::on_loss(SequenceId /*sequence*/) {
   const std::lock_guard lock(mutex_);
-  TraceRecord* const record = begin(TraceRecord::Kind::abandon, step.sequence);
-  if (record == nullptr) return;
-  record->layer = index(step.layer);
-  record->position = step.position;
-  record->began = step.began;
-  record->sinks_end = step.sinks_end;
-  record->window_begin = step.window_begin;
-  record->dropped.assign(step.dropped.begin(), step.dropped.end());
-  record->dropped_late.assign(step.dropped_late.begin(), step.dropped_late.end());
-  writer_.append(*record);
+  if (recording_.load(std::memory_order_relaxed)) writer_.add_losses(1);
 }
 
 void TraceRecorder::on_step_end(const StepTraffic& traffic) {
@@ -90,7 +78,6 @@ void TraceRecorder::on_load(const LayerLoad& load) {
   record->position = load.position;
   record->window_begin = load.window_begin;
   record->loaded_bytes = load.loaded_bytes;
-  record->dropped.assign(load.dropped.begin(), load.dropped.end());
   writer_.append(*record);
 }
 

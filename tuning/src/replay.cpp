@@ -10,7 +10,6 @@ namespace terrace::tuning {
 
 Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
   if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
-  setup.as_recorded = setup.as_recorded && head.names_losses;
   CacheReplay replay(head, std::move(setup));
   if (!replay.setup_.cache.none()) {
     // Names and numbers are checked now, so that no step can fail.
@@ -55,8 +54,6 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
       return pause(its);
     case TraceRecord::Kind::load:
       return load(its.layers[record.layer], record, traffic);
-    case TraceRecord::Kind::abandon:
-      return abandon(its, record, traffic);
     case TraceRecord::Kind::close:
       return close(record.sequence);
     case TraceRecord::Kind::step_end:
@@ -94,31 +91,12 @@ void CacheReplay::prompt(Sequence& its, const TraceRecord& record) {
                                               .slots = its.slots});
 }
 
-void CacheReplay::abandon(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
-  if (setup_.cache.none()) return;
-  Layer& layer = its.layers[record.layer];
-  prepare(its, layer, record, traffic);
-  if (setup_.as_recorded) {
-    drop(layer, record.dropped_late);
-  } else {
-    lose_all(layer);
-  }
-  // The block of its token stays: a prompt of none that has room for the token behind it.
-  if (record.began) layer.prompts.push_back({.tokens = {record.position, record.position}});
-}
-
-void CacheReplay::pause(Sequence& its) const {
-  // The load that ends a pause names all that was dropped, in the order in which it went: what a
-  // policy remembers of it depends on that.
-  if (setup_.as_recorded) return;
+void CacheReplay::pause(Sequence& its) {
   for (Layer& layer : its.layers) {
-    if (layer.cache) lose_all(layer);
+    if (!layer.cache) continue;
+    withdraw_arrivals(layer);
+    layer.cache->drop_from(0);
   }
-}
-
-void CacheReplay::lose_all(Layer& layer) {
-  withdraw_arrivals(layer);
-  layer.cache->drop_from(0);
 }
 
 void CacheReplay::withdraw_arrivals(Layer& layer) {
@@ -131,21 +109,16 @@ void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraff
   layer.passed = traffic.window_begin;
   layer.prompts.clear();
   if (!layer.cache) return;
-  setup_.as_recorded ? drop(layer, record.dropped) : withdraw_arrivals(layer);
-  // Copies are none where the window lies, and clusters were made of tokens that may be gone.
-  layer.cache->drop_from(keeps_clusters() ? 0 : static_cast<UnitKey>(traffic.window_begin));
+  // In the order of the run: what a policy remembers of units depends on that.
+  withdraw_arrivals(layer);
+  if (keeps_clusters()) return layer.cache->drop_from(0);
+  layer.cache->drop_from(static_cast<UnitKey>(record.position / setup_.block_tokens));
+  layer.cache->drop_from(static_cast<UnitKey>(traffic.window_begin));
 }
 
 void CacheReplay::close(std::uint64_t number) {
   for (const StepClock& clock : sequence(number).clock) outcome_.seconds += clock.seconds();
   sequences_.erase(number);
-}
-
-void CacheReplay::drop(Layer& layer, std::span<const UnitKey> units) const {
-  if (!setup_.as_recorded || units.empty()) return;
-  // Units that only ever were lost may be above what any step names.
-  layer.cache->reserve_keys(std::ranges::max(units) + std::size_t{1});
-  for (const UnitKey unit : units) layer.cache->drop(unit);
 }
 
 void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record,
@@ -162,11 +135,10 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
     TERRACE_ASSERT(made.has_value());
     layer.cache.emplace(std::move(*made));
   }
-  drop(layer, record.dropped);
   resize(layer, its.slots);
   layer.cache->reserve_keys(keys);
   evicted_.clear();
-  adopt_passed(layer, record, traffic);
+  adopt_passed(layer, traffic);
   outcome_.cache.evicted += evicted_.size();
   if (traffic.renamed) layer.cache->forget_all();
 }
@@ -185,26 +157,21 @@ bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block) co
   return block >= its->placed_begin / size || block + its->slots >= its->window_begin / size;
 }
 
-void CacheReplay::adopt_passed(Layer& layer, const TraceRecord& record,
-                               const LayerTraffic& traffic) {
+void CacheReplay::adopt_passed(Layer& layer, const LayerTraffic& traffic) {
   if (keeps_clusters() || head_.placement != Placement::offload) return;
   const std::size_t end = traffic.window_begin;
   for (std::size_t block = std::max(layer.passed, traffic.middle_begin); block < end; ++block) {
-    // It found no room in device memory, or was not left there.
-    const bool lost = setup_.as_recorded && std::ranges::count(record.dropped, block) != 0;
-    if (lost || !lay_in_device_memory(layer, block) ||
-        layer.cache->resident(static_cast<UnitKey>(block)))
+    if (!lay_in_device_memory(layer, block) || layer.cache->resident(static_cast<UnitKey>(block))) {
       continue;
+    }
     if (layer.cache->adopt(static_cast<UnitKey>(block), 1, evicted_)) ++outcome_.cache.adopted;
   }
   layer.passed = std::max(layer.passed, end);
   layer.prompts.clear();
 }
 
-std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
-                                const LayerTraffic& traffic) {
+std::uint64_t CacheReplay::step(Layer& layer, const LayerTraffic& traffic) {
   offload::ResidentCache& cache = *layer.cache;
-  drop(layer, record.dropped_late);
   if (layer.future != nullptr) layer.future->advance();
   const auto refused = [&] {
     return cache.counters().refused_units + cache.counters().no_room_units;
@@ -217,15 +184,6 @@ std::uint64_t CacheReplay::step(Layer& layer, const TraceRecord& record,
   std::uint64_t refilled = 0;
   for (const std::uint32_t admitted : plan_.admitted) {
     const offload::WantedUnit& unit = traffic.wanted[admitted];
-    // Device memory had no room for it, but for what others gave up.
-    if (setup_.as_recorded && std::ranges::count(record.unplaced, unit.unit) != 0) {
-      evicted_.clear();
-      if (!cache.displace_for(unit, evicted_)) {
-        ++outcome_.cache.refused;
-        continue;
-      }
-      outcome_.cache.evicted += evicted_.size();
-    }
     ++outcome_.cache.admitted;
     if (!keeps_clusters()) layer.arriving.push_back(unit.unit);
     refilled += unit.refill_rows;
@@ -248,7 +206,7 @@ void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTr
     plan_.hit.assign(traffic.wanted.size(), 0);
   } else {
     prepare(its, layer, record, traffic);
-    refilled = step(layer, record, traffic);
+    refilled = step(layer, traffic);
     outcome_.slot_steps += layer.cache->capacity_slots();
   }
   for (std::size_t i = 0; i < traffic.wanted.size(); ++i) {

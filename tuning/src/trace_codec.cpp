@@ -27,12 +27,6 @@ void put_ascending(std::string& bytes, std::span<const std::uint32_t> ids) {
   }
 }
 
-void put_list(std::string& bytes, std::span<const std::uint32_t> ids) {
-  put(bytes, ids.size());
-  // Lists of dropped units are short and in the order of events.
-  for (const std::uint32_t id : ids) put(bytes, id);
-}
-
 /// Reads numbers until one does not fit; then all that follow are 0 and good() is false.
 class Numbers {
  public:
@@ -75,11 +69,6 @@ class Numbers {
     for (std::uint32_t& id : ids) id = last = next_above(last);
   }
 
-  void next_list(std::vector<UnitKey>& ids) {
-    ids.resize(next_count());
-    for (UnitKey& id : ids) id = next_small();
-  }
-
   [[nodiscard]] bool good() const noexcept { return good_; }
   [[nodiscard]] std::size_t at() const noexcept { return at_; }
 
@@ -115,28 +104,13 @@ bool has_units(const TraceHead& head) {
   return head.unit != TraceUnit::token || head.has_clusters();
 }
 
-/// What a selection and a step that was given up begin with.
-void encode_step(const TraceRecord& record, std::string& bytes) {
+void encode_selection(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
   put(bytes, record.layer);
   put(bytes, record.position);
   put(bytes, record.sinks_end);
   put(bytes, record.position - record.window_begin);
-}
-
-void decode_step(Numbers& numbers, TraceRecord& record) {
-  record.layer = numbers.next();
-  record.position = numbers.next();
-  record.sinks_end = numbers.next();
-  record.window_begin = record.position - numbers.next();
-}
-
-void encode_selection(const TraceHead& head, const TraceRecord& record, std::string& bytes) {
-  encode_step(record, bytes);
   put(bytes, record.resident_head);
   put(bytes, record.resident_tail);
-  put_list(bytes, record.dropped);
-  put_list(bytes, record.dropped_late);
-  put_list(bytes, record.unplaced);
   if (head.unit == TraceUnit::token) encode_tokens(record, bytes);
   if (has_units(head)) encode_units(head.has_clusters(), record, bytes);
 }
@@ -195,44 +169,32 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
   return rest.empty() ? nullptr : "more positions than its heads count";
 }
 
-bool are_below_max(std::span<const UnitKey> units) {
-  return std::ranges::all_of(units, [](UnitKey unit) { return unit < ids_max; });
-}
-
 /// What all have in common that say where a layer is.
 const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
   if (record.layer >= head.shape.layers) return "a layer that the model has not";
   // Of clusters positions are keys of nothing.
   if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
-  if (record.window_begin > record.position) return "a window behind its token";
-  return are_below_max(record.dropped) ? nullptr : "a dropped unit above 2^24";
-}
-
-/// What a selection and a step that was given up have in common.
-const char* flaw_of_step(const TraceHead& head, const TraceRecord& record) {
-  if (const char* const flaw = flaw_of_place(head, record)) return flaw;
-  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
-  return are_below_max(record.dropped_late) ? nullptr : "a lost unit above 2^24";
+  return record.window_begin > record.position ? "a window behind its token" : nullptr;
 }
 
 const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
-  if (const char* const flaw = flaw_of_step(head, record)) return flaw;
+  if (const char* const flaw = flaw_of_place(head, record)) return flaw;
+  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
   if (std::max(record.resident_head, record.resident_tail) > positions_max) {
     return "blocks behind position 2^48";
   }
-  if (!are_below_max(record.unplaced)) return "a lost unit above 2^24";
   const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;
   return flaw != nullptr || !has_units(head) ? flaw : flaw_of_units(head, record);
 }
 
 void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& record) {
-  decode_step(numbers, record);
+  record.layer = numbers.next();
+  record.position = numbers.next();
+  record.sinks_end = numbers.next();
+  record.window_begin = record.position - numbers.next();
   record.resident_head = numbers.next();
   record.resident_tail = numbers.next();
-  numbers.next_list(record.dropped);
-  numbers.next_list(record.dropped_late);
-  numbers.next_list(record.unplaced);
   record.positions.clear();
   record.units.clear();
   if (head.unit == TraceUnit::token) decode_tokens(head, numbers, record);
@@ -268,7 +230,6 @@ void encode_load(const TraceRecord& record, std::string& bytes) {
   put(bytes, record.position);
   put(bytes, record.position - record.window_begin);
   put(bytes, record.loaded_bytes);
-  put_list(bytes, record.dropped);
 }
 
 void decode_load(Numbers& numbers, TraceRecord& record) {
@@ -276,21 +237,6 @@ void decode_load(Numbers& numbers, TraceRecord& record) {
   record.position = numbers.next();
   record.window_begin = record.position - numbers.next();
   record.loaded_bytes = numbers.next();
-  numbers.next_list(record.dropped);
-}
-
-void encode_abandon(const TraceRecord& record, std::string& bytes) {
-  encode_step(record, bytes);
-  put(bytes, record.began ? 1 : 0);
-  put_list(bytes, record.dropped);
-  put_list(bytes, record.dropped_late);
-}
-
-void decode_abandon(Numbers& numbers, TraceRecord& record) {
-  decode_step(numbers, record);
-  record.began = numbers.next() != 0;
-  numbers.next_list(record.dropped);
-  numbers.next_list(record.dropped_late);
 }
 
 }  // namespace
@@ -316,9 +262,6 @@ void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes
     case TraceRecord::Kind::load:
       encode_load(record, bytes);
       break;
-    case TraceRecord::Kind::abandon:
-      encode_abandon(record, bytes);
-      break;
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::close:
       break;
@@ -337,8 +280,6 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
       return record.ids_bytes <= record.index_bytes ? nullptr : "more bytes of ids than of index";
     case TraceRecord::Kind::load:
       return flaw_of_place(head, record);
-    case TraceRecord::Kind::abandon:
-      return flaw_of_step(head, record);
     case TraceRecord::Kind::prompt:
       return flaw_of_prompt(head, record);
     case TraceRecord::Kind::pause:
@@ -351,7 +292,7 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
 bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record) {
   if (at >= bytes.size()) return false;
   const auto kind = static_cast<unsigned char>(bytes[at]);
-  if (kind > static_cast<unsigned char>(TraceRecord::Kind::abandon)) return false;
+  if (kind > static_cast<unsigned char>(TraceRecord::Kind::close)) return false;
   record.kind = static_cast<TraceRecord::Kind>(kind);
   Numbers numbers(bytes, at + 1);
   record.sequence = numbers.next();
@@ -372,9 +313,6 @@ bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, Trac
       break;
     case TraceRecord::Kind::load:
       decode_load(numbers, record);
-      break;
-    case TraceRecord::Kind::abandon:
-      decode_abandon(numbers, record);
       break;
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::close:

@@ -23,7 +23,6 @@ void ExtentCounter::add(const TraceRecord& record) {
     case TraceRecord::Kind::step_end:
     case TraceRecord::Kind::pause:
     case TraceRecord::Kind::load:
-    case TraceRecord::Kind::abandon:
       break;
   }
 }

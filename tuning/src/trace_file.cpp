@@ -17,7 +17,7 @@ namespace terrace::tuning {
 namespace {
 
 // The last letter is the version of the format.
-constexpr std::string_view magic = "TRRCTRC5";
+constexpr std::string_view magic = "TRRCTRC6";
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 constexpr std::size_t chunk_bytes_max = std::size_t{1} << 26;  ///< a larger one is damage
 
@@ -129,6 +129,7 @@ void TraceWriter::append(const TraceRecord& record) {
 Result<PendingFile> TraceWriter::close(const std::optional<RecordedRun>& run) {
   if (records_ > 0) write_chunk(record_chunk, payload_, records_);
   TraceEnd end = totals();
+  end.losses = losses_;
   end.run = run;
   write_chunk(end_chunk, encode_end(end), 0);
   TERRACE_TRY(written_);

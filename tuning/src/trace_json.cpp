@@ -152,7 +152,6 @@ TraceHead head_from(const Json& json) {
   head.placement = json.at("placement").get<std::string>() == "offload" ? Placement::offload
                                                                         : Placement::resident_first;
   read_count(json, "block_tokens", head.block_tokens, tokens_max);
-  head.names_losses = json.value("names_losses", true);
   read_count(json, "slot_rows", head.slot_rows, tokens_max);
   read_count(json, "staged_rows", head.staged_rows, tokens_max);
   read_count(json, "sink_tokens", head.sink_tokens, tokens_max);
@@ -173,6 +172,7 @@ TraceEnd end_from(const Json& json) {
   read_count(json, "rows", end.rows);
   read_count(json, "last_position", end.last_position);
   read_count(json, "sequences", end.sequences);
+  read_count(json, "losses", end.losses);
   if (!json.at("run").is_null()) end.run = run_from(json.at("run"));
   return end;
 }
@@ -252,7 +252,6 @@ std::string encode_head(const TraceHead& head) {
               {"shape", shape_json(head.shape)},
               {"placement", head.placement == Placement::offload ? "offload" : "resident_first"},
               {"block_tokens", head.block_tokens},
-              {"names_losses", head.names_losses},
               {"slot_rows", head.slot_rows},
               {"staged_rows", head.staged_rows},
               {"sink_tokens", head.sink_tokens},
@@ -272,6 +271,7 @@ std::string encode_end(const TraceEnd& end) {
               {"rows", end.rows},
               {"last_position", end.last_position},
               {"sequences", end.sequences},
+              {"losses", end.losses},
               {"run", end.run ? run_json(*end.run) : Json(nullptr)}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }

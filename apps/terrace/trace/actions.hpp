@@ -33,6 +33,9 @@ Status check_trace_model(const TraceOptions& options, const tuning::TraceHead& h
 /// Returns the unit that the live run cached, or what the config says instead.
 tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& head);
 
+/// Prints, for people, that replaying is approximate where the run lost something; else nothing.
+void print_losses(const tuning::TraceEnd& end);
+
 /// Reads a file to its end, checking every byte, and calls act(record) for every record.
 template <typename Act>
 Result<tuning::TraceEnd> each_record(const std::string& file, Progress& progress, const char* what,

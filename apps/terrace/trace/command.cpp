@@ -1,4 +1,6 @@
 // The command line of `terrace trace`, and what its actions share.
+#include <fmt/core.h>
+
 #include <memory>
 
 #include "trace/actions.hpp"
@@ -44,6 +46,14 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
                                                                  : CacheGranularity::block;
   }
   return unit;
+}
+
+void print_losses(const tuning::TraceEnd& end) {
+  if (end.losses == 0) return;
+  fmt::print(
+      "approximate: {} times the run gave a step up, or lost what its cache was to keep for want "
+      "of device memory; no replay follows that\n",
+      end.losses);
 }
 
 void add_trace_command(CLI::App& program, Invocation& invocation) {

@@ -44,11 +44,13 @@ Result<int> trace_info(const TraceOptions& options) {
                  each_record(options.file, progress, "check", [](const auto&) {}));
   const Json counts{{"steps", end.steps},           {"layer_steps", end.layer_steps},
                     {"selections", end.selections}, {"rows", end.rows},
-                    {"sequences", end.sequences},   {"last_position", end.last_position}};
+                    {"sequences", end.sequences},   {"last_position", end.last_position},
+                    {"losses", end.losses}};
   if (options.shared.json()) {
     Json document = document_head("trace info", config, read_machine());
     document["trace"] = head_object(reader.head());
     document["counts"] = counts;
+    document["approximate"] = end.losses > 0;
     print_document(document);
     return 0;
   }
@@ -59,6 +61,7 @@ Result<int> trace_info(const TraceOptions& options) {
                 value.is_string() ? shown(value.get<std::string>()) : value.dump());
     }
   }
+  print_losses(end);
   return 0;
 }
 

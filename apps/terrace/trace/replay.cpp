@@ -36,8 +36,6 @@ Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& 
     if (!entry.setting || !is_set(config, entry.setting->key)) continue;
     cache.replacement.*entry.setting->value = wanted.cache.replacement.*entry.setting->value;
   }
-  // What the live run dropped, another cache may never have held.
-  setup.as_recorded = unit == head.recorded() && cache == head.cache;
   return setup;
 }
 
@@ -147,9 +145,11 @@ Result<int> trace_replay(const TraceOptions& options) {
     Json document = document_head("trace replay", config, read_machine());
     document["cache"] = cache_object(cache);
     document["bytes"] = bytes_object(outcome.bytes);
+    document["approximate"] = replayed.end.losses > 0;
     print_document(document);
   } else {
     print_outcome(cache, outcome.bytes);
+    print_losses(replayed.end);
   }
   return 0;
 }

@@ -18,6 +18,7 @@
 #include "terrace/runtime/config.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 #include "terrace/tuning/tuner.hpp"
+#include "trace/actions.hpp"
 #include "tune/report.hpp"
 
 namespace terrace::apps {
@@ -185,11 +186,13 @@ Result<int> tune(const TuneOptions& options) {
     document["recommended"] = tuned_object(result->recommended());
     document["without_cache"] = tuned_object(result->without_cache);
     document["costs"] = describe_costs(config);
+    document["approximate"] = result->end.losses > 0;
     document["offline_left_out"] = result->offline_left_out;
     document["optimum"] = "bound: slots may be dealt out over time and layers";
     print_document(document);
   } else {
     print_result(*result, request.device_memory, describe_costs(config));
+    print_losses(result->end);
   }
   TERRACE_TRY(write_files(options, *result, request, config));
   return 0;

@@ -119,7 +119,7 @@ void SequenceState::place_cache_seeds() {
 void SequenceState::place_cache_seed(LayerState& layer, std::size_t block) {
   if (layer.places[block] != BlockPlace::absent) return;
   const Result<std::byte*> slot = runtime_.take_spare_block();
-  if (!slot) return layer.dropped.push_back(static_cast<UnitKey>(block));
+  if (!slot) return report_loss();
   layer.device_blocks.set(block, *slot);
   layer.places[block] = BlockPlace::resident;
 }
@@ -150,11 +150,6 @@ void SequenceState::release_evicted(LayerState& layer, std::span<const UnitKey> 
     layer.device_blocks.set(block, nullptr);
     layer.places[block] = BlockPlace::absent;
   }
-}
-
-void SequenceState::drop_copy(LayerState& layer, std::size_t unit) {
-  layer.cache->drop(static_cast<UnitKey>(unit));
-  layer.dropped.push_back(static_cast<UnitKey>(unit));
 }
 
 TokenRange SequenceState::cacheable_positions(const LayerState& layer) const noexcept {
@@ -228,13 +223,11 @@ Status SequenceState::upkeep_cache(std::size_t layer_number) {
   wanted_.clear();
   caches_clusters() ? want_clusters(layer) : want_blocks(layer);
   Status refilled;
-  unplaced_.clear();
   if (layer.cache != nullptr) refilled = update_cache(layer);
   // Without a cache only what was selected is counted.
   if (layer.cache != nullptr) count_upkeep(begin);
-  // What was decided is counted, also where the copying fails; what that loses is dropped later.
+  // What was decided is counted, also where the copying fails.
   if (runtime_.options.observer != nullptr) report_selection(layer_number);
-  layer.forget_dropped();
   layer.clusters_renamed = false;
   return refilled;
 }
@@ -284,7 +277,7 @@ std::byte* SequenceState::slot_for(LayerState& layer, const offload::WantedUnit&
 }
 
 bool SequenceState::displace_for(LayerState& layer, const offload::WantedUnit& admitted) {
-  unplaced_.push_back(admitted.unit);
+  report_loss();
   evicted_.clear();
   return layer.cache->displace_for(admitted, evicted_);
 }
@@ -333,7 +326,6 @@ void SequenceState::report_selection(std::size_t layer_number) {
   sort_positions(layer);
   count_clusters(layer);
   const TokenRange cacheable = cacheable_positions(layer);
-  const std::span<const UnitKey> dropped = layer.dropped;
   runtime_.options.observer->on_selection({.sequence = id_,
                                            .layer = static_cast<LayerId>(layer_number),
                                            .position = length_,
@@ -344,49 +336,24 @@ void SequenceState::report_selection(std::size_t layer_number) {
                                            .positions = positions_,
                                            .head_counts = head_counts_,
                                            .clusters = wanted_clusters_,
-                                           .clusters_renamed = layer.clusters_renamed,
-                                           .dropped = dropped.first(layer.dropped_before),
-                                           .dropped_late = dropped.subspan(layer.dropped_before),
-                                           .unplaced = unplaced_});
+                                           .clusters_renamed = layer.clusters_renamed});
 }
 
-void SequenceState::report_load(std::span<const LoadingBlock> loaded) {
+void SequenceState::report_load(std::span<const LoadingBlock> loaded) const {
+  if (runtime_.options.observer == nullptr) return;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    LayerState& layer = layers_[i];
-    if (runtime_.options.observer != nullptr) {
-      const auto blocks =
-          static_cast<std::size_t>(std::ranges::count(loaded, &layer, &LoadingBlock::layer));
-      runtime_.options.observer->on_load({.sequence = id_,
-                                          .layer = static_cast<LayerId>(i),
-                                          .position = length_,
-                                          .window_begin = window_of(i, length_).begin,
-                                          .loaded_bytes = blocks * runtime_.block_bytes(),
-                                          .dropped = layer.dropped});
-    }
-    layer.forget_dropped();
+    const auto blocks =
+        static_cast<std::size_t>(std::ranges::count(loaded, &layers_[i], &LoadingBlock::layer));
+    runtime_.options.observer->on_load({.sequence = id_,
+                                        .layer = static_cast<LayerId>(i),
+                                        .position = length_,
+                                        .window_begin = window_of(i, length_).begin,
+                                        .loaded_bytes = blocks * runtime_.block_bytes()});
   }
 }
 
-void SequenceState::report_abandon(bool began) {
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    LayerState& layer = layers_[i];
-    if (layer.cache == nullptr || is_dense(i)) continue;
-    const std::span<const UnitKey> dropped = layer.dropped;
-    if (runtime_.options.observer != nullptr) {
-      runtime_.options.observer->on_abandon(
-          {.sequence = id_,
-           .layer = static_cast<LayerId>(i),
-           .position = length_,
-           .began = began,
-           .sinks_end = sinks_at(length_).end,
-           // Behind lost coding the window is longer than when its blocks were passed.
-           .window_begin =
-               std::max(window_of(i, length_).begin, layer.first_window_block * block_tokens()),
-           .dropped = dropped.first(layer.dropped_before),
-           .dropped_late = dropped.subspan(layer.dropped_before)});
-    }
-    layer.forget_dropped();
-  }
+void SequenceState::report_loss() const {
+  if (runtime_.options.observer != nullptr) runtime_.options.observer->on_loss(id_);
 }
 
 void SequenceState::report_step_end() {

@@ -40,7 +40,7 @@ Status SequenceState::reserve_slots(LayerState& layer, std::size_t length) {
 }
 
 void SequenceState::give_up_slots(LayerState& layer) {
-  drop_clusters(layer);
+  if (drop_clusters(layer)) report_loss();
   release_unused_blocks(layer);
   layer.slots.reset();
 }
@@ -70,12 +70,12 @@ void SequenceState::let_go(LayerState& layer, UnitKey unit) {
   layer.slots.remove(unit, layer.members.of(unit));
 }
 
-void SequenceState::drop_clusters(LayerState& layer) {
-  if (!caches_clusters() || layer.cache == nullptr) return;
-  for (UnitKey unit = 0; unit < cluster_units(layer); ++unit) {
-    if (layer.slots.holds(unit)) drop_copy(layer, unit);
-  }
+bool SequenceState::drop_clusters(LayerState& layer) {
+  if (!caches_clusters() || layer.cache == nullptr) return false;
+  const bool any = layer.cache->resident_units() > 0;
+  layer.cache->drop_from(0);
   layer.slots.clear();
+  return any;
 }
 
 bool SequenceState::release_unused_blocks(LayerState& layer) {
@@ -87,7 +87,7 @@ bool SequenceState::release_unused_blocks(LayerState& layer) {
 bool SequenceState::spill_clusters(LayerState& layer) {
   // Another sequence's queue may write a block as soon as it is free.
   if (!wait(layer.attended, deadline()) || !wait(layer.refilled, deadline())) return false;
-  drop_clusters(layer);
+  if (drop_clusters(layer)) report_loss();
   if (release_unused_blocks(layer)) return true;
   // The tables last: without them the layer has no cache until there is room for them again.
   const bool freed = layer.slots.has_tables();
@@ -235,7 +235,7 @@ void SequenceState::update_clusters(LayerState& layer) {
 void SequenceState::drop_some_clusters(LayerState& layer, double share, Rng& rng) {
   for (UnitKey unit = 0; unit < layer.members.units(); ++unit) {
     if (!layer.slots.holds(unit) || rng.uniform() >= share) continue;
-    drop_copy(layer, unit);
+    layer.cache->drop(unit);
     let_go(layer, unit);
   }
 }

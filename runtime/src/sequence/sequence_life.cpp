@@ -156,6 +156,7 @@ Status SequenceState::truncate(std::size_t length) {
 }
 
 void SequenceState::rest_without_device_memory() {
+  report_loss();
   // What a copy that does not end still writes to must not become another's.
   if (settle_queues()) {
     come_to_rest();
@@ -335,6 +336,7 @@ Status SequenceState::drop_cached(double share, std::uint64_t seed) {
   if (phase_ != SequencePhase::idle) {
     return fail(Errc::invalid_argument, "drop_cached: the sequence is not idle");
   }
+  report_loss();
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     LayerState& layer = layers_[i];
     Rng rng(seed, {i, length_});

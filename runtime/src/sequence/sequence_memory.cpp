@@ -95,7 +95,7 @@ void SequenceState::trim_blocks(std::size_t blocks) {
 Status SequenceState::place_block(LayerState& layer, std::size_t block) {
   if (layer.places[block] == BlockPlace::cached) {
     // What was a copy is now needed in its own right; its slot simply changes hands.
-    drop_copy(layer, block);
+    layer.cache->drop(static_cast<UnitKey>(block));
   } else if (layer.places[block] == BlockPlace::absent) {
     TERRACE_ASSIGN(std::byte* const slot, runtime_.take_block(*this));
     layer.device_blocks.set(block, slot);
@@ -135,7 +135,7 @@ void SequenceState::place_spare_blocks(std::size_t length) {
 
 void SequenceState::release_block(LayerState& layer, std::size_t block) {
   if (layer.places[block] == BlockPlace::absent) return;
-  if (layer.places[block] == BlockPlace::cached) drop_copy(layer, block);
+  if (layer.places[block] == BlockPlace::cached) layer.cache->drop(static_cast<UnitKey>(block));
   runtime_.give_block(layer.device_blocks[block]);
   layer.device_blocks.set(block, nullptr);
   layer.places[block] = BlockPlace::absent;
@@ -168,7 +168,7 @@ void SequenceState::release_spare_slots(LayerState& layer) {
 
 void SequenceState::withdraw_arrivals(LayerState& layer) {
   for (const ArrivingBlock& arrival : layer.arriving) {
-    drop_copy(layer, arrival.block);
+    layer.cache->drop(static_cast<UnitKey>(arrival.block));
     runtime_.give_block(arrival.slot);
   }
   layer.arriving.clear();
@@ -189,9 +189,9 @@ bool SequenceState::spill_oldest(std::size_t layer_number, std::size_t end, std:
 
 void SequenceState::spill_block(LayerState& layer, std::size_t block) {
   // Of what left the window, the cache will not find this to take it over.
-  const bool resident = layer.places[block] == BlockPlace::resident;
-  if (resident && layer.cache != nullptr && !caches_clusters()) {
-    layer.dropped.push_back(static_cast<UnitKey>(block));
+  const bool offered = runtime_.options.placement == Placement::offload && !caches_clusters();
+  if (layer.cache != nullptr && (offered || layer.places[block] == BlockPlace::cached)) {
+    report_loss();
   }
   release_block(layer, block);
 }

@@ -37,7 +37,6 @@ Status SequenceState::prepare_step() {
   const bool caches = cache_sharers_ != 0;
   const TimePoint begin = runtime_.backend->clock().now();
   if (caches) TERRACE_TRY(fit_cache());
-  for (LayerState& layer : layers_) layer.dropped_before = layer.dropped.size();
   release_passed_blocks();
   if (caches) count_upkeep(begin);
   return {};
@@ -55,7 +54,7 @@ Status SequenceState::reserve_step() {
   if (const Status reserved = reclaiming_for(length_ + 1, reserve); !reserved) {
     trim_blocks(blocks);
     static_cast<void>(recovering(reserved));
-    report_abandon(/*began=*/false);
+    report_loss();
     return reserved;
   }
   indexes_ready_ = false;
@@ -462,6 +461,7 @@ bool SequenceState::has_failed_work() const {
 void SequenceState::recover() {
   // Any copy of a failed queue may be missing: only what lies on the host, and the resident rows
   // below length(), can be relied on.
+  report_loss();
   forget_uploads();
   for (LayerState& layer : layers_) {
     withdraw_arrivals(layer);
@@ -484,7 +484,6 @@ Status SequenceState::abandon_step() {
   phase_ = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     recover();
-    report_abandon(/*began=*/true);
     return {};
   }
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");

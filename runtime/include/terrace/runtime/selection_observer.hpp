@@ -2,7 +2,7 @@
 //
 // For each sequence the calls come in the order of its steps; those of several sequences come at
 // the same time, from their threads. They say all that decides what a resident cache does, so that
-// replaying them gives the same hits, bytes and evictions.
+// replaying them gives the same hits, bytes and evictions: up to a sequence's first on_loss.
 #pragma once
 
 #include <cstddef>
@@ -48,38 +48,17 @@ struct LayerSelection {
   std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
   std::span<const WantedCluster> clusters;     ///< ascending; none where the policy has none
   bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
-  // Left device memory since the layer's last step or load, by no decision of the cache: cached
-  // copies, and blocks behind the window that it would have been offered.
-  std::span<const UnitKey> dropped;       ///< before blocks that left the window were taken over;
-                                          ///< all, if the last step selected nothing
-  std::span<const UnitKey> dropped_late;  ///< behind that, to make room for the step
-  std::span<const UnitKey> unplaced;      ///< admitted, where device memory had no room: others
-                                          ///< gave theirs up, or they were given up
-};
-
-/// What a step that was given up did to a layer's cache: it took blocks over that had left the
-/// window, and lost copies. Spans are valid during the call only.
-struct LayerAbandon {
-  SequenceId sequence{};
-  LayerId layer{};
-  std::size_t position = 0;  ///< of the step's token
-  bool began = true;         ///< the block of its token stays in device memory
-  std::size_t sinks_end = 0;
-  std::size_t window_begin = 0;
-  std::span<const UnitKey> dropped;       ///< as of a selection
-  std::span<const UnitKey> dropped_late;  ///< as of a selection, and when it was given up
 };
 
 /// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
-/// of the middle what the cache still holds. A cut drops blocks from where the window begins on,
-/// and clusters all of them.
+/// of the middle what the cache still holds. A cut drops blocks from the cut on, then those that
+/// the window has now, and clusters all of them.
 struct LayerLoad {
   SequenceId sequence{};
   LayerId layer{};
   std::size_t position = 0;      ///< of the next token
   std::size_t window_begin = 0;  ///< blocks that end before it are not offered to the cache again
   std::uint64_t loaded_bytes = 0;
-  std::span<const UnitKey> dropped;  ///< as of a selection
 };
 
 /// What a step moved besides rows that were missed or refilled.
@@ -103,8 +82,9 @@ class SelectionObserver {
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
-  /// Of each layer that has a cache, when a step is abandoned or cannot begin.
-  virtual void on_abandon(const LayerAbandon& step) = 0;
+  /// A step was given up or could not begin, or device memory was too small for what the cache was
+  /// to keep. What the cache holds from now on, no call says.
+  virtual void on_loss(SequenceId sequence) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.
   virtual void on_pause(SequenceId sequence) = 0;
   virtual void on_load(const LayerLoad& load) = 0;

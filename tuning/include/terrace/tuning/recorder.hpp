@@ -28,7 +28,7 @@ class TraceRecorder final : public SelectionObserver {
   void on_prompt(const LayerPrompt& prompt) override;
   void on_selection(const LayerSelection& selection) override;
   void on_step_end(const StepTraffic& traffic) override;
-  void on_abandon(const LayerAbandon& step) override;
+  void on_loss(SequenceId sequence) override;
   void on_pause(SequenceId sequence) override;
   void on_load(const LayerLoad& load) override;
   void on_close(SequenceId sequence) override;

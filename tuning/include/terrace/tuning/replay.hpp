@@ -1,5 +1,6 @@
 // Runs recorded selections through a resident cache: the policies and the mechanism of the live
-// runtime, and counters that are exactly those of a live run with the same options.
+// runtime, and counters that are exactly those of a live run with the same options, where the
+// trace counts no losses (TraceEnd::losses).
 //
 //   const ReplaySetup setup{.cache = options, .block_tokens = reader.head().block_tokens};
 //   TERRACE_ASSIGN(auto cutter, TrafficCutter::create(reader.head(), setup.unit()));
@@ -12,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "terrace/tuning/costs.hpp"
@@ -24,7 +24,6 @@ namespace terrace::tuning {
 struct ReplaySetup {
   CacheOptions cache;
   std::size_t block_tokens = 0;  ///< 0 = the trace's own
-  bool as_recorded = false;      ///< with the copies that the live run lost for want of memory
   std::optional<StepCosts> costs = {};
   const RecordedFuture* future = nullptr;  ///< for policies that need it; must outlive the replay
 
@@ -84,23 +83,20 @@ class CacheReplay {
   void share(Sequence& sequence, std::size_t sharers);
   void resize(Layer& layer, std::size_t slots);
   static void prompt(Sequence& sequence, const TraceRecord& record);
-  void abandon(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
-  void pause(Sequence& sequence) const;
-  static void lose_all(Layer& layer);
+  static void pause(Sequence& sequence);
   static void withdraw_arrivals(Layer& layer);
   void load(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
   void close(std::uint64_t number);
   void select(Sequence& sequence, const TraceRecord& record, const LayerTraffic& traffic);
-  void drop(Layer& layer, std::span<const UnitKey> units) const;
   void prepare(Sequence& sequence, Layer& layer, const TraceRecord& record,
                const LayerTraffic& traffic);
   [[nodiscard]] bool keeps_clusters() const noexcept {
     return head_.has_sizes(setup_.cache.granularity);
   }
   [[nodiscard]] bool lay_in_device_memory(const Layer& layer, std::size_t block) const;
-  void adopt_passed(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+  void adopt_passed(Layer& layer, const LayerTraffic& traffic);
   [[nodiscard]] double upkeep_seconds(const LayerTraffic& traffic) const;
-  std::uint64_t step(Layer& layer, const TraceRecord& record, const LayerTraffic& traffic);
+  std::uint64_t step(Layer& layer, const LayerTraffic& traffic);
 
   TraceHead head_;
   ReplaySetup setup_;

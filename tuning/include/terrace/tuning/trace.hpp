@@ -64,7 +64,6 @@ struct TraceHead {
   KvShape shape;
   Placement placement = Placement::offload;
   std::size_t block_tokens = 1;
-  bool names_losses = true;     ///< of copies; not where they were of units of another kind
   std::size_t slot_rows = 0;    ///< that a slot of clusters holds; 0 = there are no clusters
   std::size_t staged_rows = 0;  ///< that a layer's step has room to fetch
   std::size_t sink_tokens = 0;
@@ -130,6 +129,10 @@ struct TraceEnd {
   std::uint64_t rows = 0;
   std::size_t last_position = 0;
   std::size_t sequences = 0;
+  /// How often the run gave a step up, or lost what its cache was to keep for want of device
+  /// memory. No record says what the cache held then: where this is not 0, replaying is
+  /// approximate.
+  std::uint64_t losses = 0;
   std::optional<RecordedRun> run;
 };
 
@@ -143,16 +146,7 @@ struct SelectedUnit {
 };
 
 struct TraceRecord {
-  enum class Kind : std::uint8_t {
-    share,
-    prompt,
-    selection,
-    step_end,
-    pause,
-    load,
-    close,
-    abandon
-  };
+  enum class Kind : std::uint8_t { share, prompt, selection, step_end, pause, load, close };
 
   Kind kind = Kind::selection;
   std::uint64_t sequence = 0;
@@ -161,22 +155,18 @@ struct TraceRecord {
   std::uint64_t index_bytes = 0;    ///< step_end
   std::uint64_t ids_bytes = 0;      ///< step_end: of index_bytes, to the host
 
-  // prompt, selection, load and abandon, as LayerPrompt and those beside it say
+  // prompt, selection and load, as LayerPrompt and those beside it say
   std::size_t layer = 0;
   TokenRange prompt;             ///< prompt
   std::size_t placed_begin = 0;  ///< prompt
-  std::size_t position = 0;      ///< selection, load, abandon
+  std::size_t position = 0;      ///< selection, load
   std::size_t window_begin = 0;
-  std::vector<UnitKey> dropped;    ///< selection, load, abandon
-  bool began = true;               ///< abandon
   std::uint64_t loaded_bytes = 0;  ///< load
 
   // selection
-  std::size_t sinks_end = 0;      ///< abandon, too
+  std::size_t sinks_end = 0;
   std::size_t resident_head = 0;  ///< in blocks
   std::size_t resident_tail = 0;
-  std::vector<UnitKey> dropped_late;  ///< abandon, too
-  std::vector<UnitKey> unplaced;
   std::vector<std::uint32_t> head_counts;  ///< token
   std::vector<std::uint32_t> positions;    ///< token: ascending, head after head
   /// Ascending: blocks, or clusters, of these without rows in device memory anyway.

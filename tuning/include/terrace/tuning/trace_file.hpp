@@ -35,7 +35,7 @@ class TraceTotals {
  public:
   void add(const TraceHead& head, const TraceRecord& record);
 
-  /// Without a run.
+  /// Without losses and run.
   [[nodiscard]] const TraceEnd& get() const noexcept { return totals_; }
   [[nodiscard]] bool agree_with(const TraceEnd& end) const noexcept;
 
@@ -58,6 +58,9 @@ class TraceWriter {
   /// take, is kept for finish(); what comes behind it is not written.
   void append(const TraceRecord& record);
 
+  /// Counts losses (TraceEnd::losses).
+  void add_losses(std::uint64_t count) noexcept { losses_ += count; }
+
   /// Writes the end. Errors: the first of append(); io_error naming the file.
   [[nodiscard]] Result<PendingFile> close(const std::optional<RecordedRun>& run);
 
@@ -77,6 +80,7 @@ class TraceWriter {
   std::string payload_;
   std::uint32_t records_ = 0;
   TraceTotals totals_;
+  std::uint64_t losses_ = 0;
   OpenUnits units_;
 };
 
