@@ -73,6 +73,11 @@ class Arithmetic {
   virtual Status predict(std::size_t row) = 0;
   [[nodiscard]] virtual std::span<const float> logits() const noexcept = 0;
   [[nodiscard]] virtual std::span<const float> query(std::size_t layer) const noexcept = 0;
+  /// Once the queue has come behind predict: whether the rows stored since the prompt or step began
+  /// are finite, where the work itself cannot fail for it.
+  ///
+  /// Errors   as check_rows
+  [[nodiscard]] virtual Status check_stored_rows() const { return {}; }
 
   /// Rows for the host: `count` tokens of `rows` from token `first` on, there when a function
   /// enqueued behind runs and until the next call.

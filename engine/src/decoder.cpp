@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "arithmetic.hpp"
+#include "row_check.hpp"
 
 namespace terrace::engine {
 
@@ -136,6 +137,7 @@ Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) 
   TERRACE_TRY(wait_for_layer(layers - 1));
   TERRACE_TRY(compute_->drain(options_.deadline));
   TERRACE_TRY(sequence.end_prefill());
+  TERRACE_TRY(check_numbers(tokens.size() - 1));
   arithmetic_->end_prompt();
   if (options_.progress) options_.progress(1);
   return {};
@@ -166,10 +168,16 @@ Status Decoder::step(Sequence& sequence, TokenId token) {
   if (done) done = sequence.end_step();
   if (done && last) done = wait(*last, options_.deadline);
   if (!done) give_step_up(sequence, length);
+  if (done) done = check_numbers(length);
   return done;
 }
 
 void Decoder::give_step_up(Sequence& sequence, std::size_t length) {
+Status Decoder::check_numbers(std::size_t position) const {
+  TERRACE_TRY(arithmetic_->check_stored_rows());
+  return check_logits(logits(), position);
+}
+
   // The first error is the one to report; where giving up fails too, the sequence says so itself.
   if (sequence.phase() == SequencePhase::step) {
     static_cast<void>(sequence.abandon_step());

@@ -1,5 +1,8 @@
 #include "host_arithmetic.hpp"
 
+#include <type_traits>
+
+#include "row_check.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/engine/matrix.hpp"
 
@@ -44,7 +47,11 @@ Status HostArithmetic::enqueue(Work work) {
   return compute_
       .call(Phase::model,
             [this, work]() -> Result<std::size_t> {
-              work(compute_.threads());
+              if constexpr (std::is_void_v<decltype(work(compute_.threads()))>) {
+                work(compute_.threads());
+              } else {
+                TERRACE_TRY(work(compute_.threads()));
+              }
               return 0;
             })
       .map([](Ticket) {});
@@ -58,8 +65,12 @@ KvTensors HostArithmetic::tensors(const FloatArray& rows, std::size_t capacity) 
           .head_stride = capacity * shape_.row_bytes()};
 }
 
-void HostArithmetic::pack_rows(FloatArray& rows, std::size_t capacity, std::size_t first,
-                               std::size_t count) noexcept {
+Status HostArithmetic::pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity,
+                                 RowRange range) noexcept {
+  const auto [first, count] = range;
+  const std::size_t elements = count * shape_.kv_heads * shape_.head_dim;
+  TERRACE_TRY(check_rows(layer, chunk_key_.span().first(elements),
+                         chunk_value_.span().first(elements), shape_.dtype));
   const std::size_t dim = shape_.head_dim;
   for (std::size_t token = 0; token < count; ++token) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
@@ -72,6 +83,7 @@ void HostArithmetic::pack_rows(FloatArray& rows, std::size_t capacity, std::size
       }
     }
   }
+  return {};
 }
 
 Status HostArithmetic::begin_prompt(std::span<const TokenId> tokens) {
@@ -96,7 +108,7 @@ Status HostArithmetic::project_prompt(std::size_t layer, RowRange rows) {
         .query = chunk_query_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
     model_.project_qkv(layer, hidden_.data() + rows.first_position * model_.config().hidden_size,
                        rows, targets, workspace_, threads);
-    pack_rows(prompt_rows_[layer % 2], prompt_tokens_, rows.first_position, rows.count);
+    return pack_rows(layer, prompt_rows_[layer % 2], prompt_tokens_, rows);
   });
 }
 
@@ -136,7 +148,7 @@ Status HostArithmetic::project_step(std::size_t layer, std::size_t position) {
                              .key = chunk_key_.data(),
                              .value = chunk_value_.data()};
     model_.project_qkv(layer, hidden_.data(), {position, 1}, targets, workspace_, threads);
-    pack_rows(step_rows_, 1, 0, 1);
+    return pack_rows(layer, step_rows_, 1, {0, 1});
   });
 }
 

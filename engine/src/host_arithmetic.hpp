@@ -35,12 +35,13 @@ class HostArithmetic final : public Arithmetic {
  private:
   HostArithmetic(const LlamaModel& model, Queue& compute, const ArithmeticOptions& options);
 
-  /// Enqueues work(threads).
+  /// Enqueues work(threads), which returns nothing or a Status.
   template <typename Work>
   Status enqueue(Work work);
   [[nodiscard]] KvTensors tensors(const FloatArray& rows, std::size_t capacity) const noexcept;
-  void pack_rows(FloatArray& rows, std::size_t capacity, std::size_t first,
-                 std::size_t count) noexcept;
+  /// Rounds the chunk's keys and values to the KV dtype. Errors: those of check_rows
+  Status pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity,
+                   RowRange range) noexcept;
 
   const LlamaModel& model_;
   Queue& compute_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <new>
 
+#include "row_check.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -54,12 +55,15 @@ std::byte* ReferenceDecoder::layer_rows(std::size_t layer) noexcept {
   return kv_.data() + layer * options_.capacity * shape.token_bytes();
 }
 
-void ReferenceDecoder::project(std::size_t layer, const float* hidden, RowRange rows) {
+Status ReferenceDecoder::project(std::size_t layer, const float* hidden, RowRange rows) {
   const ModelConfig& config = model_->config();
   const std::size_t d = config.head_dim;
   model_->project_qkv(layer, hidden, rows,
                       {.query = query_.data(), .key = key_.data(), .value = value_.data()},
                       workspace_, *parallel_);
+  const std::size_t elements = rows.count * config.kv_size();
+  TERRACE_TRY(check_rows(layer, key_.span().first(elements), value_.span().first(elements),
+                         options_.kv_dtype));
   std::byte* kv = layer_rows(layer);
   for (std::size_t r = 0; r < rows.count; ++r) {
     for (std::size_t head = 0; head < config.kv_heads; ++head) {
@@ -71,6 +75,7 @@ void ReferenceDecoder::project(std::size_t layer, const float* hidden, RowRange 
       }
     }
   }
+  return {};
 }
 
 Result<FloatArray> ReferenceDecoder::prefill(std::span<const TokenId> tokens) {
@@ -85,7 +90,7 @@ Result<FloatArray> ReferenceDecoder::prefill(std::span<const TokenId> tokens) {
     for (std::size_t begin = 0; begin < tokens.size(); begin += options_.chunk_rows) {
       const std::size_t rows = std::min(options_.chunk_rows, tokens.size() - begin);
       float* chunk = hidden.data() + begin * width;
-      project(layer, chunk, {position_ + begin, rows});
+      TERRACE_TRY(project(layer, chunk, {position_ + begin, rows}));
       attention_.run({.query = query_.data(),
                       .kv = layer_rows(layer),
                       .out = attended_.data(),
@@ -134,13 +139,14 @@ Status ReferenceDecoder::step(TokenId token, std::span<float> logits) {
   }
   TERRACE_TRY(model_->embed({&token, 1}, hidden_.data()));
   for (std::size_t layer = 0; layer < model_->config().layers; ++layer) {
-    project(layer, hidden_.data(), {position_, 1});
+    TERRACE_TRY(project(layer, hidden_.data(), {position_, 1}));
     parallel_->for_each(model_->config().query_heads,
                         [&](std::size_t head) { attend_one(layer, head); });
     model_->finish_layer(layer, attended_.data(), 1, hidden_.data(), workspace_, *parallel_);
   }
-  ++position_;
   model_->logits(hidden_.data(), 1, logits.data(), workspace_, *parallel_);
+  TERRACE_TRY(check_logits(logits, position_));
+  ++position_;
   return {};
 }
 

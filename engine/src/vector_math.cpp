@@ -1,9 +1,11 @@
 #include "terrace/engine/vector_math.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 // Highway compiles this file once per instruction set and picks one at run time.
 #undef HWY_TARGET_INCLUDE
@@ -54,6 +56,19 @@ void convert_bf16(const std::byte* source, std::size_t count, float* target) {
         hn::StoreU(hn::BitCast(tag, hn::ShiftLeft<16>(wide)), tag, target + i);
       },
       [&](std::size_t i) { target[i] = load_f32(source, Dtype::bf16, i); });
+}
+
+bool all_below(const float* values, std::size_t count, float limit) {
+  const Floats tag;
+  const auto limits = hn::Set(tag, limit);
+  bool below = true;
+  sweep(
+      count,
+      [&](std::size_t i) HWY_ATTR {
+        below &= hn::AllTrue(tag, hn::Lt(hn::Abs(hn::LoadU(tag, values + i)), limits));
+      },
+      [&](std::size_t i) { below &= std::abs(values[i]) < limit; });
+  return below;
 }
 
 double sum_of_squares(const float* source, std::size_t size) {
@@ -195,11 +210,25 @@ namespace {
 
 HWY_EXPORT(convert_f16);
 HWY_EXPORT(convert_bf16);
+HWY_EXPORT(all_below);
 HWY_EXPORT(normalise);
 HWY_EXPORT(gate);
 HWY_EXPORT(rotate);
 HWY_EXPORT(multiply);
 HWY_EXPORT(exponentials);
+
+/// The least magnitude that rounds to infinity: half a step above the largest number.
+float overflow_of(Dtype dtype) noexcept {
+  switch (dtype) {
+    case Dtype::f16:
+      return 65520;
+    case Dtype::bf16:
+      return std::bit_cast<float>(0x7f7f8000U);
+    case Dtype::f32:
+      break;
+  }
+  return std::numeric_limits<float>::infinity();
+}
 
 }  // namespace
 
@@ -216,6 +245,10 @@ void convert_to_f32(const void* source, Dtype dtype, std::size_t count, float* t
       HWY_DYNAMIC_DISPATCH(convert_bf16)(bytes, count, target);
       return;
   }
+}
+
+bool stay_finite(std::span<const float> values, Dtype dtype) noexcept {
+  return HWY_DYNAMIC_DISPATCH(all_below)(values.data(), values.size(), overflow_of(dtype));
 }
 
 void rms_norm(const float* source, const float* weight, std::size_t size, double epsilon,

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -23,14 +24,15 @@ using nlohmann::json;
 /// A model that decodes through a runtime of its own.
 struct Decoding {
   Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget,
-           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value()) {
-    RuntimeOptions options{.shape = model.config().kv_shape(Dtype::f32),
+           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value(),
+           Dtype kv_dtype = Dtype::f32) {
+    RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = budget,
                            .sink_tokens = 8};
     runtime = Runtime::open(options, std::move(backend)).value();
     decoder =
-        Decoder::create(model, runtime->backend(), {.kv_dtype = Dtype::f32, .chunk_tokens = 100})
+        Decoder::create(model, runtime->backend(), {.kv_dtype = kv_dtype, .chunk_tokens = 100})
             .value();
     sequence = runtime->open_sequence().value();
   }
@@ -170,6 +172,69 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
   faults.arm({});
   const Status done = run.decoder->step(*run.sequence, tokens[200]);
   ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
+}
+
+/// The bundled model with all weights of one tensor set to `weight`.
+LlamaModel model_with(const char* tensor, float weight) {
+  const TemporaryFolder folder;
+  copy_with_changed_weights(folder, tensor, weight);
+  return LlamaModel::load(folder.path()).value();
+}
+
+Status prefill_with(const LlamaModel& model, Dtype kv_dtype) {
+  Decoding run(model, "full", whole_context, offload::HostBackend::create({}).value(), kv_dtype);
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
+  return run.decoder->prefill(*run.sequence, tokens);
+}
+
+TEST(Decoder, RefusesKeysAndValuesThatTheirDtypeCannotHold) {
+  for (const auto& [tensor, part] : {std::pair{"model.layers.1.self_attn.v_proj.weight", "value"},
+                                     std::pair{"model.layers.1.self_attn.k_proj.weight", "key"}}) {
+    const LlamaModel model = model_with(tensor, 60000);
+    const Status refused = prefill_with(model, Dtype::f16);
+    ASSERT_FALSE(refused.has_value()) << part;
+    EXPECT_EQ(refused.error().code, Errc::unsupported);
+    EXPECT_THAT(std::string(refused.error().message()),
+                testing::AllOf(testing::HasSubstr("layer 1"), testing::HasSubstr(part),
+                               testing::HasSubstr("65504"), testing::HasSubstr("--kv-dtype bf16")));
+    for (const Dtype wide : {Dtype::bf16, Dtype::f32}) {
+      EXPECT_TRUE(prefill_with(model, wide).has_value()) << to_string(wide);
+    }
+  }
+}
+
+TEST(Decoder, NamesThePositionWhoseLogitsAreNotFinite) {
+  const LlamaModel model = model_with("model.norm.weight", std::numeric_limits<float>::infinity());
+  const Status refused = prefill_with(model, Dtype::f32);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  const std::size_t tokens = tokens_of(cases_of("tiny_logits.json").front()).size();
+  EXPECT_THAT(std::string(refused.error().message()),
+              testing::HasSubstr(fmt::format("position {}: a logit is not finite", tokens - 1)));
+}
+
+TEST(Decoder, TakesAStepBackWhoseLogitsAreNotFinite) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const LlamaModel broken = model_with("model.norm.weight", std::numeric_limits<float>::infinity());
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
+  const std::size_t prompt = tokens.size() - 1;
+  Decoding run(tiny, "full", whole_context);
+  Decoding undisturbed(tiny, "full", whole_context);
+  for (Decoding* const each : {&run, &undisturbed}) {
+    const auto first = std::span(tokens).first(prompt);
+    ASSERT_TRUE(each->decoder->prefill(*each->sequence, first).has_value());
+  }
+  const auto decoder =
+      Decoder::create(broken, run.runtime->backend(), {.kv_dtype = Dtype::f32}).value();
+  const Status refused = decoder->step(*run.sequence, tokens[prompt]);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()),
+              testing::HasSubstr(fmt::format("position {}:", prompt)));
+  EXPECT_EQ(run.sequence->length(), prompt);
+  for (Decoding* const each : {&run, &undisturbed}) {
+    ASSERT_TRUE(each->decoder->step(*each->sequence, tokens[prompt]).has_value());
+  }
   EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
 }
 

@@ -1,7 +1,9 @@
 // Logits that PyTorch computed (golden/ORIGIN.md), and how far others are from them.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,16 +52,26 @@ inline double distance(std::span<const float> logits, const nlohmann::json& expe
   return largest;
 }
 
-/// Copies the bundled model and sets the first element of one F16 tensor.
-inline void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
+/// Copies the bundled model and sets the first elements of one F16 tensor, or all of them.
+inline void copy_with_changed_weights(const TemporaryFolder& folder, const char* name, float value,
+                                      std::size_t count = SIZE_MAX) {
   const std::filesystem::path tiny = TERRACE_TINY_MODEL;
   std::filesystem::copy(tiny / "config.json", folder.path());
   const MappedFile file = MappedFile::open(tiny / "model.safetensors").value();
   const Tensor tensor = parse_safetensors(file.bytes(), "tiny").value().at(name);
   const auto* bytes = reinterpret_cast<const char*>(file.bytes().data());
   std::string changed(bytes, file.bytes().size());
-  store_f32(changed.data() + (tensor.bytes.data() - file.bytes().data()), tensor.dtype, 0, value);
+  char* const first = changed.data() + (tensor.bytes.data() - file.bytes().data());
+  const std::size_t elements = tensor.bytes.size() / size_bytes(tensor.dtype);
+  for (std::size_t i = 0; i < std::min(count, elements); ++i) {
+    store_f32(first, tensor.dtype, i, value);
+  }
   folder.write("model.safetensors", changed);
+}
+
+/// The same for its first element alone.
+inline void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
+  copy_with_changed_weights(folder, name, value, 1);
 }
 
 }  // namespace terrace::engine

@@ -128,6 +128,31 @@ TEST(MultiplyVector, AgreesWithDoubleForAnyShape) {
   }
 }
 
+TEST(StayFinite, AgreesWithRoundingAtEveryPlace) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const float edges[] = {65504.0F,   65519.99F,  65520.0F, 3.3895e38F,
+                         3.3961e38F, 3.4028e38F, infinity, std::numeric_limits<float>::quiet_NaN()};
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const float edge : edges) {
+      float stored = 0;
+      store_f32(&stored, dtype, 0, edge);
+      const bool finite = std::isfinite(load_f32(&stored, dtype, 0));
+      for (const std::size_t size : sizes) {
+        std::vector<float> values(size, 1.0F);
+        EXPECT_TRUE(stay_finite(values, dtype));
+        for (const std::size_t at : {std::size_t{0}, size / 2, size - 1}) {
+          for (const float sign : {1.0F, -1.0F}) {
+            values[at] = sign * edge;
+            EXPECT_EQ(stay_finite(values, dtype), finite)
+                << to_string(dtype) << " " << values[at] << " at " << at << " of " << size;
+            values[at] = 1.0F;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(LogSumExp, AgreesWithDoubleOverAVocabulary) {
   const auto logits = random_floats(50000, 9, 20);
   double sum = 0;

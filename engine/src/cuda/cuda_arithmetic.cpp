@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "row_check.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/cuda/enqueue.hpp"
 
@@ -79,12 +80,15 @@ Status CudaArithmetic::reserve() {
   TERRACE_ASSIGN(step_rows_, allocate(shape_.token_bytes()));
   TERRACE_ASSIGN(seen_chunk_query_, allocate_floats(chunk_ * queries, Tier::host));
   TERRACE_ASSIGN(seen_step_query_, allocate_floats(config.layers * queries, Tier::host));
+  TERRACE_ASSIGN(unfit_, allocate(config.layers * sizeof(std::uint32_t)));
+  TERRACE_ASSIGN(seen_unfit_, allocate(config.layers * sizeof(std::uint32_t), Tier::host));
   TERRACE_ASSIGN(seen_logits_, allocate_floats(config.vocabulary, Tier::host));
   TERRACE_ASSIGN(seen_rows_, allocate(chunk_ * shape_.token_bytes(), Tier::host));
   std::memset(seen_step_query_.data(), 0, seen_step_query_.bytes());
   std::memset(seen_logits_.data(), 0, seen_logits_.bytes());
   return {};
 }
+  std::memset(seen_unfit_.data(), 0, seen_unfit_.bytes());
 
 Status CudaArithmetic::use_cublas() {
   const std::optional<cuda::CublasFunctions> functions = cuda::load_cublas();
@@ -142,7 +146,9 @@ Status CudaArithmetic::embed(std::span<const TokenId> tokens, float* hidden) {
                        .tokens = ids,
                        .rows = tokens.size(),
                        .size = model_.config().hidden_size,
-                       .hidden = hidden};
+                       .hidden = hidden,
+                       .flags = unfit_.as<std::uint32_t>(),
+                       .flag_count = model_.config().layers};
   return enqueue([op](const Launch& launch) { return cuda::embed(op, launch); });
 }
 
@@ -170,6 +176,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
   rotation.shape = shape_;
   rotation.qkv = qkv_.as<float>();
   rotation.frequencies = frequencies_.as<double>();
+  rotation.unfit = unfit_.as<std::uint32_t>() + layer;
   return enqueue([this, norm = normalisation(hidden, weights.input_norm, rows),
                   qkv = product({.weight = weights.qkv,
                                  .source = normed_.as<float>(),
@@ -315,7 +322,8 @@ Status CudaArithmetic::predict(std::size_t row) {
   };
   TERRACE_TRY(enqueue(kernels));
   const CopyExtent seen[] = {{seen_step_query_.data(), step_query_.data(), step_query_.bytes()},
-                             {seen_logits_.data(), logits_.data(), logits_.bytes()}};
+                             {seen_logits_.data(), logits_.data(), logits_.bytes()},
+                             {seen_unfit_.data(), unfit_.data(), unfit_.bytes()}};
   return copy(seen);
 }
 
@@ -342,6 +350,13 @@ Result<KvTensors> CudaArithmetic::read_rows(const KvTensors& rows, std::size_t f
 
 Result<std::unique_ptr<Arithmetic>> make_cuda_arithmetic(const LlamaModel& model, Backend& backend,
                                                          Queue& compute,
+Status CudaArithmetic::check_stored_rows() const {
+  const std::span flags(seen_unfit_.as<const std::uint32_t>(), model_.config().layers);
+  const auto unfit = std::ranges::find(flags, 1U);
+  if (unfit == flags.end()) return {};
+  return unfit_rows(static_cast<std::size_t>(unfit - flags.begin()), shape_.dtype);
+}
+
                                                          const ArithmeticOptions& options) {
   return CudaArithmetic::create(model, backend, compute, options);
 }

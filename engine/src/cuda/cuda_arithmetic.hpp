@@ -35,6 +35,7 @@ class CudaArithmetic final : public Arithmetic {
 
   Status predict(std::size_t row) override;
   [[nodiscard]] std::span<const float> logits() const noexcept override;
+  [[nodiscard]] Status check_stored_rows() const override;
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
   Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
 
@@ -102,8 +103,10 @@ class CudaArithmetic final : public Arithmetic {
   Buffer tokens_;  ///< u32 [prompt tokens], or one
   Buffer seen_chunk_query_;
   Buffer seen_step_query_;
+  Buffer unfit_;           ///< u32 [layers]: 1 where a row is not finite in the KV dtype
   Buffer seen_logits_;
   Buffer seen_rows_;  ///< [kv_heads, chunk] rows
 };
 
 }  // namespace terrace::engine
+  Buffer seen_unfit_;

@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(threads) embed_rows(Embed op) {
   for (std::size_t i = threadIdx.x; i < op.size; i += threads) {
     op.hidden[row * op.size + i] = source[i];
   }
+  for (std::size_t i = threadIdx.x; row == 0 && i < op.flag_count; i += threads) op.flags[i] = 0;
 }
 
 /// One row a block.
@@ -76,8 +77,12 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
     std::byte* const target =
         op.kv + ((kv_head * op.capacity + op.first + row) * 2 + (is_value ? 1 : 0)) * dims *
                     Elements::bytes;
-    Elements::store(target + pair * Elements::bytes, a);
-    Elements::store(target + (half + pair) * Elements::bytes, b);
+    std::byte* const first = target + pair * Elements::bytes;
+    std::byte* const second = target + (half + pair) * Elements::bytes;
+    Elements::store(first, a);
+    Elements::store(second, b);
+    const bool finite = isfinite(Elements::load(first)) && isfinite(Elements::load(second));
+    if (!finite && op.unfit != nullptr) atomicExch(op.unfit, 1U);
   }
 }
 

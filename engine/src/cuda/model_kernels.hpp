@@ -18,13 +18,15 @@ namespace terrace::engine::cuda {
 
 using kernels::cuda::Launch;
 
-/// hidden[r] = embedding[tokens[r]].
+/// hidden[r] = embedding[tokens[r]]; clears the flags of what comes behind.
 struct Embed {
   const float* embedding = nullptr;  ///< [vocabulary, size]
   const std::uint32_t* tokens = nullptr;
   std::size_t rows = 0;
   std::size_t size = 0;
   float* hidden = nullptr;
+  std::uint32_t* flags = nullptr;  ///< out [flag_count] zeros
+  std::size_t flag_count = 0;
 };
 [[nodiscard]] Status embed(const Embed& op, const Launch& launch);
 
@@ -50,6 +52,7 @@ struct RotateAndPack {
   std::size_t capacity = 0;
   std::size_t first = 0;
 };
+  std::uint32_t* unfit = nullptr;  ///< out, 1 where a row is not finite in its dtype; may be null
 [[nodiscard]] Status rotate_and_pack(const RotateAndPack& op, const Launch& launch);
 
 /// As swiglu of vector_math.hpp, of each row.

@@ -57,11 +57,14 @@ class Decoder {
   ///
   /// Memory   activations: 4 bytes x hidden x tokens, and two layers' K and V
   /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that has
-  ///          tokens; the sequence's and the queue's own
+  ///          tokens; unsupported: a key or value that the KV dtype cannot hold, naming the layer,
+  ///          or a logit that is not finite; the sequence's and the queue's own
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.
   Status step(Sequence& sequence, TokenId token);
+  ///
+  /// Errors   as prefill
 
   /// Returns the logits after the last token, [vocabulary].
   [[nodiscard]] std::span<const float> logits() const noexcept;
@@ -92,6 +95,8 @@ class Decoder {
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
   Status enqueue_step(Sequence& sequence, TokenId token);
   /// Takes the sequence back to `length`.
+  /// Checks what the last token, at `position`, left: rows that fit their dtype, finite logits.
+  [[nodiscard]] Status check_numbers(std::size_t position) const;
   void give_step_up(Sequence& sequence, std::size_t length);
   /// Lets the observer see rows once the queue has come here.
   Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);

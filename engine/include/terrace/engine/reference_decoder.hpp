@@ -32,13 +32,15 @@ class ReferenceDecoder {
   /// LlamaModel::logits.
   ///
   /// Errors   invalid_argument: no tokens, a token outside the vocabulary, more than the capacity;
-  ///          out_of_memory. The sequence stays as it was
+  ///          unsupported: a key or value that the KV dtype cannot hold; out_of_memory. The
+  ///          sequence stays as it was
   Result<FloatArray> prefill(std::span<const TokenId> tokens);
 
   /// Appends one token and writes the logits [vocabulary] of what follows it. Attention is a plain
   /// loop in double: exact, and slow.
   ///
-  /// Errors   invalid_argument: a token outside the vocabulary, the capacity is used up
+  /// Errors   invalid_argument: a token outside the vocabulary, the capacity is used up;
+  ///          unsupported: a key or value that the KV dtype cannot hold, a logit that is not finite
   Status step(TokenId token, std::span<float> logits);
 
   [[nodiscard]] std::size_t position() const noexcept { return position_; }
@@ -49,7 +51,7 @@ class ReferenceDecoder {
       : model_(&model), parallel_(&parallel), options_(options) {}
 
   [[nodiscard]] std::byte* layer_rows(std::size_t layer) noexcept;
-  void project(std::size_t layer, const float* hidden, RowRange rows);
+  Status project(std::size_t layer, const float* hidden, RowRange rows);
   void attend_one(std::size_t layer, std::size_t query_head);
 
   const LlamaModel* model_;

@@ -16,6 +16,9 @@ namespace terrace::engine {
 /// Layout   source at any alignment; must not overlap target
 void convert_to_f32(const void* source, Dtype dtype, std::size_t count, float* target) noexcept;
 
+/// True where each of `values` is a finite number of `dtype` once it is rounded to it.
+bool stay_finite(std::span<const float> values, Dtype dtype) noexcept;
+
 /// target[i] = source[i] * weight[i] / sqrt(mean(source^2) + epsilon): Llama's normalisation.
 ///
 /// Shapes   source, weight, target [size]; source may be target
