@@ -6,29 +6,22 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
+
+#include "terrace/core/file_errors.hpp"
 
 namespace terrace::engine {
 namespace {
 
-tl::unexpected<Error> system_failure(const std::filesystem::path& path, const char* action) {
-  const std::error_code reason(errno, std::generic_category());
-  Error error =
-      make_error(Errc::io_error, "{}: cannot {}: {}", path.string(), action, reason.message());
-  error.native = reason.value();
-  return tl::unexpected(error);
-}
-
 Result<std::span<const std::byte>> map(int descriptor, const std::filesystem::path& path) {
   struct stat status{};
-  if (fstat(descriptor, &status) != 0) return system_failure(path, "stat");
+  if (fstat(descriptor, &status) != 0) return cannot_read(path.string(), errno);
   if (!S_ISREG(status.st_mode)) {
     return fail(Errc::io_error, "{}: is no regular file", path.string());
   }
   if (status.st_size == 0) return fail(Errc::corrupt, "{}: is empty", path.string());
   const auto size = static_cast<std::size_t>(status.st_size);
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  if (address == MAP_FAILED) return system_failure(path, "map");
+  if (address == MAP_FAILED) return cannot_read(path.string(), errno);
   return std::span(static_cast<const std::byte*>(address), size);
 }
 
@@ -41,7 +34,7 @@ MappedFile::~MappedFile() {
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   // Without O_NONBLOCK, opening a FIFO that lies in the model folder would wait for ever.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return system_failure(path, "open");
+  if (descriptor < 0) return cannot_read(path.string(), errno);
   auto bytes = map(descriptor, path);
   ::close(descriptor);
   TERRACE_ASSIGN(const std::span<const std::byte> mapped, bytes);

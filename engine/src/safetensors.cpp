@@ -184,14 +184,13 @@ Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string
 Result<Safetensors> Safetensors::open(const std::filesystem::path& folder) {
   Safetensors result;
   result.folder_ = folder;
-  std::error_code ignored;
   const std::filesystem::path single = folder / "model.safetensors";
   const std::filesystem::path index = folder / "model.safetensors.index.json";
-  if (std::filesystem::exists(single, ignored)) {
+  if (is_there(single)) {
     TERRACE_ASSIGN(MappedFile file, MappedFile::open(single));
     TERRACE_ASSIGN(result.tensors_, parse_safetensors(file.bytes(), single.string()));
     result.files_.push_back(std::move(file));
-  } else if (std::filesystem::exists(index, ignored)) {
+  } else if (is_there(index)) {
     TERRACE_TRY(result.open_shards(index));
   } else {
     return fail(Errc::io_error,
@@ -204,6 +203,13 @@ Result<Safetensors> Safetensors::open(const std::filesystem::path& folder) {
 
 Status Safetensors::open_shards(const std::filesystem::path& index_path) {
   TERRACE_ASSIGN(const auto shards, read_index(index_path));
+/// True for links to nothing and what may not be looked at, too: opening says what is wrong there.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::symlink_status(path, ignored);
+  return status.type() != std::filesystem::file_type::not_found;
+}
+
   for (const auto& [shard, names] : shards) {
     const std::filesystem::path path = folder_ / shard;
     TERRACE_ASSIGN(MappedFile file, MappedFile::open(path));

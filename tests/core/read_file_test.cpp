@@ -48,5 +48,24 @@ TEST(ReadFile, ReadsNoMoreThanItsBound) {
   }
 }
 
+TEST(ReadFile, NamesALinkToNothingAndWhereItLeads) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("gone/blob", folder / "file");
+  std::filesystem::create_symlink(folder / "lost", folder / "dir");
+  std::filesystem::create_symlink("file", folder / "second");
+  const auto message_of = [](const std::string& path) {
+    return std::string(read_file(path).error().message());
+  };
+  EXPECT_THAT(
+      message_of(folder / "file"),
+      HasSubstr((folder / "file").string() + ": is a link to gone/blob, which is not there"));
+  EXPECT_THAT(
+      message_of(folder / "dir/config.json"),
+      HasSubstr((folder / "dir").string() + ": is a link to " + (folder / "lost").string()));
+  EXPECT_THAT(message_of(folder / "second"), HasSubstr("second: is a link to file"));
+  std::filesystem::create_symlink("itself", folder / "itself");
+  EXPECT_THAT(message_of(folder / "itself"), HasSubstr("cannot be read: Too many levels"));
+}
+
 }  // namespace
 }  // namespace terrace

@@ -171,3 +171,20 @@ TEST(Safetensors, SaysWhatAFolderLacks) {
 
 }  // namespace
 }  // namespace terrace::engine
+TEST(Safetensors, NamesALinkThatLeadsToNothing) {
+  for (const char* const name : {"model.safetensors", "model.safetensors.index.json"}) {
+    const TemporaryFolder folder;
+    std::filesystem::create_symlink("../blobs/4e1f", folder / name);
+    const auto tensors = Safetensors::open(folder.path());
+    ASSERT_FALSE(tensors.has_value()) << name;
+    EXPECT_EQ(tensors.error().code, Errc::io_error);
+    EXPECT_THAT(std::string(tensors.error().message()),
+                HasSubstr(std::string(name) + ": is a link to ../blobs/4e1f, which is not there"));
+  }
+  const Shards shards;
+  std::filesystem::remove(shards.folder / "two.safetensors");
+  std::filesystem::create_symlink("gone", shards.folder / "two.safetensors");
+  EXPECT_THAT(std::string(Safetensors::open(shards.folder.path()).error().message()),
+              HasSubstr("two.safetensors: is a link to gone"));
+}
+
