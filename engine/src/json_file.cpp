@@ -11,8 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-// No file of a model nests deeper than 4; the parser's memory grows with depth.
-constexpr int depth_max = 16;
+// No file of a model nests deeper than 4, and the parser's memory grows with depth. The reference
+// parser of safetensors refuses a header that is nested deeper than this.
+constexpr int depth_max = 127;
 
 /// Watches the parser: notes what is legal JSON but not legal here.
 class Watch {

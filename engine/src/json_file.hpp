@@ -13,7 +13,7 @@ namespace terrace::engine {
 
 /// Parses one JSON object.
 ///
-/// Errors   corrupt: no JSON, no object, a key twice in one object, nested more than 16 deep.
+/// Errors   corrupt: no JSON, no object, a key twice in one object, nested more than 127 deep.
 ///          Each names `label`
 Result<nlohmann::json> parse_json_object(std::span<const std::byte> text, std::string_view label);
 

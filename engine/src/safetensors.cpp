@@ -1,6 +1,7 @@
 #include "terrace/engine/safetensors.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +23,38 @@ struct Extent {
   std::size_t begin;
   std::size_t end;
   std::string_view name;
+};
+
+struct ElementType {
+  std::string_view name;
+  std::size_t bits;
+  std::optional<Dtype> dtype = {};
+};
+
+/// All that the format has; files may hold tensors that no part of a model needs.
+constexpr std::array element_types{
+    ElementType{"F32", 32, Dtype::f32},
+    ElementType{"F16", 16, Dtype::f16},
+    ElementType{"BF16", 16, Dtype::bf16},
+    ElementType{"BOOL", 8},
+    ElementType{"F4", 4},
+    ElementType{"F6_E2M3", 6},
+    ElementType{"F6_E3M2", 6},
+    ElementType{"U8", 8},
+    ElementType{"I8", 8},
+    ElementType{"F8_E5M2", 8},
+    ElementType{"F8_E4M3", 8},
+    ElementType{"F8_E8M0", 8},
+    ElementType{"F8_E4M3FNUZ", 8},
+    ElementType{"F8_E5M2FNUZ", 8},
+    ElementType{"I16", 16},
+    ElementType{"U16", 16},
+    ElementType{"I32", 32},
+    ElementType{"U32", 32},
+    ElementType{"C64", 64},
+    ElementType{"F64", 64},
+    ElementType{"I64", 64},
+    ElementType{"U64", 64},
 };
 
 Result<std::span<const std::byte>> header_of(std::span<const std::byte> file,
@@ -48,13 +81,12 @@ Result<std::span<const std::byte>> header_of(std::span<const std::byte> file,
   return file.subspan(length_bytes, length);
 }
 
-std::optional<Dtype> parse_element_type(const json& entry) {
+const ElementType* find_element_type(const json& entry) {
   const auto found = entry.find("dtype");
-  if (found == entry.end()) return std::nullopt;
-  if (*found == "F32") return Dtype::f32;
-  if (*found == "F16") return Dtype::f16;
-  if (*found == "BF16") return Dtype::bf16;
-  return std::nullopt;
+  if (found == entry.end()) return nullptr;
+  const auto type = std::ranges::find_if(
+      element_types, [&](const ElementType& each) { return *found == each.name; });
+  return type == element_types.end() ? nullptr : &*type;
 }
 
 /// Reads entry[key] as an array of sizes, or nothing.
@@ -69,19 +101,21 @@ std::optional<std::vector<std::size_t>> parse_sizes(const json& entry, const cha
   return sizes;
 }
 
-Result<std::size_t> bytes_of(const Tensor& tensor) {
-  std::size_t bytes = size_bytes(tensor.dtype);
-  for (const std::size_t size : tensor.shape) {
-    TERRACE_ASSIGN(bytes, checked_multiply(bytes, size));
+Result<std::size_t> bytes_of(const std::vector<std::size_t>& shape, const ElementType& type) {
+  std::size_t elements = 1;
+  for (const std::size_t size : shape) {
+    TERRACE_ASSIGN(elements, checked_multiply(elements, size));
   }
-  return bytes;
+  TERRACE_ASSIGN(const std::size_t bits, checked_multiply(elements, type.bits));
+  if (bits % 8 != 0) return fail(Errc::corrupt, "its {} bits are no whole number of bytes", bits);
+  return bits / 8;
 }
 
 /// Reads one entry of the header; `data` is everything behind the header.
 Result<Tensor> parse_tensor(const json& entry, std::span<const std::byte> data) {
   if (!entry.is_object()) return fail(Errc::corrupt, "its entry is no JSON object");
-  const auto dtype = parse_element_type(entry);
-  if (!dtype) return fail(Errc::unsupported, "its dtype is none of F32, F16, BF16");
+  const ElementType* const type = find_element_type(entry);
+  if (type == nullptr) return fail(Errc::corrupt, "its dtype is none that the format has");
   auto shape = parse_sizes(entry, "shape");
   if (!shape) return fail(Errc::corrupt, "its shape is no list of sizes");
   const auto offsets = parse_sizes(entry, "data_offsets");
@@ -93,13 +127,12 @@ Result<Tensor> parse_tensor(const json& entry, std::span<const std::byte> data) 
   if (end > data.size()) {
     return fail(Errc::corrupt, "it ends at byte {} of {}; copy the file again", end, data.size());
   }
-  Tensor tensor{*dtype, std::move(*shape), data.subspan(begin, end - begin)};
-  TERRACE_ASSIGN(const std::size_t expected, bytes_of(tensor));
+  TERRACE_ASSIGN(const std::size_t expected, bytes_of(*shape, *type));
   if (expected != end - begin) {
     return fail(Errc::corrupt, "its shape needs {} bytes, its data_offsets span {}", expected,
                 end - begin);
   }
-  return tensor;
+  return Tensor{type->name, type->dtype, std::move(*shape), data.subspan(begin, end - begin)};
 }
 
 /// Tensors must tile the data: an overlap or a hole means that offsets are not to be trusted.
@@ -111,7 +144,7 @@ Status check_tiling(std::vector<Extent>& extents, std::size_t data_bytes, std::s
   for (const Extent& extent : extents) {
     if (extent.begin != end) {
       return fail(Errc::corrupt, "{}: tensor {} begins at byte {}, the one before it ends at {}",
-                  label, extent.name, extent.begin, end);
+                  label, shown_name(extent.name), extent.begin, end);
     }
     end = extent.end;
   }
@@ -121,7 +154,26 @@ Status check_tiling(std::vector<Extent>& extents, std::size_t data_bytes, std::s
   return {};
 }
 
-/// A name goes into error lines, so it has to be one line itself.
+/// Strings to strings, or nothing at all: what the format lets tools say about a file.
+Status check_metadata(const json& metadata, std::string_view label) {
+  const bool fits = metadata.is_null() ||
+                    (metadata.is_object() && std::ranges::all_of(metadata, [](const json& value) {
+                       return value.is_string();
+                     }));
+  if (fits) return {};
+  return fail(Errc::corrupt, "{}: its __metadata__ does not map names to strings", label);
+}
+
+/// What JSON says beside the format's rules: bytes before the object, or behind a zero byte, which
+/// ends a text for the JSON parser alone.
+Status check_text(std::span<const std::byte> text, std::string_view label) {
+  const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
+  if (view.starts_with("\xef\xbb\xbf") || view.find('\0') != std::string_view::npos) {
+    return fail(Errc::corrupt, "{}: its header is no JSON; is the file damaged?", label);
+  }
+  return {};
+}
+
 bool is_printable(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
@@ -143,8 +195,7 @@ Result<std::map<std::string, std::vector<std::string>>> read_index(
   }
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : weight_map->items()) {
-    if (!is_printable(tensor) || !shard.is_string() ||
-        !is_plain_file_name(shard.get_ref<const std::string&>())) {
+    if (!shard.is_string() || !is_plain_file_name(shard.get_ref<const std::string&>())) {
       return fail(Errc::corrupt, "{}: weight_map must map tensor names to files of this folder",
                   path.string());
     }
@@ -153,22 +204,36 @@ Result<std::map<std::string, std::vector<std::string>>> read_index(
   return shards;
 }
 
+/// True for links to nothing and what may not be looked at, too: opening says what is wrong there.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::symlink_status(path, ignored);
+  return status.type() != std::filesystem::file_type::not_found;
+}
+
 }  // namespace
+
+std::string shown_name(std::string_view name) {
+  if (is_printable(name)) return std::string(name);
+  return json(name).dump(-1, ' ', true, json::error_handler_t::replace);
+}
 
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label) try {
   TERRACE_ASSIGN(const std::span<const std::byte> header_text, header_of(file, label));
+  TERRACE_TRY(check_text(header_text, label));
   TERRACE_ASSIGN(const json header, parse_json_object(header_text, label));
   const auto data = file.subspan(length_bytes + header_text.size());
   TensorMap tensors;
   std::vector<Extent> extents;
   for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") continue;
-    if (!is_printable(name)) {
-      return fail(Errc::corrupt, "{}: a tensor's name is empty or holds control characters", label);
+    if (name == "__metadata__") {
+      TERRACE_TRY(check_metadata(entry, label));
+      continue;
     }
     auto tensor = parse_tensor(entry, data);
     if (!tensor) {
-      return tl::unexpected(tensor.error().while_doing(fmt::format("{}: tensor {}", label, name)));
+      return tl::unexpected(
+          tensor.error().while_doing(fmt::format("{}: tensor {}", label, shown_name(name))));
     }
     const auto begin = static_cast<std::size_t>(tensor->bytes.data() - data.data());
     const std::size_t end = begin + tensor->bytes.size();
@@ -203,13 +268,6 @@ Result<Safetensors> Safetensors::open(const std::filesystem::path& folder) {
 
 Status Safetensors::open_shards(const std::filesystem::path& index_path) {
   TERRACE_ASSIGN(const auto shards, read_index(index_path));
-/// True for links to nothing and what may not be looked at, too: opening says what is wrong there.
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const auto status = std::filesystem::symlink_status(path, ignored);
-  return status.type() != std::filesystem::file_type::not_found;
-}
-
   for (const auto& [shard, names] : shards) {
     const std::filesystem::path path = folder_ / shard;
     TERRACE_ASSIGN(MappedFile file, MappedFile::open(path));
@@ -218,7 +276,7 @@ bool is_there(const std::filesystem::path& path) {
       auto node = tensors.extract(name);
       if (node.empty()) {
         return fail(Errc::corrupt, "{}: lacks tensor {}, which {} says is in it", path.string(),
-                    name, index_path.filename().string());
+                    shown_name(name), index_path.filename().string());
       }
       tensors_.insert(std::move(node));
     }

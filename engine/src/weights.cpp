@@ -70,6 +70,10 @@ class Cursor {
 };
 
 LayerWeights take_layer(Cursor& cursor, const ModelConfig& config) {
+  if (!tensor.dtype) {
+    return fail(Errc::unsupported, "tensor {} is {}; F32, F16 and BF16 are supported", piece.name,
+                tensor.element_type);
+  }
   const std::size_t hidden = config.hidden_size;
   LayerWeights layer;
   layer.input_norm = cursor.take(hidden);
@@ -97,7 +101,7 @@ Result<LlamaWeights> LlamaWeights::load(const Safetensors& tensors, const ModelC
   float* target = weights.values_.data();
   for (const Piece& piece : pieces) {
     TERRACE_ASSIGN(const Tensor tensor, tensors.find(piece.name));
-    convert_to_f32(tensor.bytes.data(), tensor.dtype, piece.size(), target);
+    convert_to_f32(tensor.bytes.data(), *tensor.dtype, piece.size(), target);
     target += piece.size();
   }
 

@@ -62,9 +62,9 @@ inline void copy_with_changed_weights(const TemporaryFolder& folder, const char*
   const auto* bytes = reinterpret_cast<const char*>(file.bytes().data());
   std::string changed(bytes, file.bytes().size());
   char* const first = changed.data() + (tensor.bytes.data() - file.bytes().data());
-  const std::size_t elements = tensor.bytes.size() / size_bytes(tensor.dtype);
+  const std::size_t elements = tensor.bytes.size() / size_bytes(*tensor.dtype);
   for (std::size_t i = 0; i < std::min(count, elements); ++i) {
-    store_f32(first, tensor.dtype, i, value);
+    store_f32(first, *tensor.dtype, i, value);
   }
   folder.write("model.safetensors", changed);
 }

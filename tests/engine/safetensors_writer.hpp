@@ -33,6 +33,16 @@ class SafetensorsWriter {
     return *this;
   }
 
+  /// Adds a tensor of another element type.
+  SafetensorsWriter& add_raw(const std::string& name, const char* element_type,
+                             const std::vector<std::size_t>& shape, const std::string& bytes) {
+    const std::size_t begin = data_.size();
+    data_ += bytes;
+    header_[name] = {
+        {"dtype", element_type}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
+    return *this;
+  }
+
   [[nodiscard]] std::string file() const { return safetensors_file(header_.dump(), data_); }
 
  private:

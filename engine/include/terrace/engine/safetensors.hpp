@@ -2,13 +2,14 @@
 //
 //   TERRACE_ASSIGN(const Safetensors tensors, Safetensors::open("models/tiny"));
 //   TERRACE_ASSIGN(const Tensor norm, tensors.find("model.norm.weight"));
-//   const float first = load_f32(norm.bytes.data(), norm.dtype, 0);
+//   const float first = load_f32(norm.bytes.data(), *norm.dtype, 0);
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,8 @@ namespace terrace::engine {
 
 /// One tensor inside a file: row-major, little-endian, at any alignment.
 struct Tensor {
-  Dtype dtype = Dtype::f32;
+  std::string_view element_type;  ///< as the format calls it: "F32", "I64", ...
+  std::optional<Dtype> dtype;     ///< none: of a type that Terrace does not compute with
   std::vector<std::size_t> shape;
   std::span<const std::byte> bytes;  ///< product(shape) elements; lives as long as the file
 };
@@ -32,12 +34,16 @@ using TensorMap = std::map<std::string, Tensor, std::less<>>;
 /// Reads the header of a safetensors file and returns views of its tensors.
 ///
 /// Memory   the views point into `file`, which must outlive them
-/// Limits   header <= 100 MB; F32, F16 and BF16
-/// Errors   corrupt: file shorter than it says, no JSON, a name twice, offsets out of order or
-///          range, tensors that overlap or leave holes, bytes that do not fit the shape;
-///          unsupported: another dtype. Each names `label` and, where there is one, the tensor
+/// Limits   header <= 100 MB
+/// Errors   corrupt: file shorter than it says, no JSON, a name twice, an element type that the
+///          format does not have, offsets out of order or range, tensors that overlap or leave
+///          holes, bytes that do not fit the shape. Each names `label` and, where there is one, the
+///          tensor
 /// Tests    tests/engine/safetensors_test.cpp, tests/engine/safetensors_mutation_test.cpp
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label);
+
+/// Returns a tensor's name for an error line: on one line whatever is in it.
+std::string shown_name(std::string_view name);
 
 /// The tensors of a model folder.
 class Safetensors {
@@ -45,7 +51,7 @@ class Safetensors {
   /// Maps `folder`/model.safetensors, or else the shards that model.safetensors.index.json names.
   ///
   /// Errors   io_error: neither is there, a shard is missing; corrupt: a bad file, a bad index, a
-  ///          tensor of the index that its shard lacks; unsupported: see parse_safetensors
+  ///          tensor of the index that its shard lacks
   static Result<Safetensors> open(const std::filesystem::path& folder);
 
   /// Errors   corrupt: no tensor has that name

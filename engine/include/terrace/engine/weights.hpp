@@ -36,7 +36,8 @@ class LlamaWeights {
   /// Memory   4 bytes per parameter; tied embeddings once
   /// Cost     reads each tensor once, on the calling thread
   /// Errors   corrupt: a tensor is missing; invalid_argument: its shape does not fit the config
-  ///          (named: tensor, expected and found shape); out_of_memory
+  ///          (named: tensor, expected and found shape); unsupported: its element type;
+  ///          out_of_memory
   /// Tests    tests/engine/weights_test.cpp
   static Result<LlamaWeights> load(const Safetensors& tensors, const ModelConfig& config);
 
