@@ -11,6 +11,9 @@ Writes into tests/engine/golden:
                                 its own, 6 query heads on 2 KV heads, head_dim that is not
                                 hidden_size / heads, BF16 in shards
     llama3_rope_logits.json     logits of that model
+    variant_model/              a smaller one with biases, 64 positions, BF16
+    variant_logits.json         its logits under changed configs: each kind of RoPE scaling, within
+                                and beyond the context it was first trained with
     ORIGIN.md                   the versions and what was written
 """
 
@@ -22,6 +25,7 @@ import json
 import pathlib
 import platform
 import shutil
+import tempfile
 
 import torch
 import transformers
@@ -86,15 +90,8 @@ def make_llama3_rope_model(folder: pathlib.Path):
                          "original_max_position_embeddings": 64})
     torch.manual_seed(20240607)
     model = transformers.LlamaForCausalLM(config)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            # Large enough that attention is uneven and logits differ by whole units.
-            weight.normal_(1.0 if "norm" in name else 0.0, 0.25)
-    shutil.rmtree(folder, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="60KB")
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    for file in folder.iterdir():
-        file.chmod(0o644)
+    randomise(model)
+    save(model, folder, max_shard_size="60KB")
 
 
 def write_llama3_rope_cases() -> None:
@@ -106,13 +103,75 @@ def write_llama3_rope_cases() -> None:
     ])
 
 
+def randomise(model) -> None:
+    """Draws weights large enough that attention is uneven and logits differ by whole units."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(1.0 if "norm" in name else 0.0, 0.25)
+
+
+def save(model, folder: pathlib.Path, **options) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(folder, **options)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    for file in folder.iterdir():
+        file.chmod(0o644)
+
+
+def make_variant_model(folder: pathlib.Path) -> None:
+    torch.manual_seed(20250114)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        architectures=["LlamaForCausalLM"], hidden_size=24, num_hidden_layers=2,
+        num_attention_heads=3, num_key_value_heads=1, head_dim=8, intermediate_size=32,
+        vocab_size=48, max_position_embeddings=64, rms_norm_eps=1e-5, attention_bias=True,
+        mlp_bias=True, bos_token_id=None, eos_token_id=None))
+    randomise(model)
+    save(model, folder)
+
+
+def variant_case(folder: pathlib.Path, config: dict, length: int) -> dict:
+    """Returns a golden case of the model with some keys of its config changed."""
+    tokens = [(i * i * 5 + i * 7 + 3) % 48 for i in range(length)]
+    with tempfile.TemporaryDirectory() as holder:
+        changed = pathlib.Path(holder) / "model"
+        shutil.copytree(folder, changed)
+        path = changed / "config.json"
+        values = json.loads(path.read_text())
+        values.pop("rope_parameters")
+        path.write_text(json.dumps(values | config))
+        return {"config": config} | golden_case(load(changed), tokens, [0, length // 2, length - 1])
+
+
+def write_variant_cases() -> None:
+    folder = GOLDEN / "variant_model"
+    make_variant_model(folder)
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    longrope = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7],
+                "long_factor": [1.5, 2.5, 4.0, 6.0]}
+    write_cases(GOLDEN / "variant_logits.json", [variant_case(folder, config, length)
+                for config, length in (
+        ({"rope_theta": 500.0}, 60),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 60),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 60),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 150),
+        ({"rope_scaling": yarn}, 60),
+        ({"rope_scaling": yarn | {"mscale": 0.7, "mscale_all_dim": 1.4, "beta_fast": 3.0,
+                                  "beta_slow": 0.5, "truncate": False}}, 60),
+        ({"rope_scaling": yarn | {"attention_factor": 1.2}, "rope_theta": 100.0}, 60),
+        ({"rope_scaling": longrope, "original_max_position_embeddings": 32}, 32),
+        ({"rope_scaling": longrope, "original_max_position_embeddings": 32}, 33),
+        ({"rope_scaling": longrope | {"factor": 3.0}, "original_max_position_embeddings": 32}, 60),
+    )])
+
+
 def write_origin() -> None:
     (GOLDEN / "ORIGIN.md").write_text(
         "# Golden logits\n\n"
         "Written by `tools/make_golden_logits.py`, which says how to run it. Logits are f32,\n"
         "rounded to 5 digits; row i belongs to `positions[i]` and follows the tokens up to and\n"
-        "with that position. Texts and the model in `llama3_rope_model/` (random weights) are\n"
-        "made by the script itself.\n\n"
+        "with that position. Texts and the models in `llama3_rope_model/` and `variant_model/`\n"
+        "(random weights) are made by the script itself. Cases of `variant_logits.json` have keys of\n"
+        "`config`, which replace those of the model's config.json.\n\n"
         f"Versions: Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}.\n")
 
@@ -121,6 +180,7 @@ def main() -> None:
     GOLDEN.mkdir(parents=True, exist_ok=True)
     write_tiny_cases()
     write_llama3_rope_cases()
+    write_variant_cases()
     write_origin()
 
 

@@ -14,6 +14,7 @@ namespace terrace::engine {
 struct ArithmeticOptions {
   Dtype kv_dtype = Dtype::f16;
   std::size_t chunk_tokens = 512;               ///< query rows of a prompt at once
+  std::size_t rope_length = 0;                  ///< tokens that RoPE is scaled for
   Duration deadline = std::chrono::minutes{1};  ///< of each wait
 };
 
@@ -72,12 +73,12 @@ class Arithmetic {
   /// step query(), readable by the host once the queue has come here.
   virtual Status predict(std::size_t row) = 0;
   [[nodiscard]] virtual std::span<const float> logits() const noexcept = 0;
-  [[nodiscard]] virtual std::span<const float> query(std::size_t layer) const noexcept = 0;
   /// Once the queue has come behind predict: whether the rows stored since the prompt or step began
   /// are finite, where the work itself cannot fail for it.
   ///
   /// Errors   as check_rows
   [[nodiscard]] virtual Status check_stored_rows() const { return {}; }
+  [[nodiscard]] virtual std::span<const float> query(std::size_t layer) const noexcept = 0;
 
   /// Rows for the host: `count` tokens of `rows` from token `first` on, there when a function
   /// enqueued behind runs and until the next call.

@@ -30,6 +30,7 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
                  make_arithmetic(model, backend, *decoder->compute_,
                                  {.kv_dtype = decoder->options_.kv_dtype,
                                   .chunk_tokens = decoder->options_.chunk_tokens,
+                                  .rope_length = decoder->options_.rope_length,
                                   .deadline = decoder->options_.deadline}));
   return decoder;
 }
@@ -136,8 +137,8 @@ Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) 
   TERRACE_TRY(arithmetic_->predict(tokens.size() - 1));
   TERRACE_TRY(wait_for_layer(layers - 1));
   TERRACE_TRY(compute_->drain(options_.deadline));
-  TERRACE_TRY(sequence.end_prefill());
   TERRACE_TRY(check_numbers(tokens.size() - 1));
+  TERRACE_TRY(sequence.end_prefill());
   arithmetic_->end_prompt();
   if (options_.progress) options_.progress(1);
   return {};
@@ -167,17 +168,17 @@ Status Decoder::step(Sequence& sequence, TokenId token) {
   const Result<Ticket> last = compute_->record();
   if (done) done = sequence.end_step();
   if (done && last) done = wait(*last, options_.deadline);
-  if (!done) give_step_up(sequence, length);
   if (done) done = check_numbers(length);
+  if (!done) give_step_up(sequence, length);
   return done;
 }
 
-void Decoder::give_step_up(Sequence& sequence, std::size_t length) {
 Status Decoder::check_numbers(std::size_t position) const {
   TERRACE_TRY(arithmetic_->check_stored_rows());
   return check_logits(logits(), position);
 }
 
+void Decoder::give_step_up(Sequence& sequence, std::size_t length) {
   // The first error is the one to report; where giving up fails too, the sequence says so itself.
   if (sequence.phase() == SequencePhase::step) {
     static_cast<void>(sequence.abandon_step());

@@ -29,7 +29,7 @@ Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& mod
   std::unique_ptr<HostArithmetic> made(new HostArithmetic(model, compute, options));
   const ModelConfig& config = model.config();
   const std::size_t chunk = options.chunk_tokens;
-  TERRACE_ASSIGN(made->workspace_, model.make_workspace(chunk));
+  TERRACE_ASSIGN(made->workspace_, model.make_workspace(chunk, options.rope_length));
   TERRACE_ASSIGN(made->prefill_attention_,
                  PrefillAttention::create(made->shape_, backend.device_threads().concurrency()));
   TERRACE_ASSIGN(made->chunk_query_, FloatArray::create(chunk * config.query_size()));

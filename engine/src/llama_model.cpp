@@ -23,32 +23,43 @@ void for_each_row(std::size_t rows, Parallel& parallel, Row row) {
   });
 }
 
+/// target[row, i] += bias[i], where there is a bias.
+void add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
+              Parallel& parallel) {
+  if (bias == nullptr) return;
+  for_each_row(rows, parallel, [&](std::size_t row) {
+    for (std::size_t i = 0; i < size; ++i) target[row * size + i] += bias[i];
+  });
+}
+
 }  // namespace
 
-LlamaModel::LlamaModel(const ModelConfig& config, LlamaWeights weights)
-    : config_(config), weights_(std::move(weights)), rope_(config_) {}
+LlamaModel::LlamaModel(ModelConfig config, LlamaWeights weights)
+    : config_(std::move(config)), weights_(std::move(weights)) {}
 
 Result<LlamaModel> LlamaModel::load(const std::filesystem::path& folder) {
-  TERRACE_ASSIGN(const ModelConfig config, read_model_config(folder));
+  TERRACE_ASSIGN(ModelConfig config, read_model_config(folder));
   TERRACE_ASSIGN(const Safetensors tensors, Safetensors::open(folder));
   auto weights = LlamaWeights::load(tensors, config);
   if (!weights) return tl::unexpected(weights.error().while_doing(folder.string()));
+  for (const ModelNote& note : weights->notes()) {
+    config.notes.push_back({note.level, fmt::format("{}: {}", folder.string(), note.text)});
+  }
   keep_blas_on_one_thread();
-  return LlamaModel(config, std::move(*weights));
+  return LlamaModel(std::move(config), std::move(*weights));
 }
 
-Result<Workspace> LlamaModel::make_workspace(std::size_t rows_max) const {
+Result<Workspace> LlamaModel::make_workspace(std::size_t rows_max, std::size_t rope_length) const {
   if (rows_max == 0 || rows_max > (std::size_t{1} << 20)) {
     return fail(Errc::invalid_argument, "a workspace of {} rows; 1 to 2^20 are accepted", rows_max);
   }
   const std::size_t qkv_size = config_.query_size() + 2 * config_.kv_size();
-  Workspace workspace;
-  workspace.rows_max = rows_max;
+  Workspace workspace{.rows_max = rows_max, .rope = Rope(config_, rope_length)};
   TERRACE_ASSIGN(workspace.normed, FloatArray::create(rows_max * config_.hidden_size));
   TERRACE_ASSIGN(workspace.qkv, FloatArray::create(rows_max * qkv_size));
   TERRACE_ASSIGN(workspace.gate_up, FloatArray::create(rows_max * 2 * config_.intermediate_size));
   TERRACE_ASSIGN(workspace.activated, FloatArray::create(rows_max * config_.intermediate_size));
-  TERRACE_ASSIGN(workspace.angles, RopeAngles::create(rows_max, rope_.pairs()));
+  TERRACE_ASSIGN(workspace.angles, RopeAngles::create(rows_max, workspace.rope.pairs()));
   return workspace;
 }
 
@@ -106,15 +117,17 @@ void LlamaModel::project_qkv(std::size_t layer, const float* hidden, RowRange ro
                              const QkvTargets& targets, Workspace& workspace,
                              Parallel& parallel) const {
   const LayerWeights& weights = weights_.layer(layer);
+  const std::size_t outputs = config_.query_size() + 2 * config_.kv_size();
   normalise(hidden, weights.input_norm, rows.count, workspace, parallel);
   multiply({.weight = weights.qkv,
             .source = workspace.normed.data(),
             .target = workspace.qkv.data(),
             .rows = rows.count,
-            .outputs = config_.query_size() + 2 * config_.kv_size(),
+            .outputs = outputs,
             .inputs = config_.hidden_size},
            parallel);
-  workspace.angles.prepare(rope_, rows.first_position, rows.count);
+  add_bias(weights.qkv_bias, rows.count, outputs, workspace.qkv.data(), parallel);
+  workspace.angles.prepare(workspace.rope, rows.first_position, rows.count);
   for_each_row(rows.count, parallel, [&](std::size_t row) { split_row(row, targets, workspace); });
 }
 
@@ -130,6 +143,7 @@ void LlamaModel::finish_layer(std::size_t layer, const float* attention, std::si
             .inputs = config_.query_size(),
             .accumulate = true},
            parallel);
+  add_bias(weights.attention_out_bias, rows, config_.hidden_size, hidden, parallel);
   normalise(hidden, weights.attention_norm, rows, workspace, parallel);
   multiply({.weight = weights.gate_up,
             .source = workspace.normed.data(),
@@ -138,6 +152,7 @@ void LlamaModel::finish_layer(std::size_t layer, const float* attention, std::si
             .outputs = 2 * inner,
             .inputs = config_.hidden_size},
            parallel);
+  add_bias(weights.gate_up_bias, rows, 2 * inner, workspace.gate_up.data(), parallel);
   for_each_row(rows, parallel, [&](std::size_t r) {
     const float* gate = workspace.gate_up.data() + r * 2 * inner;
     swiglu(gate, gate + inner, inner, workspace.activated.data() + r * inner);
@@ -150,6 +165,7 @@ void LlamaModel::finish_layer(std::size_t layer, const float* attention, std::si
             .inputs = inner,
             .accumulate = true},
            parallel);
+  add_bias(weights.down_bias, rows, config_.hidden_size, hidden, parallel);
 }
 
 void LlamaModel::logits(const float* hidden, std::size_t rows, float* logits, Workspace& workspace,

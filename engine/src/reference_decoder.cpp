@@ -35,7 +35,7 @@ Result<ReferenceDecoder> ReferenceDecoder::create(const LlamaModel& model, const
   ReferenceDecoder decoder(model, options, parallel);
   const std::size_t rows = decoder.options_.chunk_rows =
       std::min(options.chunk_rows, options.capacity);
-  TERRACE_ASSIGN(decoder.workspace_, model.make_workspace(rows));
+  TERRACE_ASSIGN(decoder.workspace_, model.make_workspace(rows, options.rope_length));
   TERRACE_ASSIGN(decoder.attention_, PrefillAttention::create(shape, parallel.concurrency()));
   TERRACE_ASSIGN(decoder.query_, FloatArray::create(rows * config.query_size()));
   TERRACE_ASSIGN(decoder.key_, FloatArray::create(rows * config.kv_size()));

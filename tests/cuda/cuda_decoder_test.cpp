@@ -14,14 +14,16 @@ namespace {
 using nlohmann::json;
 
 struct Decoding {
-  Decoding(const LlamaModel& model, const std::string& policy, std::unique_ptr<Backend> backend) {
-    RuntimeOptions options{.shape = model.config().kv_shape(Dtype::f32),
+  Decoding(const LlamaModel& model, const std::string& policy, std::unique_ptr<Backend> backend,
+           Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0) {
+    RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = {.kind = TokenBudget::Kind::tokens, .value = 64},
                            .sink_tokens = 8};
     runtime = Runtime::open(options, std::move(backend)).value();
     decoder =
-        Decoder::create(model, runtime->backend(), {.kv_dtype = Dtype::f32, .chunk_tokens = 48})
+        Decoder::create(model, runtime->backend(),
+                        {.kv_dtype = kv_dtype, .chunk_tokens = 48, .rope_length = rope_length})
             .value();
     sequence = runtime->open_sequence().value();
   }
@@ -51,6 +53,31 @@ TEST(CudaDecoder, MeetsTheGoldenLogits) {
     run.decode(std::span(tokens).first(last + 1), std::max<std::size_t>(1, last - 3));
     EXPECT_LE(distance(run.decoder->logits(), golden.at("logits").back()), f32_tolerance);
   }
+}
+
+TEST(CudaDecoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
+  for (const json& golden : cases_of("variant_logits.json")) {
+    SCOPED_TRACE(golden.at("config").dump());
+    const LlamaModel model = load_variant(golden).value();
+    const auto tokens = tokens_of(golden);
+    Decoding run(model, "full", cuda(), Dtype::f32, tokens.size());
+    run.decode(tokens, tokens.size() - 3);
+    EXPECT_LE(distance(run.decoder->logits(), golden.at("logits").back()), f32_tolerance);
+  }
+}
+
+TEST(CudaDecoder, RefusesKeysAndValuesThatTheirDtypeCannotHold) {
+  const TemporaryFolder folder;
+  copy_with_changed_weights(folder, "model.layers.1.self_attn.v_proj.weight", 60000);
+  const LlamaModel model = LlamaModel::load(folder.path()).value();
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
+  Decoding run(model, "full", cuda(), Dtype::f16);
+  const Status refused = run.decoder->prefill(*run.sequence, tokens);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()),
+              testing::AllOf(testing::HasSubstr("layer 1"), testing::HasSubstr("--kv-dtype bf16")));
+  Decoding wide(model, "full", cuda(), Dtype::bf16);
+  EXPECT_TRUE(wide.decoder->prefill(*wide.sequence, tokens).has_value());
 }
 
 TEST(CudaDecoder, PredictsWhatTheHostDoes) {

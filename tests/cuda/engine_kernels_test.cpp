@@ -176,6 +176,67 @@ TEST(CudaEmbed, CopiesRowsOfTheEmbedding) {
   }
 }
 
+TEST(CudaEmbed, ClearsTheFlagsOfWhatComesBehind) {
+  Device device;
+  const auto embedding = random_floats(4 * 3, 1, 1);
+  const std::vector<std::uint32_t> tokens{2, 0};
+  const cuda::Embed op{.embedding = device.array(Floats(embedding)),
+                       .tokens = device.array(std::span<const std::uint32_t>(tokens)),
+                       .rows = 2,
+                       .size = 3,
+                       .hidden = device.array<float>(2 * 3),
+                       .flags = device.array<std::uint32_t>(301),
+                       .flag_count = 300};
+  std::fill_n(op.flags, 301, 1U);
+  device.run([&](const auto& launch) { return cuda::embed(op, launch); });
+  EXPECT_EQ(std::count(op.flags, op.flags + 300, 0U), 300);
+  EXPECT_EQ(op.flags[300], 1U);
+}
+
+TEST(CudaAddBias, AddsToEachRow) {
+  Device device;
+  constexpr std::size_t rows = 5;
+  constexpr std::size_t size = 301;
+  const auto bias = random_floats(size, 1, 1);
+  const auto before = random_floats(rows * size, 2, 1);
+  const cuda::AddBias op{.bias = device.array(Floats(bias)),
+                         .target = device.array<float>(rows * size),
+                         .rows = rows,
+                         .size = size};
+  std::ranges::copy(before, op.target);
+  device.run([&](const auto& launch) { return cuda::add_bias(op, launch); });
+  for (std::size_t i = 0; i < rows * size; ++i) {
+    ASSERT_EQ(op.target[i], before[i] + bias[i % size]) << i;
+  }
+}
+
+/// One row of one head, all of it `number`; returns whether the flag was raised.
+bool raises_flag(Dtype dtype, float number) {
+  Device device;
+  const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 4, .dtype = dtype};
+  const std::vector<float> qkv(12, number);
+  const std::vector<double> frequencies(2, 0.0);
+  const cuda::RotateAndPack op{.shape = shape,
+                               .qkv = device.array(Floats(qkv)),
+                               .frequencies = device.array(std::span<const double>(frequencies)),
+                               .rows = {.first_position = 0, .count = 1},
+                               .query = device.array<float>(4),
+                               .kv = device.array<std::byte>(shape.token_bytes()),
+                               .capacity = 1,
+                               .unfit = device.array<std::uint32_t>(1)};
+  *op.unfit = 0;
+  device.run([&](const auto& launch) { return cuda::rotate_and_pack(op, launch); });
+  return *op.unfit == 1;
+}
+
+TEST(CudaRotateAndPack, RaisesAFlagForRowsThatTheirDtypeCannotHold) {
+  EXPECT_FALSE(raises_flag(Dtype::f16, 65504.0F));
+  EXPECT_TRUE(raises_flag(Dtype::f16, 65520.0F));
+  EXPECT_FALSE(raises_flag(Dtype::bf16, 65520.0F));
+  EXPECT_FALSE(raises_flag(Dtype::f32, 1e30F));
+  EXPECT_TRUE(raises_flag(Dtype::f32, std::numeric_limits<float>::quiet_NaN()));
+}
+
 TEST(CudaRotateAndPack, AgreesWithTheHost) {
   Device device;
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -184,7 +245,9 @@ TEST(CudaRotateAndPack, AgreesWithTheHost) {
     constexpr RowRange rows{.first_position = 30'000, .count = 3};
     constexpr std::size_t capacity = 7;
     constexpr std::size_t first = 2;
-    const Rope rope({.head_dim = 10, .rope_theta = 10'000});
+    const Rope rope({.head_dim = 10,
+                     .rope_theta = 10'000,
+                     .rope_scaling = YarnRopeScaling{.factor = 4, .attention_factor = 1.25}});
     RopeAngles angles = RopeAngles::create(rows.count, rope.pairs()).value();
     angles.prepare(rope, rows.first_position, rows.count);
     std::vector<double> frequencies;
@@ -195,6 +258,7 @@ TEST(CudaRotateAndPack, AgreesWithTheHost) {
     const cuda::RotateAndPack op{.shape = shape,
                                  .qkv = device.array(Floats(qkv)),
                                  .frequencies = device.array(std::span<const double>(frequencies)),
+                                 .attention_factor = rope.attention_factor(),
                                  .rows = rows,
                                  .query = device.array<float>(rows.count * 60),
                                  .kv = device.array<std::byte>(kv_bytes),

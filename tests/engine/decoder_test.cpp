@@ -25,14 +25,15 @@ using nlohmann::json;
 struct Decoding {
   Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget,
            std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value(),
-           Dtype kv_dtype = Dtype::f32) {
+           Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0) {
     RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = budget,
                            .sink_tokens = 8};
     runtime = Runtime::open(options, std::move(backend)).value();
     decoder =
-        Decoder::create(model, runtime->backend(), {.kv_dtype = kv_dtype, .chunk_tokens = 100})
+        Decoder::create(model, runtime->backend(),
+                        {.kv_dtype = kv_dtype, .chunk_tokens = 100, .rope_length = rope_length})
             .value();
     sequence = runtime->open_sequence().value();
   }
@@ -48,8 +49,9 @@ constexpr TokenBudget small_budget{.kind = TokenBudget::Kind::tokens, .value = 4
 /// The largest difference from the golden logits when the tokens up to the first golden position
 /// are prefilled and all others are decoded.
 double golden_distance(const LlamaModel& model, const json& golden, const std::string& policy) {
-  Decoding run(model, policy, whole_context);
   const auto tokens = tokens_of(golden);
+  Decoding run(model, policy, whole_context, offload::HostBackend::create({}).value(), Dtype::f32,
+               tokens.size());
   const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
   std::size_t position = positions.front() + 1;
   EXPECT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(position)).has_value());
@@ -73,6 +75,13 @@ TEST(Decoder, MeetsTheGoldenLogitsWithFullAttention) {
       LlamaModel::load(std::string(TERRACE_GOLDEN_FOLDER) + "/llama3_rope_model").value();
   for (const json& golden : cases_of("llama3_rope_logits.json")) {
     EXPECT_LE(golden_distance(llama3, golden, "full"), f32_tolerance);
+  }
+}
+
+TEST(Decoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
+  for (const json& golden : cases_of("variant_logits.json")) {
+    SCOPED_TRACE(golden.at("config").dump());
+    EXPECT_LE(golden_distance(load_variant(golden).value(), golden, "full"), f32_tolerance);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "core/temporary_folder.hpp"
 #include "terrace/core/dtype.hpp"
 #include "terrace/core/ids.hpp"
+#include "terrace/engine/llama_model.hpp"
 #include "terrace/engine/mapped_file.hpp"
 #include "terrace/engine/safetensors.hpp"
 
@@ -52,10 +53,23 @@ inline double distance(std::span<const float> logits, const nlohmann::json& expe
   return largest;
 }
 
+/// Loads the model of variant_logits.json as a case of it changes its config.
+inline Result<LlamaModel> load_variant(const nlohmann::json& golden) {
+  const std::filesystem::path source = golden_folder() + "/variant_model";
+  std::ifstream stream(source / "config.json");
+  nlohmann::json config = nlohmann::json::parse(stream);
+  config.erase("rope_parameters");
+  config.update(golden.at("config"));
+  const TemporaryFolder folder;
+  std::filesystem::copy(source / "model.safetensors", folder.path());
+  folder.write("config.json", config.dump());
+  return LlamaModel::load(folder.path());
+}
+
 /// Copies the bundled model and sets the first elements of one F16 tensor, or all of them.
 inline void copy_with_changed_weights(const TemporaryFolder& folder, const char* name, float value,
                                       std::size_t count = SIZE_MAX) {
-  const std::filesystem::path tiny = TERRACE_TINY_MODEL;
+  const std::filesystem::path tiny = tiny_model();
   std::filesystem::copy(tiny / "config.json", folder.path());
   const MappedFile file = MappedFile::open(tiny / "model.safetensors").value();
   const Tensor tensor = parse_safetensors(file.bytes(), "tiny").value().at(name);

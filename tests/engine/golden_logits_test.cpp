@@ -16,13 +16,17 @@ constexpr double f16_tolerance = 0.02;
 constexpr double bf16_tolerance = 8 * f16_tolerance;
 
 /// The largest difference from the golden logits when all tokens are prefilled.
-double prefill_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype) {
+double prefill_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype,
+                        std::size_t chunk_rows = 256) {
   Serial serial;
   const auto tokens = tokens_of(golden);
-  auto decoder =
-      ReferenceDecoder::create(
-          model, {.kv_dtype = kv_dtype, .capacity = tokens.size(), .chunk_rows = 256}, serial)
-          .value();
+  auto decoder = ReferenceDecoder::create(model,
+                                          {.kv_dtype = kv_dtype,
+                                           .capacity = tokens.size(),
+                                           .chunk_rows = chunk_rows,
+                                           .rope_length = tokens.size()},
+                                          serial)
+                     .value();
   const FloatArray hidden = decoder.prefill(tokens).value();
   std::vector<float> logits(model.config().vocabulary);
   double largest = 0;
@@ -43,7 +47,9 @@ double decode_distance(const LlamaModel& model, const json& golden, Dtype kv_dty
   const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
   const std::size_t middle = positions.size() / 2;
   auto decoder =
-      ReferenceDecoder::create(model, {.kv_dtype = kv_dtype, .capacity = tokens.size()}, serial)
+      ReferenceDecoder::create(
+          model, {.kv_dtype = kv_dtype, .capacity = tokens.size(), .rope_length = tokens.size()},
+          serial)
           .value();
   std::size_t position = positions[middle] + 1;
   EXPECT_TRUE(decoder.prefill(std::span(tokens).first(position)).has_value());
@@ -72,6 +78,33 @@ TEST(GoldenLogits, AreMetByLlama3ScalingShardsAndAnOwnHead) {
   for (const json& golden : cases_of("llama3_rope_logits.json")) {
     EXPECT_LE(prefill_distance(model, golden, Dtype::f32), f32_tolerance);
     EXPECT_LE(decode_distance(model, golden, Dtype::f32), f32_tolerance);
+  }
+}
+
+TEST(GoldenLogits, AreMetByBiasesAndEveryRopeScaling) {
+  for (const json& golden : cases_of("variant_logits.json")) {
+    SCOPED_TRACE(golden.at("config").dump());
+    const auto model = load_variant(golden);
+    ASSERT_TRUE(model.has_value()) << model.error().message();
+    EXPECT_TRUE(model->notes().empty());
+    EXPECT_LE(prefill_distance(*model, golden, Dtype::f32), f32_tolerance);
+    EXPECT_LE(prefill_distance(*model, golden, Dtype::f32, 7), f32_tolerance);
+    EXPECT_LE(decode_distance(*model, golden, Dtype::f32), f32_tolerance);
+  }
+}
+
+/// A tolerance that let a scaling pass for another would test nothing.
+TEST(GoldenLogits, OfOneRopeScalingAreMissedByAllOthers) {
+  const std::vector<json> cases = cases_of("variant_logits.json");
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    for (std::size_t j = 0; j < cases.size(); ++j) {
+      json swapped = cases[i];
+      swapped["config"] = cases[j].at("config");
+      if (swapped == cases[i]) continue;
+      SCOPED_TRACE(cases[i].at("config").dump() + " by " + swapped["config"].dump());
+      const LlamaModel model = load_variant(swapped).value();
+      EXPECT_GT(prefill_distance(model, swapped, Dtype::f32), f32_tolerance);
+    }
   }
 }
 

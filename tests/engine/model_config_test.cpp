@@ -48,7 +48,9 @@ TEST(ModelConfig, ReadsTheBundledModel) {
   EXPECT_EQ(config.positions_max, 8192U);
   EXPECT_EQ(config.rope_theta, 500000.0);
   EXPECT_TRUE(config.tied_embeddings);
-  EXPECT_FALSE(config.rope_scaling.has_value());
+  EXPECT_EQ(config.rope_scaling, RopeScaling());
+  EXPECT_THAT(config.end_tokens, testing::ElementsAre(TokenId{0}));
+  EXPECT_TRUE(config.notes.empty());
   EXPECT_TRUE(config.kv_shape(Dtype::f16).validate().has_value());
 }
 
@@ -79,7 +81,7 @@ TEST(ModelConfig, ReadsLlama3ScalingInBothSpellings) {
   EXPECT_EQ(expected.rope_theta, 5e5);
   EXPECT_EQ(
       expected.rope_scaling,
-      (Llama3RopeScaling{
+      RopeScaling(Llama3RopeScaling{
           .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_positions = 128}));
   for (const char* key : {"type", "rope_type"}) {
     json spelled = older;
@@ -133,10 +135,16 @@ TEST(ModelConfig, SaysWhatIsNotSupported) {
   const std::pair<const char*, json> unsupported[] = {
       {"architectures", {"MistralForCausalLM"}},
       {"hidden_act", "gelu"},
-      {"attention_bias", true},
-      {"mlp_bias", true},
       {"quantization_config", {{"bits", 4}}},
-      {"rope_scaling", {{"type", "yarn"}}},
+      {"rope_scaling", {{"type", "proportional"}}},
+      {"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.5}}},
+      {"partial_rotary_factor", 0.5},
+      {"sliding_window", 256},
+      {"layer_types", {"full_attention", "sliding_attention"}},
+      {"attn_logit_softcapping", 50.0},
+      {"residual_multiplier", 0.22},
+      {"rope_interleaved", true},
+      {"num_local_experts", 8},
   };
   for (const auto& [key, value] : unsupported) {
     const auto config = read_with(key, value);
@@ -146,14 +154,80 @@ TEST(ModelConfig, SaysWhatIsNotSupported) {
   }
 }
 
-TEST(ModelConfig, RefusesIncompleteLlama3Scaling) {
-  json scaling{{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}};
-  EXPECT_THAT(std::string(read_with("rope_scaling", scaling).error().message()),
-              AllOf(HasSubstr("rope_scaling"), HasSubstr("high_freq_factor is missing")));
-  scaling["high_freq_factor"] = 4.0;
-  scaling["original_max_position_embeddings"] = 128;
-  EXPECT_THAT(std::string(read_with("rope_scaling", scaling).error().message()),
-              HasSubstr("must be above"));
+TEST(ModelConfig, TakesForeignKeysThatAskForNothing) {
+  const std::pair<const char*, json> neutral[] = {
+      {"partial_rotary_factor", 1.0},
+      {"sliding_window", nullptr},
+      {"sliding_window", 512},
+      {"layer_types", {"full_attention", "full_attention"}},
+      {"attn_logit_softcapping", nullptr},
+      {"residual_multiplier", 1.0},
+      {"rope_interleaved", false},
+      {"num_local_experts", 1},
+  };
+  for (const auto& [key, value] : neutral) {
+    const auto config = read_with(key, value);
+    ASSERT_TRUE(config.has_value()) << key << " " << config.error().message();
+    EXPECT_TRUE(config->notes.empty()) << key;
+  }
+  json config = plain_config();
+  config["sliding_window"] = 64;
+  config["use_sliding_window"] = false;
+  EXPECT_TRUE(read(config.dump()).has_value());
+}
+
+TEST(ModelConfig, NamesKeysThatHaveNoEffectOnce) {
+  json config = plain_config();
+  config["attention_dropout"] = 0.1;
+  config["pretraining_tp"] = 2;
+  config["future_gate"] = true;
+  config["odd\nname"] = 1;
+  config["missing_says_nothing"] = nullptr;
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"beta_fast", 16}};
+  const ModelConfig read_config = read(config.dump()).value();
+  ASSERT_EQ(read_config.notes.size(), 1U);
+  EXPECT_EQ(read_config.notes[0].level, ModelNote::Level::warning);
+  EXPECT_THAT(read_config.notes[0].text,
+              testing::EndsWith("config.json: keys that have no effect: rope_scaling.beta_fast, "
+                                "future_gate, \"odd\\nname\""));
+}
+
+TEST(ModelConfig, ReadsBiases) {
+  json config = plain_config();
+  config["attention_bias"] = true;
+  EXPECT_TRUE(read(config.dump())->attention_biases);
+  EXPECT_FALSE(read(config.dump())->mlp_biases);
+  config["mlp_bias"] = true;
+  EXPECT_TRUE(read(config.dump())->mlp_biases);
+}
+
+TEST(ModelConfig, TakesEndTokensFromTheGenerationConfigFirst) {
+  const auto end_tokens = [](const json& in_config, const json& in_generation) {
+    json config = plain_config();
+    config["eos_token_id"] = in_config;
+    const TemporaryFolder folder;
+    folder.write("config.json", config.dump());
+    if (!in_generation.is_discarded()) {
+      folder.write("generation_config.json", json{{"eos_token_id", in_generation}}.dump());
+    }
+    return read_model_config(folder.path());
+  };
+  const json no_file(json::value_t::discarded);
+  const auto ids = [](std::initializer_list<std::uint32_t> numbers) {
+    std::vector<TokenId> tokens;
+    for (const std::uint32_t number : numbers) tokens.push_back(TokenId{number});
+    return tokens;
+  };
+  EXPECT_EQ(end_tokens(nullptr, no_file)->end_tokens, ids({}));
+  EXPECT_EQ(end_tokens(2, no_file)->end_tokens, ids({2}));
+  EXPECT_EQ(end_tokens({2, 7}, no_file)->end_tokens, ids({2, 7}));
+  EXPECT_EQ(end_tokens({-1, 256, 7}, no_file)->end_tokens, ids({7}));
+  EXPECT_EQ(end_tokens(2, {3, 4})->end_tokens, ids({3, 4}));
+  EXPECT_EQ(end_tokens(2, nullptr)->end_tokens, ids({2}));
+  const auto wrong = end_tokens(2, "</s>");
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_THAT(std::string(wrong.error().message()),
+              AllOf(HasSubstr("generation_config.json"), HasSubstr("eos_token_id")));
 }
 
 TEST(ModelConfig, RefusesWhatIsNoJsonObject) {

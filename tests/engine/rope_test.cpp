@@ -8,11 +8,11 @@
 namespace terrace::engine {
 namespace {
 
-ModelConfig config_with(double theta, std::optional<Llama3RopeScaling> scaling = {}) {
+ModelConfig config_with(double theta, RopeScaling scaling = {}) {
   ModelConfig config;
   config.head_dim = 64;
   config.rope_theta = theta;
-  config.rope_scaling = scaling;
+  config.rope_scaling = std::move(scaling);
   return config;
 }
 
@@ -50,6 +50,65 @@ TEST(Rope, StretchesOnlyLongWavelengthsUnderLlama3Scaling) {
   EXPECT_GT(kept, 0U);
   EXPECT_GT(stretched, 0U);
   EXPECT_LT(kept + stretched, plain.pairs());
+}
+
+TEST(Rope, DividesAllFrequenciesUnderLinearScaling) {
+  const Rope plain(config_with(10000));
+  const Rope scaled(config_with(10000, LinearRopeScaling{.factor = 8}));
+  for (std::size_t i = 0; i < plain.pairs(); ++i) {
+    EXPECT_DOUBLE_EQ(scaled.frequency(i), plain.frequency(i) / 8);
+  }
+  EXPECT_EQ(scaled.attention_factor(), 1);
+}
+
+TEST(Rope, GrowsItsBaseWithTheLengthUnderDynamicScaling) {
+  ModelConfig config = config_with(10000, DynamicRopeScaling{.factor = 4});
+  config.positions_max = 2048;
+  const Rope plain(config_with(10000));
+  for (const std::size_t length : {0, 1, 2048}) {
+    const Rope fits(config, length);
+    for (std::size_t i = 0; i < plain.pairs(); ++i) {
+      EXPECT_DOUBLE_EQ(fits.frequency(i), plain.frequency(i)) << length;
+    }
+  }
+  // 4 x 3 - 3 = 9 at three times the length.
+  const Rope longer(config, 3 * 2048);
+  const double base = 10000 * std::pow(9.0, 64.0 / 62);
+  EXPECT_NEAR(longer.frequency(31), std::pow(base, -62.0 / 64), 1e-18);
+  EXPECT_EQ(longer.frequency(0), 1);
+}
+
+TEST(Rope, KeepsFastPairsAndStretchesSlowOnesUnderYarn) {
+  const Rope plain(config_with(10000));
+  const Rope scaled(config_with(
+      10000, YarnRopeScaling{.factor = 16, .attention_factor = 1.25, .original_positions = 4096}));
+  // Pair 20 turns 4096 / (2 pi) / 10000^(40/64) = 2.06 times, between 1 and 32.
+  EXPECT_DOUBLE_EQ(scaled.frequency(0), plain.frequency(0));
+  EXPECT_LT(scaled.frequency(20), plain.frequency(20));
+  EXPECT_GT(scaled.frequency(20), plain.frequency(20) / 16);
+  EXPECT_DOUBLE_EQ(scaled.frequency(31), plain.frequency(31) / 16);
+  EXPECT_EQ(scaled.attention_factor(), 1.25);
+  RopeAngles angles = RopeAngles::create(1, scaled.pairs()).value();
+  angles.prepare(scaled, 3, 1);
+  EXPECT_NEAR(angles.cosine(0)[0], 1.25 * std::cos(3.0), 1e-6);
+  EXPECT_NEAR(angles.sine(0)[0], 1.25 * std::sin(3.0), 1e-6);
+}
+
+TEST(Rope, ChangesItsDivisorsAboveTheOriginalContextUnderLongrope) {
+  const Rope plain(config_with(10000));
+  LongRopeScaling scaling{.attention_factor = 1.5, .original_positions = 4096};
+  for (std::size_t i = 0; i < plain.pairs(); ++i) {
+    scaling.short_factors.push_back(1.0 + static_cast<double>(i));
+    scaling.long_factors.push_back(2.0 + static_cast<double>(i));
+  }
+  const ModelConfig config = config_with(10000, scaling);
+  for (std::size_t i = 0; i < plain.pairs(); ++i) {
+    const auto place = static_cast<double>(i);
+    EXPECT_DOUBLE_EQ(Rope(config).frequency(i), plain.frequency(i) / (1 + place));
+    EXPECT_DOUBLE_EQ(Rope(config, 4096).frequency(i), plain.frequency(i) / (1 + place));
+    EXPECT_DOUBLE_EQ(Rope(config, 4097).frequency(i), plain.frequency(i) / (2 + place));
+  }
+  EXPECT_EQ(Rope(config).attention_factor(), 1.5);
 }
 
 TEST(RopeAngles, AreRightFarOut) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "harness/row.hpp"
+#include "run/model_notes.hpp"
 #include "run/quality_pass.hpp"
 #include "run/timed_pass.hpp"
 
@@ -129,6 +130,7 @@ Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) 
                 "--refresh 0: no index would be built anew; say after how many tokens");
   }
   TERRACE_ASSIGN(RunJob job, prepare_job(options.run));
+  show_model_notes(job.model, options.run.shared);
   TERRACE_TRY(turn_text(options, job));
   DriftStudy study{.config = job.config,
                    .model = job.model_folder,

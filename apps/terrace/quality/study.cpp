@@ -6,6 +6,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "run/model_notes.hpp"
 #include "run/policy_run.hpp"
 #include "terrace/core/token_budget.hpp"
 
@@ -163,6 +164,7 @@ Result<QualityStudy> study_quality(const QualityOptions& options, Progress& prog
   QualityStudy study;
   for (const RunOptions& run : runs_of(options)) {
     TERRACE_ASSIGN(RunJob job, prepare_job(run));
+    if (study.texts.empty()) show_model_notes(job.model, run.shared);
     study.config = job.config;
     study.model = job.model_folder;
     study.gpu = job.backend.device;

@@ -12,6 +12,7 @@
 #include "document.hpp"
 #include "output.hpp"
 #include "progress.hpp"
+#include "run/model_notes.hpp"
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
@@ -122,6 +123,7 @@ Status write_files(const RunOptions& options, const Timeline& timeline, TraceRec
 
 Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
+  show_model_notes(job.model, options.shared);
   warn_of_long_context(job, options.shared.quiet);
   TERRACE_TRY(warn_of_no_caches(job, options.shared.quiet));
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));

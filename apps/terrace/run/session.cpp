@@ -58,10 +58,11 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
   const auto show = [&progress, prefill = observers.prefill,
                      policy = observers.policy.empty() ? options.policy : observers.policy](
                         double share) { progress.show(policy, prefill, share); };
-  TERRACE_ASSIGN(session.decoder,
-                 engine::Decoder::create(
-                     job.model, session.runtime->backend(),
-                     {.kv_dtype = shape.dtype, .deadline = options.deadline, .progress = show}));
+  TERRACE_ASSIGN(session.decoder, engine::Decoder::create(job.model, session.runtime->backend(),
+                                                          {.kv_dtype = shape.dtype,
+                                                           .rope_length = job.context,
+                                                           .deadline = options.deadline,
+                                                           .progress = show}));
   TERRACE_ASSIGN(session.sequence, session.runtime->open_sequence());
   return session;
 }

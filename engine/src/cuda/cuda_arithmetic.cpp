@@ -23,7 +23,8 @@ CudaArithmetic::CudaArithmetic(const LlamaModel& model, Backend& backend, Queue&
       compute_(compute),
       shape_(model.config().kv_shape(options.kv_dtype)),
       chunk_(options.chunk_tokens),
-      deadline_(options.deadline) {}
+      deadline_(options.deadline),
+      rope_(model.config(), options.rope_length) {}
 
 Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& model,
                                                            Backend& backend, Queue& compute,
@@ -36,8 +37,9 @@ Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& mod
   std::unique_ptr<CudaArithmetic> made(new CudaArithmetic(model, backend, compute, options));
   TERRACE_TRY(made->reserve());
   TERRACE_TRY(made->use_cublas());
-  std::vector<double> frequencies(model.rope().pairs());
-  for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = model.rope().frequency(i);
+  const Rope& rope = made->rope_;
+  std::vector<double> frequencies(rope.pairs());
+  for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = rope.frequency(i);
   TERRACE_TRY(made->upload(std::as_bytes(std::span(frequencies)), made->frequencies_));
   TERRACE_TRY(made->upload(std::as_bytes(model.weights().values()), made->weights_));
   return made;
@@ -67,7 +69,7 @@ Status CudaArithmetic::reserve() {
   const ModelConfig& config = model_.config();
   const std::size_t queries = config.query_size();
   TERRACE_ASSIGN(weights_, allocate_floats(model_.parameters()));
-  TERRACE_ASSIGN(frequencies_, allocate(model_.rope().pairs() * sizeof(double)));
+  TERRACE_ASSIGN(frequencies_, allocate(rope_.pairs() * sizeof(double)));
   TERRACE_ASSIGN(step_hidden_, allocate_floats(config.hidden_size));
   TERRACE_ASSIGN(normed_, allocate_floats(chunk_ * config.hidden_size));
   TERRACE_ASSIGN(qkv_, allocate_floats(chunk_ * (queries + 2 * config.kv_size())));
@@ -78,17 +80,17 @@ Status CudaArithmetic::reserve() {
   TERRACE_ASSIGN(step_query_, allocate_floats(config.layers * queries));
   TERRACE_ASSIGN(logits_, allocate_floats(config.vocabulary));
   TERRACE_ASSIGN(step_rows_, allocate(shape_.token_bytes()));
-  TERRACE_ASSIGN(seen_chunk_query_, allocate_floats(chunk_ * queries, Tier::host));
-  TERRACE_ASSIGN(seen_step_query_, allocate_floats(config.layers * queries, Tier::host));
   TERRACE_ASSIGN(unfit_, allocate(config.layers * sizeof(std::uint32_t)));
   TERRACE_ASSIGN(seen_unfit_, allocate(config.layers * sizeof(std::uint32_t), Tier::host));
+  TERRACE_ASSIGN(seen_chunk_query_, allocate_floats(chunk_ * queries, Tier::host));
+  TERRACE_ASSIGN(seen_step_query_, allocate_floats(config.layers * queries, Tier::host));
   TERRACE_ASSIGN(seen_logits_, allocate_floats(config.vocabulary, Tier::host));
   TERRACE_ASSIGN(seen_rows_, allocate(chunk_ * shape_.token_bytes(), Tier::host));
   std::memset(seen_step_query_.data(), 0, seen_step_query_.bytes());
   std::memset(seen_logits_.data(), 0, seen_logits_.bytes());
+  std::memset(seen_unfit_.data(), 0, seen_unfit_.bytes());
   return {};
 }
-  std::memset(seen_unfit_.data(), 0, seen_unfit_.bytes());
 
 Status CudaArithmetic::use_cublas() {
   const std::optional<cuda::CublasFunctions> functions = cuda::load_cublas();
@@ -158,6 +160,13 @@ MatrixProduct CudaArithmetic::product(const MatrixProduct& on_host) const noexce
   return made;
 }
 
+Status CudaArithmetic::add_bias(const float* bias, std::size_t rows, std::size_t size,
+                                float* target, const Launch& launch) const {
+  if (bias == nullptr) return {};
+  return cuda::add_bias({.bias = on_device(bias), .target = target, .rows = rows, .size = size},
+                        launch);
+}
+
 cuda::Normalise CudaArithmetic::normalisation(const float* source, const float* weight,
                                               std::size_t rows) const noexcept {
   return {.source = source,
@@ -176,8 +185,10 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
   rotation.shape = shape_;
   rotation.qkv = qkv_.as<float>();
   rotation.frequencies = frequencies_.as<double>();
+  rotation.attention_factor = rope_.attention_factor();
   rotation.unfit = unfit_.as<std::uint32_t>() + layer;
-  return enqueue([this, norm = normalisation(hidden, weights.input_norm, rows),
+  return enqueue([this, bias = weights.qkv_bias,
+                  norm = normalisation(hidden, weights.input_norm, rows),
                   qkv = product({.weight = weights.qkv,
                                  .source = normed_.as<float>(),
                                  .target = qkv_.as<float>(),
@@ -187,6 +198,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
                   rotation](const Launch& launch) -> Status {
     TERRACE_TRY(cuda::normalise(norm, launch));
     TERRACE_TRY(multiply(qkv, launch));
+    TERRACE_TRY(add_bias(bias, qkv.rows, qkv.outputs, qkv.target, launch));
     return cuda::rotate_and_pack(rotation, launch);
   });
 }
@@ -195,7 +207,7 @@ Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* 
   const ModelConfig& config = model_.config();
   const LayerWeights& weights = model_.weights().layer(layer);
   const std::size_t inner = config.intermediate_size;
-  return enqueue([this,
+  return enqueue([this, weights = &weights,
                   attended = product({.weight = weights.attention_out,
                                       .source = attention_.as<float>(),
                                       .target = hidden,
@@ -221,11 +233,17 @@ Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* 
                                   .outputs = config.hidden_size,
                                   .inputs = inner,
                                   .accumulate = true})](const Launch& launch) -> Status {
+    const auto add = [&](const float* bias, const MatrixProduct& to) {
+      return add_bias(bias, to.rows, to.outputs, to.target, launch);
+    };
     TERRACE_TRY(multiply(attended, launch));
+    TERRACE_TRY(add(weights->attention_out_bias, attended));
     TERRACE_TRY(cuda::normalise(norm, launch));
     TERRACE_TRY(multiply(gate_up, launch));
+    TERRACE_TRY(add(weights->gate_up_bias, gate_up));
     TERRACE_TRY(cuda::swiglu(gates, launch));
-    return multiply(down, launch);
+    TERRACE_TRY(multiply(down, launch));
+    return add(weights->down_bias, down);
   });
 }
 
@@ -331,6 +349,13 @@ std::span<const float> CudaArithmetic::logits() const noexcept {
   return {seen_logits_.as<float>(), model_.config().vocabulary};
 }
 
+Status CudaArithmetic::check_stored_rows() const {
+  const std::span flags(seen_unfit_.as<const std::uint32_t>(), model_.config().layers);
+  const auto unfit = std::ranges::find(flags, 1U);
+  if (unfit == flags.end()) return {};
+  return unfit_rows(static_cast<std::size_t>(unfit - flags.begin()), shape_.dtype);
+}
+
 std::span<const float> CudaArithmetic::query(std::size_t layer) const noexcept {
   const std::size_t size = model_.config().query_size();
   return {seen_step_query_.as<float>() + layer * size, size};
@@ -350,13 +375,6 @@ Result<KvTensors> CudaArithmetic::read_rows(const KvTensors& rows, std::size_t f
 
 Result<std::unique_ptr<Arithmetic>> make_cuda_arithmetic(const LlamaModel& model, Backend& backend,
                                                          Queue& compute,
-Status CudaArithmetic::check_stored_rows() const {
-  const std::span flags(seen_unfit_.as<const std::uint32_t>(), model_.config().layers);
-  const auto unfit = std::ranges::find(flags, 1U);
-  if (unfit == flags.end()) return {};
-  return unfit_rows(static_cast<std::size_t>(unfit - flags.begin()), shape_.dtype);
-}
-
                                                          const ArithmeticOptions& options) {
   return CudaArithmetic::create(model, backend, compute, options);
 }

@@ -62,6 +62,9 @@ class CudaArithmetic final : public Arithmetic {
 
   /// A product with a weight of the model.
   [[nodiscard]] MatrixProduct product(const MatrixProduct& on_host) const noexcept;
+  /// Adds a bias of the model, where there is one.
+  Status add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
+                  const cuda::Launch& launch) const;
   [[nodiscard]] cuda::Normalise normalisation(const float* source, const float* weight,
                                               std::size_t rows) const noexcept;
 
@@ -80,6 +83,7 @@ class CudaArithmetic final : public Arithmetic {
   KvShape shape_;
   std::size_t chunk_;
   Duration deadline_;  ///< of each wait
+  Rope rope_;
   std::size_t prompt_tokens_ = 0;
   std::unique_ptr<cuda::Cublas> cublas_;  ///< null where there is none
 
@@ -99,14 +103,14 @@ class CudaArithmetic final : public Arithmetic {
   Buffer logits_;          ///< [vocabulary]
   Buffer prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype
   Buffer step_rows_;       ///< [kv_heads] rows of the KV dtype
+  Buffer unfit_;           ///< u32 [layers]: 1 where a row is not finite in the KV dtype
   // Locked host memory.
   Buffer tokens_;  ///< u32 [prompt tokens], or one
   Buffer seen_chunk_query_;
   Buffer seen_step_query_;
-  Buffer unfit_;           ///< u32 [layers]: 1 where a row is not finite in the KV dtype
   Buffer seen_logits_;
+  Buffer seen_unfit_;
   Buffer seen_rows_;  ///< [kv_heads, chunk] rows
 };
 
 }  // namespace terrace::engine
-  Buffer seen_unfit_;

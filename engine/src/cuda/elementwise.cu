@@ -42,6 +42,9 @@ __global__ void __launch_bounds__(threads) normalise_rows(Normalise op) {
   }
 }
 
+/// The difference of an infinity and itself is no number.
+__device__ bool is_finite(float number) { return number - number == 0; }
+
 /// One row a block; a thread takes pairs of elements that rotate together, or of a value.
 template <typename Elements>
 __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
@@ -60,8 +63,8 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
     if (head < queries + keys) {
       // In double, as on the host: an f32 angle is 2e-3 off at position 32,768.
       const double angle = position * op.frequencies[pair];
-      const auto cosine = static_cast<float>(cos(angle));
-      const auto sine = static_cast<float>(sin(angle));
+      const auto cosine = static_cast<float>(cos(angle) * op.attention_factor);
+      const auto sine = static_cast<float>(sin(angle) * op.attention_factor);
       const float turned = a * cosine - b * sine;
       b = b * cosine + a * sine;
       a = turned;
@@ -81,8 +84,17 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
     std::byte* const second = target + (half + pair) * Elements::bytes;
     Elements::store(first, a);
     Elements::store(second, b);
-    const bool finite = isfinite(Elements::load(first)) && isfinite(Elements::load(second));
+    const bool finite = is_finite(Elements::load(first)) && is_finite(Elements::load(second));
     if (!finite && op.unfit != nullptr) atomicExch(op.unfit, 1U);
+  }
+}
+
+__global__ void __launch_bounds__(threads) add_bias_rows(AddBias op) {
+  const std::size_t count = op.rows * op.size;
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * threads;
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x; i < count;
+       i += step) {
+    op.target[i] += op.bias[i % op.size];
   }
 }
 
@@ -123,6 +135,11 @@ Status rotate_and_pack(const RotateAndPack& op, const Launch& launch) {
       break;
   }
   return launch_rotation<kernels::cuda::Bf16Elements>(op, launch);
+}
+
+Status add_bias(const AddBias& op, const Launch& launch) {
+  const unsigned blocks = kernels::cuda::blocks_for(op.rows * op.size, threads, blocks_max);
+  return launch_kernel(launch, {blocks, threads}, "add_bias", add_bias_rows, op);
 }
 
 Status swiglu(const Swiglu& op, const Launch& launch) {

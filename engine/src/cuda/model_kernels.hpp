@@ -46,14 +46,24 @@ struct RotateAndPack {
   KvShape shape;
   const float* qkv = nullptr;           ///< [rows.count, query_size + 2 kv_size]
   const double* frequencies = nullptr;  ///< [head_dim / 2]: radians a position
+  double attention_factor = 1;          ///< of cosines and sines
   RowRange rows;
   float* query = nullptr;   ///< out [rows.count, query_heads, head_dim]
   std::byte* kv = nullptr;  ///< out [kv_heads, capacity, 2, head_dim], from token `first` on
   std::size_t capacity = 0;
   std::size_t first = 0;
-};
   std::uint32_t* unfit = nullptr;  ///< out, 1 where a row is not finite in its dtype; may be null
+};
 [[nodiscard]] Status rotate_and_pack(const RotateAndPack& op, const Launch& launch);
+
+/// target[r, i] += bias[i].
+struct AddBias {
+  const float* bias = nullptr;  ///< [size]
+  float* target = nullptr;      ///< [rows, size]
+  std::size_t rows = 0;
+  std::size_t size = 0;
+};
+[[nodiscard]] Status add_bias(const AddBias& op, const Launch& launch);
 
 /// As swiglu of vector_math.hpp, of each row.
 struct Swiglu {

@@ -38,6 +38,7 @@ class KvObserver {
 struct DecoderOptions {
   Dtype kv_dtype = Dtype::f16;
   std::size_t chunk_tokens = 512;                ///< query rows prefilled at once
+  std::size_t rope_length = 0;                   ///< tokens that RoPE is scaled for: see Rope
   Duration deadline = std::chrono::minutes{10};  ///< of each chunk in a layer, and of a step
   std::function<void(double)> progress;          ///< share of a prefill done; caller's thread
 };
@@ -62,9 +63,9 @@ class Decoder {
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.
-  Status step(Sequence& sequence, TokenId token);
   ///
   /// Errors   as prefill
+  Status step(Sequence& sequence, TokenId token);
 
   /// Returns the logits after the last token, [vocabulary].
   [[nodiscard]] std::span<const float> logits() const noexcept;
@@ -94,9 +95,9 @@ class Decoder {
   Status wait_for_layer(std::size_t layer);
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
   Status enqueue_step(Sequence& sequence, TokenId token);
-  /// Takes the sequence back to `length`.
   /// Checks what the last token, at `position`, left: rows that fit their dtype, finite logits.
   [[nodiscard]] Status check_numbers(std::size_t position) const;
+  /// Takes the sequence back to `length`.
   void give_step_up(Sequence& sequence, std::size_t length);
   /// Lets the observer see rows once the queue has come here.
   Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);

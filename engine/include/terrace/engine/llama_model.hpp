@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <vector>
 
 #include "terrace/core/ids.hpp"
 #include "terrace/core/parallel.hpp"
@@ -44,11 +45,12 @@ struct QkvTargets {
 /// drives a model.
 struct Workspace {
   std::size_t rows_max = 0;
-  FloatArray normed;     ///< [rows, hidden]
-  FloatArray qkv;        ///< [rows, query_size + 2 kv_size]
-  FloatArray gate_up;    ///< [rows, 2 intermediate]
-  FloatArray activated;  ///< [rows, intermediate]
-  RopeAngles angles;
+  Rope rope = {};
+  RopeAngles angles = {};
+  FloatArray normed = {};     ///< [rows, hidden]
+  FloatArray qkv = {};        ///< [rows, query_size + 2 kv_size]
+  FloatArray gate_up = {};    ///< [rows, 2 intermediate]
+  FloatArray activated = {};  ///< [rows, intermediate]
 };
 
 class LlamaModel {
@@ -62,13 +64,16 @@ class LlamaModel {
 
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const LlamaWeights& weights() const noexcept { return weights_; }
-  [[nodiscard]] const Rope& rope() const noexcept { return rope_; }
+  /// What in the model's files has no effect; none of it keeps the model from being run.
+  [[nodiscard]] const std::vector<ModelNote>& notes() const noexcept { return config_.notes; }
   [[nodiscard]] std::size_t parameters() const noexcept { return weights_.parameters(); }
 
-  /// Makes a workspace for calls of up to `rows_max` rows.
+  /// Makes a workspace for calls of up to `rows_max` rows, which rotates for sequences of
+  /// `rope_length` tokens (Rope); 0 = short ones.
   ///
   /// Errors   invalid_argument: rows_max is 0 or above 2^20; out_of_memory
-  [[nodiscard]] Result<Workspace> make_workspace(std::size_t rows_max) const;
+  [[nodiscard]] Result<Workspace> make_workspace(std::size_t rows_max,
+                                                 std::size_t rope_length = 0) const;
 
   /// Errors   invalid_argument: a token outside the vocabulary
   [[nodiscard]] Status check(std::span<const TokenId> tokens) const;
@@ -101,7 +106,7 @@ class LlamaModel {
               Parallel& parallel) const;
 
  private:
-  LlamaModel(const ModelConfig& config, LlamaWeights weights);
+  LlamaModel(ModelConfig config, LlamaWeights weights);
 
   void normalise(const float* source, const float* weight, std::size_t rows, Workspace& workspace,
                  Parallel& parallel) const;
@@ -109,7 +114,6 @@ class LlamaModel {
 
   ModelConfig config_;
   LlamaWeights weights_;
-  Rope rope_;
 };
 
 }  // namespace terrace::engine

@@ -6,23 +6,15 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <optional>
+#include <vector>
 
+#include "terrace/core/ids.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/shape.hpp"
+#include "terrace/engine/model_note.hpp"
+#include "terrace/engine/rope_scaling.hpp"
 
 namespace terrace::engine {
-
-/// RoPE's frequency scaling of Llama 3: long wavelengths are stretched by `factor`, short ones
-/// kept, those between blended.
-struct Llama3RopeScaling {
-  double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  std::size_t original_positions = 8192;  ///< the context the model was first trained with
-
-  bool operator==(const Llama3RopeScaling&) const = default;
-};
 
 struct ModelConfig {
   std::size_t hidden_size = 0;
@@ -35,8 +27,12 @@ struct ModelConfig {
   std::size_t positions_max = 0;  ///< the context the model was made for; a promise, not a limit
   double rms_norm_epsilon = 1e-6;
   double rope_theta = 10000;
-  std::optional<Llama3RopeScaling> rope_scaling;
-  bool tied_embeddings = false;  ///< the output head is the embedding matrix
+  RopeScaling rope_scaling;
+  bool tied_embeddings = false;          ///< the output head is the embedding matrix
+  bool attention_biases = false;         ///< of the projections to and from attention
+  bool mlp_biases = false;               ///< of the feed-forward part
+  std::vector<TokenId> end_tokens = {};  ///< generated text ends with one of them; may be none
+  std::vector<ModelNote> notes = {};     ///< on what in config.json has no effect
 
   /// Elements of one token's queries, over all heads.
   [[nodiscard]] std::size_t query_size() const noexcept { return query_heads * head_dim; }
@@ -51,12 +47,14 @@ struct ModelConfig {
 
 /// Reads `folder`/config.json as Hugging Face writes it for LlamaForCausalLM: the spelling of
 /// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Keys that may be missing
-/// take Hugging Face's defaults.
+/// take Hugging Face's defaults. End tokens are those of generation_config.json, where it is there
+/// and names some, or else of config.json.
 ///
 /// Errors   io_error: no such file; corrupt: no JSON object; invalid_argument: a key is missing or
-///          its value cannot be; unsupported: another architecture, activation, RoPE type, biases,
-///          quantised weights. Each names the file and the key, and what is accepted
-/// Tests    tests/engine/model_config_test.cpp
+///          its value cannot be; unsupported: another architecture, activation, RoPE type,
+///          quantised weights, or a key that asks for what this architecture does not compute. Each
+///          names the file and the key, and what is accepted
+/// Tests    tests/engine/model_config_test.cpp, tests/engine/rope_config_test.cpp
 Result<ModelConfig> read_model_config(const std::filesystem::path& folder);
 
 }  // namespace terrace::engine

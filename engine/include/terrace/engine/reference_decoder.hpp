@@ -22,6 +22,7 @@ class ReferenceDecoder {
     Dtype kv_dtype = Dtype::f16;
     std::size_t capacity = 0;      ///< tokens, prefill and decoding together
     std::size_t chunk_rows = 512;  ///< tokens that prefill takes through a layer at once
+    std::size_t rope_length = 0;   ///< tokens that RoPE is scaled for: see Rope
   };
 
   /// Errors   invalid_argument: a zero in the options; out_of_memory

@@ -1,4 +1,4 @@
-// Rotary position embedding: the angles, with Llama 3's scaling.
+// Rotary position embedding: the angles, with the scalings of rope_scaling.hpp.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,23 @@
 namespace terrace::engine {
 
 /// The rotation frequencies of a model: angle(position, pair) = position * frequency(pair).
-/// Source: Su et al., "RoFormer", 2021; the scaling of Llama 3 as Hugging Face's config names it.
+/// Source: Su et al., "RoFormer", 2021; the scalings as Hugging Face's config names them.
+///
+/// The frequencies of "dynamic" and "longrope" depend on a length in tokens: here it is fixed, for
+/// keys that are cached stay rotated as they were. `length` 0 is a short one.
 class Rope {
  public:
-  explicit Rope(const ModelConfig& config);
+  Rope() = default;
+  explicit Rope(const ModelConfig& config, std::size_t length = 0);
 
   [[nodiscard]] std::size_t pairs() const noexcept { return frequencies_.size(); }
   [[nodiscard]] double frequency(std::size_t pair) const noexcept { return frequencies_[pair]; }
+  /// Cosines and sines are multiplied by it.
+  [[nodiscard]] double attention_factor() const noexcept { return attention_factor_; }
 
  private:
   std::vector<double> frequencies_;
+  double attention_factor_ = 1;
 };
 
 /// Cosines and sines of a run of consecutive positions, kept until another run is asked for: the

@@ -23,6 +23,11 @@ struct LayerWeights {
   const float* attention_norm = nullptr;  ///< [hidden], before the feed-forward part
   const float* gate_up = nullptr;         ///< [2 intermediate, hidden]: gate first
   const float* down = nullptr;            ///< [hidden, intermediate]
+  // Biases are null where the model has none.
+  const float* qkv_bias = nullptr;            ///< [query_size + 2 kv_size]
+  const float* attention_out_bias = nullptr;  ///< [hidden]
+  const float* gate_up_bias = nullptr;        ///< [2 intermediate]
+  const float* down_bias = nullptr;           ///< [hidden]
 };
 
 /// Returns the parameters of a model of this config.
@@ -35,6 +40,9 @@ class LlamaWeights {
   ///
   /// Memory   4 bytes per parameter; tied embeddings once
   /// Cost     reads each tensor once, on the calling thread
+  /// Where the config ties the head to the embeddings and the file has a head that differs from
+  /// them, that one is used, as transformers does. notes() says so, and which tensors nothing uses.
+  ///
   /// Errors   corrupt: a tensor is missing; invalid_argument: its shape does not fit the config
   ///          (named: tensor, expected and found shape); unsupported: its element type;
   ///          out_of_memory
@@ -46,12 +54,14 @@ class LlamaWeights {
   [[nodiscard]] const float* final_norm() const noexcept { return final_norm_; }  ///< [hidden]
   [[nodiscard]] const float* head() const noexcept { return head_; }  ///< [vocab, hidden]
   [[nodiscard]] std::size_t parameters() const noexcept { return values_.size(); }
+  [[nodiscard]] const std::vector<ModelNote>& notes() const noexcept { return notes_; }
   /// All of them, one behind another: every pointer leads in here.
   [[nodiscard]] std::span<const float> values() const noexcept { return values_.span(); }
 
  private:
   FloatArray values_;
   std::vector<LayerWeights> layers_;
+  std::vector<ModelNote> notes_;
   const float* embedding_ = nullptr;
   const float* final_norm_ = nullptr;
   const float* head_ = nullptr;

@@ -1,0 +1,18 @@
+// What a user may want to know of a model's files though it can be run. The library prints nothing.
+#pragma once
+
+#include <string>
+
+namespace terrace::engine {
+
+struct ModelNote {
+  /// A detail changes no result. A warning may: something in the files has no effect.
+  enum class Level : unsigned char { detail, warning };
+
+  Level level = Level::warning;
+  std::string text;  ///< one line that names the file and what is in it
+
+  bool operator==(const ModelNote&) const = default;
+};
+
+}  // namespace terrace::engine
