@@ -79,7 +79,8 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       .add_option("--trace", options.trace_file,
                   "record what each layer and head selects, for terrace trace and terrace tune")
       ->option_text("FILE");
-  command.add_flag("--generate", options.generate, "decode greedily and print what comes out");
+  command.add_flag("--generate", options.generate,
+                   "decode greedily until the model ends the text, and print it");
   command
       .add_option_function<std::string>(
           "--threads",

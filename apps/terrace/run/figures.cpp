@@ -94,7 +94,8 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
   const SequenceCounters& counters = timed.counters;
   const RetrievalTraits& traits = session.runtime->traits();
   const auto lists = static_cast<double>(counters.lists);
-  const double decode_seconds = timed.seconds.decode_per_token * static_cast<double>(job.decode);
+  const std::size_t steps = timed.fed.size();
+  const double decode_seconds = timed.seconds.decode_per_token * static_cast<double>(steps);
   const std::size_t row_bytes = session.runtime->options().shape.row_bytes();
   PolicyFigures figures{
       .policy = session.runtime->options().policy,
@@ -108,15 +109,15 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .needles = quality.needles,
       .cache = figures_of_cache(job, session, counters.cache),
       .bytes = counters.bytes,
-      .bytes_per_token = bytes_per_token(counters.bytes, job.context, job.decode),
+      .bytes_per_token = bytes_per_token(counters.bytes, job.context, steps),
       .seconds = timed.seconds,
       .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /
-                                 (timed.seconds.attend * static_cast<double>(job.decode)),
+                                 (timed.seconds.attend * static_cast<double>(steps)),
       .cache_upkeep_ratio = seconds(counters.upkeep) / decode_seconds,
       .cache_upkeep_waited_ratio = seconds(counters.upkeep_waited) / decode_seconds,
       .device_peak_bytes = timed.device_peak_bytes,
       .host_peak_bytes = timed.host_peak_bytes,
-      .index_bytes = session.runtime->index_bytes(job.context + job.decode)};
+      .index_bytes = session.runtime->index_bytes(job.context + steps)};
   compare_with_text(job, quality.scores, reference.scores, figures);
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
   if (traits.clusters) {
@@ -126,7 +127,10 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
     }
     figures.hidden_ratio = hidden_ratio(timed.clustering);
   }
-  if (job.generate) figures.generated = timed.fed;
+  if (job.generate) {
+    figures.generated = timed.fed;
+    figures.ended = has_ended(job, timed.fed);
+  }
   return figures;
 }
 

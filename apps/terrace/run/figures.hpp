@@ -62,6 +62,7 @@ struct PolicyFigures {
   std::size_t host_peak_bytes = 0;
   std::size_t index_bytes = 0;          ///< of all layers, for the context and what was decoded
   std::vector<TokenId> generated = {};  ///< not generating: empty
+  bool ended = false;                   ///< its last token is one that ends a text
 };
 
 /// Returns the figures of a cache from what it counted.

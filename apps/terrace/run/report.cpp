@@ -63,10 +63,12 @@ Json clustering_object(const PolicyFigures& figures) {
           {"hidden_ratio", or_null(figures.hidden_ratio)}};
 }
 
-Json generated_object(std::span<const TokenId> tokens, bool bytes) {
+Json generated_object(const PolicyFigures& figures, bool bytes) {
   Json ids = Json::array();
-  for (const TokenId token : tokens) ids.push_back(index(token));
-  return {{"ids", ids}, {"text", bytes ? Json(spell(tokens, bytes)) : Json(nullptr)}};
+  for (const TokenId token : figures.generated) ids.push_back(index(token));
+  return {{"ids", ids},
+          {"text", bytes ? Json(spell_generated(figures, bytes)) : Json(nullptr)},
+          {"ended", figures.ended}};
 }
 
 }  // namespace
@@ -95,6 +97,11 @@ std::string spell(std::span<const TokenId> tokens, bool bytes) {
     }
   }
   return text;
+}
+
+std::string spell_generated(const PolicyFigures& figures, bool bytes) {
+  const std::span<const TokenId> tokens = figures.generated;
+  return spell(tokens.first(tokens.size() - (figures.ended ? 1 : 0)), bytes);
 }
 
 Json run_object(const PolicyFigures& figures) {
@@ -139,7 +146,7 @@ Json run_document(const RunJob& job, const Machine& machine,
   for (const PolicyFigures& one : figures) {
     runs.push_back(run_object(one));
     if (job.generate) {
-      runs.back()["generated"] = generated_object(one.generated, job.tokens_are_bytes());
+      runs.back()["generated"] = generated_object(one, job.tokens_are_bytes());
     }
   }
   document["runs"] = runs;

@@ -21,6 +21,9 @@ Json cache_object(const std::optional<CacheFigures>& cache);
 /// Returns the object "bytes".
 Json bytes_object(const LinkBytes& bytes);
 
+/// Returns what a run generated, without the token that ended it.
+std::string spell_generated(const PolicyFigures& figures, bool bytes);
+
 /// Returns generated tokens as text where they are bytes, else as ids.
 std::string spell(std::span<const TokenId> tokens, bool bytes);
 

@@ -70,18 +70,22 @@ std::string attended(const RunJob& job, std::size_t budget_tokens) {
   return budget_tokens > job.context ? "all tokens" : fmt::format("{} tokens", budget_tokens);
 }
 
+/// Whether fewer tokens may be decoded than were asked for.
+bool may_end(const RunJob& job) { return job.generate && !job.model.config().end_tokens.empty(); }
+
 std::string head(const RunJob& job, const Machine& machine, std::size_t budget_tokens) {
   const engine::ModelConfig& model = job.model.config();
   return fmt::format(
       "model    {}: {:.1f} M parameters, {} layers, {} query heads on {} KV heads of {}\n"
-      "text     {}: {} tokens of context, {} decoded\n"
+      "text     {}: {} tokens of context, {}{} decoded\n"
       "machine  {}, {}, {} cores; link {}\n"
       "backend  {}\n"
       "budget   {} ({} attended per step)\n\n",
       job.model_folder, static_cast<double>(job.model.parameters()) / 1e6, model.layers,
-      model.query_heads, model.kv_heads, model.head_dim, job.text.path, job.context, job.decode,
-      machine.cpu, machine.isa, machine.cores, describe_link(job.config), describe(job.backend),
-      job.config.text("retrieval.budget"), attended(job, budget_tokens));
+      model.query_heads, model.kv_heads, model.head_dim, job.text.path, job.context,
+      may_end(job) ? "up to " : "", job.decode, machine.cpu, machine.isa, machine.cores,
+      describe_link(job.config), describe(job.backend), job.config.text("retrieval.budget"),
+      attended(job, budget_tokens));
 }
 
 std::string needles_line(const PolicyFigures& figures) {
@@ -154,7 +158,12 @@ std::string run_table(const RunJob& job, const Machine& machine,
   }
   for (const PolicyFigures& one : figures) {
     if (one.generated.empty()) continue;
-    text += fmt::format("\n{}:\n{}\n", one.policy, spell(one.generated, job.tokens_are_bytes()));
+    const std::string end =
+        one.ended ? fmt::format(" (ended by token {} after {} of {} tokens)",
+                                index(one.generated.back()), one.generated.size(), job.decode)
+                  : "";
+    text +=
+        fmt::format("\n{}{}:\n{}\n", one.policy, end, spell_generated(one, job.tokens_are_bytes()));
   }
   return text;
 }

@@ -28,10 +28,15 @@ TokenId most_likely(std::span<const float> logits) {
   return TokenId{static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin())};
 }
 
+bool has_ended(const RunJob& job, std::span<const TokenId> fed) {
+  if (!job.generate || fed.empty()) return false;
+  return std::ranges::count(job.model.config().end_tokens, fed.back()) > 0;
+}
+
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
                                          std::vector<TokenId>& fed) {
   std::vector<Duration> taken;
-  for (std::size_t step = 0; step < job.decode; ++step) {
+  for (std::size_t step = 0; step < job.decode && !has_ended(job, fed); ++step) {
     fed.push_back(job.generate ? most_likely(session.decoder->logits())
                                : job.text.tokens[job.context + step]);
     const auto begin = Steady::now();
@@ -63,7 +68,7 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
   pass.block_pool_bytes = session.runtime->block_pool_bytes();
   times.clustering_wait = pass.clustering.waited;
-  deal_out(times, job.decode, pass.seconds);
+  deal_out(times, pass.fed.size(), pass.seconds);
   return pass;
 }
 

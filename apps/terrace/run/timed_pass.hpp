@@ -1,6 +1,7 @@
 // The pass that is timed: prefill and the steps, with nothing beside them.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "run/session.hpp"
@@ -45,11 +46,14 @@ struct TimedPass {
   std::size_t device_peak_bytes = 0;
   std::size_t host_peak_bytes = 0;
   std::size_t block_pool_bytes = 0;  ///< of the device's: sinks, windows, cache
-  std::vector<TokenId> fed;          ///< by each step
+  std::vector<TokenId> fed;          ///< by each step; the token that ends a text is one of them
 };
 
+/// Whether generated text is at its end: the last token of `fed` is one that ends it.
+[[nodiscard]] bool has_ended(const RunJob& job, std::span<const TokenId> fed);
+
 /// Decodes: nothing but steps is inside the clock. Adds each step's token to `fed`, and returns
-/// what each took.
+/// what each took. Generated text may end sooner than the job asks for.
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
                                          std::vector<TokenId>& fed);
 
