@@ -5,8 +5,9 @@
     tools/tokenize.py MODEL_DIR TEXT OUT.u32 --needles 20 --seed 1 --context 4096
     tools/tokenize.py MODEL_DIR --decode IN.u32
 
-Ids are little-endian 32-bit integers; nothing is put before the text. Needs the package
-transformers (tools/fetch_model.py makes an environment that has it), but for models of 256
+Ids are little-endian 32-bit integers; nothing is put before the text, and each of its bytes
+counts: line ends and byte order marks are kept. TEXT and IN.u32 may be "-", standard input. Needs
+the package transformers (tools/fetch_model.py makes an environment that has it), but for models of 256
 tokens without a tokenizer, whose tokens are bytes.
 
 With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted
@@ -30,7 +31,9 @@ sys.path.pop(0)  # the folder of this script, whose own name hides Python's modu
 
 import argparse
 import array
+import errno
 import json
+import os
 import pathlib
 import random
 
@@ -44,14 +47,20 @@ zipper bakery cottage dragon forest glacier""".split()
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
+TEXT_BYTES_MAX = 1 << 30  # more than any context takes; a device may never end
+
+
 class ByteTokenizer:
     """Of models whose 256 tokens are the bytes."""
 
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
+    def encode(self, text: bytes) -> list[int]:
+        return list(text)
 
-    def decode(self, ids: list[int]) -> str:
-        return bytes(ids).decode(errors="replace")
+    def decode(self, ids: list[int]) -> bytes:
+        outside = next((i for i in ids if i > 255), None)
+        if outside is not None:
+            stop(f"id {outside} is outside the model's vocabulary of 256")
+        return bytes(ids)
 
 
 class HuggingFaceTokenizer:
@@ -64,30 +73,66 @@ class HuggingFaceTokenizer:
         transformers.logging.set_verbosity_error()
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
-    def encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False)
+    def encode(self, text: bytes) -> list[int]:
+        return self.tokenizer.encode(text.decode(), add_special_tokens=False)
 
-    def decode(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids)
+    def decode(self, ids: list[int]) -> bytes:
+        return self.tokenizer.decode(ids).encode(errors="replace")
 
 
 def stop(message: str):
     sys.exit(f"tokenize: {message}")
 
 
+def why(path: str, error: OSError) -> str:
+    if error.errno == errno.ENOENT and os.path.islink(path):
+        return f"is a link to {os.readlink(path)}, which is not there; get that file again"
+    return error.strerror
+
+
+def read_bytes(path: pathlib.Path, most: int = TEXT_BYTES_MAX) -> bytes:
+    """Returns what is in a file, or in standard input for "-"."""
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(most + 1)
+    except OSError as error:
+        stop(f"{name}: cannot be read: {why(name, error)}")
+    if len(data) > most:
+        stop(f"{name}: is larger than {most} bytes; cut it")
+    return data
+
+
+def read_text(path: pathlib.Path, tokenizer) -> bytes:
+    text = read_bytes(path)
+    try:
+        # Bytes that are no characters have tokens in models of bytes alone.
+        if not isinstance(tokenizer, ByteTokenizer):
+            text.decode()
+    except UnicodeDecodeError as error:
+        stop(f"{path}: byte {error.start} begins no character of UTF-8; convert the text first")
+    return text
+
+
 def load_tokenizer(folder: pathlib.Path):
     config = folder / "config.json"
-    if not config.is_file():
-        stop(f"{config}: no such file; MODEL_DIR must be a Hugging Face model folder")
+    text = read_bytes(config, 100_000_000)
     if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return HuggingFaceTokenizer(folder)
-    if json.loads(config.read_text()).get("vocab_size") == 256:
+    try:
+        vocabulary = json.loads(text).get("vocab_size")
+    except (ValueError, AttributeError):
+        stop(f"{config}: holds no JSON object; MODEL_DIR must be a Hugging Face model folder")
+    if vocabulary == 256:
         return ByteTokenizer()
     stop(f"{folder}: has none of {', '.join(TOKENIZER_FILES)}")
 
 
 def read_ids(path: pathlib.Path) -> list[int]:
-    data = path.read_bytes()
+    data = read_bytes(path)
     if len(data) % 4 != 0:
         stop(f"{path}: {len(data)} bytes are no whole number of 32-bit ids")
     ids = array.array("I", data)
@@ -114,11 +159,13 @@ def make_needles(tokenizer, count: int, seed: int) -> list[dict]:
         digits = generator.randint(4, 6)
         value = generator.randint(10 ** (digits - 1), 10**digits - 1)
         # Encoded apart from its statement, so that the ids asked for are the planted ones.
-        answer = tokenizer.encode(f" {value}.\n")
+        answer = tokenizer.encode(f" {value}.\n".encode())
         needles.append({
             "depth": round((i + 0.5) / count, 6),
-            "statement": tokenizer.encode(f"\nNote: the pass code of the {name} is") + answer,
-            "question": tokenizer.encode(f"\nAgain: the pass code of the {name} is"),
+            "statement": tokenizer.encode(
+                f"\nNote: the pass code of the {name} is".encode()) + answer,
+            "question": tokenizer.encode(
+                f"\nAgain: the pass code of the {name} is".encode()),
             "answer": answer,
             "answer_is_digit": [tokenizer.decode([t]).strip().isdigit() for t in answer],
         })
@@ -144,7 +191,7 @@ def plant(needles: list[dict], text: list[int], context: int) -> list[int]:
 
 def encode(options) -> None:
     tokenizer = load_tokenizer(options.model)
-    ids = tokenizer.encode(options.text.read_text(encoding="utf-8", errors="replace"))
+    ids = tokenizer.encode(read_text(options.text, tokenizer))
     if options.needles:
         needles = make_needles(tokenizer, options.needles, options.seed)
         ids = plant(needles, ids, options.context)
@@ -158,7 +205,7 @@ def encode(options) -> None:
 
 def decode(options) -> None:
     ids = read_ids(options.decode)
-    sys.stdout.write(load_tokenizer(options.model).decode(ids))
+    sys.stdout.buffer.write(load_tokenizer(options.model).decode(ids))
 
 
 def main() -> None:
@@ -186,4 +233,4 @@ if __name__ == "__main__":
     try:
         main()
     except OSError as error:
-        stop(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        stop(f"{error.filename}: {why(error.filename, error)}" if error.filename else str(error))

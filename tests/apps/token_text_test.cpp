@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/temporary_folder.hpp"
+#include "run/needles.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -53,6 +54,41 @@ TEST_F(TokenText, NamesAnIdOutsideTheVocabularyAndItsPosition) {
 TEST_F(TokenText, WithHalfAnIdIsRefused) {
   const std::string file = folder_.write("text", "12345");
   EXPECT_EQ(read_tokens({.tokens_file = file}, 1U << 31, 2).error().code, Errc::invalid_argument);
+}
+
+TEST_F(TokenText, WithHalfAnIdBehindWhatIsNeededIsRefused) {
+  const std::string file = folder_.write("text", std::string(4 * 10 + 1, '\0'));
+  const auto text = read_tokens({.tokens_file = file}, 1000, 2);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_THAT(std::string(text.error().message()), HasSubstr("41 bytes are no whole number"));
+}
+
+TEST_F(TokenText, KeepsEveryByte) {
+  const std::string bytes("\xef\xbb\xbf\r\n\0\x1a\n\r", 9);
+  const std::string file = folder_.write("text", bytes);
+  const auto text = read_tokens({.text_file = file}, 256, 9).value();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_EQ(text.tokens[i], TokenId{static_cast<unsigned char>(bytes[i])});
+  }
+}
+
+TEST_F(TokenText, TakesNoMoreThanItNeedsOfWhatNeverEnds) {
+  EXPECT_EQ(read_tokens({.text_file = "/dev/zero"}, 256, 100)->tokens.size(), 100U);
+  EXPECT_EQ(read_tokens({.tokens_file = "/dev/zero"}, 256, 100)->tokens.size(), 100U);
+  const auto needles = read_needles_file("/dev/zero", 100, 256);
+  ASSERT_FALSE(needles.has_value());
+  EXPECT_THAT(std::string(needles.error().message()), HasSubstr("/dev/zero: is larger than"));
+}
+
+TEST_F(TokenText, ThatFailsWhileItIsReadSaysWhy) {
+  // Memory of this process at address 0, which nobody may read.
+  const auto text = read_tokens({.text_file = "/proc/self/mem"}, 256, 100);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(text.error().message()),
+              HasSubstr("/proc/self/mem: cannot be read: Input/output error"));
+  EXPECT_THAT(std::string(read_tokens({.text_file = folder_.path()}, 256, 1).error().message()),
+              HasSubstr("cannot be read: Is a directory"));
 }
 
 TEST_F(TokenText, OfBytesForAnotherVocabularyNamesTheTool) {

@@ -19,9 +19,9 @@ class TokenizeTool(unittest.TestCase):
         self.folder = pathlib.Path(holder.name)
         (self.folder / "text.txt").write_text(TEXT)
 
-    def run_tool(self, *arguments):
-        return subprocess.run([sys.executable, TOOL, MODEL, *map(str, arguments)],
-                              capture_output=True, text=True)
+    def run_tool(self, *arguments, model=MODEL, stdin=None, text=True):
+        return subprocess.run([sys.executable, TOOL, model, *map(str, arguments)],
+                              capture_output=True, text=text, input=stdin)
 
     def encode(self, *arguments):
         out = self.folder / "out.u32"
@@ -60,6 +60,47 @@ class TokenizeTool(unittest.TestCase):
         self.assertNotEqual(failed.returncode, 0)
         self.assertEqual(failed.stderr.count("\n"), 1)
         self.assertIn("--context 100000", failed.stderr)
+
+    def test_every_byte_is_kept(self):
+        text = b"\xef\xbb\xbfone\r\ntwo\rthree\n\n\x00\xff\x1a"
+        (self.folder / "text.txt").write_bytes(text)
+        self.assertEqual(self.encode(), list(text))
+        back = self.run_tool("--decode", self.folder / "out.u32", text=False)
+        self.assertEqual(back.stdout, text)
+
+    def test_standard_input_is_a_dash(self):
+        out = self.folder / "out.u32"
+        self.assertEqual(self.run_tool("-", out, stdin=b"a\r\nb", text=False).returncode, 0)
+        self.assertEqual(array.array("I", out.read_bytes()).tolist(), list(b"a\r\nb"))
+        back = self.run_tool("--decode", "-", stdin=out.read_bytes(), text=False)
+        self.assertEqual(back.stdout, b"a\r\nb")
+
+    def fails(self, mentions, *arguments, **options):
+        failed = self.run_tool(*arguments, **options)
+        self.assertEqual(failed.returncode, 1)
+        self.assertEqual(failed.stderr.count("\n"), 1, failed.stderr)
+        for word in mentions.split("|"):
+            self.assertIn(word, failed.stderr)
+
+    def test_what_cannot_be_read_says_why(self):
+        out = self.folder / "out.u32"
+        link = self.folder / "link"
+        link.symlink_to("gone")
+        for arguments in ((link, out), ("--decode", link)):
+            self.fails(f"{link}: cannot be read: is a link to gone", *arguments)
+        self.fails("Is a directory", self.folder, out)
+        self.fails("/proc/self/mem: cannot be read: Input/output error", "/proc/self/mem", out)
+        self.fails("No such file", "/nowhere", out)
+        self.fails("/nowhere/config.json: cannot be read", "/nowhere", out, model="/nowhere")
+        (self.folder / "config.json").write_text("[]")
+        self.fails("config.json: holds no JSON object", "/dev/null", out, model=self.folder)
+
+    def test_ids_that_are_none(self):
+        ids = self.folder / "ids.u32"
+        ids.write_bytes(b"12345")
+        self.fails("5 bytes are no whole number", "--decode", ids)
+        ids.write_bytes(array.array("I", [1, 256]).tobytes())
+        self.fails("id 256 is outside", "--decode", ids)
 
 
 unittest.main(argv=sys.argv[:1])

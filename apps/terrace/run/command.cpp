@@ -56,10 +56,11 @@ void read_threads(std::string_view text, SharedOptions& options) {
 void add_job_options(CLI::App& command, RunOptions& options) {
   command.add_option("--model", options.model, "folder with config.json and model.safetensors")
       ->option_text("DIR");
-  CLI::Option* const text =
-      command.add_option("--text", options.text_file, "text whose bytes are the tokens");
+  CLI::Option* const text = command.add_option(
+      "--text", options.text_file, "text whose bytes are the tokens; - is standard input");
   command
-      .add_option("--tokens", options.tokens_file, "little-endian 32-bit ids, for any vocabulary")
+      .add_option("--tokens", options.tokens_file,
+                  "little-endian 32-bit ids, for any vocabulary; or -")
       ->excludes(text)
       ->option_text("FILE");
   text->option_text("FILE");
@@ -68,7 +69,8 @@ void add_job_options(CLI::App& command, RunOptions& options) {
   CLI::Option* const needles =
       add_count(command, "--needles", options.needles, "facts to plant in the context and ask for");
   command
-      .add_option("--needles-file", options.needles_file, "facts that tools/tokenize.py planted")
+      .add_option("--needles-file", options.needles_file,
+                  "facts that tools/tokenize.py planted; or -")
       ->excludes(needles)
       ->option_text("FILE");
   command

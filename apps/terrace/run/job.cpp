@@ -5,6 +5,7 @@
 
 #include "config_check.hpp"
 #include "program_files.hpp"
+#include "run/input.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -37,6 +38,14 @@ Result<Settings> resolve(const RunOptions& options) {
 Result<std::filesystem::path> model_folder(const RunOptions& options) {
   if (options.model.empty()) return bundled_model();
   return std::filesystem::path(options.model);
+}
+
+/// Standard input can be read once.
+Status check_inputs(const RunOptions& options) {
+  const bool taken = options.text_file == standard_input || options.tokens_file == standard_input;
+  if (!taken || options.needles_file != standard_input) return {};
+  return fail(Errc::invalid_argument,
+              "--needles-file -: standard input has the text; name a file for one of them");
 }
 
 Status check_counts(const RunOptions& options) {
@@ -91,14 +100,17 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   const std::filesystem::path folder = model_folder(options).value_or("");
   for (const NamedFile& file : model_sources(folder)) sources.push_back(file);
-  sources.push_back({"--text", options.text_file});
-  sources.push_back({"--tokens", options.tokens_file});
-  sources.push_back({"--needles-file", options.needles_file});
+  for (const NamedFile& file :
+       {NamedFile{"--text", options.text_file}, NamedFile{"--tokens", options.tokens_file},
+        NamedFile{"--needles-file", options.needles_file}}) {
+    if (file.path != standard_input) sources.push_back(file);
+  }
   return sources;
 }
 
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
+  TERRACE_TRY(check_inputs(options));
   TERRACE_ASSIGN(Settings settings, resolve(options));
   Config& config = settings.config;
   TERRACE_TRY(

@@ -1,15 +1,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "run/input.hpp"
 #include "run/needles.hpp"
-#include "terrace/core/read_file.hpp"
 
 namespace terrace::apps {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t file_bytes_max = std::size_t{1} << 26;
+// A needle has a hundred tokens or so, and a context of a million holds some thousands of them.
+constexpr std::size_t file_bytes_max = std::size_t{64} << 20;
 
 std::vector<TokenId> read_ids(const json& list) {
   std::vector<TokenId> ids;
@@ -48,7 +49,7 @@ Status check_needle(const Needle& needle, const std::string& file, std::size_t v
 Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary) {
   const std::string file = path.string();
-  TERRACE_ASSIGN(const std::string text, read_file(file, file_bytes_max));
+  TERRACE_ASSIGN(const std::string text, read_whole_input(file, file_bytes_max));
   std::vector<Needle> needles;
   std::size_t made_for = 0;
   try {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <utility>
 
 #include "program_files.hpp"
+#include "run/input.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -13,25 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t byte_vocabulary = 256;
-
-/// Appends up to `wanted` bytes of a file.
-Status append_bytes(const fs::path& path, std::size_t wanted, std::string& bytes) {
-  std::error_code error;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || fs::is_directory(path, error)) {
-    return fail(Errc::io_error, "{}: cannot be read; name a readable file", path.string());
-  }
-  constexpr std::size_t piece = std::size_t{1} << 20;
-  while (wanted > 0 && file) {
-    const std::size_t before = bytes.size();
-    bytes.resize(before + std::min(piece, wanted));
-    file.read(bytes.data() + before, static_cast<std::streamsize>(bytes.size() - before));
-    const auto got = static_cast<std::size_t>(file.gcount());
-    bytes.resize(before + got);
-    wanted -= got;
-  }
-  return {};
-}
 
 /// Regular files of a folder by name; links would repeat what they point to.
 std::vector<fs::path> files_of(const fs::path& folder) {
@@ -49,7 +31,8 @@ Result<std::string> read_default_text(std::size_t wanted, std::string& bytes) {
   for (const fs::path& folder : default_text_folders()) {
     const std::vector<fs::path> files = files_of(folder);
     for (const fs::path& file : files) {
-      TERRACE_TRY(append_bytes(file, wanted - bytes.size(), bytes));
+      TERRACE_ASSIGN(const Input input, read_input(file, wanted - bytes.size()));
+      bytes += input.bytes;
     }
     if (!files.empty()) return folder.string();
   }
@@ -64,12 +47,12 @@ TokenId read_id(const char* bytes) {
 
 Result<TokenText> read_ids(const std::string& path, std::size_t vocabulary, std::size_t wanted) {
   constexpr std::size_t id_bytes = 4;
-  std::string bytes;
-  TERRACE_TRY(append_bytes(path, wanted * id_bytes, bytes));
-  if (bytes.size() % id_bytes != 0) {
+  TERRACE_ASSIGN(const Input input, read_input(path, wanted * id_bytes));
+  const std::string& bytes = input.bytes;
+  if (input.file_bytes % id_bytes != 0) {
     return fail(Errc::invalid_argument,
                 "--tokens {}: {} bytes are no whole number of 32-bit ids; use tools/tokenize.py",
-                path, bytes.size());
+                path, input.file_bytes);
   }
   TokenText text{.path = path};
   for (std::size_t i = 0; i < bytes.size(); i += id_bytes) {
@@ -88,7 +71,8 @@ Result<TokenText> read_text(const std::string& path, std::size_t wanted) {
   if (path.empty()) {
     TERRACE_ASSIGN(text.path, read_default_text(wanted, bytes));
   } else {
-    TERRACE_TRY(append_bytes(path, wanted, bytes));
+    TERRACE_ASSIGN(Input input, read_input(path, wanted));
+    bytes = std::move(input.bytes);
   }
   text.tokens.reserve(bytes.size());
   for (const char c : bytes) text.tokens.push_back(TokenId{static_cast<unsigned char>(c)});

@@ -11,7 +11,7 @@
 namespace terrace::apps {
 
 struct TextSource {
-  std::string text_file = {};    ///< bytes are tokens
+  std::string text_file = {};    ///< bytes are tokens; "-" is standard input, here and below
   std::string tokens_file = {};  ///< 32-bit ids; both empty = the default text
 };
 
@@ -20,10 +20,11 @@ struct TokenText {
   std::vector<TokenId> tokens = {};
 };
 
-/// Reads the first `wanted` tokens.
+/// Reads the first `wanted` tokens, and no more of the file than they take.
 ///
-/// Errors   invalid_argument: too few tokens, an id outside the vocabulary, or bytes for a model
-///          with other tokens; io_error: a file cannot be read
+/// Errors   invalid_argument: too few tokens, half an id, an id outside the vocabulary, or bytes
+/// for
+///          a model with other tokens; those of read_input
 Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary, std::size_t wanted);
 
 }  // namespace terrace::apps
