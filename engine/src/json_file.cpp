@@ -15,6 +15,9 @@ using nlohmann::json;
 // parser of safetensors refuses a header that is nested deeper than this.
 constexpr int depth_max = 127;
 
+// An index of a hundred thousand tensors has 10 MB.
+constexpr std::size_t json_bytes_max = 100'000'000;
+
 /// Watches the parser: notes what is legal JSON but not legal here.
 class Watch {
  public:
@@ -66,6 +69,10 @@ Result<json> parse_json_object(std::span<const std::byte> text, std::string_view
 
 Result<json> read_json_object(const std::filesystem::path& path) {
   TERRACE_ASSIGN(const MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() > json_bytes_max) {
+    return fail(Errc::corrupt, "{}: is larger than {} bytes; is this the right file?",
+                path.string(), json_bytes_max);
+  }
   return parse_json_object(file.bytes(), path.string());
 }
 

@@ -19,7 +19,7 @@ Result<nlohmann::json> parse_json_object(std::span<const std::byte> text, std::s
 
 /// Reads the JSON object in the file at `path`.
 ///
-/// Errors   those of MappedFile::open and parse_json_object
+/// Errors   those of MappedFile::open and parse_json_object; corrupt: larger than 100 MB
 Result<nlohmann::json> read_json_object(const std::filesystem::path& path);
 
 }  // namespace terrace::engine

@@ -183,9 +183,10 @@ class Inputs(ModelTest):
     def test_what_never_ends_is_read_as_far_as_needed(self):
         self.assertGreater(self.figures("--text", "/dev/zero", stdin=None), 0)
         self.assertGreater(self.figures("--tokens", "/dev/zero", stdin=None), 0)
-        self.fails2("/dev/zero|larger", "--needles-file", "/dev/zero")
+        for option in ("--needles-file", "--profile"):
+            self.misused("/dev/zero|larger", option, "/dev/zero")
 
-    def fails2(self, mentions, *arguments):
+    def misused(self, mentions, *arguments):
         process = terrace("run", *SHORT, *arguments)
         self.assertEqual(process.returncode, 2)
         for word in mentions.split("|"):

@@ -23,6 +23,18 @@ TEST(ReadFile, ReturnsEveryByte) {
   }
 }
 
+TEST(ReadFile, EndsWhereNoFileOfItsKindIsLarger) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(read_file(folder.write("a", "12345"), 5).has_value());
+  for (const std::string& path : {folder.write("b", "123456"), std::string("/dev/zero")}) {
+    const auto read = read_file(path, 5);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr(path + ": is larger than 5 bytes"));
+  }
+  EXPECT_FALSE(read_file("/dev/zero").has_value());
+}
+
 TEST(ReadFile, SaysWhichFileCannotBeReadAndWhy) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "a");
@@ -33,6 +45,7 @@ TEST(ReadFile, SaysWhichFileCannotBeReadAndWhy) {
     EXPECT_EQ(read.error().code, Errc::io_error);
     EXPECT_THAT(std::string(read.error().message()),
                 AllOf(HasSubstr(path + ": cannot be read: "), HasSubstr(reason)));
+    EXPECT_NE(read.error().native, 0);
   }
 }
 

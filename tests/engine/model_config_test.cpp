@@ -243,6 +243,14 @@ TEST(ModelConfig, RefusesWhatIsNoJsonObject) {
   EXPECT_EQ(read("").error().code, Errc::corrupt);
 }
 
+TEST(ModelConfig, RefusesAFileThatIsNoConfigForItsSize) {
+  const TemporaryFolder folder;
+  folder.write("config.json", "{}");
+  std::filesystem::resize_file(folder / "config.json", std::uintmax_t{1} << 30);
+  EXPECT_THAT(std::string(read_model_config(folder.path()).error().message()),
+              HasSubstr("config.json: is larger than 100000000 bytes"));
+}
+
 TEST(ModelConfig, NamesAMissingFile) {
   const auto config = read_model_config("/nowhere");
   EXPECT_EQ(config.error().code, Errc::io_error);
