@@ -170,8 +170,8 @@ def write_origin() -> None:
         "Written by `tools/make_golden_logits.py`, which says how to run it. Logits are f32,\n"
         "rounded to 5 digits; row i belongs to `positions[i]` and follows the tokens up to and\n"
         "with that position. Texts and the models in `llama3_rope_model/` and `variant_model/`\n"
-        "(random weights) are made by the script itself. Cases of `variant_logits.json` have keys of\n"
-        "`config`, which replace those of the model's config.json.\n\n"
+        "(random weights) are made by the script itself. Cases of `variant_logits.json` have\n"
+        "keys of `config`, which replace those of the model's config.json.\n\n"
         f"Versions: Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}.\n")
 

@@ -7,8 +7,8 @@
 
 Ids are little-endian 32-bit integers; nothing is put before the text, and each of its bytes
 counts: line ends and byte order marks are kept. TEXT and IN.u32 may be "-", standard input. Needs
-the package transformers (tools/fetch_model.py makes an environment that has it), but for models of 256
-tokens without a tokenizer, whose tokens are bytes.
+the package transformers (tools/fetch_model.py makes an environment that has it), but for models of
+256 tokens without a tokenizer, whose tokens are bytes.
 
 With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted
 at evenly spread depths of the first --context tokens, and OUT.needles.json says what to ask,

@@ -133,5 +133,22 @@ TEST(GoldenLogits, AreMissedByAModelWithOneWeightChanged) {
   }
 }
 
+TEST(ReferenceDecoder, RefusesKeysAndValuesThatTheirDtypeCannotHold) {
+  const TemporaryFolder folder;
+  copy_with_changed_weights(folder, "model.layers.1.self_attn.v_proj.weight", 60000);
+  const LlamaModel model = LlamaModel::load(folder.path()).value();
+  Serial serial;
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
+  const auto prefill = [&](Dtype kv_dtype) {
+    return ReferenceDecoder::create(model, {.kv_dtype = kv_dtype, .capacity = tokens.size()},
+                                    serial)
+        ->prefill(tokens);
+  };
+  EXPECT_TRUE(prefill(Dtype::bf16).has_value());
+  const auto refused = prefill(Dtype::f16);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()), testing::HasSubstr("layer 1"));
+}
+
 }  // namespace
 }  // namespace terrace::engine

@@ -34,8 +34,8 @@ class SequenceState;
 
 enum class SequencePhase : std::uint8_t { idle, prefill, step, paused, lost };
 
-/// A piece of a prompt's K and V for one layer. Device memory, KV dtype; keys are post-RoPE. Nobody
-/// looks whether they are finite: an engine that rounds f32 to f16 must refuse what f16 cannot hold.
+/// A piece of a prompt's K and V for one layer. Device memory, KV dtype; keys are post-RoPE. No
+/// call looks whether they are finite: who rounds f32 to f16 must refuse what f16 cannot hold.
 struct PromptPiece {
   TokenRange tokens;
   KvTensors kv;
