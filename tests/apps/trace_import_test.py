@@ -39,6 +39,42 @@ class Import(unittest.TestCase):
             checked = terrace("config", "validate", "--config", config)
             self.assertEqual(checked.returncode, 0, checked.stderr)
 
+    def test_blocks_of_another_size(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            requests, trace = folder / "m.jsonl", folder / "m.trace"
+            requests.write_text(json.dumps({"input_length": 521, "hash_ids": [*range(33)]}))
+            convert = ("trace", "convert", requests, trace, "--from", "mooncake", "-q")
+            process = terrace(*convert)
+            self.assertEqual(process.returncode, 1)
+            self.assertEqual(process.stderr, f"terrace: {requests}:1: input_length 521 has 2 blocks "
+                             "of 512 tokens, and hash_ids 33; --block-tokens 16 would fit all "
+                             "lines up to here\n")
+            self.assertFalse(trace.exists())
+            for size in (("--block-tokens", 16), ("--set", "kv.block_tokens=16")):
+                process = terrace(*convert, *size)
+                self.assertEqual((process.returncode, process.stderr), (0, ""))
+                info = json.loads(terrace("trace", "info", trace, "--format", "json").stdout)
+                self.assertEqual(info["trace"]["block_tokens"], 16)
+                self.assertEqual(info["counts"]["rows"], 521)
+                trace.unlink()
+            # What a config file says of runs says nothing of these requests.
+            config = folder / "c.yaml"
+            config.write_text("kv:\n  block_tokens: 16\n")
+            self.assertIn("blocks of 512", terrace(*convert, "--config", config).stderr)
+
+    def test_requests_from_standard_input(self):
+        with tempfile.TemporaryDirectory() as name:
+            trace = pathlib.Path(name) / "m.trace"
+            convert = ("trace", "convert", "-", trace, "--from", "mooncake", "-q")
+            process = terrace(*convert, stdin='{"input_length": 1024, "hash_ids": [1, 2]}\r\n')
+            self.assertEqual((process.returncode, process.stderr), (0, ""))
+            info = json.loads(terrace("trace", "info", trace, "--format", "json").stdout)
+            self.assertEqual(info["counts"]["rows"], 1024)
+            process = terrace(*convert, stdin="no\n")
+            self.assertEqual(process.returncode, 1)
+            self.assertIn("standard input:1: no JSON: column 2", process.stderr)
+
     def check_that_a_size_is_asked_for(self, trace):
         replay = ("trace", "replay", trace)
         told = ("terrace: warning: the trace says nothing of a cache's size, and none is given: "
@@ -74,9 +110,7 @@ class Import(unittest.TestCase):
             self.assertRegex(terrace("trace", "info", trace).stdout, r"(?m)^model +a\?\[2Jb$")
             trace.unlink()
             for named, *options in (("--to", "--to", "csv"),
-                                    ("--block-tokens", "--block-tokens", 16),
-                                    ("--cache-granularity", "--cache-granularity", "block"),
-                                    ("kv.block_tokens", "--set", "kv.block_tokens=16")):
+                                    ("--cache-granularity", "--cache-granularity", "block")):
                 process = terrace(*convert, *options)
                 self.assertEqual(process.returncode, 2, process.stderr)
                 self.assertIn(named, process.stderr)

@@ -16,10 +16,6 @@
 namespace terrace::tuning {
 namespace {
 
-void write_text(const std::filesystem::path& path, const char* text) {
-  std::ofstream(path) << text;
-}
-
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -145,41 +141,6 @@ TEST(Convert, MakesBlocksOfTokensOnly) {
   }
 }
 
-TEST(Convert, ReadsMooncakesRequests) {
-  const TemporaryFolder folder;
-  write_text(folder / "m.jsonl",
-             "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 5, \"hash_ids\": "
-             "[900, 17]}\n\n"
-             "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, \"hash_ids\": "
-             "[900, 17, 4000000000000]}\n");
-  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}).has_value());
-  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
-  EXPECT_EQ(read_text(folder / "csv"),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,488,1\n0,0,1,0,512,1\n"
-            "0,0,1,1,512,1\n0,0,1,2,476,1\n")
-      << "a last block that is begun only counts as many tokens as are in it";
-}
-
-TEST(Convert, GivesMooncakesBlocksTheWeightOfAModel) {
-  const TemporaryFolder folder;
-  write_text(folder / "m.jsonl", "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n");
-  const ImportedModel model{.name = "a",
-                            .fingerprint = "f",
-                            .shape = {.layers = 2, .query_heads = 6, .kv_heads = 3, .head_dim = 64},
-                            .weight_bytes = 1000};
-  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}, model).has_value());
-  const TraceHead head = TraceReader::open(folder / "t").value().head();
-  EXPECT_EQ(head.shape.layers, 2U);
-  EXPECT_EQ(head.shape.kv_heads, 3U);
-  EXPECT_EQ(head.weight_bytes, 1000U);
-  EXPECT_EQ(head.model_fingerprint, "f");
-  EXPECT_EQ(head.slot_tokens(head.recorded()), 512U);
-  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
-  EXPECT_EQ(read_text(folder / "csv"),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,0,1536,1\n0,0,0,1,264,1\n"
-            "0,1,0,0,1536,1\n0,1,0,1,264,1\n");
-}
-
 TEST(Convert, TellsHowFarItIs) {
   const TemporaryFolder folder;
   std::vector<double> shares;
@@ -197,49 +158,6 @@ TEST(Convert, TellsHowFarItIs) {
   write_made_up_tokens(folder / "t", {.unit = TraceUnit::token, .steps = 20});
   expect_shares("t", [](const auto& files) { return convert_to_blocks(files, 8); });
   expect_shares("t", [](const auto& files) { return convert_to_csv(files, {.block_tokens = 8}); });
-  write_text(folder / "m.jsonl",
-             "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n\n"
-             "{\"input_length\": 900, \"hash_ids\": [7, 4]}");
-  expect_shares("m.jsonl", [](const auto& files) { return import_mooncake(files); });
-  EXPECT_LT(shares.front(), shares.back());
-  EXPECT_EQ(shares.back(), 1) << "no newline ends the last line";
-}
-
-TEST(Convert, SaysThatRequestsCouldNotBeRead) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directory(folder / "m.jsonl");  // opens, and fails to read
-  const Status read = import_mooncake({folder / "m.jsonl", folder / "t"});
-  ASSERT_FALSE(read.has_value());
-  EXPECT_EQ(read.error().code, Errc::io_error);
-  EXPECT_THAT(std::string(read.error().message()), ::testing::HasSubstr("beyond line 0"));
-}
-
-TEST(Convert, NamesTheLineThatIsNoRequest) {
-  const TemporaryFolder folder;
-  const std::pair<const char*, const char*> lines[] = {
-      {"nonsense", "no JSON object"},
-      {"[1]", "no JSON object"},
-      {R"({"hash_ids": [1]})", "no field input_length"},
-      {R"({"input_length": 9})", "no field hash_ids"},
-      {R"({"input_length": 0, "hash_ids": [1]})", "input_length"},
-      {R"({"input_length": -5, "hash_ids": [1]})", "input_length"},
-      {R"({"input_length": "9", "hash_ids": [1]})", "input_length"},
-      {R"({"input_length": 9, "hash_ids": 3})", "no list"},
-      {R"({"input_length": 9, "hash_ids": []})", "no list"},
-      {R"({"input_length": 9, "hash_ids": ["a"]})", "an id"},
-      {R"({"input_length": 9, "hash_ids": [1, -1]})", "an id"},
-      {R"({"input_length": 9, "hash_ids": [1.5]})", "an id"}};
-  for (const auto& [line, wrong] : lines) {
-    const std::string text = std::string(R"({"input_length": 9, "hash_ids": [1]})") + "\n" + line;
-    write_text(folder / "m.jsonl", text.c_str());
-    const Status imported = import_mooncake({folder / "m.jsonl", folder / "t"});
-    ASSERT_FALSE(imported.has_value()) << line;
-    EXPECT_THAT(std::string(imported.error().message()),
-                testing::AllOf(testing::HasSubstr("m.jsonl:2: "), testing::HasSubstr(wrong)));
-    EXPECT_FALSE(std::filesystem::exists(folder / "t"));
-  }
-  write_text(folder / "m.jsonl", "");
-  EXPECT_FALSE(import_mooncake({folder / "m.jsonl", folder / "t"}).has_value());
 }
 
 }  // namespace

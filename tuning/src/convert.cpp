@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "search_space.hpp"
@@ -18,8 +15,6 @@
 
 namespace terrace::tuning {
 namespace {
-
-constexpr std::size_t mooncake_block_tokens = 512;
 
 void take_units(const LayerTraffic& traffic, std::vector<SelectedUnit>& units) {
   units.clear();
@@ -49,84 +44,6 @@ class LastingNumbers {
   std::uint64_t first_ = 0;  ///< number of unit 0 since the last renaming
   std::uint64_t end_ = 0;
 };
-
-/// Gives the blocks of requests dense numbers, in the order in which they first come.
-class BlockNumbers {
- public:
-  UnitKey of(std::uint64_t hash) {
-    return numbers_.try_emplace(hash, static_cast<UnitKey>(numbers_.size())).first->second;
-  }
-  [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
-
- private:
-  std::unordered_map<std::uint64_t, UnitKey> numbers_;
-};
-
-/// What is wrong with a line, and what to do; empty where nothing is.
-std::string check_request(const nlohmann::json& request) {
-  if (!request.is_object()) return "no JSON object; give one request a line";
-  for (const char* const field : {"input_length", "hash_ids"}) {
-    if (!request.contains(field)) return fmt::format("no field {}; give one", field);
-  }
-  const auto& length = request["input_length"];
-  if (!length.is_number_unsigned() || length == 0) return "input_length is no number above zero";
-  const auto& ids = request["hash_ids"];
-  if (!ids.is_array() || ids.empty()) return "hash_ids is no list of at least one id";
-  const bool numbers =
-      std::ranges::all_of(ids, [](const auto& id) { return id.is_number_unsigned(); });
-  return numbers ? "" : "an id in hash_ids is no number of zero or more";
-}
-
-/// Returns the tokens of a request's block: the last one may be begun only.
-std::uint32_t tokens_of_block(std::size_t index, std::size_t blocks, std::uint64_t input_length) {
-  const std::uint64_t before = (blocks - 1) * mooncake_block_tokens;
-  const bool begun =
-      index + 1 == blocks && input_length > before && input_length < before + mooncake_block_tokens;
-  return static_cast<std::uint32_t>(begun ? input_length - before : mooncake_block_tokens);
-}
-
-/// Reads a request's blocks, ascending and each once.
-void read_request(const nlohmann::json& request, std::size_t kv_heads, BlockNumbers& numbers,
-                  TraceRecord& record) {
-  const auto length = request["input_length"].get<std::uint64_t>();
-  const auto& ids = request["hash_ids"];
-  std::map<UnitKey, std::uint32_t> tokens;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    auto& its = tokens[numbers.of(ids[i].get<std::uint64_t>())];
-    its = std::max(its, tokens_of_block(i, ids.size(), length));
-  }
-  record.units.clear();
-  for (const auto& [unit, count] : tokens) {
-    const auto rows = static_cast<std::uint32_t>(count * kv_heads);
-    record.units.push_back({.unit = unit, .rows = rows, .size_rows = rows});
-  }
-  // As if all blocks that ever came lay in one sequence.
-  record.position = numbers.size() * mooncake_block_tokens;
-}
-
-/// A request computes or fetches the whole of a block that is not there, so keeping it moves
-/// nothing more.
-TraceHead mooncake_head(const std::optional<ImportedModel>& model) {
-  TraceHead head{.unit = TraceUnit::cluster,
-                 .source = "mooncake",
-                 .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},
-                 .block_tokens = mooncake_block_tokens};
-  if (model) {
-    head.model = model->name;
-    head.model_fingerprint = model->fingerprint;
-    head.weight_bytes = model->weight_bytes;
-    head.shape = model->shape;
-  }
-  head.slot_rows = mooncake_block_tokens * head.shape.kv_heads;
-  return head;
-}
-
-void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record) {
-  record.kind = TraceRecord::Kind::selection;
-  for (record.layer = 0; record.layer < layers; ++record.layer) writer.append(record);
-  record.kind = TraceRecord::Kind::step_end;
-  writer.append(record);
-}
 
 /// What a run recorded, had its cache kept blocks: nobody measured that, so its counters are those
 /// of a replay, and its time is less what the units it did keep took to look after.
@@ -209,42 +126,6 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     }
   }));
   return pending.publish();
-}
-
-Status import_mooncake(const Conversion& files, const std::optional<ImportedModel>& model) {
-  const std::string source = files.source.string();
-  errno = 0;
-  std::ifstream stream(source);
-  if (!stream) return cannot_read(source, errno);
-  const TraceHead head = mooncake_head(model);
-  TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
-  BlockNumbers numbers;
-  TraceRecord record;
-  std::size_t number = 0;
-  std::error_code unknown;  // of a pipe, say
-  const auto bytes = std::filesystem::file_size(files.source, unknown);
-  std::uintmax_t read_bytes = 0;
-  for (std::string line; std::getline(stream, line);) {
-    ++number;
-    read_bytes += line.size() + 1;
-    // The last line may end without a newline.
-    if (!unknown)
-      tell(files, std::min(1.0, static_cast<double>(read_bytes) / static_cast<double>(bytes)));
-    if (line.empty()) continue;
-    const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (const std::string wrong = check_request(request); !wrong.empty()) {
-      return fail(Errc::corrupt, "{}:{}: {}", source, number, wrong);
-    }
-    read_request(request, head.shape.kv_heads, numbers, record);
-    append_request(writer, head.shape.layers, record);
-  }
-  if (stream.bad()) {
-    return fail(Errc::io_error, "{}: cannot be read beyond line {}", source, number);
-  }
-  if (writer.totals().layer_steps == 0) {
-    return fail(Errc::corrupt, "{}: holds no request", source);
-  }
-  return writer.finish(std::nullopt);
 }
 
 }  // namespace terrace::tuning

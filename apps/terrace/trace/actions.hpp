@@ -23,7 +23,8 @@ inline constexpr KeyFlag block_tokens_flag{"--block-tokens", "kv.block_tokens",
 
 inline constexpr std::array convert_flags{
     KeyFlag{"--cache-granularity", "cache.granularity", "of csv: its unit, block or cluster"},
-    block_tokens_flag,
+    KeyFlag{block_tokens_flag.flag, block_tokens_flag.key,
+            "cut tokens into blocks of this size; of mooncake: what an id stands for [512]"},
 };
 
 /// Refuses a trace of another model than the one that --model names, if it names one: a damaged

@@ -72,6 +72,8 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
   const auto for_convert = std::make_shared<TraceOptions>();
   CLI::App* const converts = add_action(*trace, "convert", "write a trace in another form",
                                         for_convert, &trace_convert, invocation);
+  converts->get_option("FILE")->description(
+      "the trace, or requests; - is standard input, of these");
   converts->add_option("OUT", for_convert->target, "the file to write")->required();
   converts->add_option("--from", for_convert->from, "form of FILE: terrace or mooncake")
       ->check(CLI::IsMember({"terrace", "mooncake"}));

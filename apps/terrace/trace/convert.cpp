@@ -8,6 +8,7 @@
 #include "output.hpp"
 #include "terrace/engine/model_config.hpp"
 #include "terrace/engine/weights.hpp"
+#include "terrace/tuning/import.hpp"
 #include "trace/actions.hpp"
 
 namespace terrace::apps {
@@ -20,10 +21,15 @@ tuning::Conversion conversion(const TraceOptions& options, Progress& progress) {
 }
 
 /// Requests say which prefixes they share, a model says what these weigh.
-Status import_requests(const TraceOptions& options, Progress& progress) {
+Status import_requests(const TraceOptions& options, const Config& config, Progress& progress) {
   const tuning::Conversion files = conversion(options, progress);
+  tuning::MooncakeOptions as;
+  // A file's or the environment's is of runs, and not of these requests.
+  if (config.source(block_tokens_flag.key).origin == ConfigOrigin::flag) {
+    as.block_tokens = config.integer(block_tokens_flag.key);
+  }
   if (options.model.empty()) {
-    TERRACE_TRY(tuning::import_mooncake(files));
+    TERRACE_TRY(tuning::import_mooncake(files, as));
     progress.clear();
     if (!options.shared.quiet) {
       warn(
@@ -32,14 +38,13 @@ Status import_requests(const TraceOptions& options, Progress& progress) {
     }
     return {};
   }
-  TERRACE_ASSIGN(const auto config, engine::read_model_config(options.model));
+  TERRACE_ASSIGN(const auto model, engine::read_model_config(options.model));
   TERRACE_ASSIGN(std::string fingerprint, tuning::model_fingerprint(options.model));
-  const tuning::ImportedModel model{
-      .name = std::filesystem::path(options.model).filename().string(),
-      .fingerprint = std::move(fingerprint),
-      .shape = config.kv_shape(Dtype::f16),
-      .weight_bytes = 2 * engine::parameter_count(config)};
-  return tuning::import_mooncake(files, model);
+  as.model = {.name = std::filesystem::path(options.model).filename().string(),
+              .fingerprint = std::move(fingerprint),
+              .shape = model.kv_shape(Dtype::f16),
+              .weight_bytes = 2 * engine::parameter_count(model)};
+  return tuning::import_mooncake(files, as);
 }
 
 bool to_csv(const TraceOptions& options) {
@@ -47,29 +52,32 @@ bool to_csv(const TraceOptions& options) {
                             : options.to == "csv";
 }
 
-/// Requests become a trace, whose blocks are theirs: nothing else may be asked for.
+/// Requests become a trace whose units are theirs: neither another form nor others may be asked
+/// for.
 Status check_import(const TraceOptions& options, const Config& config) {
   if (to_csv(options)) {
     return fail(Errc::invalid_argument,
-                "--to csv takes no --from mooncake; import the requests, then convert that trace");
+                "--to csv takes no --from {}; import the requests, then convert that trace",
+                options.from);
   }
-  for (const KeyFlag& key : convert_flags) {
-    if (config.source(key.key).origin != ConfigOrigin::flag) continue;
-    return fail(Errc::invalid_argument,
-                "{} ({}) takes no --from mooncake: its blocks are cut already", key.flag, key.key);
-  }
-  return {};
+  constexpr const char* granularity = "cache.granularity";
+  if (config.source(granularity).origin != ConfigOrigin::flag) return {};
+  return fail(Errc::invalid_argument,
+              "--cache-granularity ({}) takes no --from {}: what it reads is cut already",
+              granularity, options.from);
 }
 
 Status write_converted(const TraceOptions& options, const Config& config) {
   std::vector<NamedFile> sources = config_sources(options.shared, config);
-  sources.push_back({"FILE", options.file});
+  const bool imports = options.from != "terrace";
+  const bool standard_input = imports && options.file == "-";
+  if (!standard_input) sources.push_back({"FILE", options.file});
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
   Progress progress(options.shared.quiet);
-  if (options.from == "mooncake") {
+  if (imports) {
     TERRACE_TRY(check_import(options, config));
-    return import_requests(options, progress);
+    return import_requests(options, config, progress);
   }
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_trace_model(options, reader.head()));

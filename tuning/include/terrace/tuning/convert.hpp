@@ -31,21 +31,4 @@ struct Conversion {
 /// Errors: those of the trace; invalid_argument: units that it cannot serve.
 [[nodiscard]] Status convert_to_csv(const Conversion& files, const CacheUnit& unit);
 
-/// The model whose prefixes are imported: what a token weighs.
-struct ImportedModel {
-  std::string name;
-  std::string fingerprint;  ///< of model_fingerprint()
-  KvShape shape;
-  std::uint64_t weight_bytes = 0;
-};
-
-/// Reads Mooncake's JSONL ({"timestamp", "input_length", "output_length", "hash_ids"} a line) as
-/// prefix traffic: each request is a step that wants the blocks of its prompt in every layer, 512
-/// tokens each, the last one as many as input_length leaves, and has what it missed in memory when
-/// it is done. A block is a cluster of the trace. Without a model there is one layer of one head of
-/// 64 dimensions: hits are right, bytes and times those of no model.
-/// Errors: io_error; corrupt naming the line.
-[[nodiscard]] Status import_mooncake(const Conversion& files,
-                                     const std::optional<ImportedModel>& model = {});
-
 }  // namespace terrace::tuning

@@ -1,0 +1,231 @@
+#include "terrace/tuning/import.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "core/temporary_folder.hpp"
+
+namespace terrace::tuning {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The message of a refusal of these requests, which leaves no trace behind.
+std::string refusal(std::string_view text, const MooncakeOptions& options = {}) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.jsonl", text);
+  const Status imported = import_mooncake({folder / "m.jsonl", folder / "t"}, options);
+  EXPECT_FALSE(std::filesystem::exists(folder / "t"));
+  if (imported) return "taken";
+  EXPECT_EQ(imported.error().code, Errc::corrupt);
+  return std::string(imported.error().message());
+}
+
+/// The trace of these requests, as csv.
+std::string imported(std::string_view text, const MooncakeOptions& options = {}) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.jsonl", text);
+  const Status made = import_mooncake({folder / "m.jsonl", folder / "t"}, options);
+  if (!made) return std::string(made.error().message());
+  const CacheUnit unit{.block_tokens = options.block_tokens};
+  EXPECT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, unit).has_value());
+  return read_text(folder / "csv");
+}
+
+constexpr const char* one_request = R"({"input_length": 1000, "hash_ids": [9, 4]})";
+
+TEST(ImportMooncake, ReadsRequests) {
+  EXPECT_EQ(imported("{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 5, "
+                     "\"hash_ids\": [900, 17]}\n"
+                     "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, "
+                     "\"hash_ids\": [900, 17, 4000000000000]}\n"),
+            "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,488,1\n0,0,1,0,512,1\n"
+            "0,0,1,1,512,1\n0,0,1,2,476,1\n")
+      << "a last block that is begun only counts as many tokens as are in it";
+}
+
+TEST(ImportMooncake, TakesBlocksOfTheSizeThatItIsTold) {
+  EXPECT_EQ(imported(R"({"input_length": 40, "hash_ids": [5, 8, 6]})", {.block_tokens = 16}),
+            "sequence,layer,step,unit,rows,slots\n0,0,0,0,16,1\n0,0,0,1,16,1\n0,0,0,2,8,1\n");
+}
+
+TEST(ImportMooncake, GivesBlocksTheWeightOfAModel) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.jsonl", "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n");
+  const ImportedModel model{.name = "a",
+                            .fingerprint = "f",
+                            .shape = {.layers = 2, .query_heads = 6, .kv_heads = 3, .head_dim = 64},
+                            .weight_bytes = 1000};
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}, {.model = model}).has_value());
+  const TraceHead head = TraceReader::open(folder / "t").value().head();
+  EXPECT_EQ(head.shape.layers, 2U);
+  EXPECT_EQ(head.shape.kv_heads, 3U);
+  EXPECT_EQ(head.weight_bytes, 1000U);
+  EXPECT_EQ(head.model_fingerprint, "f");
+  EXPECT_EQ(head.slot_tokens(head.recorded()), 512U);
+  ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
+  EXPECT_EQ(read_text(folder / "csv"),
+            "sequence,layer,step,unit,rows,slots\n0,0,0,0,1536,1\n0,0,0,1,264,1\n"
+            "0,1,0,0,1536,1\n0,1,0,1,264,1\n");
+}
+
+TEST(ImportMooncake, RefusesLengthsThatDisagreeWithTheIds) {
+  const std::string first = R"({"input_length": 521, "hash_ids": [900)";
+  std::string line = first;
+  for (int id = 901; id < 933; ++id) line += ", " + std::to_string(id);
+  EXPECT_THAT(
+      refusal("\n" + line + "]}"),
+      AllOf(HasSubstr("m.jsonl:2: input_length 521 has 2 blocks of 512 tokens, and hash_ids "
+                      "33; --block-tokens 16 would fit"),
+            HasSubstr("up to here")));
+  EXPECT_THAT(refusal(R"({"input_length": 100000, "hash_ids": [3, 4]})"),
+              HasSubstr("196 blocks of 512 tokens, and hash_ids 2; --block-tokens 65536 would"));
+  EXPECT_THAT(refusal(R"({"input_length": 90, "hash_ids": [3, 4, 5]})"),
+              HasSubstr("--block-tokens 32 would"));
+  EXPECT_THAT(refusal(R"({"input_length": 72, "hash_ids": [3, 4, 5]})"),
+              HasSubstr("--block-tokens 32 would"));
+  EXPECT_THAT(refusal(R"({"input_length": 120, "hash_ids": [3, 4, 5]})"),
+              HasSubstr("--block-tokens 40 would"))
+      << "40 to 59 fit, and no power of two is among them";
+}
+
+TEST(ImportMooncake, NamesASizeOnlyIfItFitsTheLinesBeforeToo) {
+  const std::string before = R"({"input_length": 65, "hash_ids": [1, 2]})";  // 33 to 64
+  EXPECT_THAT(refusal(before + "\n" + R"({"input_length": 90, "hash_ids": [1, 2, 3]})",
+                      {.block_tokens = 64}),
+              AllOf(HasSubstr("m.jsonl:2: "), HasSubstr("--block-tokens 33 would fit")))
+      << "30 to 44 fit the second";
+  EXPECT_THAT(refusal(before + "\n" + R"({"input_length": 40, "hash_ids": [1, 2, 3]})",
+                      {.block_tokens = 64}),
+              HasSubstr("no size of blocks fits all lines up to here"));
+  for (const char* const none : {R"({"input_length": 2, "hash_ids": [1, 2, 3]})",
+                                 R"({"input_length": 18446744073709551615, "hash_ids": [1]})"}) {
+    EXPECT_THAT(refusal(none), HasSubstr("no size of blocks fits")) << none;
+  }
+}
+
+TEST(ImportMooncake, TakesWhatIsMeantTheSameOtherwiseWritten) {
+  const std::string plain = imported(std::string(one_request) + "\n" + one_request + "\n");
+  EXPECT_THAT(plain, HasSubstr("0,0,1,1,488,1\n"));
+  const std::string request = one_request;
+  for (const std::string& text :
+       {request + "\n" + request, request + "\r\n" + request + "\r\n",
+        "\xEF\xBB\xBF" + request + "\n" + request, "\xEF\xBB\xBF\n" + request + "\n" + request,
+        "\n \t\n\r\n" + request + "\n\n \r\n" + request + "\n   ",
+        "  " + request + " \n\t" + request + "\t\n",
+        R"({"hash_ids": [9.0, 4e0], "input_length": 1e3})" + ("\n" + request),
+        R"({"turn": [{"hash_ids": "x"}], "hash_ids": [9, 4], "input_length": 1000.0, "n": null})" +
+            ("\n" + request)}) {
+    EXPECT_EQ(imported(text), plain) << text;
+  }
+}
+
+TEST(ImportMooncake, NamesTheLineThatIsNoRequest) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"nonsense", "no JSON: column 2: syntax error while parsing value - invalid literal"},
+      {R"({"input_length": 9, "hash_ids": [1)", "unexpected end of input"},
+      {R"({"input_length": 9, "hash_ids": [1]} {})", "no JSON: column 38: "},
+      {R"({"input_length": 1e999, "hash_ids": [1]})", "number overflow"},
+      {"{\"a\": \"\xFF\", \"input_length\": 9, \"hash_ids\": [1]}", "UTF-8"},
+      {"[1]", "no JSON object"},
+      {"1024", "no JSON object"},
+      {R"({"hash_ids": [1]})", "no field input_length"},
+      {R"({"input_length": 9})", "no field hash_ids"},
+      {R"({"a": {"input_length": 9}, "hash_ids": [1]})", "no field input_length"},
+      {R"({"input_length": 0, "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": -5, "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": "9", "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": 9.5, "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": null, "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": [9], "hash_ids": [1]})", "input_length"},
+      {R"({"input_length": 9, "hash_ids": 3})", "no list"},
+      {R"({"input_length": 9, "hash_ids": {"a": 1}})", "no list"},
+      {R"({"input_length": 9, "hash_ids": []})", "no list"},
+      {R"({"input_length": 9, "hash_ids": ["a"]})", "an id"},
+      {R"({"input_length": 9, "hash_ids": [[1]]})", "an id"},
+      {R"({"input_length": 9, "hash_ids": [1, -1]})", "an id"},
+      {R"({"input_length": 9, "hash_ids": [1.5]})", "an id"},
+      {R"({"input_length": 9, "hash_ids": [9007199254740993.0]})", "an id"}};
+  for (const auto& [line, wrong] : lines) {
+    EXPECT_THAT(refusal(std::string(one_request) + "\n" + line),
+                AllOf(HasSubstr("m.jsonl:2: "), HasSubstr(wrong)))
+        << line;
+  }
+  EXPECT_THAT(refusal(""), HasSubstr("holds no request"));
+  EXPECT_THAT(refusal("\xEF\xBB\xBF\r\n  \n"), HasSubstr("holds no request"));
+}
+
+TEST(ImportMooncake, SaysWhichOtherFileItIs) {
+  EXPECT_THAT(refusal("\x28\xB5\x2F\xFD rest"),
+              HasSubstr("m.jsonl:1: the file is compressed by zstd"));
+  EXPECT_THAT(refusal("\x1F\x8B\x08 rest"), HasSubstr("gunzip"));
+  EXPECT_THAT(refusal("TRRCTRC5"), HasSubstr("a trace of terrace already"));
+  EXPECT_THAT(refusal(std::string_view("\xFF\xFE{\0", 4)), HasSubstr("UTF-16"));
+}
+
+TEST(ImportMooncake, TakesLongLinesButNoneWithoutEnd) {
+  const std::string blanks((std::size_t{1} << 25), ' ');
+  const std::string taken = one_request + blanks + "\n";
+  EXPECT_THAT(imported(taken + taken), HasSubstr("0,0,1,1,488,1\n"));
+  EXPECT_THAT(refusal(taken + one_request + blanks + blanks),
+              HasSubstr("m.jsonl:2: the line is longer than 64 MiB"));
+}
+
+TEST(ImportMooncake, TellsReadErrorsFromWrongLines) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "m.jsonl");  // opens, and fails to read
+  const std::pair<std::filesystem::path, const char*> files[] = {
+      {folder / "m.jsonl", "m.jsonl: cannot be read: Is a directory"},
+      {"/proc/self/mem", "/proc/self/mem: cannot be read: Input/output error"},
+      {folder / "none", "none: cannot be read: No such file"}};
+  for (const auto& [file, reason] : files) {
+    const Status read = import_mooncake({file, folder / "t"});
+    ASSERT_FALSE(read.has_value()) << file;
+    EXPECT_EQ(read.error().code, Errc::io_error);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr(reason));
+  }
+}
+
+TEST(ImportMooncake, TellsThatAFileWasCutWhileItWasRead) {
+  const TemporaryFolder folder;
+  std::string text;
+  while (text.size() < 1 << 20) text.append(one_request).append("\n");
+  write_text(folder / "m.jsonl", text);
+  const auto cut = [&](double /*share*/) {
+    std::filesystem::resize_file(folder / "m.jsonl", 3000);
+  };
+  const Status read = import_mooncake({folder / "m.jsonl", folder / "t", cut});
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(read.error().message()), HasSubstr("was cut"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "t"));
+}
+
+TEST(ImportMooncake, TellsHowFarItIs) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.jsonl", std::string(one_request) + "\n\n" + one_request);
+  std::vector<double> shares;
+  const auto keep = [&](double share) { shares.push_back(share); };
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t", keep}).has_value());
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_GT(shares.front(), 0);
+  EXPECT_LT(shares.front(), shares.back());
+  EXPECT_EQ(shares.back(), 1) << "no newline ends the last line";
+}
+
+}  // namespace
+}  // namespace terrace::tuning
