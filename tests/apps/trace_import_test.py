@@ -28,16 +28,13 @@ class Import(unittest.TestCase):
             self.check_that_a_size_is_asked_for(trace)
             # The three that all share hit in 49 of 50 requests; of seven others one fits beside.
             self.assertAlmostEqual(cache["hit_rate_units"], 49 * 3 / 200)
-            config = folder / "tuned.yaml"
             process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
-                              "pcie5-h100", "--write-config", config, "--format", "json")
+                              "pcie5-h100", "--format", "json")
             self.assertEqual(process.returncode, 0, process.stderr)
             best = json.loads(process.stdout)["recommended"]
             # All ten blocks fit: each misses once.
             self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
             self.assertEqual(best["refill_bytes"], 0)
-            checked = terrace("config", "validate", "--config", config)
-            self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def test_blocks_of_another_size(self):
         with tempfile.TemporaryDirectory() as name:
@@ -128,16 +125,49 @@ class Import(unittest.TestCase):
             lines = [{"timestamp": i, "input_length": 512 * 3, "output_length": 10,
                       "hash_ids": [3 * i, 3 * i + 1, 3 * i + 2]} for i in range(30)]
             (folder / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
-            trace, config = folder / "m.trace", folder / "tuned.yaml"
+            trace = folder / "m.trace"
             terrace("trace", "convert", folder / "m.jsonl", trace, "--from", "mooncake")
             process = terrace("tune", "--trace", trace, "--device-memory", "16MiB", "--profile",
-                              "pcie5-h100", "--write-config", config)
+                              "pcie5-h100")
             self.assertEqual(process.returncode, 0, process.stderr)
             self.assertIn("recommended: no cache: ", process.stdout)
-            self.assertIn('cache:\n  policy: "none"\n', config.read_text())
-            run = run_json("--context", 1024, "--decode", 24, "--policy", "pqcache", "--config",
-                           config)["runs"][0]
-            self.assertIsNone(run["cache"])
+
+    def test_what_is_a_requests_is_called_that(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            requests, trace, page = folder / "m.jsonl", folder / "m.trace", folder / "page.html"
+            requests.write_text('{"input_length": 1024, "hash_ids": [1, 2]}\n'
+                                '{"input_length": 1024, "hash_ids": [1, 3]}\n')
+            terrace("trace", "convert", requests, trace, "--from", "mooncake")
+            tune = ("tune", "--trace", trace, "--device-memory", "4MiB", "--profile", "pcie5-h100")
+            process = terrace(*tune, "--report", page)
+            self.assertEqual((process.returncode, process.stderr), (0, ""))
+            lines = process.stdout.splitlines()
+            self.assertEqual(lines[0], "trace    2 requests of 1 layers, 4 units wanted")
+            self.assertRegex(process.stdout, " kB/req +kB/req +ms/request ")
+            self.assertRegex(lines[-1], "^recommended: .* ms a request, ")
+            info = terrace("trace", "info", trace).stdout
+            self.assertRegex(info, "(?m)^step +request$")
+            text = page.read_text()
+            for words in ("2 requests of 1 layers, 4 units wanted. Costs", "ms a request<",
+                          ">kB a request, fetched", "time per request against", "kB are per request"):
+                self.assertIn(words, text)
+            for said in (process.stdout, text):
+                for word in ("a token", "per token,", "kB/tok", "ms/tok", "policy ,", "policy -"):
+                    self.assertNotIn(word, said)
+
+    def test_no_config_is_written_of_requests(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            requests, trace = folder / "m.jsonl", folder / "m.trace"
+            requests.write_text('{"input_length": 1024, "hash_ids": [1, 2]}\n')
+            terrace("trace", "convert", requests, trace, "--from", "mooncake")
+            process = terrace("tune", "--trace", trace, "--device-memory", "4MiB", "--profile",
+                              "pcie5-h100", "--write-config", folder / "c.yaml")
+            self.assertEqual((process.returncode, process.stdout), (2, ""))
+            self.assertIn("--write-config: the trace is of requests", process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1)
+            self.assertFalse((folder / "c.yaml").exists())
 
 
 if __name__ == "__main__":

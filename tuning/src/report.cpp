@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/tuning/chart.hpp"
@@ -75,7 +76,7 @@ Chart hit_chart(const TuneResult& result) {
 Chart bytes_chart(const TuneResult& result) {
   Chart chart{.title = "Bytes moved against hit rate",
               .x_label = "rows hit",
-              .y_label = "kB a token, fetched and refilled"};
+              .y_label = fmt::format("kB a {}, fetched and refilled", result.head.step_name())};
   const auto point = [](const TunedRow& row) {
     return ChartPoint{row.hit_rate_tokens(), bytes_per_token(row) / 1e3};
   };
@@ -91,9 +92,10 @@ Chart bytes_chart(const TuneResult& result) {
 }
 
 Chart time_chart(const TuneResult& result) {
-  Chart chart{.title = "Predicted time per token against capacity",
+  const std::string_view step = result.head.step_name();
+  Chart chart{.title = fmt::format("Predicted time per {} against capacity", step),
               .x_label = "capacity, tokens per layer",
-              .y_label = "ms a token"};
+              .y_label = fmt::format("ms a {}", step)};
   const auto point = [](const TunedRow& row) {
     return ChartPoint{static_cast<double>(row.cache.tokens), 1e3 * row.seconds_per_token()};
   };
@@ -140,12 +142,12 @@ std::string reason_for_none(const TuneResult& result, std::size_t device_memory)
   const TunedRow& none = result.without_cache;
   return fmt::format(
       "<p>Recommended: <b>no cache</b>. None of the {} choices whose cache fits beside the {} that "
-      "sinks, window, index and staging take of {} has less predicted time per token than {:.4f} "
-      "ms. The best of them, {}, has {:.4f} ms and moves {:.1f} kB a token where no cache moves "
-      "{:.1f}.</p>\n",
+      "sinks, window, index and staging take of {} has less predicted time per {} than {:.4f} "
+      "ms. The best of them, {}, has {:.4f} ms and moves {:.1f} kB where no cache moves {:.1f}."
+      "</p>\n",
       choice_count(result), format_size(result.fixed_bytes), format_size(device_memory),
-      1e3 * none.seconds_per_token(), escaped(describe(first)), 1e3 * first.seconds_per_token(),
-      bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
+      result.head.step_name(), 1e3 * none.seconds_per_token(), escaped(describe(first)),
+      1e3 * first.seconds_per_token(), bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
 }
 
 std::string reason(const TuneResult& result, std::size_t device_memory) {
@@ -156,14 +158,13 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
   return fmt::format(
       "<p>Recommended: <b>{}</b>. Of the {} "
       "choices whose cache fits beside the {} that sinks, window, index and staging take of {}, it "
-      "has the least predicted time per token, {:.4f} ms; without a cache it is {:.4f} ms ({:.2f} "
-      "times as much). It moves {:.1f} kB a token where no cache moves {:.1f}, and hits {:.1f} % "
-      "of "
-      "the rows that the best cache of its size could hit.</p>\n",
+      "has the least predicted time per {}, {:.4f} ms; without a cache it is {:.4f} ms ({:.2f} "
+      "times as much). It moves {:.1f} kB where no cache moves {:.1f}, and hits {:.1f} % of the "
+      "rows that the best cache of its size could hit.</p>\n",
       escaped(describe(best)), choice_count(result), format_size(result.fixed_bytes),
-      format_size(device_memory), 1e3 * best.seconds_per_token(), 1e3 * none.seconds_per_token(),
-      faster, bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3,
-      100 * best.optimum_ratio().value_or(0));
+      format_size(device_memory), result.head.step_name(), 1e3 * best.seconds_per_token(),
+      1e3 * none.seconds_per_token(), faster, bytes_per_token(best) / 1e3,
+      bytes_per_token(none) / 1e3, 100 * best.optimum_ratio().value_or(0));
 }
 
 }  // namespace
@@ -196,35 +197,46 @@ std::string describe_left_out(const TuneResult& result) {
       result.future_selections_max);
 }
 
+std::string describe_trace(const TuneResult& result) {
+  const TraceHead& head = result.head;
+  std::string words = fmt::format("{} {}s of {} layers, {} units wanted", result.end.steps,
+                                  head.of_requests() ? head.step_name() : "step", head.shape.layers,
+                                  result.end.selections);
+  for (const auto& [name, value] :
+       {std::pair("policy", &head.policy), {"budget", &head.budget}, {"model", &head.model}}) {
+    if (!value->empty()) words += fmt::format(", {} {}", name, *value);
+  }
+  return words;
+}
+
 std::string report_page(const TuneResult& result, const TuneRequest& request,
                         std::string_view machine) {
+  const std::string_view step = result.head.step_name();
   std::string page = "<h1>Resident cache for a trace</h1>\n";
-  page += fmt::format(
-      "<p>{}: policy {}, budget {}, model {}, {} steps of {} layers, {} units wanted. Costs: {}."
-      "</p>\n",
-      escaped(request.trace.string()), escaped(result.head.policy), escaped(result.head.budget),
-      escaped(result.head.model), result.end.steps, result.head.shape.layers, result.end.selections,
-      escaped(machine));
+  page += fmt::format("<p>{}: {}. Costs: {}.</p>\n", escaped(request.trace.string()),
+                      escaped(describe_trace(result)), escaped(machine));
   page += reason(result, request.device_memory);
   for (const Chart& chart : {hit_chart(result), bytes_chart(result), time_chart(result)}) {
     page += draw(chart);
   }
-  page +=
+  page += fmt::format(
       "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
       "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
-      "<th>fetched kB</th><th>refilled kB</th><th>ms a token</th></tr>\n";
+      "<th>fetched kB</th><th>refilled kB</th><th>ms a {}</th></tr>\n",
+      step);
   for (const TunedRow& row : result.rows) page += table_row(row, &row == &result.recommended());
   page += table_row(result.without_cache, &result.without_cache == &result.recommended());
   page += "</table>\n";
+  page += fmt::format("<p>kB are per {}. ", step);
   page +=
-      "<p>kB are per token. The optimum is a bound, drawn as such: what a cache of as many slots "
+      "The optimum is a bound, drawn as such: what a cache of as many slots "
       "could hit that knows the future and may deal its slots out over time and layers at will. "
       "belady evicts what is wanted again last: a strong reference, but no bound. Units differ in "
       "the rows that a step wants of them, and clusters in size; and what a step misses is "
       "admitted "
       "one after the other."
       "</p>\n";
-  page += "<p>" + describe_left_out(result) + "</p>\n";
+  if (result.offline_left_out) page += "<p>" + describe_left_out(result) + "</p>\n";
   return html_page("Cache of " + request.trace.filename().string(), page);
 }
 

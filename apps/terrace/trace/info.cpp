@@ -19,6 +19,7 @@ Json head_object(const tuning::TraceHead& head) {
           {"granularities", granularities},
           {"cache_granularity", to_string(head.cache.granularity)},
           {"source", head.source},
+          {"step", head.step_name()},
           {"model", head.model},
           {"policy", head.policy},
           {"budget", head.budget},

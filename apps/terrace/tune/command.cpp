@@ -102,6 +102,14 @@ Status check_link(const Config& config) {
   return {};
 }
 
+/// A config is of runs, and names their retrieval and blocks.
+Status check_config_target(const TuneOptions& options, const tuning::TraceHead& head) {
+  if (options.config_target.empty() || !head.of_requests()) return {};
+  return fail(Errc::invalid_argument,
+              "--write-config: the trace is of requests that were imported, and no run has their "
+              "units: leave it out, and take what is recommended to whoever serves them");
+}
+
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
   const Config& config = settings.config;
   if (config.is("device.memory", "unlimited")) {
@@ -114,6 +122,7 @@ Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Setti
   TERRACE_TRY(check_files(options, config));
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.trace));
   if (!options.model.empty()) TERRACE_TRY(tuning::check_model(reader.head(), options.model));
+  TERRACE_TRY(check_config_target(options, reader.head()));
   tuning::TuneRequest request{.trace = options.trace,
                               .device_memory = config.size_bytes("device.memory")};
   TERRACE_ASSIGN(request.policies, split_names("--policies", options.policies));
@@ -152,15 +161,13 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
                   const std::string& costs) {
   const tuning::TunedRow& best = result.recommended();
   print_out(
-      "trace    {} steps of {} layers, {} units wanted; policy {}, budget {}\n"
+      "trace    {}\n"
       "machine  {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
-      "recommended: {}: {:.4f} ms a token, {}\n",
-      result.end.steps, result.head.shape.layers, result.end.selections,
-      result.head.policy.empty() ? "-" : shown(result.head.policy),
-      result.head.budget.empty() ? "-" : shown(result.head.budget), costs,
-      format_size(device_memory), format_size(result.fixed_bytes), tuned_table(result),
-      tuning::describe(best), 1e3 * best.seconds_per_token(),
+      "recommended: {}: {:.4f} ms a {}, {}\n",
+      shown(tuning::describe_trace(result)), costs, format_size(device_memory),
+      format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
+      1e3 * best.seconds_per_token(), result.head.step_name(),
       best.cache.none()
           ? std::string("and no cache that was tried takes less")
           : fmt::format("{:.2f} times as fast as no cache",
@@ -200,7 +207,8 @@ Result<int> tune(const TuneOptions& options) {
 
 constexpr std::string_view columns = R"(Columns:
   hit rate                  of rows, of units
-  kB/token                  on demand, refills
+  kB/tok, kB/req            on demand, refills: of a token, or of a request where those were
+                            imported
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
 )";

@@ -15,7 +15,7 @@ std::string line(const tuning::TunedRow& row, std::string_view name) {
   const std::optional<double> ratio = row.optimum_ratio();
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
-      "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>9.4f} "
+      "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>10.4f} "
       "{:>7}\n",
       name, tuning::parameters_of(row.cache) + (row.offline ? ", no bound" : ""),
       tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
@@ -49,11 +49,13 @@ Json tuned_object(const tuning::TunedRow& row) {
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {
-  std::string text = fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n",
-                                 "policy", "parameters", "unit", "tokens", "rows", "units",
-                                 "kB/tok", "kB/tok", "ms/token", "of opti-");
-  text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>9} {:>7}\n", "", "", "",
-                      "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
+  const bool requests = result.head.of_requests();
+  const char* const moved = requests ? "kB/req" : "kB/tok";
+  std::string text = fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}\n",
+                                 "policy", "parameters", "unit", "tokens", "rows", "units", moved,
+                                 moved, requests ? "ms/request" : "ms/token", "of opti-");
+  text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}\n", "", "",
+                      "", "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
   std::set<std::pair<std::string_view, CacheGranularity>> listed;
   for (const tuning::TunedRow& row : result.rows) {
     const bool best = listed.emplace(row.cache.policy, row.cache.granularity).second;

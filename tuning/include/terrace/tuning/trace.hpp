@@ -55,11 +55,11 @@ bool is_recorded_key(std::string_view key) noexcept;
 /// What a trace was recorded from.
 struct TraceHead {
   TraceUnit unit = TraceUnit::token;
-  std::string source;             ///< "run", "mooncake", "generator"
+  std::string source;             ///< "run", "mooncake", ...
   std::string model;              ///< name of the model's folder
   std::string model_fingerprint;  ///< model_fingerprint(); empty = no model
   std::uint64_t weight_bytes = 0;
-  std::string policy;  ///< of retrieval
+  std::string policy;  ///< of retrieval; empty = requests were imported
   std::string budget;  ///< as configured
   KvShape shape;
   Placement placement = Placement::offload;
@@ -85,6 +85,14 @@ struct TraceHead {
       if (name == key) return text;
     }
     return {};
+  }
+
+  /// Whether no run was recorded, with a policy that selected: requests were imported.
+  [[nodiscard]] bool of_requests() const noexcept { return policy.empty(); }
+
+  /// What a step is, for figures that are given of one.
+  [[nodiscard]] std::string_view step_name() const noexcept {
+    return of_requests() ? "request" : "token";
   }
 
   [[nodiscard]] bool has_clusters() const noexcept { return slot_rows > 0; }

@@ -36,7 +36,7 @@ struct TuneRequest {
   std::function<void(double)> progress;
 };
 
-/// One choice and what came of it.
+/// One choice and what came of it. A token's figures are a request's where those were imported.
 struct TunedRow {
   CacheOptions cache;
   std::size_t block_tokens = 0;
@@ -94,6 +94,9 @@ struct TuneResult {
 
 /// Returns what is cached as one, for a column of a table: tokens of a block, or "cluster".
 [[nodiscard]] std::string unit_of(const TunedRow& row);
+
+/// Returns what was replayed, in words: "24 steps of 4 layers, 900 units wanted, policy wave, ...".
+[[nodiscard]] std::string describe_trace(const TuneResult& result);
 
 /// Returns why policies that know the future are missing from a result; empty where they are not.
 [[nodiscard]] std::string describe_left_out(const TuneResult& result);
