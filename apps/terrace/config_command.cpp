@@ -58,6 +58,11 @@ Result<int> explain(const SharedOptions& options) {
   TERRACE_ASSIGN(const Settings settings, resolve_settings(options));
   TERRACE_ASSIGN(const auto profile, settings.profile);
   const Config& config = settings.config;
+  if (profile) {
+    for (const auto& [setting, costs] : profile->compute) {
+      warn_of_loose_fits(setting, costs, options.quiet);
+    }
+  }
   if (options.json()) {
     Json document = document_head("config explain", config, read_machine());
     document["rows"] = explain_rows(config);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cstdio>
 
 #include "machine.hpp"
 
@@ -15,6 +16,9 @@ constexpr std::array<std::size_t, 3> plan_lengths{4096, 32'768, 131'072};
 std::string polynomial_text(const policies::Polynomial& fit) {
   return fmt::format("{:.3g} + {:.3g} n + {:.3g} n²", fit.c[0], fit.c[1], fit.c[2]);
 }
+
+/// The margin that a plan leaves free is a tenth: beyond this a plan says little.
+constexpr double loose_share = 0.25;
 
 policies::IterationPlanner planner_of(const policies::CostModel& costs, const Config& config) {
   return {costs,
@@ -33,6 +37,23 @@ std::string costs_text(const policies::CostModel& costs) {
       polynomial_text(costs.compute), 100 * off.compute, polynomial_text(costs.offload),
       100 * off.offload, polynomial_text(costs.kmeans_base),
       polynomial_text(costs.kmeans_iteration), 100 * off.kmeans);
+}
+
+void warn_of_loose_fits(std::string_view setting, const policies::CostModel& costs, bool quiet) {
+  std::string loose;
+  const auto take = [&loose](const char* fit, double share) {
+    if (share <= loose_share) return;
+    loose += fmt::format("{}{} within {:.0f} %", loose.empty() ? "" : ", ", fit, 100 * share);
+  };
+  take("T_compute", costs.residuals.compute);
+  take("T_offload", costs.residuals.offload);
+  take("T_kmeans", costs.residuals.kmeans);
+  if (quiet || loose.empty()) return;
+  fmt::print(stderr,
+             "terrace: warning: {}: fits hold only loosely, and so does what is planned by them: "
+             "{} of its samples; measure again while the machine is idle, with terrace bench "
+             "kernels --write-profile FILE\n",
+             setting, loose);
 }
 
 std::string profile_text(const MachineProfile& profile, const Config& config) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "document.hpp"
 #include "terrace/core/config.hpp"
@@ -16,6 +17,10 @@ Json profile_object(const MachineProfile& profile, const Config& config);
 
 /// Returns the fits of a cost model and how far their samples are, a line each.
 std::string costs_text(const policies::CostModel& costs);
+
+/// Says on standard error which of a cost model's fits are further from their samples than a plan
+/// may be, and how to measure again. `setting`: whose they are.
+void warn_of_loose_fits(std::string_view setting, const policies::CostModel& costs, bool quiet);
 
 /// Returns the coefficients and residuals of a cost model.
 Json costs_object(const policies::CostModel& costs);

@@ -90,6 +90,33 @@ class Kernels(unittest.TestCase):
         self.assertEqual({plan["iterations"] for setting in settings
                           for plan in setting["plans"]}, {3})
 
+    def test_a_plan_by_loose_fits_is_warned_of(self):
+        self.bench("--only", "memory_read", "--write-profile", str(self.profile))
+        text = re.sub(r"kmeans_iteration: \[.*\]", "kmeans_iteration: [3600, 0, 0]",
+                      self.profile.read_text())
+        run = ("run", "--context", "600", "--decode", "2", "--policy", "pqcache", "--profile",
+               str(self.profile))
+        auto = (*run, "--set", "planning.iterations=auto")
+        explain = ("config", "explain", "--profile", str(self.profile))
+
+        def residuals(compute, offload, kmeans):
+            self.profile.write_text(re.sub(
+                r"residuals: \{.*\}",
+                f"residuals: {{compute: {compute}, offload: {offload}, kmeans: {kmeans}}}", text))
+
+        residuals(0.24, 0.31, 0.79)
+        line = (r"terrace: warning: pqcache\S*: fits hold only loosely, .*: T_offload within 31 %, "
+                r"T_kmeans within 79 % of its samples; .*bench kernels --write-profile FILE\n")
+        self.assertRegex(terrace(*auto).stderr, "^" + line + "$")
+        said = terrace(*explain).stderr
+        self.assertRegex(said, line.replace(r"pqcache\S*", "[^\n]*pqcache[^\n]*"))
+        self.assertEqual(said.count("within 79 %"), said.count("\n"), "a line for each setting")
+        for silent in ((*auto, "-q"), (*explain, "-q"), run):
+            self.assertEqual(terrace(*silent).stderr, "")
+        residuals(0.25, 0.25, 0.25)
+        for command in (auto, explain):
+            self.assertEqual(terrace(*command).stderr, "")
+
     @staticmethod
     def another_level(isa):
         """Returns one that build and CPU have, too: where there is a choice, one that is fast."""

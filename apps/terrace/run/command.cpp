@@ -11,6 +11,7 @@
 
 #include "document.hpp"
 #include "output.hpp"
+#include "profile_report.hpp"
 #include "progress.hpp"
 #include "run/model_notes.hpp"
 #include "run/policy_run.hpp"
@@ -150,6 +151,11 @@ Result<int> run(const RunOptions& options) {
     figures.push_back(std::move(*one));
   }
   progress.clear();
+  for (const PolicyFigures& one : figures) {
+    if (one.planned_by) {
+      warn_of_loose_fits(one.policy, *one.planned_by, options.shared.quiet);
+    }
+  }
   const Machine machine = read_machine(job.backend.device);
   if (options.shared.json()) {
     print_document(run_document(job, machine, figures));
