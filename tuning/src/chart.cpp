@@ -5,20 +5,29 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 namespace terrace::tuning {
 namespace {
 
-constexpr double width = 640;
-constexpr double height = 360;
-constexpr double left = 70;
-constexpr double right = 150;  // the names of the series
+constexpr double plot_width = 420;
+constexpr double plot_height = 280;
+constexpr double left_least = 70;    // a label along the axis, and numbers at it
+constexpr double right_least = 150;  // the names of the series
 constexpr double top = 30;
 constexpr double bottom = 50;
+constexpr double label_width = 24;
+constexpr double line_height = 16;
+constexpr double sample_width = 28;  // of a line, before its name
+constexpr double letter_width = 7.5;
+constexpr std::size_t name_letters = 24;  // in a line of names that share a series
 // As many as a tuning draws: the replacement policies and their bound. The last two stand apart
 // from all others in lightness, which readers who tell no red from green see as well.
 constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad", "#b8860b",
                              "#555555", "#d03050", "#2f4f9f", "#56b4e9", "#000000"};
+
+/// Between the names of series that are drawn as one.
+constexpr std::string_view joint = " = ";
 
 /// Dashes of a series' line: one that has the colour of an earlier series is dotted as well.
 const char* dashes_of(const ChartSeries& series, std::size_t number) {
@@ -55,16 +64,68 @@ Axis axis_over(double least, double largest) {
           .step = step};
 }
 
+double width_of(std::string_view words) { return letter_width * static_cast<double>(words.size()); }
+
+std::string tick_text(double value) { return fmt::format("{:.4g}", value); }
+
+/// The lines that a series' name takes: one, or as many as the names that share it need.
+std::vector<std::string> name_lines(std::string_view name) {
+  std::vector<std::string> lines{""};
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find(joint), name.size());
+    const std::size_t next = std::min(name.size(), end + joint.size());
+    const std::string_view part = name.substr(0, next);
+    if (!lines.back().empty() && lines.back().size() + end > name_letters) lines.emplace_back();
+    lines.back() += part;
+    name.remove_prefix(next);
+  }
+  return lines;
+}
+
+/// Whether two series are drawn over each other.
+bool hide_each_other(const ChartSeries& a, const ChartSeries& b, const Axis& x, const Axis& y) {
+  constexpr double visible_share = 0.0005;
+  const auto same_place = [&](const ChartPoint& one, const ChartPoint& other) {
+    return std::abs(x.share(one.x) - x.share(other.x)) < visible_share &&
+           std::abs(y.share(one.y) - y.share(other.y)) < visible_share;
+  };
+  return a.joined == b.joined && std::ranges::equal(a.points, b.points, same_place);
+}
+
+/// Series that would hide each other become one with all their names.
+std::vector<ChartSeries> visible_series(const Chart& chart, const Axis& x, const Axis& y) {
+  std::vector<ChartSeries> visible;
+  for (const ChartSeries& series : chart.series) {
+    const auto same = std::ranges::find_if(
+        visible, [&](const ChartSeries& other) { return hide_each_other(series, other, x, y); });
+    if (same == visible.end()) {
+      visible.push_back(series);
+      continue;
+    }
+    same->name.append(joint).append(series.name);
+    same->dashed = same->dashed && series.dashed;
+  }
+  return visible;
+}
+
 class Drawing {
  public:
-  Drawing(const Axis& x, const Axis& y) : x_(x), y_(y) {}
+  Drawing(const Axis& x, const Axis& y, std::span<const ChartSeries> all) : x_(x), y_(y) {
+    for (int i = 0; i <= y.steps(); ++i) {
+      left_ = std::max(left_, label_width + width_of(tick_text(y.tick(i))) + 6);
+    }
+    double legend = top;
+    for (const ChartSeries& series : all) {
+      for (const std::string& line : name_lines(series.name)) {
+        right_ = std::max(right_, sample_width + width_of(line));
+        legend += line_height;
+      }
+    }
+    height_ = std::max(height_, legend);
+  }
 
-  [[nodiscard]] double across(double x) const {
-    return left + x_.share(x) * (width - left - right);
-  }
-  [[nodiscard]] double down(double y) const {
-    return height - bottom - y_.share(y) * (height - top - bottom);
-  }
+  [[nodiscard]] double across(double x) const { return left_ + x_.share(x) * plot_width; }
+  [[nodiscard]] double down(double y) const { return top + (1 - y_.share(y)) * plot_height; }
 
   void add(const std::string& element) { svg_ += element + "\n"; }
 
@@ -78,16 +139,17 @@ class Drawing {
       add(
           fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" "
                       "stroke=\"#ddd\"/>",
-                      left, down(y), width - right, down(y)));
-      text(left - 6, down(y) + 4, fmt::format("{:.4g}", y), "text-anchor=\"end\"");
+                      left_, down(y), left_ + plot_width, down(y)));
+      text(left_ - 6, down(y) + 4, tick_text(y), "text-anchor=\"end\"");
     }
     for (int i = 0; i <= x_.steps(); ++i) {
       const double x = x_.tick(i);
-      text(across(x), height - bottom + 16, fmt::format("{:.5g}", x), "text-anchor=\"middle\"");
+      text(across(x), top + plot_height + 16, fmt::format("{:.5g}", x), "text-anchor=\"middle\"");
     }
-    text(left, 18, chart.title, "font-weight=\"bold\"");
-    text((left + width - right) / 2, height - 10, chart.x_label, "text-anchor=\"middle\"");
-    text(-height / 2, 16, chart.y_label, "text-anchor=\"middle\" transform=\"rotate(-90)\"");
+    text(left_, 18, chart.title, "font-weight=\"bold\"");
+    text(left_ + plot_width / 2, top + plot_height + 40, chart.x_label, "text-anchor=\"middle\"");
+    text(-(top + plot_height / 2), 16, chart.y_label,
+         "text-anchor=\"middle\" transform=\"rotate(-90)\"");
   }
 
   void series(const ChartSeries& series, std::size_t number) {
@@ -103,16 +165,7 @@ class Drawing {
           "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"{}\"/>", path,
           colour, dashes_of(series, number)));
     }
-    const double y = top + 16 * static_cast<double>(number);
-    if (series.joined) {
-      add(fmt::format(
-          "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-          "stroke-dasharray=\"{}\"/>",
-          width - right + 7, y, width - right + 25, y, colour, dashes_of(series, number)));
-    }
-    add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>", width - right + 16,
-                    y, colour));
-    text(width - right + 28, y + 4, series.name);
+    name(series, number);
   }
 
   void mark(const ChartPoint& point) {
@@ -124,14 +177,36 @@ class Drawing {
 
   [[nodiscard]] std::string finish() const {
     return fmt::format(
-        "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
+        "<svg viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\" "
         "xmlns=\"http://www.w3.org/2000/svg\">\n{2}</svg>\n",
-        width, height, svg_);
+        left_ + plot_width + right_, height_, svg_);
   }
 
  private:
+  /// A sample of a series' line and points, and the name, right of the drawing.
+  void name(const ChartSeries& series, std::size_t number) {
+    const char* const colour = colours[number % colours.size()];
+    const double begin = left_ + plot_width;
+    if (series.joined) {
+      add(fmt::format(
+          "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
+          "stroke-dasharray=\"{}\"/>",
+          begin + 7, named_to_, begin + 25, named_to_, colour, dashes_of(series, number)));
+    }
+    add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>", begin + 16,
+                    named_to_, colour));
+    for (const std::string& line : name_lines(series.name)) {
+      text(begin + sample_width, named_to_ + 4, line);
+      named_to_ += line_height;
+    }
+  }
+
   Axis x_;
   Axis y_;
+  double left_ = left_least;
+  double right_ = right_least;
+  double height_ = top + plot_height + bottom;
+  double named_to_ = top;
   std::string svg_;
 };
 
@@ -184,9 +259,12 @@ std::string draw(const Chart& chart) {
       y_max = std::max(y_max, point.y);
     }
   }
-  Drawing drawing(axis_over(0, x_max), axis_over(y_min, y_max));
+  const Axis x = axis_over(0, x_max);
+  const Axis y = axis_over(y_min, y_max);
+  const std::vector<ChartSeries> visible = visible_series(chart, x, y);
+  Drawing drawing(x, y, visible);
   drawing.grid(chart);
-  for (std::size_t i = 0; i < chart.series.size(); ++i) drawing.series(chart.series[i], i);
+  for (std::size_t i = 0; i < visible.size(); ++i) drawing.series(visible[i], i);
   for (const ChartPoint& point : chart.marked) drawing.mark(point);
   return drawing.finish();
 }

@@ -27,6 +27,7 @@ struct Chart {
   std::vector<ChartPoint> marked = {};  ///< ringed
 };
 
+/// Returns the drawing. Series that would hide each other are one, named "a = b".
 std::string draw(const Chart& chart);
 
 /// Returns text fit for HTML.
