@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 
 #include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tune/report.hpp"
@@ -64,11 +66,60 @@ TEST(TunedTable, SaysThatBeladyIsNoBound) {
 
 TEST(TunedRows, HaveNoRatioWhereNothingCouldBeHit) {
   const tuning::TuneResult some = result();
-  EXPECT_EQ(tuned_object(some.rows.front())["optimum_ratio"], 0.5);
-  EXPECT_TRUE(tuned_object(some.without_cache)["optimum_ratio"].is_null());
+  EXPECT_EQ(tuned_object(some, some.rows.front())["optimum_ratio"], 0.5);
+  EXPECT_TRUE(tuned_object(some, some.without_cache)["optimum_ratio"].is_null());
   tuning::TunedRow hopeless = some.rows.front();
   hopeless.optimum_rows = 0;
-  EXPECT_TRUE(tuned_object(hopeless)["optimum_ratio"].is_null());
+  EXPECT_TRUE(tuned_object(some, hopeless)["optimum_ratio"].is_null());
+}
+
+tuning::TuneResult timed(double none, std::vector<std::pair<const char*, double>> rows) {
+  tuning::TuneResult made;
+  made.without_cache.cache.policy = "none";
+  made.without_cache.outcome.seconds = none;
+  for (const auto& [policy, seconds] : rows) {
+    made.rows.push_back(row(policy, CacheGranularity::block, policy == std::string("belady")));
+    made.rows.back().outcome.seconds = seconds;
+  }
+  return made;
+}
+
+TEST(Recommended, IsTheSimplestOfATie) {
+  const auto result = timed(2, {{"arc", 1},
+                                {"lfu", 1.001},
+                                {"sieve", 1.009},
+                                {"lfu", 1.0095},
+                                {"lru", 1.011},
+                                {"belady", 0.5}});
+  EXPECT_EQ(result.recommended().cache.policy, "lfu") << "lru is not tied, belady is no choice";
+  EXPECT_EQ(result.recommended().outcome.seconds, 1.001) << "with its best settings";
+  EXPECT_THAT(result.tied_policies(), ElementsAre("arc", "sieve"));
+  std::vector<bool> tied;
+  for (const tuning::TunedRow& each : result.rows) {
+    tied.push_back(tuned_object(result, each)["tied_with_best"].get<bool>());
+  }
+  EXPECT_THAT(tied, ElementsAre(true, true, true, true, false, false));
+  EXPECT_THAT(tuning::describe_tie(result), HasSubstr("a tie within 1 % with arc and sieve, "));
+  const std::vector<std::string> table = lines(tuned_table(result));
+  EXPECT_THAT(table[2], testing::EndsWith(" 0.500   ="));
+  EXPECT_THAT(table[5], testing::EndsWith(" 0.500"));
+}
+
+TEST(Recommended, MovesTheLeastOfItsPolicysTie) {
+  auto result = timed(2, {{"lru", 1}, {"lru", 1.005}, {"lru", 1.009}, {"lru", 1.02}, {"lfu", 1}});
+  for (std::size_t i = 0; i < 5; ++i) result.rows[i].outcome.bytes.refill = 100 - 10 * (i % 2) - i;
+  EXPECT_EQ(result.recommended().outcome.seconds, 1.005) << "the fourth moves less, and is no tie";
+  const std::vector<std::string> table = lines(tuned_table(result));
+  EXPECT_THAT(table, testing::SizeIs(7)) << "of lru the best and the recommended one";
+  EXPECT_EQ(table.back(), "2 more: --format json, or --report FILE");
+}
+
+TEST(Recommended, IsNoCacheWhereThatTies) {
+  const auto result = timed(1.01, {{"lru", 1}, {"arc", 1.5}});
+  EXPECT_TRUE(result.recommended().cache.none());
+  EXPECT_THAT(result.tied_policies(), ElementsAre("lru"));
+  EXPECT_FALSE(timed(1.02, {{"lru", 1}}).recommended().cache.none());
+  EXPECT_EQ(tuning::describe_tie(timed(1.02, {{"lru", 1}, {"arc", 1.5}})), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/config.hpp"
 #include "terrace/tuning/chart.hpp"
 #include "terrace/tuning/tuner.hpp"
 
@@ -112,19 +113,19 @@ std::string foresight(const TunedRow& row) {
   return row.offline ? " (knows the future, no bound)" : "";
 }
 
-std::string table_row(const TunedRow& row, bool recommended) {
+std::string table_row(const TunedRow& row, const TuneResult& result) {
   const std::optional<double> ratio = row.optimum_ratio();
   return fmt::format(
       "<tr{}><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
-      "<td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td></tr>\n",
-      recommended ? " class=\"best\"" : "", escaped(row.cache.policy), foresight(row),
-      escaped(parameters_of(row.cache)), unit_of(row), row.cache.tokens, row.hit_rate_tokens(),
-      row.hit_rate_units(), ratio ? fmt::format("{:.2f}", *ratio) : "-",
+      "<td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.4f}</td><td>{}</td></tr>\n",
+      &row == &result.recommended() ? " class=\"best\"" : "", escaped(row.cache.policy),
+      foresight(row), escaped(parameters_of(row.cache)), unit_of(row), row.cache.tokens,
+      row.hit_rate_tokens(), row.hit_rate_units(), ratio ? fmt::format("{:.2f}", *ratio) : "-",
       static_cast<double>(row.outcome.bytes.demand) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
       static_cast<double>(row.outcome.bytes.refill) /
           static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps)) / 1e3,
-      1e3 * row.seconds_per_token());
+      1e3 * row.seconds_per_token(), result.tied_with_best(row) ? "=" : "");
 }
 
 std::string unit_words(const TunedRow& row) {
@@ -142,12 +143,13 @@ std::string reason_for_none(const TuneResult& result, std::size_t device_memory)
   const TunedRow& none = result.without_cache;
   return fmt::format(
       "<p>Recommended: <b>no cache</b>. None of the {} choices whose cache fits beside the {} that "
-      "sinks, window, index and staging take of {} has less predicted time per {} than {:.4f} "
-      "ms. The best of them, {}, has {:.4f} ms and moves {:.1f} kB where no cache moves {:.1f}."
-      "</p>\n",
+      "sinks, window, index and staging take of {} has a predicted time per {} that is less by "
+      "more than {:.0f} %: no cache has {:.4f} ms. The best of them, {}, has {:.4f} ms and moves "
+      "{:.1f} kB where no cache moves {:.1f}.</p>\n",
       choice_count(result), format_size(result.fixed_bytes), format_size(device_memory),
-      result.head.step_name(), 1e3 * none.seconds_per_token(), escaped(describe(first)),
-      1e3 * first.seconds_per_token(), bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
+      result.head.step_name(), 100 * tie_share, 1e3 * none.seconds_per_token(),
+      escaped(describe(first)), 1e3 * first.seconds_per_token(), bytes_per_token(first) / 1e3,
+      bytes_per_token(none) / 1e3);
 }
 
 std::string reason(const TuneResult& result, std::size_t device_memory) {
@@ -155,16 +157,18 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
   const TunedRow& none = result.without_cache;
   if (best.cache.none()) return reason_for_none(result, device_memory);
   const double faster = none.seconds_per_token() / std::max(1e-12, best.seconds_per_token());
+  const std::string tie = describe_tie(result);
   return fmt::format(
-      "<p>Recommended: <b>{}</b>. Of the {} "
-      "choices whose cache fits beside the {} that sinks, window, index and staging take of {}, it "
-      "has the least predicted time per {}, {:.4f} ms; without a cache it is {:.4f} ms ({:.2f} "
-      "times as much). It moves {:.1f} kB where no cache moves {:.1f}, and hits {:.1f} % of the "
-      "rows that the best cache of its size could hit.</p>\n",
+      "<p>Recommended: <b>{}</b>. Of the {} choices whose cache fits beside the {} that sinks, "
+      "window, index and staging take of {}, it has the least predicted time per {}, {:.4f} ms{}; "
+      "without a cache it is {:.4f} ms ({:.2f} times as much). It moves {:.1f} kB where no cache "
+      "moves {:.1f}, and hits {:.1f} % of the rows that the best cache of its size could hit."
+      "</p>\n",
       escaped(describe(best)), choice_count(result), format_size(result.fixed_bytes),
       format_size(device_memory), result.head.step_name(), 1e3 * best.seconds_per_token(),
-      1e3 * none.seconds_per_token(), faster, bytes_per_token(best) / 1e3,
-      bytes_per_token(none) / 1e3, 100 * best.optimum_ratio().value_or(0));
+      tie.empty() ? "" : fmt::format(" ({})", tie), 1e3 * none.seconds_per_token(), faster,
+      bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3,
+      100 * best.optimum_ratio().value_or(0));
 }
 
 }  // namespace
@@ -204,7 +208,7 @@ std::string describe_trace(const TuneResult& result) {
                                   result.end.selections);
   for (const auto& [name, value] :
        {std::pair("policy", &head.policy), {"budget", &head.budget}, {"model", &head.model}}) {
-    if (!value->empty()) words += fmt::format(", {} {}", name, *value);
+    if (!value->empty()) words += fmt::format(", {} {}", name, shown(*value));
   }
   return words;
 }
@@ -222,12 +226,14 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page += fmt::format(
       "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
       "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
-      "<th>fetched kB</th><th>refilled kB</th><th>ms a {}</th></tr>\n",
+      "<th>fetched kB</th><th>refilled kB</th><th>ms a {}</th>"
+      "<th>tie</th></tr>\n",
       step);
-  for (const TunedRow& row : result.rows) page += table_row(row, &row == &result.recommended());
-  page += table_row(result.without_cache, &result.without_cache == &result.recommended());
+  for (const TunedRow& row : result.rows) page += table_row(row, result);
+  page += table_row(result.without_cache, result);
   page += "</table>\n";
-  page += fmt::format("<p>kB are per {}. ", step);
+  page += fmt::format("<p>kB are per {}; = ties with the least time, within {:.0f} %. ", step,
+                      100 * tie_share);
   page +=
       "The optimum is a bound, drawn as such: what a cache of as many slots "
       "could hit that knows the future and may deal its slots out over time and layers at will. "

@@ -375,11 +375,6 @@ double TunedRow::seconds_per_token() const noexcept {
   return ratio(outcome.seconds, static_cast<double>(outcome.steps));
 }
 
-const TunedRow& TuneResult::recommended() const {
-  // Of equals no cache: it takes no memory.
-  return better(rows.front(), without_cache) ? rows.front() : without_cache;
-}
-
 Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   TuneResult result;
   TERRACE_TRY(read_whole(request, result));

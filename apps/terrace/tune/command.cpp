@@ -157,6 +157,18 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   return publish_all(files);
 }
 
+/// How the recommended cache compares with no cache, and with what else is as good.
+std::string comparison(const tuning::TuneResult& result) {
+  const tuning::TunedRow& best = result.recommended();
+  const std::string tie = tuning::describe_tie(result);
+  const std::string words =
+      best.cache.none()
+          ? std::string("and no cache that was tried is faster by more than a tie")
+          : fmt::format("{:.2f} times as fast as no cache",
+                        result.without_cache.seconds_per_token() / best.seconds_per_token());
+  return tie.empty() ? words : fmt::format("{}; {}", words, tie);
+}
+
 void print_result(const tuning::TuneResult& result, std::size_t device_memory,
                   const std::string& costs) {
   const tuning::TunedRow& best = result.recommended();
@@ -165,13 +177,9 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
       "machine  {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
       "recommended: {}: {:.4f} ms a {}, {}\n",
-      shown(tuning::describe_trace(result)), costs, format_size(device_memory),
+      tuning::describe_trace(result), costs, format_size(device_memory),
       format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
-      1e3 * best.seconds_per_token(), result.head.step_name(),
-      best.cache.none()
-          ? std::string("and no cache that was tried takes less")
-          : fmt::format("{:.2f} times as fast as no cache",
-                        result.without_cache.seconds_per_token() / best.seconds_per_token()));
+      1e3 * best.seconds_per_token(), result.head.step_name(), comparison(result));
 }
 
 Result<int> tune(const TuneOptions& options) {
@@ -188,10 +196,10 @@ Result<int> tune(const TuneOptions& options) {
   if (options.shared.json()) {
     Json document = document_head("tune", config, machine);
     Json rows = Json::array();
-    for (const tuning::TunedRow& row : result->rows) rows.push_back(tuned_object(row));
+    for (const tuning::TunedRow& row : result->rows) rows.push_back(tuned_object(*result, row));
     document["rows"] = rows;
-    document["recommended"] = tuned_object(result->recommended());
-    document["without_cache"] = tuned_object(result->without_cache);
+    document["recommended"] = tuned_object(*result, result->recommended());
+    document["without_cache"] = tuned_object(*result, result->without_cache);
     document["costs"] = describe_costs(config);
     document["approximate"] = result->end.losses > 0;
     document["offline_left_out"] = result->offline_left_out;
@@ -211,6 +219,9 @@ constexpr std::string_view columns = R"(Columns:
                             imported
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
+  tie                       = where the time is within 1 % of the least, a tie: recommended is no
+                            cache, else the policy that stands first below, and of its choices the one
+                            that moves the fewest bytes
 )";
 
 std::string footer() {

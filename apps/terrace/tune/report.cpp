@@ -11,22 +11,23 @@
 namespace terrace::apps {
 namespace {
 
-std::string line(const tuning::TunedRow& row, std::string_view name) {
+std::string line(const tuning::TuneResult& result, const tuning::TunedRow& row,
+                 std::string_view name) {
   const std::optional<double> ratio = row.optimum_ratio();
   const auto steps = static_cast<double>(std::max<std::uint64_t>(1, row.outcome.steps));
   return fmt::format(
       "{:<12} {:<36} {:>7} {:>8} {:>6.3f} {:>6.3f} {:>8.1f} {:>8.1f} {:>10.4f} "
-      "{:>7}\n",
+      "{:>7}{}\n",
       name, tuning::parameters_of(row.cache) + (row.offline ? ", no bound" : ""),
       tuning::unit_of(row), row.cache.tokens, row.hit_rate_tokens(), row.hit_rate_units(),
       static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
-      ratio ? fmt::format("{:.3f}", *ratio) : "-");
+      ratio ? fmt::format("{:.3f}", *ratio) : "-", result.tied_with_best(row) ? "   =" : "");
 }
 
 }  // namespace
 
-Json tuned_object(const tuning::TunedRow& row) {
+Json tuned_object(const tuning::TuneResult& result, const tuning::TunedRow& row) {
   const std::optional<double> ratio = row.optimum_ratio();
   Json parameters{{"admission", row.cache.admission},
                   {"granularity", to_string(row.cache.granularity)},
@@ -45,24 +46,29 @@ Json tuned_object(const tuning::TunedRow& row) {
           {"demand_bytes", row.outcome.bytes.demand},
           {"refill_bytes", row.outcome.bytes.refill},
           {"predicted_seconds_per_token", row.seconds_per_token()},
-          {"optimum_ratio", ratio ? Json(*ratio) : Json()}};
+          {"optimum_ratio", ratio ? Json(*ratio) : Json()},
+          {"tied_with_best", result.tied_with_best(row)}};
 }
 
 std::string tuned_table(const tuning::TuneResult& result) {
   const bool requests = result.head.of_requests();
   const char* const moved = requests ? "kB/req" : "kB/tok";
-  std::string text = fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}\n",
-                                 "policy", "parameters", "unit", "tokens", "rows", "units", moved,
-                                 moved, requests ? "ms/request" : "ms/token", "of opti-");
-  text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}\n", "", "",
-                      "", "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum");
-  std::set<std::pair<std::string_view, CacheGranularity>> listed;
+  std::string text =
+      fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}{}\n", "policy",
+                  "parameters", "unit", "tokens", "rows", "units", moved, moved,
+                  requests ? "ms/request" : "ms/token", "of opti-", " tie");
+  text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}{}\n", "", "",
+                      "", "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum", "");
+  std::set<std::pair<std::string_view, CacheGranularity>> seen;
+  std::size_t listed = 0;
   for (const tuning::TunedRow& row : result.rows) {
-    const bool best = listed.emplace(row.cache.policy, row.cache.granularity).second;
-    if (best) text += line(row, row.cache.policy);
+    const bool best = seen.emplace(row.cache.policy, row.cache.granularity).second;
+    if (!best && &row != &result.recommended()) continue;
+    text += line(result, row, row.cache.policy);
+    ++listed;
   }
-  text += line(result.without_cache, "(no cache)");
-  if (const std::size_t more = result.rows.size() - listed.size(); more > 0) {
+  text += line(result, result.without_cache, "(no cache)");
+  if (const std::size_t more = result.rows.size() - listed; more > 0) {
     text += fmt::format("{} more: --format json, or --report FILE\n", more);
   }
   if (result.offline_left_out) text += tuning::describe_left_out(result) + '\n';

@@ -9,10 +9,10 @@
 namespace terrace::apps {
 
 /// Returns one element of "rows".
-Json tuned_object(const tuning::TunedRow& row);
+Json tuned_object(const tuning::TuneResult& result, const tuning::TunedRow& row);
 
-/// Returns the table for people: the best row of each policy and kind of unit, what no cache costs,
-/// and how many rows there are besides.
+/// Returns the table for people: the best row of each policy and kind of unit, the recommended one,
+/// what no cache costs, and how many rows there are besides.
 std::string tuned_table(const tuning::TuneResult& result);
 
 }  // namespace terrace::apps

@@ -60,6 +60,9 @@ struct TunedRow {
   }
 };
 
+/// Predicted times that differ by no more are a tie: no prediction is that exact (decision 0067).
+inline constexpr double tie_share = 0.01;
+
 struct TuneResult {
   TraceHead head;
   TraceEnd end;
@@ -72,8 +75,15 @@ struct TuneResult {
   std::uint64_t future_selections_max = 0;  ///< as asked for
   std::size_t fixed_bytes = 0;              ///< of device memory, with the recommended units
 
-  /// The best of all rows, or no cache where none of them does better.
+  /// Whether a row's time is the least, or ties with it; never of what knows the future.
+  [[nodiscard]] bool tied_with_best(const TunedRow& row) const;
+
+  /// The simplest of what ties with the best: no cache, else of the policy that comes first among
+  /// policies::replacement_policies() what moves the fewest bytes.
   [[nodiscard]] const TunedRow& recommended() const;
+
+  /// The other policies that tie with the best, in the order of their best rows.
+  [[nodiscard]] std::vector<std::string> tied_policies() const;
 };
 
 /// Searches. Deterministic: the same rows whatever the number of threads.
@@ -97,6 +107,10 @@ struct TuneResult {
 
 /// Returns what was replayed, in words: "24 steps of 4 layers, 900 units wanted, policy wave, ...".
 [[nodiscard]] std::string describe_trace(const TuneResult& result);
+
+/// Returns with which policies the recommended one ties, and why it is taken; empty where it ties
+/// with none.
+[[nodiscard]] std::string describe_tie(const TuneResult& result);
 
 /// Returns why policies that know the future are missing from a result; empty where they are not.
 [[nodiscard]] std::string describe_left_out(const TuneResult& result);
