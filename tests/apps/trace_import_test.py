@@ -2,10 +2,22 @@
 
 import json
 import pathlib
+import struct
 import tempfile
 import unittest
 
 from program import run_json, terrace
+
+
+def hits_of_lru(requests, capacity):
+    """Returns how many of these (key, size) a cache of that size finds."""
+    held, hits = {}, 0
+    for key, size in requests:
+        hits += key in held
+        held[key] = held.pop(key, size)
+        while sum(held.values()) > capacity:
+            del held[next(iter(held))]
+    return hits
 
 
 class Import(unittest.TestCase):
@@ -59,6 +71,55 @@ class Import(unittest.TestCase):
             config = folder / "c.yaml"
             config.write_text("kv:\n  block_tokens: 16\n")
             self.assertIn("blocks of 512", terrace(*convert, "--config", config).stderr)
+
+    def test_objects(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            csv, binary = folder / "o.csv", folder / "o.bin"
+            rows = [(i * i % 11, 10 + i * i % 11) for i in range(200)]
+            csv.write_text("time,obj_id,obj_size\n" +
+                           "".join(f"{i},o{key},{size}\n" for i, (key, size) in enumerate(rows)))
+            binary.write_bytes(b"".join(struct.pack("<IQIq", i, key, size, -1)
+                                        for i, (key, size) in enumerate(rows)))
+            for source, form in ((csv, "csv"), (binary, "oraclegeneral")):
+                trace = folder / f"{form}.trace"
+                process = terrace("trace", "convert", source, trace, "--from", form)
+                self.assertEqual(process.returncode, 0, process.stderr)
+                self.assertIn("a row counts as 256 bytes", process.stderr)
+                self.assertEqual(process.stderr.count("\n"), 1)
+                for capacity in (25, 50, 100):
+                    self.assertEqual(self.hits(trace, capacity), hits_of_lru(rows, capacity))
+            equal = ("trace", "convert", csv, folder / "equal.trace", "--from", "csv", "-q")
+            self.assertEqual(terrace(*equal, "--ignore-obj-size").returncode, 0)
+            ones = [(key, 1) for key, _ in rows]
+            self.assertEqual(self.hits(folder / "equal.trace", 4), hits_of_lru(ones, 4))
+
+    def hits(self, trace, capacity):
+        process = terrace("trace", "replay", trace, "--cache", "lru", "--cache-tokens", capacity,
+                          "--set", "cache.admission=always", "--format", "json")
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        return round(200 * json.loads(process.stdout)["cache"]["hit_rate_units"])
+
+    def test_what_objects_do_not_have(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            csv = folder / "o.csv"
+            csv.write_text("1,a,5\n")
+            convert = ("trace", "convert", csv, folder / "t", "--from")
+            for words, *arguments in (
+                    ("--model takes no --from csv", "csv", "--model", folder),
+                    ("--block-tokens", "csv", "--block-tokens", 16),
+                    ("--to csv takes no --from oraclegeneral", "oraclegeneral", "--to", "csv"),
+                    ("only csv has columns", "oraclegeneral", "--obj-id-col", 3),
+                    ("only csv and oraclegeneral", "mooncake", "--ignore-obj-size"),
+                    ("obj-id-col", "csv", "--obj-id-col", 0)):
+                process = terrace(*convert, *arguments)
+                self.assertEqual(process.returncode, 2, process.stderr)
+                self.assertIn(words, process.stderr)
+            process = terrace(*convert, "csv", "--obj-size-col", 2)
+            self.assertEqual(process.returncode, 1)
+            self.assertIn("o.csv:1: obj_size in column 2", process.stderr)
+            self.assertFalse((folder / "t").exists())
 
     def test_requests_from_standard_input(self):
         with tempfile.TemporaryDirectory() as name:

@@ -151,7 +151,7 @@ class Traces(Traced):
         self.assertEqual(replayed["cache"], self.live["cache"])
         csv = self.folder / "csv"
         self.assertEqual(terrace("trace", "convert", self.trace, csv, "--to", "csv").returncode, 0)
-        self.assertTrue(csv.read_text().startswith("sequence,layer,step,unit,rows,slots\n"))
+        self.assertTrue(csv.read_text().startswith("key,sequence,layer,step,unit,rows,slots\n"))
         by_name = self.folder / "by_name.csv"
         self.assertEqual(terrace("trace", "convert", self.trace, by_name).returncode, 0)
         self.assertEqual(by_name.read_text(), csv.read_text())

@@ -44,14 +44,15 @@ TEST(Convert, WritesBlocksAndTheirRows) {
   write_tokens(folder / "t");
   ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 4}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
-            "sequence,layer,step,unit,rows,slots\n"
-            "0,0,0,1,3,1\n0,0,0,2,1,1\n0,0,0,7,1,1\n0,0,1,2,1,1\n0,0,1,7,1,1\n");
+            "key,sequence,layer,step,unit,rows,slots\n"
+            "s0.l0.u1,0,0,0,1,3,1\ns0.l0.u2,0,0,0,2,1,1\ns0.l0.u7,0,0,0,7,1,1\ns0.l0.u2,0,0,1,2,1,"
+            "1\ns0.l0.u7,0,0,1,7,1,1\n");
   ASSERT_TRUE(convert_to_blocks({folder / "t", folder / "blocks"}, 8).has_value());
   ASSERT_TRUE(convert_to_csv({folder / "blocks", folder / "csv"}, {.block_tokens = 8}).has_value());
-  EXPECT_EQ(
-      read_text(folder / "csv"),
-      "sequence,layer,step,unit,rows,slots\n0,0,0,1,1,1\n0,0,0,3,1,1\n0,0,1,1,1,1\n0,0,1,3,1,1"
-      "\n")
+  EXPECT_EQ(read_text(folder / "csv"),
+            "key,sequence,layer,step,unit,rows,slots\ns0.l0.u1,0,0,0,1,1,1\ns0.l0.u3,0,0,0,3,1,"
+            "1\ns0.l0.u1,0,0,1,1,1,1\ns0.l0.u3,0,0,1,3,1,1"
+            "\n")
       << "block 0 holds sinks";
 }
 
@@ -67,7 +68,8 @@ TEST(Convert, GivesRenamedUnitsNumbersOfTheirOwn) {
   ASSERT_TRUE(writer.finish(std::nullopt).has_value());
   ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 8}).has_value());
   EXPECT_EQ(read_text(folder / "csv"),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,4,1,1\n0,0,1,4,1,1\n0,0,2,9,1,1\n");
+            "key,sequence,layer,step,unit,rows,slots\ns0.l0.u4,0,0,0,4,1,1\ns0.l0.u4,0,0,1,4,1,"
+            "1\ns0.l0.u9,0,0,2,9,1,1\n");
 }
 
 TEST(Convert, MakesBlocksOfTokensThatHaveClustersBesides) {

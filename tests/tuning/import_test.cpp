@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 #include "core/temporary_folder.hpp"
@@ -53,14 +54,16 @@ TEST(ImportMooncake, ReadsRequests) {
                      "\"hash_ids\": [900, 17]}\n"
                      "{\"timestamp\": 9, \"input_length\": 1500, \"output_length\": 5, "
                      "\"hash_ids\": [900, 17, 4000000000000]}\n"),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,0,512,1\n0,0,0,1,488,1\n0,0,1,0,512,1\n"
-            "0,0,1,1,512,1\n0,0,1,2,476,1\n")
+            "key,sequence,layer,step,unit,rows,slots\ns0.l0.u0,0,0,0,0,512,1\ns0.l0.u1,0,0,0,1,488,"
+            "1\ns0.l0.u0,0,0,1,0,512,1\n"
+            "s0.l0.u1,0,0,1,1,512,1\ns0.l0.u2,0,0,1,2,476,1\n")
       << "a last block that is begun only counts as many tokens as are in it";
 }
 
 TEST(ImportMooncake, TakesBlocksOfTheSizeThatItIsTold) {
   EXPECT_EQ(imported(R"({"input_length": 40, "hash_ids": [5, 8, 6]})", {.block_tokens = 16}),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,0,16,1\n0,0,0,1,16,1\n0,0,0,2,8,1\n");
+            "key,sequence,layer,step,unit,rows,slots\ns0.l0.u0,0,0,0,0,16,1\ns0.l0.u1,0,0,0,1,16,"
+            "1\ns0.l0.u2,0,0,0,2,8,1\n");
 }
 
 TEST(ImportMooncake, GivesBlocksTheWeightOfAModel) {
@@ -78,9 +81,10 @@ TEST(ImportMooncake, GivesBlocksTheWeightOfAModel) {
   EXPECT_EQ(head.model_fingerprint, "f");
   EXPECT_EQ(head.slot_tokens(head.recorded()), 512U);
   ASSERT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 512}).has_value());
-  EXPECT_EQ(read_text(folder / "csv"),
-            "sequence,layer,step,unit,rows,slots\n0,0,0,0,1536,1\n0,0,0,1,264,1\n"
-            "0,1,0,0,1536,1\n0,1,0,1,264,1\n");
+  EXPECT_EQ(
+      read_text(folder / "csv"),
+      "key,sequence,layer,step,unit,rows,slots\ns0.l0.u0,0,0,0,0,1536,1\ns0.l0.u1,0,0,0,1,264,1\n"
+      "s0.l1.u0,0,1,0,0,1536,1\ns0.l1.u1,0,1,0,1,264,1\n");
 }
 
 TEST(ImportMooncake, RefusesLengthsThatDisagreeWithTheIds) {
@@ -120,7 +124,7 @@ TEST(ImportMooncake, NamesASizeOnlyIfItFitsTheLinesBeforeToo) {
 
 TEST(ImportMooncake, TakesWhatIsMeantTheSameOtherwiseWritten) {
   const std::string plain = imported(std::string(one_request) + "\n" + one_request + "\n");
-  EXPECT_THAT(plain, HasSubstr("0,0,1,1,488,1\n"));
+  EXPECT_THAT(plain, HasSubstr("s0.l0.u1,0,0,1,1,488,1\n"));
   const std::string request = one_request;
   for (const std::string& text :
        {request + "\n" + request, request + "\r\n" + request + "\r\n",
@@ -180,7 +184,7 @@ TEST(ImportMooncake, SaysWhichOtherFileItIs) {
 TEST(ImportMooncake, TakesLongLinesButNoneWithoutEnd) {
   const std::string blanks((std::size_t{1} << 25), ' ');
   const std::string taken = one_request + blanks + "\n";
-  EXPECT_THAT(imported(taken + taken), HasSubstr("0,0,1,1,488,1\n"));
+  EXPECT_THAT(imported(taken + taken), HasSubstr("s0.l0.u1,0,0,1,1,488,1\n"));
   EXPECT_THAT(refusal(taken + one_request + blanks + blanks),
               HasSubstr("m.jsonl:2: the line is longer than 64 MiB"));
 }
@@ -213,6 +217,97 @@ TEST(ImportMooncake, TellsThatAFileWasCutWhileItWasRead) {
   EXPECT_EQ(read.error().code, Errc::io_error);
   EXPECT_THAT(std::string(read.error().message()), HasSubstr("was cut"));
   EXPECT_FALSE(std::filesystem::exists(folder / "t"));
+}
+
+/// The trace of what an import of objects takes, as csv without its head, or why it takes nothing.
+template <typename Import>
+std::string imported_objects(std::string_view bytes, Import import, ObjectOptions options = {}) {
+  const TemporaryFolder folder;
+  write_text(folder / "o", bytes);
+  const Status made = import({folder / "o", folder / "t"}, options);
+  EXPECT_EQ(made.has_value(), std::filesystem::exists(folder / "t"));
+  if (!made) return std::string(made.error().message());
+  EXPECT_TRUE(convert_to_csv({folder / "t", folder / "csv"}, {.block_tokens = 1}).has_value());
+  std::string text = read_text(folder / "csv");
+  return text.substr(text.find('\n') + 1);
+}
+
+constexpr const char* two_objects =
+    "s0.l0.u0,0,0,0,0,30,30\ns0.l0.u1,0,0,1,1,1,1\ns0.l0.u0,0,0,2,0,30,30\n";
+
+TEST(ImportCsv, ReadsRequestsOfObjects) {
+  const auto read = [](std::string_view text, ObjectOptions options = {}) {
+    return imported_objects(text, &import_csv, options);
+  };
+  for (const char* const text :
+       {"1,a,30\n2,b,0\n3,a,30\n", "time,obj_id,obj_size\r\n1,a,30\r\n2,b,1\r\n3,a,30",
+        "\xEF\xBB\xBFtime\tid\tsize\tttl\n\n1\ta\t3e1\t9\n2\tb\t1.0\t9\n3\ta\t30\t9\n",
+        " 1 | \"a,1\" | 30\n2 | b | 1\n3 | \"a,1\" | 30\n", "1;77;30\n2;077;1\n3;77;30\n"}) {
+    EXPECT_EQ(read(text), two_objects) << text;
+  }
+  EXPECT_EQ(read("x,30,1,a\nx,1,2,b\nx,30,3,a\n", {.id_column = 4, .size_column = 2}), two_objects);
+  EXPECT_EQ(read("1,a\n2,b\n", {.ignore_sizes = true}),
+            "s0.l0.u0,0,0,0,0,1,1\ns0.l0.u1,0,0,1,1,1,1\n");
+}
+
+TEST(ImportCsv, NamesTheLineThatIsNoRequest) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"2", "no obj_id in column 2 of 1"},
+      {"2,,5", "no obj_id in column 2 of 3"},
+      {"2,b", "obj_size in column 3 of 2 is no whole number up to 4294967295"},
+      {"2,b,x", "obj_size in column 3"},
+      {"2,b,-1", "obj_size in column 3"},
+      {"2,b,1.5", "obj_size in column 3"},
+      {"2,b,4294967296", "obj_size in column 3"},
+      {"2,\"b,5", "quote"}};
+  for (const auto& [line, wrong] : lines) {
+    const std::string text = std::string("time,id,size\n1,a,30\n") + line + "\n";
+    EXPECT_THAT(imported_objects(text, &import_csv), AllOf(HasSubstr("o:3: "), HasSubstr(wrong)))
+        << line;
+  }
+  EXPECT_THAT(imported_objects("time,id,size\n", &import_csv), HasSubstr("holds no request"));
+}
+
+std::string record(std::uint32_t time, std::uint64_t id, std::uint32_t size, std::int64_t next) {
+  std::string bytes;
+  const auto put = [&bytes](std::uint64_t value, int count) {
+    for (int i = 0; i < count; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+  };
+  put(time, 4);
+  put(id, 8);
+  put(size, 4);
+  put(static_cast<std::uint64_t>(next), 8);
+  return bytes;
+}
+
+TEST(ImportOracleGeneral, ReadsRequestsOfObjects) {
+  constexpr std::uint64_t large = 0xFFFF'FFFF'FFFF'FFF0;
+  const std::string text = record(0x8B1F, large, 30, 3) + record(2, 5, 0, -1) +
+                           record(3, large, 30, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(imported_objects(text, &import_oraclegeneral), two_objects)
+      << "a time may begin as what gzip writes does";
+  EXPECT_EQ(imported_objects(record(1, 7, 5, -1), &import_oraclegeneral, {.ignore_sizes = true}),
+            "s0.l0.u0,0,0,0,0,1,1\n");
+}
+
+TEST(ImportOracleGeneral, ReadsMoreThanIsReadAtATime) {
+  std::string text;
+  for (std::uint64_t i = 0; i < 20'000; ++i) text += record(1, i % 7, 1, -1);
+  const std::string csv = imported_objects(text, &import_oraclegeneral);
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 20'000);
+  EXPECT_THAT(csv, testing::EndsWith("s0.l0.u0,0,0,19999,0,1,1\n")) << 19'999 % 7;
+}
+
+TEST(ImportOracleGeneral, SaysWhatIsWrong) {
+  const auto read = [](const std::string& text) {
+    return imported_objects(text, &import_oraclegeneral);
+  };
+  EXPECT_THAT(read(record(1, 2, 3, -1) + std::string(7, 'x')),
+              HasSubstr("o: record 2 ends after 7 of 24 bytes"));
+  EXPECT_THAT(read("time,obj_id,obj_size\n1,2"), HasSubstr("record 1: its next request is"));
+  EXPECT_THAT(read(std::string(48, '1')), HasSubstr("record 1: its next request is beyond"));
+  EXPECT_THAT(read("\x28\xB5\x2F\xFD and so on"), HasSubstr("compressed by zstd; unpack"));
+  EXPECT_THAT(read(""), HasSubstr("holds no request"));
 }
 
 TEST(ImportMooncake, TellsHowFarItIs) {

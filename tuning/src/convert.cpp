@@ -110,7 +110,7 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(files.source));
   TERRACE_ASSIGN(TrafficCutter cutter, TrafficCutter::create(reader.head(), unit));
   TERRACE_ASSIGN(PendingFile pending, PendingFile::create(files.target.string()));
-  pending.append("sequence,layer,step,unit,rows,slots\n");
+  pending.append("key,sequence,layer,step,unit,rows,slots\n");
   ByLayer<LastingNumbers> layers;
   TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {
     tell(files, reader.progress());
@@ -120,9 +120,9 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     LastingNumbers& numbers = layers[{record.sequence, record.layer}];
     numbers.begin_step(traffic);
     for (const offload::WantedUnit& each : traffic.wanted) {
-      pending.append(fmt::format("{},{},{},{},{},{}\n", record.sequence, record.layer,
-                                 numbers.step(), numbers.of(each.unit), each.rows_wanted,
-                                 each.slots));
+      pending.append(fmt::format("s{0}.l{1}.u{3},{0},{1},{2},{3},{4},{5}\n", record.sequence,
+                                 record.layer, numbers.step(), numbers.of(each.unit),
+                                 each.rows_wanted, each.slots));
     }
   }));
   return pending.publish();

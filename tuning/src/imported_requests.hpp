@@ -1,11 +1,16 @@
 // What all imports of requests have in common.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "terrace/tuning/trace_file.hpp"
+#include "trace_codec.hpp"
 
 namespace terrace::tuning {
 
@@ -18,9 +23,25 @@ class UnitNumbers {
   }
   [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
 
+  /// Says that there are more than a trace can tell apart, if so, and what to do.
+  [[nodiscard]] std::string flaw() const {
+    if (size() <= trace_units_max) return {};
+    return fmt::format(
+        "with this line there are more than {} different ids, and a trace has no room for more: "
+        "convert a part of the file",
+        trace_units_max);
+  }
+
  private:
   std::unordered_map<Name, UnitKey> numbers_;
 };
+
+/// A trace of requests whose model nobody names: one layer of one head.
+TraceHead requests_head(std::string source, std::size_t block_tokens);
+
+/// Returns a number that was written with a point or an exponent, if it is a whole one from 0 on
+/// that was read exactly.
+std::optional<std::uint64_t> whole_number(double value) noexcept;
 
 /// Writes a step of a request, which wants the record's units in all layers.
 void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record);

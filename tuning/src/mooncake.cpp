@@ -12,19 +12,13 @@
 namespace terrace::tuning {
 namespace {
 
-/// A request computes or fetches the whole of a block that is not there, so keeping it moves
-/// nothing more.
 TraceHead mooncake_head(const MooncakeOptions& options) {
-  TraceHead head{.unit = TraceUnit::cluster,
-                 .source = "mooncake",
-                 .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},
-                 .block_tokens = options.block_tokens};
-  if (options.model) {
-    head.model = options.model->name;
-    head.model_fingerprint = options.model->fingerprint;
-    head.weight_bytes = options.model->weight_bytes;
-    head.shape = options.model->shape;
-  }
+  TraceHead head = requests_head("mooncake", options.block_tokens);
+  if (!options.model) return head;
+  head.model = options.model->name;
+  head.model_fingerprint = options.model->fingerprint;
+  head.weight_bytes = options.model->weight_bytes;
+  head.shape = options.model->shape;
   head.slot_rows = head.block_tokens * head.shape.kv_heads;
   return head;
 }
@@ -82,6 +76,7 @@ Status import_mooncake(const Conversion& files, const MooncakeOptions& options) 
     const std::string flaw = check_blocks(request, options.block_tokens, sizes);
     if (!flaw.empty()) return lines.wrong(flaw);
     record_blocks(request, head, numbers, record);
+    if (const std::string many = numbers.flaw(); !many.empty()) return lines.wrong(many);
     append_request(writer, head.shape.layers, record);
   }
   if (writer.totals().layer_steps == 0) return fail(Errc::corrupt, "{}: holds no request", name);

@@ -4,22 +4,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "terrace/core/bytes.hpp"
+#include "imported_requests.hpp"
 
 namespace terrace::tuning {
 namespace {
 
 using Json = nlohmann::json;
-
-/// The number, if it is a whole one that was read exactly.
-std::optional<std::uint64_t> whole_number(double value) {
-  constexpr double exact_end = 0x1p53;
-  const bool whole = value >= 0 && value < exact_end && value == std::floor(value);
-  return whole ? std::optional(static_cast<std::uint64_t>(value)) : std::nullopt;
-}
 
 /// What a parser of JSON says against a text, without what it was about to read, which may be long.
 std::string reason_of(std::string_view what) {

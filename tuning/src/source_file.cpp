@@ -38,9 +38,9 @@ constexpr std::array forms{
 
 }  // namespace
 
-std::string other_form(std::string_view first_bytes) {
+std::string other_form(std::string_view first_bytes, bool binary) {
   for (const Form& form : forms) {
-    if (!first_bytes.starts_with(form.begins)) continue;
+    if (!first_bytes.starts_with(form.begins) || (binary && form.begins.size() < 4)) continue;
     return fmt::format("the file is {}; {}", form.name, form.advice);
   }
   return {};

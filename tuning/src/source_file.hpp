@@ -81,7 +81,8 @@ class LineReader {
 };
 
 /// Returns what bytes at the beginning of a file say that it is, in place of what was asked for,
-/// and what to do; empty where they say nothing.
-std::string other_form(std::string_view first_bytes);
+/// and what to do; empty where they say nothing. `binary`: the bytes may be any, so that fewer than
+/// four say nothing.
+std::string other_form(std::string_view first_bytes, bool binary = false);
 
 }  // namespace terrace::tuning

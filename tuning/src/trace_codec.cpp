@@ -8,9 +8,7 @@
 namespace terrace::tuning {
 namespace {
 
-// Units and positions are keys of arrays, which every cache that is replayed has: a trace must not
-// name ones that nobody could have, or a few bytes of it would ask for gigabytes.
-constexpr std::uint64_t ids_max = std::uint64_t{1} << 24;
+constexpr std::uint64_t ids_max = trace_units_max;
 constexpr std::uint64_t positions_max = std::uint64_t{1} << 48;
 constexpr std::uint64_t sequences_max = std::uint64_t{1} << 24;
 

@@ -1,6 +1,7 @@
 // Records and the two JSON chunks of a trace as bytes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,10 @@
 #include "terrace/tuning/trace.hpp"
 
 namespace terrace::tuning {
+
+/// Units and positions are keys of arrays, which every cache that is replayed has: a trace must not
+/// name ones that nobody could have, or a few bytes of it would ask for gigabytes.
+inline constexpr std::uint64_t trace_units_max = std::uint64_t{1} << 24;
 
 void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes);
 

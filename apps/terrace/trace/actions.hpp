@@ -5,6 +5,7 @@
 
 #include "command.hpp"
 #include "progress.hpp"
+#include "terrace/tuning/import.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::apps {
@@ -15,6 +16,7 @@ struct TraceOptions {
   std::string model;   ///< empty = not compared
   std::string target;  ///< convert
   std::string from = "terrace";
+  tuning::ObjectOptions objects;
   std::string to;  ///< empty = csv where the target is called that, else blocks
 };
 

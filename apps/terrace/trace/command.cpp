@@ -15,6 +15,31 @@ constexpr std::array replay_flags{
     block_tokens_flag,
 };
 
+void add_object_options(CLI::App& command, tuning::ObjectOptions& objects) {
+  const auto add_column = [&command](const char* flag, std::size_t& column, const char* meaning) {
+    command.add_option(flag, column, meaning)
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
+        ->option_text("N");
+  };
+  add_column("--obj-id-col", objects.id_column, "of csv: the column of ids, from 1 [2]");
+  add_column("--obj-size-col", objects.size_column, "of csv: the column of sizes, from 1 [3]");
+  command.add_flag("--ignore-obj-size", objects.ignore_sizes,
+                   "of csv and oraclegeneral: each object is one row");
+}
+
+constexpr const char* forms = R"(Forms:
+  terrace                   a trace, as terrace run --trace records it
+  mooncake                  JSON lines with input_length and hash_ids, one id for each block
+  csv, from                 libCacheSim's: time, obj_id and obj_size, or columns that are named
+  oraclegeneral             libCacheSim's binary form, unpacked
+  blocks                    a trace of blocks of one size, for terrace
+  csv, to                   key,sequence,layer,step,unit,rows,slots; keys name units among those of
+                            all layers: cachesim OUT csv lru 1000 -t "time-col=4, obj-id-col=1,
+                            obj-size-col=7"
+An object of csv or oraclegeneral is a unit of as many rows as its size says, and --cache-tokens of
+a replay counts rows.
+)";
+
 CLI::App* add_action(CLI::App& trace, const char* name, const char* meaning,
                      const std::shared_ptr<TraceOptions>& options,
                      Result<int> (*action)(const TraceOptions&), Invocation& invocation) {
@@ -75,13 +100,17 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
   converts->get_option("FILE")->description(
       "the trace, or requests; - is standard input, of these");
   converts->add_option("OUT", for_convert->target, "the file to write")->required();
-  converts->add_option("--from", for_convert->from, "form of FILE: terrace or mooncake")
-      ->check(CLI::IsMember({"terrace", "mooncake"}));
+  converts
+      ->add_option("--from", for_convert->from,
+                   "form of FILE: terrace, or requests as mooncake, csv or oraclegeneral")
+      ->check(CLI::IsMember({"terrace", "mooncake", "csv", "oraclegeneral"}));
   converts->add_option("--to", for_convert->to, "form of OUT: blocks or csv [by its name]")
       ->check(CLI::IsMember({"blocks", "csv"}));
   add_model_option(*converts, *for_convert,
                    "of mooncake: the model whose prefixes they are; else as for the others");
   add_key_flags(*converts, convert_flags, for_convert->shared);
+  add_object_options(*converts, for_convert->objects);
+  converts->footer(forms);
 }
 
 }  // namespace terrace::apps

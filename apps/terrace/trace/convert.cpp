@@ -21,23 +21,14 @@ tuning::Conversion conversion(const TraceOptions& options, Progress& progress) {
 }
 
 /// Requests say which prefixes they share, a model says what these weigh.
-Status import_requests(const TraceOptions& options, const Config& config, Progress& progress) {
-  const tuning::Conversion files = conversion(options, progress);
+Status import_prefixes(const TraceOptions& options, const Config& config,
+                       const tuning::Conversion& files) {
   tuning::MooncakeOptions as;
   // A file's or the environment's is of runs, and not of these requests.
   if (config.source(block_tokens_flag.key).origin == ConfigOrigin::flag) {
     as.block_tokens = config.integer(block_tokens_flag.key);
   }
-  if (options.model.empty()) {
-    TERRACE_TRY(tuning::import_mooncake(files, as));
-    progress.clear();
-    if (!options.shared.quiet) {
-      warn(
-          "bytes and times of this trace are those of no model, for none is named: give --model "
-          "DIR");
-    }
-    return {};
-  }
+  if (options.model.empty()) return tuning::import_mooncake(files, as);
   TERRACE_ASSIGN(const auto model, engine::read_model_config(options.model));
   TERRACE_ASSIGN(std::string fingerprint, tuning::model_fingerprint(options.model));
   as.model = {.name = std::filesystem::path(options.model).filename().string(),
@@ -47,27 +38,64 @@ Status import_requests(const TraceOptions& options, const Config& config, Progre
   return tuning::import_mooncake(files, as);
 }
 
+Status import_requests(const TraceOptions& options, const Config& config, Progress& progress) {
+  const tuning::Conversion files = conversion(options, progress);
+  const bool prefixes = options.from == "mooncake";
+  if (prefixes) {
+    TERRACE_TRY(import_prefixes(options, config, files));
+  } else if (options.from == "csv") {
+    TERRACE_TRY(tuning::import_csv(files, options.objects));
+  } else {
+    TERRACE_TRY(tuning::import_oraclegeneral(files, options.objects));
+  }
+  progress.clear();
+  if (options.shared.quiet || !options.model.empty()) return {};
+  fmt::print(stderr, "terrace: warning: bytes and times of this trace are those of no model{}\n",
+             prefixes ? ", for none is named: give --model DIR" : ": a row counts as 256 bytes");
+  return {};
+}
+
 bool to_csv(const TraceOptions& options) {
   return options.to.empty() ? std::filesystem::path(options.target).extension() == ".csv"
                             : options.to == "csv";
 }
 
-/// Requests become a trace whose units are theirs: neither another form nor others may be asked
-/// for.
-Status check_import(const TraceOptions& options, const Config& config) {
-  if (to_csv(options)) {
-    return fail(Errc::invalid_argument,
-                "--to csv takes no --from {}; import the requests, then convert that trace",
-                options.from);
+/// Refuses what the form that is read or written does not look at.
+Status check_options(const TraceOptions& options, const Config& config) {
+  const bool prefixes = options.from == "mooncake";
+  const bool objects = options.from == "csv" || options.from == "oraclegeneral";
+  const tuning::ObjectOptions none;
+  const bool columns = options.objects.id_column != none.id_column ||
+                       options.objects.size_column != none.size_column;
+  const auto is_given = [&](const char* key) {
+    return config.source(key).origin == ConfigOrigin::flag;
+  };
+  struct Option {
+    bool wrong;
+    const char* name;
+    const char* reason;
+  };
+  for (const Option& option :
+       {Option{(prefixes || objects) && to_csv(options), "--to csv",
+               "import the requests, then convert that trace"},
+        Option{(prefixes || objects) && is_given("cache.granularity"),
+               "--cache-granularity (cache.granularity)", "what it reads is cut already"},
+        Option{objects && is_given(block_tokens_flag.key), "--block-tokens (kv.block_tokens)",
+               "its objects have sizes"},
+        Option{objects && !options.model.empty(), "--model", "its objects are of no model"},
+        Option{options.from != "csv" && columns, "--obj-id-col or --obj-size-col",
+               "only csv has columns"},
+        Option{!objects && options.objects.ignore_sizes, "--ignore-obj-size",
+               "only csv and oraclegeneral have objects"}}) {
+    if (!option.wrong) continue;
+    return fail(Errc::invalid_argument, "{} takes no --from {}: {}", option.name, options.from,
+                option.reason);
   }
-  constexpr const char* granularity = "cache.granularity";
-  if (config.source(granularity).origin != ConfigOrigin::flag) return {};
-  return fail(Errc::invalid_argument,
-              "--cache-granularity ({}) takes no --from {}: what it reads is cut already",
-              granularity, options.from);
+  return {};
 }
 
 Status write_converted(const TraceOptions& options, const Config& config) {
+  TERRACE_TRY(check_options(options, config));
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   const bool imports = options.from != "terrace";
   const bool standard_input = imports && options.file == "-";
@@ -75,10 +103,7 @@ Status write_converted(const TraceOptions& options, const Config& config) {
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   TERRACE_TRY(check_targets({{"OUT", options.target}}, sources));
   Progress progress(options.shared.quiet);
-  if (imports) {
-    TERRACE_TRY(check_import(options, config));
-    return import_requests(options, config, progress);
-  }
+  if (imports) return import_requests(options, config, progress);
   TERRACE_ASSIGN(const auto reader, tuning::TraceReader::open(options.file));
   TERRACE_TRY(check_trace_model(options, reader.head()));
   const tuning::CacheUnit unit = chosen_unit(config, reader.head());

@@ -26,9 +26,10 @@ struct Conversion {
 /// invalid_argument: it has no tokens.
 [[nodiscard]] Status convert_to_blocks(const Conversion& files, std::size_t block_tokens);
 
-/// Writes lines `sequence,layer,step,unit,rows,slots` for other simulators. Where units are renamed
-/// they get numbers that no unit of the layer had before.
-/// Errors: those of the trace; invalid_argument: units that it cannot serve.
+/// Writes lines `key,sequence,layer,step,unit,rows,slots` for other simulators. A key is a text
+/// that names a unit among those of all layers and sequences, as s0.l3.u17. Where units are renamed
+/// they get numbers that no unit of the layer had before. Errors: those of the trace;
+/// invalid_argument: units that it cannot serve.
 [[nodiscard]] Status convert_to_csv(const Conversion& files, const CacheUnit& unit);
 
 }  // namespace terrace::tuning

@@ -38,4 +38,25 @@ struct MooncakeOptions {
 /// Errors: io_error; corrupt naming the line, whose number of ids must be that of its blocks.
 [[nodiscard]] Status import_mooncake(const Conversion& files, const MooncakeOptions& options = {});
 
+struct ObjectOptions {
+  // Of csv, from 1; the time of a request and what else there is counts for nothing.
+  std::size_t id_column = 2;
+  std::size_t size_column = 3;
+  bool ignore_sizes = false;  ///< each object is one row
+};
+
+/// Reads requests of objects, each a step that wants one unit of one layer: lines of csv, as
+/// libCacheSim has them (`time,obj_id,obj_size` or more columns; between them a comma, tab, bar or
+/// semicolon; the first line may name them). An id is a text. A unit has as many rows as obj_size
+/// says, 0 counts as 1, and a row takes a slot: so a cache of so many tokens holds objects of as
+/// much in all (decision 0068). Bytes and times are those of no model. `-` is standard input.
+/// Errors: io_error; corrupt naming the line.
+[[nodiscard]] Status import_csv(const Conversion& files, const ObjectOptions& options = {});
+
+/// The same of libCacheSim's oracleGeneral, which is not compressed: records of 24 bytes, little
+/// endian: u32 time, u64 obj_id, u32 obj_size, i64 number of the object's next request, which
+/// counts for nothing. Errors: io_error; corrupt naming the record.
+[[nodiscard]] Status import_oraclegeneral(const Conversion& files,
+                                          const ObjectOptions& options = {});
+
 }  // namespace terrace::tuning
