@@ -217,6 +217,21 @@ class Import(unittest.TestCase):
                 for word in ("a token", "per token,", "kB/tok", "ms/tok", "policy ,", "policy -"):
                     self.assertNotIn(word, said)
 
+    def test_all_that_tuning_lacks_is_named_at_once(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            requests, trace = folder / "m.jsonl", folder / "m.trace"
+            requests.write_text('{"input_length": 1024, "hash_ids": [1, 2]}\n')
+            terrace("trace", "convert", requests, trace, "--from", "mooncake")
+            for words, *given in (
+                    ("lacks --device-memory SIZE, .*; --profile PRESET or FILE, for requests", ),
+                    ("lacks --profile", "--device-memory", "4MiB"),
+                    ("lacks --device-memory [^;]*$", "--profile", "pcie5-h100")):
+                process = terrace("tune", "--trace", trace, *given)
+                self.assertEqual((process.returncode, process.stdout), (2, ""))
+                self.assertRegex(process.stderr, words)
+                self.assertEqual(process.stderr.count("\n"), 1)
+
     def test_no_config_is_written_of_requests(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -505,7 +505,9 @@ class Tune(Traced):
 
     def test_wrong_usage(self):
         tune = ("tune", "--trace", self.trace)
-        self.fails(2, "--device-memory", *tune)
+        self.fails(2, "tune lacks --device-memory SIZE", *tune)
+        self.fails(2, "tune lacks --trace FILE, what to tune for; --device-memory SIZE", "tune")
+        self.fails(2, "tune lacks --trace FILE", "tune", "--device-memory", "4MiB")
         self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
         self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
         self.fails(2, "--policies: cache.policy", *tune, "--device-memory", "4MiB", "--policies",

@@ -149,33 +149,60 @@ Status write_units(const std::filesystem::path& path, std::size_t sequences, boo
       writer.append({.sequence = sequence,
                      .layer = layer,
                      .position = 100,
-                     .units = {{.unit = (1 << 22) - 1, .rows = 1}}});
+                     .units = {{.unit = (1 << 17) - 1, .rows = 1}}});
     }
     if (closes) writer.append({.kind = TraceRecord::Kind::close, .sequence = sequence});
   }
   return writer.finish(std::nullopt);
 }
 
-TEST(ForeignTrace, RefusesMoreUnitsThanAReplayCanHold) {
+TEST(ForeignTrace, RefusesMillionsOfUnitsThatNothingWants) {
   const TemporaryFolder folder;
-  const Status written = write_units(folder / "t", 4, /*closes=*/false);
+  const Status written = write_units(folder / "t", 10, /*closes=*/false);
   ASSERT_FALSE(written.has_value());
-  EXPECT_THAT(std::string(written.error().message()), HasSubstr("more than 134217728 clusters"));
-  EXPECT_TRUE(write_units(folder / "t", 4, /*closes=*/true));
+  EXPECT_EQ(written.error().code, Errc::unsupported);
+  EXPECT_THAT(std::string(written.error().message()),
+              testing::AllOf(HasSubstr("have 9569536"), HasSubstr("next to none is wanted")));
+  EXPECT_TRUE(write_units(folder / "t", 10, /*closes=*/true));
   EXPECT_TRUE(check_trace(folder / "t"));
-  ASSERT_TRUE(write_units(folder / "t", 3, /*closes=*/false));
+  ASSERT_TRUE(write_units(folder / "t", 8, /*closes=*/false));
   EXPECT_TRUE(check_trace(folder / "t"));
+}
+
+TEST(ForeignTrace, TakesMoreUnitsWhereTheyAreWantedButNotEndlesslyMany) {
+  TraceHead head = made_up_head({});
+  head.shape.layers = 4096;
+  OpenUnits units(head);
+  TraceRecord record{.position = 100};
+  // One in sixteen is wanted, as in a step of a small budget.
+  for (UnitKey unit = 0; unit < 1024; ++unit) record.units.push_back({.unit = 16 * unit});
+  const auto select = [&](std::size_t layers) {
+    for (std::size_t i = 0; i < layers; ++i) {
+      units.add(record);
+      ++record.layer;
+    }
+  };
+  select(4096);
+  EXPECT_GT(units.count(), 7 * free_units);
+  EXPECT_FALSE(units.are_too_many());
+  record.sequence = 1;
+  record.layer = 0;
+  select(4000);
+  EXPECT_FALSE(units.are_too_many());
+  select(96);
+  EXPECT_GT(units.count(), open_units_max);
+  EXPECT_TRUE(units.are_too_many());
 }
 
 TEST(ForeignTrace, CountsTheLayersOfSequencesThatDoNothing) {
   TraceHead head = made_up_head({});
   head.shape.layers = 4096;
   OpenUnits units(head);
-  constexpr std::size_t sequences = open_units_max / 4096 / layer_units;
+  constexpr std::size_t sequences = free_units / 4096 / layer_units;
   for (std::size_t sequence = 0; sequence <= sequences; ++sequence) {
     units.add({.kind = TraceRecord::Kind::step_end, .sequence = sequence});
   }
-  EXPECT_GT(units.count(), open_units_max);
+  EXPECT_TRUE(units.are_too_many());
   for (std::size_t sequence = 0; sequence <= sequences; ++sequence) {
     units.add({.kind = TraceRecord::Kind::close, .sequence = sequence});
   }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/temporary_folder.hpp"
+#include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/tuning/replay.hpp"
 #include "tuning/made_up_trace.hpp"
 
 namespace {
@@ -89,6 +91,43 @@ TEST(TraceMemory, IsSeenToGrowWhereItDoes) {
   std::vector<TraceRecord> kept;
   const std::size_t streamed = peak_of([&] { read(folder / "few"); });
   EXPECT_GT(peak_of([&] { read(folder / "few", &kept); }), 2 * streamed);
+}
+
+/// Bytes that a replay keeps of each unit at the most: of a trace that names but the last of many,
+/// and then one more, for which arrays double.
+double bytes_of_unit(const std::filesystem::path& path, const CacheOptions& cache) {
+  constexpr UnitKey units = 1U << 18U;
+  TraceHead head = made_up_head({});
+  head.shape.layers = 2;
+  auto writer = TraceWriter::create(path, head).value();
+  for (std::size_t layer = 0; layer < head.shape.layers; ++layer) {
+    for (const UnitKey unit : {units - 1, units}) {
+      writer.append({.layer = layer, .position = 100, .units = {{.unit = unit, .rows = 1}}});
+    }
+  }
+  EXPECT_TRUE(writer.finish(std::nullopt).has_value());
+  const std::size_t peak = peak_of([&] {
+    auto reader = TraceReader::open(path).value();
+    auto cutter = TrafficCutter::create(head, head.recorded()).value();
+    auto replay = CacheReplay::create(head, {.cache = cache}).value();
+    EXPECT_TRUE(reader.for_each(
+        [&](const TraceRecord& record) { replay.apply(record, cutter.cut(record)); }));
+  });
+  return static_cast<double>(peak) / static_cast<double>(head.shape.layers * units);
+}
+
+TEST(TraceMemory, OfAReplayHasABoundWhereNextToNoUnitIsWanted) {
+  constexpr double most = std::size_t{1} << 30;
+  const TemporaryFolder folder;
+  for (const auto& entry : policies::replacement_policies()) {
+    if (entry.needs_foresight) continue;
+    for (const char* const admission : {"always", "refill"}) {
+      const CacheOptions cache{
+          .policy = std::string(entry.name), .admission = admission, .tokens = 1 << 16};
+      const double bytes = bytes_of_unit(folder / "t", cache);
+      EXPECT_LT(bytes * static_cast<double>(free_units), most) << entry.name << " " << admission;
+    }
+  }
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ void OpenUnits::add(const TraceRecord& record) {
     sequences_.erase(its);
     return;
   }
+  if (record.kind == TraceRecord::Kind::selection) {
+    wanted_ += std::max(record.units.size(), record.positions.size());
+  }
   const std::size_t named = units_of(record);
   if (named == 0) return;  // other records are of no layer
   const std::size_t units = layer_units + named;

@@ -41,7 +41,13 @@ std::uint64_t checksum(const ChunkHeader& header, const std::string& payload) {
 }
 
 Status check_units(const std::string& path, const OpenUnits& units) {
-  if (units.count() <= open_units_max) return {};
+  if (!units.are_too_many()) return {};
+  if (units.count() <= open_units_max) {
+    return fail(Errc::unsupported,
+                "{}: the sequences that are open at a time have {} clusters, or blocks of {} "
+                "tokens, in all their layers, of which next to none is wanted: no run has such",
+                path, units.count(), smallest_block_tokens);
+  }
   return fail(Errc::unsupported,
               "{}: the sequences that are open at a time have more than {} clusters, or blocks of "
               "{} tokens, in all their layers, and no replay could hold them; record fewer or "

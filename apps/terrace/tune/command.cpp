@@ -102,6 +102,26 @@ Status check_link(const Config& config) {
   return {};
 }
 
+/// Names all that is missing at once.
+Status check_all_given(const TuneOptions& options, const Config& config) {
+  std::string missing;
+  const auto lack = [&missing](const char* option) {
+    missing += fmt::format("{}{}", missing.empty() ? "" : "; ", option);
+  };
+  if (options.trace.empty()) lack("--trace FILE, what to tune for");
+  if (config.is("device.memory", "unlimited")) {
+    lack("--device-memory SIZE, as 2GiB: all for sinks, window, index, staging and cache");
+  }
+  if (!options.trace.empty() && config.text("profile").empty()) {
+    const auto reader = tuning::TraceReader::open(options.trace);  // its flaws are told later
+    if (reader && reader->head().of_requests()) {
+      lack("--profile PRESET or FILE, for requests have no times of a run");
+    }
+  }
+  if (missing.empty()) return {};
+  return fail(Errc::invalid_argument, "tune lacks {}", missing);
+}
+
 /// A config is of runs, and names their retrieval and blocks.
 Status check_config_target(const TuneOptions& options, const tuning::TraceHead& head) {
   if (options.config_target.empty() || !head.of_requests()) return {};
@@ -112,11 +132,7 @@ Status check_config_target(const TuneOptions& options, const tuning::TraceHead& 
 
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
   const Config& config = settings.config;
-  if (config.is("device.memory", "unlimited")) {
-    return fail(Errc::invalid_argument,
-                "--device-memory: say how much there is for sinks, window, index, staging and "
-                "cache, as 2GiB");
-  }
+  TERRACE_TRY(check_all_given(options, config));
   TERRACE_TRY(check_keys(config));
   TERRACE_TRY(check_link(config));
   TERRACE_TRY(check_files(options, config));
@@ -244,8 +260,7 @@ void add_tune_command(CLI::App& program, Invocation& invocation) {
   command->footer(footer());
   const auto options = std::make_shared<TuneOptions>();
   command->add_option("--trace", options->trace, "what terrace run --trace recorded")
-      ->required()
-      ->option_text("FILE");
+      ->option_text("FILE REQUIRED");
   command->add_option("--policies", options->policies, "replacement policies, by commas [all]")
       ->option_text("LIST");
   command->add_option("--model", options->model, "refuse a trace that is not of this model")

@@ -98,7 +98,7 @@ class TraceReader {
   /// Reads the next record, or returns false behind the last, when end() is there.
   ///
   /// Errors   io_error; corrupt: altered bytes, a file that was cut, an end that counts others;
-  ///          unsupported: more than open_units_max
+  ///          unsupported: too many open units (open_units.hpp)
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
   /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
