@@ -56,9 +56,9 @@ class Import(unittest.TestCase):
             convert = ("trace", "convert", requests, trace, "--from", "mooncake", "-q")
             process = terrace(*convert)
             self.assertEqual(process.returncode, 1)
-            self.assertEqual(process.stderr, f"terrace: {requests}:1: input_length 521 has 2 blocks "
-                             "of 512 tokens, and hash_ids 33; --block-tokens 16 would fit all "
-                             "lines up to here\n")
+            self.assertEqual(process.stderr, f"terrace: {requests}:1: input_length 521 has 2 "
+                             "blocks of 512 tokens, and hash_ids 33; --block-tokens 16 would fit "
+                             "all lines up to here\n")
             self.assertFalse(trace.exists())
             for size in (("--block-tokens", 16), ("--set", "kv.block_tokens=16")):
                 process = terrace(*convert, *size)
@@ -211,7 +211,8 @@ class Import(unittest.TestCase):
             self.assertRegex(info, "(?m)^step +request$")
             text = page.read_text()
             for words in ("2 requests of 1 layers, 4 units wanted. Costs", "ms a request<",
-                          ">kB a request, fetched", "time per request against", "kB are per request"):
+                          ">kB a request, fetched", "time per request against",
+                          "kB are per request"):
                 self.assertIn(words, text)
             for said in (process.stdout, text):
                 for word in ("a token", "per token,", "kB/tok", "ms/tok", "policy ,", "policy -"):

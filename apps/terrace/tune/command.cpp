@@ -231,12 +231,11 @@ Result<int> tune(const TuneOptions& options) {
 
 constexpr std::string_view columns = R"(Columns:
   hit rate                  of rows, of units
-  kB/tok, kB/req            on demand, refills: of a token, or of a request where those were
-                            imported
+  kB/tok, kB/req            on demand, refills: of a token, or of an imported request
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
-  tie                       = where the time is within 1 % of the least, a tie: recommended is no
-                            cache, else the policy that stands first below, and of its choices the one
+  tie                       = where the time is within 1 % of the least; recommended is no cache,
+                            else the policy that stands first above, and of its ties the one
                             that moves the fewest bytes
 )";
 
