@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "machine.hpp"
+#include "output.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -49,11 +50,10 @@ void warn_of_loose_fits(std::string_view setting, const policies::CostModel& cos
   take("T_offload", costs.residuals.offload);
   take("T_kmeans", costs.residuals.kmeans);
   if (quiet || loose.empty()) return;
-  fmt::print(stderr,
-             "terrace: warning: {}: fits hold only loosely, and so does what is planned by them: "
-             "{} of its samples; measure again while the machine is idle, with terrace bench "
-             "kernels --write-profile FILE\n",
-             setting, loose);
+  warn(
+      "{}: fits hold only loosely, and so does what is planned by them: {} of its samples; measure "
+      "again while the machine is idle, with terrace bench kernels --write-profile FILE",
+      setting, loose);
 }
 
 std::string profile_text(const MachineProfile& profile, const Config& config) {

@@ -60,6 +60,16 @@ def library_calls(sources):
                 yield source.path, number, f"{call} in a library; {advice}"
 
 
+def printing(sources):
+    for source in sources:
+        if source.top != "apps" or not source.is_cpp or source.path.stem == "output":
+            continue
+        for number, line in enumerate(source.code().splitlines(), 1):
+            if re.search(r"\bfmt::print\b|\bstd::(cout|cerr)\b|\bf?printf\(", line):
+                advice = "a stream that cannot be written would end the program; use output.hpp"
+                yield source.path, number, advice
+
+
 def length(sources):
     for source in sources:
         if source.path.suffix not in _COLUMN_SUFFIXES or source.allows("length"):
@@ -144,6 +154,7 @@ _ALL = (
     foreign_paths,
     length,
     library_calls,
+    printing,
     todo,
     unbuilt,
 )

@@ -34,6 +34,16 @@ CASES = {
         ([("core/src/a.cpp", "::sleep(1);\n")], [("core/src/a.cpp", "clock.sleep(1);\n")]),
         ([("core/src/a.cpp", "fmt::print(x);\n")], [("core/src/a.cpp", "n = 1'000;\nprint(n);")]),
     ],
+    "printing": [
+        (
+            [("apps/terrace/a.cpp", 'fmt::print("x");\n')],
+            [("apps/terrace/a.cpp", 'print_out("x");\n'), ("bench/a.cpp", 'fmt::print("x");\n')],
+        ),
+        (
+            [("apps/terrace/a.cpp", 'std::cerr << "x";\n')],
+            [("apps/terrace/output.cpp", "std::fwrite(a, 1, n, stderr); // std::cerr\n")],
+        ),
+    ],
     "length": [
         ([("core/src/a.cpp", "\n" * 601)], [("core/src/a.cpp", "\n" * 600)]),
         ([("core/a.hpp", "int a;\n" * 201)], [("core/a.hpp", "int a;\n// why\n" * 200)]),

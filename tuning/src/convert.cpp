@@ -1,13 +1,10 @@
 #include "terrace/tuning/convert.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "search_space.hpp"
-#include "terrace/core/file_errors.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/tuning/costs.hpp"
 #include "terrace/tuning/layer_traffic.hpp"

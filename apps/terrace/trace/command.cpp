@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "output.hpp"
 #include "trace/actions.hpp"
 
 namespace terrace::apps {
@@ -75,7 +76,7 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
 
 void print_losses(const tuning::TraceEnd& end) {
   if (end.losses == 0) return;
-  fmt::print(
+  print_out(
       "approximate: {} times the run gave a step up, or lost what its cache was to keep for want "
       "of device memory; no replay follows that\n",
       end.losses);

@@ -50,8 +50,8 @@ Status import_requests(const TraceOptions& options, const Config& config, Progre
   }
   progress.clear();
   if (options.shared.quiet || !options.model.empty()) return {};
-  fmt::print(stderr, "terrace: warning: bytes and times of this trace are those of no model{}\n",
-             prefixes ? ", for none is named: give --model DIR" : ": a row counts as 256 bytes");
+  warn("bytes and times of this trace are those of no model{}",
+       prefixes ? ", for none is named: give --model DIR" : ": a row counts as 256 bytes");
   return {};
 }
 
