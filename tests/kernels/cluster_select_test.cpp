@@ -25,8 +25,8 @@ using testing::cluster_scene::tokens;
 using testing::cluster_scene::window_tokens;
 using testing::cluster_scene::with_values;
 
-/// By cluster, what the clusters of a query head are taken to weigh together, and what one of their
-/// members is; and what is attended anyway weighs.
+/// The weights that a query head's clusters are taken to have, together and of one member, and the
+/// weight of the rows attended anyway.
 struct Weights {
   static constexpr std::size_t clusters = 81;
 

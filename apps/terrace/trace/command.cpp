@@ -77,8 +77,8 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
 void print_losses(const tuning::TraceEnd& end) {
   if (end.losses == 0) return;
   print_out(
-      "approximate: {} times the run gave a step up, or lost what its cache was to keep for want "
-      "of device memory; no replay follows that\n",
+      "approximate: the run gave up steps, or its cache lost units for want of device memory, {} "
+      "times; a replay does not follow that\n",
       end.losses);
 }
 

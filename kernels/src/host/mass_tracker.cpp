@@ -49,7 +49,7 @@ bool MassTracker::is_enough() const noexcept {
 }
 
 bool MassTracker::has_enough(const QueryMass& mass) const noexcept {
-  // Of what cannot be estimated there is never enough; sums that are not numbers compare as false.
+  // A mass that cannot be estimated is never enough; sums that are not numbers compare as false.
   if (!std::isfinite(mass.clusters.base)) return false;
   const double all = mass.steady + mass.clusters.sum;
   return mass.steady + mass.chosen >= op_.mass_wanted * all;

@@ -188,7 +188,7 @@ bool SequenceState::spill_oldest(std::size_t layer_number, std::size_t end, std:
 }
 
 void SequenceState::spill_block(LayerState& layer, std::size_t block) {
-  // Of what left the window, the cache will not find this to take it over.
+  // The cache would have been offered a block that has left the window.
   const bool offered = runtime_.options.placement == Placement::offload && !caches_clusters();
   if (layer.cache != nullptr && (offered || layer.places[block] == BlockPlace::cached)) {
     report_loss();

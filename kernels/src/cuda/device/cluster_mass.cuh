@@ -89,8 +89,7 @@ class ListMass {
 
   [[nodiscard]] __device__ bool has_enough(unsigned q) const {
     const QueryMass& mass = shared_.heads[q];
-    // Of what cannot be estimated there is never enough; sums that are not numbers compare as
-    // false.
+    // A mass that cannot be estimated is never enough; sums that are not numbers compare as false.
     if (mass.base - mass.base != 0) return false;
     const double all = mass.steady + mass.clusters;
     return mass.steady + mass.chosen >= op_.mass_wanted * all;

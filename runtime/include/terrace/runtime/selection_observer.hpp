@@ -83,7 +83,7 @@ class SelectionObserver {
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
   /// A step was given up or could not begin, or device memory was too small for what the cache was
-  /// to keep. What the cache holds from now on, no call says.
+  /// to keep. No call says what the cache holds from now on.
   virtual void on_loss(SequenceId sequence) = 0;
   /// All that the sequence had in device memory is given up; on_load says what comes back.
   virtual void on_pause(SequenceId sequence) = 0;
