@@ -243,9 +243,9 @@ class OtherCommands(unittest.TestCase):
     def test_doctor_gives_rows_and_fails_when_one_fails(self):
         rows = self.rows("doctor")
         self.assertEqual([row["check"] for row in rows],
-                         ["cpu", "numa", "huge_pages", "pinned_memory", "io_uring", "direct_io",
-                          "cuda_driver", "cuda_toolkit", "cuda_device", "backend", "profile",
-                          "config"])
+                         ["cpu", "numa", "container", "huge_pages", "pinned_memory", "io_uring",
+                          "direct_io", "cuda_driver", "cuda_toolkit", "cuda_device", "backend",
+                          "profile", "config"])
         self.assertEqual({key for row in rows for key in row},
                          {"check", "status", "found", "advice"})
         self.assertLessEqual({row["status"] for row in rows}, {"ok", "warn", "skip"})

@@ -65,7 +65,7 @@ TEST(Rope, GrowsItsBaseWithTheLengthUnderDynamicScaling) {
   ModelConfig config = config_with(10000, DynamicRopeScaling{.factor = 4});
   config.positions_max = 2048;
   const Rope plain(config_with(10000));
-  for (const std::size_t length : {0, 1, 2048}) {
+  for (const std::size_t length : {0U, 1U, 2048U}) {
     const Rope fits(config, length);
     for (std::size_t i = 0; i < plain.pairs(); ++i) {
       EXPECT_DOUBLE_EQ(fits.frequency(i), plain.frequency(i)) << length;

@@ -41,7 +41,7 @@ struct Weights {
       return std::exp(dot / std::sqrt(static_cast<double>(shape.head_dim)));
     };
     for (std::uint32_t c = 0; c < clusters; ++c) {
-      const std::size_t candidates = std::ranges::count_if(
+      const auto candidates = std::ranges::count_if(
           store.members(head, c), [](std::size_t p) { return p < tokens - window_tokens; });
       const auto plane = store.plane(head, c / with_values.slots);
       if (candidates == 0) continue;
