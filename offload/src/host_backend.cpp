@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "host_queue.hpp"
+#include "lane.hpp"
 #include "stepped_queue.hpp"
 #include "terrace/offload/host_ops.hpp"
 #include "terrace/offload/parallel.hpp"
@@ -57,14 +58,26 @@ Result<std::unique_ptr<Queue>> HostBackend::make(const QueueOptions& options, Pa
                           .threads = &threads,
                           .clock = options_.clock});
   }
+  TERRACE_ASSIGN(auto shared, lane(options.lane));
   return HostQueue::create({.name = options.name,
                             .threads = &threads,
                             .clock = options_.clock,
                             .capacity = options_.queue_capacity,
+                            .lane = std::move(shared),
                             .spin = options_.spin,
                             .enqueue_timeout = options_.enqueue_timeout,
                             .observer = options_.observer},
                            link);
+}
+
+Result<std::shared_ptr<Lane>> HostBackend::lane(const std::string& name) {
+  if (name.empty()) return std::shared_ptr<Lane>();
+  const std::scoped_lock lock(lanes_mutex_);
+  std::shared_ptr<Lane>& found = lanes_[name];
+  if (found == nullptr) {
+    TERRACE_ASSIGN(found, Lane::create(name, options_.spin));
+  }
+  return found;
 }
 
 Result<std::unique_ptr<Queue>> HostBackend::make_queue(const QueueOptions& options) {

@@ -19,6 +19,10 @@ void HostQueue::work(Piece& piece) {
   retire(piece);
 }
 
+bool HostQueue::steps_back(const Piece& piece) const {
+  return piece.kind == Piece::Kind::wait_for && !piece.awaited->is_done(piece.awaited_number);
+}
+
 Status HostQueue::perform(Piece& piece) {
   const TimePoint counted_from = setup().clock->now();
   const TimePoint began = std::chrono::steady_clock::now();
@@ -36,9 +40,9 @@ Status HostQueue::perform(Piece& piece) {
 
 void HostQueue::pay_for(Phase phase, TimePoint began, std::size_t bytes) {
   if (link_ == nullptr) return;
-  const auto lane = Link::lane_of(phase);
-  if (!lane) return;
-  const TimePoint end = link_->reserve(*lane, began, bytes);
+  const auto direction = Link::direction_of(phase);
+  if (!direction) return;
+  const TimePoint end = link_->reserve(*direction, began, bytes);
   if (end > std::chrono::steady_clock::now()) pause_until(end);
 }
 

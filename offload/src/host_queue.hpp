@@ -21,6 +21,7 @@ class HostQueue final : public WorkerQueue {
   HostQueue(const WorkerQueueSetup& setup, Link* link);
 
   void work(Piece& piece) override;
+  [[nodiscard]] bool steps_back(const Piece& piece) const override;
   Status perform(Piece& piece);
   void pay_for(Phase phase, TimePoint began, std::size_t bytes);
 

@@ -57,6 +57,7 @@ void Piece::reset() noexcept {
   extents.clear();
   task.reset();
   awaited.reset();
+  began_waiting = {};
 }
 
 Status check_ticket(const Progress& progress, std::uint64_t number) {

@@ -25,6 +25,7 @@ struct Piece {
   Task task;                          ///< call, launch
   std::shared_ptr<Progress> awaited;  ///< wait_for
   std::uint64_t awaited_number = 0;
+  TimePoint began_waiting{};  ///< wait_for: when the queue stepped back for it first
 
   void make_copy(Phase for_phase, std::span<const CopyExtent> of);
   void make_call(Phase for_phase, Task of);

@@ -1,6 +1,7 @@
 #include "progress.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "spin.hpp"
@@ -36,13 +37,32 @@ void Progress::wake_sleepers(std::uint64_t number) {
 }
 
 void Progress::wake() {
+  std::vector<Listening> hear;
   {
     // Whoever has looked before this lock is asleep after it, and hears the notification. Those
     // who wait for more register again.
     const std::scoped_lock lock(mutex_);
-    lowest_awaited_.store(nobody_waits, std::memory_order_seq_cst);
+    std::uint64_t lowest = nobody_waits;
+    const auto waits = std::partition(listening_.begin(), listening_.end(), [&](const auto& each) {
+      if (is_done(each.number)) return false;
+      lowest = std::min(lowest, each.number);
+      return true;
+    });
+    hear.assign(std::move_iterator(waits), std::move_iterator(listening_.end()));
+    listening_.erase(waits, listening_.end());
+    lowest_awaited_.store(lowest, std::memory_order_seq_cst);
   }
   moved_.notify_all();
+  for (const Listening& each : hear) each.listener->on_done();
+}
+
+bool Progress::listen(std::uint64_t number, std::shared_ptr<ProgressListener> listener) {
+  const std::scoped_lock lock(mutex_);
+  const std::uint64_t lowest = lowest_awaited_.load(std::memory_order_relaxed);
+  lowest_awaited_.store(std::min(lowest, number), std::memory_order_seq_cst);
+  if (done_.load(std::memory_order_seq_cst) >= number) return false;
+  listening_.push_back({number, std::move(listener)});
+  return true;
 }
 
 Result<bool> Progress::poll(std::uint64_t number) const {

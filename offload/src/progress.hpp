@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -19,6 +20,17 @@ namespace terrace::offload {
 
 /// Returns the time `timeout` from now, or TimePoint::max() where that is not representable.
 TimePoint deadline_after(Duration timeout) noexcept;
+
+/// Hears once that a piece is done.
+class ProgressListener {
+ public:
+  ProgressListener() = default;
+  ProgressListener(const ProgressListener&) = delete;
+  ProgressListener& operator=(const ProgressListener&) = delete;
+  virtual ~ProgressListener() = default;
+  /// On the thread that completes the piece.
+  virtual void on_done() = 0;
+};
 
 /// Threads  issue, fail and complete from the queue's own sides; the rest from any thread
 class Progress {
@@ -61,6 +73,10 @@ class Progress {
   bool wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
                  const std::atomic<bool>* give_up = nullptr);
 
+  /// Has the listener hear of it when a piece is done, well or not. Returns false where it is done
+  /// already: then nobody hears of it.
+  [[nodiscard]] bool listen(std::uint64_t number, std::shared_ptr<ProgressListener> listener);
+
   /// Has all waiters look at their `give_up`.
   void wake();
 
@@ -87,14 +103,21 @@ class Progress {
     Error error;
   };
 
+  struct Listening {
+    std::uint64_t number;
+    std::shared_ptr<ProgressListener> listener;
+  };
+
   std::string name_;
   std::atomic<std::uint64_t> issued_{0};
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<std::uint64_t> lowest_awaited_{nobody_waits};  ///< of those asleep; or lower
+  std::atomic<std::uint64_t> lowest_awaited_{
+      nobody_waits};  ///< of those asleep or listening; or lower
   std::atomic<bool> failed_{false};
   std::atomic<bool> ever_failed_{false};
-  mutable std::mutex mutex_;  ///< guards failures_ and sleep
+  mutable std::mutex mutex_;  ///< guards failures_, listening_ and sleep
   std::condition_variable moved_;
+  std::vector<Listening> listening_;
   std::vector<Failure> failures_;  ///< one per clear_error, in order of `first`
 };
 

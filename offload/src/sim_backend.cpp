@@ -77,9 +77,9 @@ class SimBackend::Timeline final : public Stepper {
       end += costs_.cost_of_call ? costs_.cost_of_call(running.phase, running.bytes)
                                  : costs_.call[static_cast<std::size_t>(running.phase)];
     }
-    const auto lane = Link::lane_of(running.phase);
-    if (lane && queue.link() != nullptr && running.bytes != 0) {
-      end = queue.link()->reserve(*lane, end, running.bytes);
+    const auto direction = Link::direction_of(running.phase);
+    if (direction && queue.link() != nullptr && running.bytes != 0) {
+      end = queue.link()->reserve(*direction, end, running.bytes);
     }
     return end;
   }

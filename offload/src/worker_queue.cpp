@@ -1,9 +1,6 @@
 #include "worker_queue.hpp"
 
-#include <sys/prctl.h>
-
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "spin.hpp"
@@ -11,29 +8,39 @@
 
 namespace terrace::offload {
 
+struct WorkerQueue::Return final : ProgressListener {
+  explicit Return(WorkerQueue& of) : queue(of) {}
+
+  void on_done() override {
+    const std::scoped_lock lock(mutex);
+    if (std::exchange(due, false)) queue.setup_.lane->announce(queue);
+  }
+
+  std::mutex mutex;    ///< guards due
+  bool due = false;    ///< the queue has stepped back, and is there
+  WorkerQueue& queue;  ///< not to be looked at unless `due`
+};
+
 WorkerQueue::WorkerQueue(WorkerQueueSetup setup, std::shared_ptr<Progress> progress)
     : setup_(std::move(setup)),
       progress_(std::move(progress)),
-      pieces_(setup_.capacity),
       ready_(setup_.capacity),
-      free_(setup_.capacity) {
+      free_(setup_.capacity),
+      return_(std::make_shared<Return>(*this)) {
+  if (setup_.fixed_slots) pieces_.resize(setup_.capacity);
   for (Piece& piece : pieces_) free_.push(&piece);
 }
 
-WorkerQueue::~WorkerQueue() { TERRACE_ASSERT(!worker_.joinable()); }
+WorkerQueue::~WorkerQueue() { TERRACE_ASSERT(setup_.lane == nullptr); }
 
 Status WorkerQueue::start() {
-  try {
-    worker_ = Thread([this] { serve(); });
-  } catch (const std::system_error&) {
-    return fail(Errc::out_of_memory, "queue {}: the system has no thread left", name());
-  }
-  worker_.set_name(setup_.name.substr(0, 15).c_str());
+  if (setup_.lane != nullptr) return {};
+  TERRACE_ASSIGN(setup_.lane, Lane::create(setup_.name, setup_.spin));
   return {};
 }
 
 void WorkerQueue::stop() noexcept {
-  if (!worker_.joinable()) return;
+  if (setup_.lane == nullptr) return;
   std::shared_ptr<Progress> awaiting;
   {
     const std::scoped_lock lock(stop_mutex_);
@@ -42,17 +49,15 @@ void WorkerQueue::stop() noexcept {
   }
   stopped_.notify_all();
   if (awaiting != nullptr) awaiting->wake();
-  wake_worker();
-  worker_.join();
-}
-
-void WorkerQueue::wake_worker() noexcept {
-  if (sleeps_.exchange(awake, std::memory_order_acq_rel) == asleep) sleeps_.notify_one();
+  return_->on_done();
+  setup_.lane->leave(*this);
+  setup_.lane.reset();
 }
 
 Result<Piece*> WorkerQueue::free_piece() {
   Piece* piece = nullptr;
   if (free_.pop(piece)) return piece;
+  if (pieces_.size() < setup_.capacity) return &pieces_.emplace_back();
   const std::uint64_t oldest = progress_->issued() - setup_.capacity + 1;
   progress_->wait_done(oldest, deadline_after(setup_.enqueue_timeout), setup_.spin);
   if (free_.pop(piece)) return piece;
@@ -63,10 +68,11 @@ Result<Piece*> WorkerQueue::free_piece() {
 Ticket WorkerQueue::hand_over(Piece* piece) {
   piece->number = progress_->issue();
   piece->enqueued_at = setup_.clock->now();
-  const std::uint64_t number = piece->number;  // the piece belongs to the worker once it is pushed
+  const std::uint64_t number = piece->number;  // the piece belongs to the lane once it is pushed
   const bool pushed = ready_.push(piece);
   TERRACE_ASSERT(pushed);
-  wake_worker();
+  // By exchange, here and in next_piece(): who comes second sees what the other did before.
+  if (!active_.exchange(true, std::memory_order_acq_rel)) setup_.lane->announce(*this);
   return {this, number};
 }
 
@@ -103,24 +109,33 @@ Status WorkerQueue::do_wait(Ticket ticket, Duration timeout) {
   return progress_->wait(ticket.number, deadline_after(timeout), setup_.spin);
 }
 
-void WorkerQueue::serve() {
-  // What is timed to microseconds would be blurred by the default timer slack of 50 us.
-  prctl(PR_SET_TIMERSLACK, 1000UL);
-  while (Piece* const piece = next_piece()) work(*piece);
-}
-
 Piece* WorkerQueue::next_piece() {
   Piece* piece = nullptr;
-  const auto ready = [&] { return ready_.pop(piece); };
-  if (ready()) return piece;
-  if (spin_until(ready, deadline_after(setup_.spin))) return piece;
-  while (true) {
-    // By exchange, here and in wake_worker(): who comes second sees what the other did before.
-    sleeps_.exchange(asleep, std::memory_order_acq_rel);
-    if (ready()) return piece;
-    if (stopping_.load(std::memory_order_acquire)) return nullptr;
-    sleeps_.wait(asleep, std::memory_order_acquire);
+  if (ready_.pop(piece)) return piece;
+  active_.exchange(false, std::memory_order_acq_rel);
+  if (ready_.read_available() == 0) return nullptr;
+  // Whoever enqueued it in between has announced the queue, or leaves the piece to this turn.
+  if (active_.exchange(true, std::memory_order_acq_rel)) return nullptr;
+  ready_.pop(piece);
+  return piece;
+}
+
+bool WorkerQueue::take_turn(std::size_t most) {
+  for (std::size_t taken = 0; taken < most; ++taken) {
+    if (head_ == nullptr) head_ = next_piece();
+    if (head_ == nullptr) return false;
+    if (!progress_->failed() && steps_back(*head_) && step_back(*head_)) return false;
+    work(*std::exchange(head_, nullptr));
   }
+  return true;
+}
+
+bool WorkerQueue::step_back(Piece& piece) {
+  const std::scoped_lock lock(return_->mutex);
+  if (stopping()) return false;
+  if (piece.began_waiting == TimePoint{}) piece.began_waiting = setup_.clock->now();
+  return_->due = piece.awaited->listen(piece.awaited_number, return_);
+  return return_->due;
 }
 
 void WorkerQueue::retire(Piece& piece) {
@@ -154,7 +169,8 @@ bool WorkerQueue::wait_interruptibly(const std::shared_ptr<Progress>& other,
 }
 
 Status WorkerQueue::await(const Piece& piece) {
-  const TimePoint began = setup_.clock->now();
+  const TimePoint began =
+      piece.began_waiting == TimePoint{} ? setup_.clock->now() : piece.began_waiting;
   const bool done = wait_interruptibly(piece.awaited, [&](const std::atomic<bool>& stopping) {
     return piece.awaited->wait_done(piece.awaited_number, TimePoint::max(), setup_.spin, &stopping);
   });

@@ -1,5 +1,6 @@
-// A queue that hands its work to a thread of its own, through a lock-free ring of preallocated
-// pieces, which come back through another. What the thread does with a piece its subclass says.
+// A queue that hands its work to the thread of a lane, through a lock-free ring of pieces, which
+// come back through another. What the thread does with a piece its subclass says. A queue has an
+// order and a failure of its own, whoever else is served by the lane.
 //
 // A full queue holds its caller up until a piece is free, at most `enqueue_timeout` (not_ready).
 // Destruction lets the running piece end and cancels the rest: their tickets, which others may wait
@@ -9,15 +10,15 @@
 #include <atomic>
 #include <boost/lockfree/spsc_queue.hpp>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
+#include "lane.hpp"
 #include "phase_counters.hpp"
 #include "piece.hpp"
 #include "terrace/core/function_ref.hpp"
-#include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 
@@ -26,12 +27,14 @@ struct WorkerQueueSetup {
   Parallel* threads = nullptr;
   const Clock* clock = nullptr;  ///< of the counters
   std::size_t capacity = 1024;   ///< pieces enqueued and not done
+  bool fixed_slots = false;      ///< piece_of() is asked: all pieces are there from the start
+  std::shared_ptr<Lane> lane{};  ///< null = one of its own
   Duration spin{};
   Duration enqueue_timeout{};
   WorkObserver* observer = nullptr;  ///< sees each piece that ran; null for nobody
 };
 
-class WorkerQueue : public Queue {
+class WorkerQueue : public Queue, private LaneMember {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return setup_.name; }
   [[nodiscard]] Parallel& threads() noexcept override { return *setup_.threads; }
@@ -45,11 +48,15 @@ class WorkerQueue : public Queue {
   /// Errors: out_of_memory when the system has no thread left.
   [[nodiscard]] Status start();
 
-  /// Ends the worker, as destruction says. Subclasses call it first thing in their destructors.
+  /// Leaves the lane, as destruction says. Subclasses call it first thing in their destructors.
   void stop() noexcept;
 
   /// Carries a piece out, or not (is_skipped), and retires it: now, or later in the same order.
   virtual void work(Piece& piece) = 0;
+
+  /// Whether a piece waits for another queue's, which is not done: the queue then has no turn until
+  /// it is. What says false waits in work().
+  [[nodiscard]] virtual bool steps_back(const Piece& piece) const = 0;
 
   /// Publishes that a piece is done, and frees it. From one thread.
   void retire(Piece& piece);
@@ -59,7 +66,7 @@ class WorkerQueue : public Queue {
 
   /// Returns the piece of a number; its slot is that of no other piece before it is retired.
   [[nodiscard]] Piece& piece_of(std::uint64_t number) noexcept {
-    return pieces_[(number - 1) % pieces_.size()];
+    return pieces_[(number - 1) % setup_.capacity];
   }
 
   /// Waits until all that a piece waits for is done. Errors: the awaited work's; cancelled.
@@ -92,30 +99,33 @@ class WorkerQueue : public Queue {
   Result<bool> do_poll(Ticket ticket) override { return progress_->poll(ticket.number); }
   Status do_wait(Ticket ticket, Duration timeout) override;
 
+  /// Gives a queue that stepped back its turn again.
+  struct Return;
+
   // The caller's side.
   Result<Piece*> free_piece();
   Ticket hand_over(Piece* piece);
-  /// Has the worker look again. Only the first to call it since the worker lay down wakes it.
-  void wake_worker() noexcept;
 
-  // The worker's side.
-  void serve();
+  // The lane's side.
+  bool take_turn(std::size_t most) override;
+  /// Returns the next piece; null where there is none, and who enqueues one announces the queue.
   Piece* next_piece();
+  /// Has the queue announced when what the piece waits for is done. Returns false where it is.
+  [[nodiscard]] bool step_back(Piece& piece);
 
   WorkerQueueSetup setup_;
   std::shared_ptr<Progress> progress_;
   PhaseCounters counters_;
-  std::vector<Piece> pieces_;
+  std::deque<Piece> pieces_;  ///< as many as were enqueued at a time
   boost::lockfree::spsc_queue<Piece*> ready_;
   boost::lockfree::spsc_queue<Piece*> free_;
-  static constexpr std::uint32_t awake = 0;
-  static constexpr std::uint32_t asleep = 1;  ///< since it was woken last the worker lay down
-  std::atomic<std::uint32_t> sleeps_{awake};  ///< a number, not a bool, for the kernel to wait on
+  Piece* head_ = nullptr;            ///< taken out of ready_ and not carried out yet
+  std::atomic<bool> active_{false};  ///< has a turn coming: who enqueues need not announce it
+  std::shared_ptr<Return> return_;
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;  ///< guards awaiting_; stopping_ is set under it
   std::condition_variable stopped_;
-  std::shared_ptr<Progress> awaiting_;  ///< whom the worker waits for
-  Thread worker_;
+  std::shared_ptr<Progress> awaiting_;  ///< whom the lane's thread waits for in work()
 };
 
 }  // namespace terrace::offload

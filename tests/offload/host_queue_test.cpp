@@ -38,7 +38,7 @@ TEST(HostQueueLink, ATransferTakesLatencyAndBytesOverBandwidth) {
   EXPECT_GE(busy(*offload, Phase::offload), milliseconds(25));
 }
 
-TEST(HostQueueLink, TransfersOfTwoQueuesInOneDirectionShareItsLane) {
+TEST(HostQueueLink, TransfersOfTwoQueuesInOneDirectionTakeTurns) {
   const auto backend = HostBackend::create({.link = {.bandwidth_bytes_per_second = 1e6}}).value();
   const auto fetch = backend->make_queue({.name = "fetch"}).value();
   const auto refill = backend->make_queue({.name = "refill"}).value();

@@ -1,6 +1,8 @@
 // Rolling back, pausing and forking: the sequence goes on as if nothing had happened.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <limits>
 
 #include "kernels/seed.hpp"
@@ -362,6 +364,20 @@ TEST(Sequence, TakesAllLayersOfAStepFromOneQueueAndForgetsIt) {
   ASSERT_TRUE(sequence.begin_step().has_value());
   ASSERT_TRUE(sequence.abandon_step().has_value());
   ASSERT_TRUE(sequence.begin_prefill(5).has_value());
+}
+
+TEST(Runtime, NeedsNoMoreThreadsForMoreSequences) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(all, std::filesystem::directory_iterator());
+  };
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  sequences.push_back(runtime->open_sequence().value());
+  const auto with_one = threads();
+  for (int i = 0; i < 255; ++i) sequences.push_back(runtime->open_sequence().value());
+  EXPECT_EQ(threads(), with_one);
 }
 
 }  // namespace

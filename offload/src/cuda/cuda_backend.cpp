@@ -185,6 +185,7 @@ WorkerQueueSetup CudaBackend::queue_setup(const QueueOptions& options, Parallel&
           .threads = &threads,
           .clock = options_.clock,
           .capacity = options_.queue_capacity,
+          .fixed_slots = true,
           .spin = options_.spin,
           .enqueue_timeout = options_.enqueue_timeout,
           .observer = options_.observer};

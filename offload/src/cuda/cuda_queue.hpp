@@ -54,6 +54,8 @@ class CudaQueue final : public WorkerQueue {
 
   // The worker's side: telling the device.
   void work(Piece& piece) override;
+  /// Waits between streams are the device's: the lane has no other queue.
+  [[nodiscard]] bool steps_back(const Piece&) const override { return false; }
   Status tell(Piece& piece, ToldPiece& told);
   Status run_host_function(Piece& piece);
   Status wait_for(const Piece& piece, ToldPiece& told);

@@ -12,13 +12,15 @@ namespace terrace {
 Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runtime) {
   std::unique_ptr<SequenceState> state(new SequenceState(runtime));
   Backend& backend = *runtime.backend;
-  TERRACE_ASSIGN(state->offload_queue_, backend.make_queue({.name = "offload"}));
-  TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index"}));
-  TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill"}));
-  TERRACE_ASSIGN(state->cluster_queue_, backend.make_host_queue({.name = "cluster"}));
+  TERRACE_ASSIGN(state->offload_queue_, backend.make_queue({.name = "offload", .lane = "offload"}));
+  TERRACE_ASSIGN(state->index_queue_, backend.make_queue({.name = "index", .lane = "index"}));
+  TERRACE_ASSIGN(state->refill_queue_, backend.make_queue({.name = "refill", .lane = "refill"}));
+  TERRACE_ASSIGN(state->cluster_queue_,
+                 backend.make_host_queue({.name = "cluster", .lane = "cluster"}));
   // A queue is a thread or a stream: only where there is work for it.
   if (runtime.options.refresh.tokens > 0) {
-    TERRACE_ASSIGN(state->refresh_queue_, backend.make_host_queue({.name = "refresh"}));
+    TERRACE_ASSIGN(state->refresh_queue_,
+                   backend.make_host_queue({.name = "refresh", .lane = "refresh"}));
   }
   for (std::size_t i = 0; i < runtime.shape().layers; ++i) {
     state->layers_.emplace_back(runtime.pages(), runtime.shape(), runtime.options.block_tokens);

@@ -76,6 +76,9 @@ struct MemoryUsage {
 struct QueueOptions {
   std::string name;
   bool high_priority = false;
+  /// Queues of one lane may share a thread, which carries out their work in turn. Each keeps its
+  /// own order and its own failures. Empty = a thread for this queue.
+  std::string lane = {};
 };
 
 /// Threads  allocate, release, make_queue and the getters from any thread

@@ -11,8 +11,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 
 #include "terrace/core/backend.hpp"
 #include "terrace/offload/host_memory.hpp"
@@ -21,6 +24,8 @@
 #include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace::offload {
+
+class Lane;
 
 struct HostBackendOptions {
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
@@ -71,6 +76,8 @@ class HostBackend final : public Backend {
 
   explicit HostBackend(const HostBackendOptions& options);
   Result<std::unique_ptr<Queue>> make(const QueueOptions& options, Parallel& threads, Link* link);
+  /// Returns the lane of that name, made at its first use; null where the name is empty.
+  Result<std::shared_ptr<Lane>> lane(const std::string& name);
   static bool has(Tier tier) noexcept { return tier == Tier::device || tier == Tier::host; }
   /// Of a tier that there is, as allocate() has checked.
   Arena& arena(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
@@ -83,6 +90,8 @@ class HostBackend final : public Backend {
   std::unique_ptr<Parallel> device_threads_;
   Serial own_thread_;  ///< of host queues
   Link link_;
+  std::mutex lanes_mutex_;
+  std::map<std::string, std::shared_ptr<Lane>> lanes_;
   Arena device_;
   Arena host_;
 };

@@ -19,16 +19,16 @@ struct LinkOptions {
 /// Threads  safe from any thread
 class Link {
  public:
-  enum class Lane : std::uint8_t { device_to_host, host_to_device };
+  enum class Direction : std::uint8_t { device_to_host, host_to_device };
 
   explicit Link(const LinkOptions& options) noexcept : options_(options) {}
 
   /// Returns the way that transfers of a phase take, or nothing for phases that compute.
-  static std::optional<Lane> lane_of(Phase phase) noexcept;
+  static std::optional<Direction> direction_of(Phase phase) noexcept;
 
-  /// Books a transfer that asked for its lane at `began`; returns when it ends: latency and
-  /// bytes / bandwidth after the lane was free. Without bandwidth and latency that is `began`.
-  TimePoint reserve(Lane lane, TimePoint began, std::size_t bytes);
+  /// Books a transfer that asked for its direction at `began`; returns when it ends: latency and
+  /// bytes / bandwidth after the direction was free. Without bandwidth and latency that is `began`.
+  TimePoint reserve(Direction direction, TimePoint began, std::size_t bytes);
 
  private:
   LinkOptions options_;

@@ -6,8 +6,8 @@
 //   (*sequence)->begin_step();                               // then per layer: attend; end_step
 //
 // It owns what sequences share: the backend, the policy, pools of blocks and host pages, and the
-// threads that cluster. Each sequence has copy queues and resident caches of its own
-// (docs/decisions/0005-queues-and-failure.md).
+// threads that cluster. Each sequence has copy queues and resident caches of its own; the queues of
+// all sequences share a few threads (docs/decisions/0005, 0071).
 #pragma once
 
 #include <memory>
