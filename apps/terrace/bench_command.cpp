@@ -11,6 +11,7 @@
 #include "output.hpp"
 #include "profile_file.hpp"
 #include "profile_measurement.hpp"
+#include "profile_report.hpp"
 #include "quality/benches.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/tuning/trace_file.hpp"
@@ -34,10 +35,11 @@ struct CacheBenchOptions : BenchOptions {
 
 Status write_profile(const KernelsOptions& options, const Config& config, const Machine& machine,
                      std::span<const bench::Row> rows) {
-  // First, for a file that is no profile is refused, and measuring takes long.
-  TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   TERRACE_ASSIGN(const auto fits, measure_planning(options.model, config));
   warn_of_quick_profile(options, "kernels'");
+  for (const auto& [setting, costs] : fits) {
+    warn_of_loose_fits(setting, costs, options.shared.quiet || options.quick);
+  }
   return extend_profile(options.profile_file, machine, config.duration("deadline"),
                         [&](MachineProfile& profile) {
                           for (const bench::Row& row : rows) {
@@ -73,9 +75,14 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
+  // First, for a file that is no profile is refused, and measuring takes long.
+  if (!options.profile_file.empty()) {
+    TERRACE_TRY(profile_to_extend(options.profile_file, machine));
+  }
   const std::vector<bench::Row> rows = ask_all(questions, options);
+  const int status = print_rows("bench kernels", options, config, machine, rows);
   if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
-  return print_rows("bench kernels", options, config, machine, rows);
+  return status;
 }
 
 /// The capacity that was asked for; 0 where none was.

@@ -103,6 +103,9 @@ Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());
   const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
+  if (!options.profile_file.empty()) {
+    TERRACE_TRY(profile_to_extend(options.profile_file, machine));
+  }
   const std::vector<bench::Row> rows = ask_all(questions, options);
   if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
   if (!options.report_file.empty()) {

@@ -43,7 +43,7 @@ struct SharedOptions {
   std::vector<FlagValue> flag_values;
   bool quiet = false;
   bool verbose = false;
-  bool strict = false;  ///< what is warned of otherwise is an error
+  bool strict = false;  ///< a variable that sets nothing is an error, not a warning
 
   [[nodiscard]] bool json() const noexcept { return format == "json"; }
 };

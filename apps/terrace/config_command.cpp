@@ -81,7 +81,9 @@ void add_action(CLI::App& config, const char* name, const char* meaning,
   const auto options = std::make_shared<SharedOptions>();
   add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
-  command->add_flag("--strict", options->strict, "refuse variables TERRACE_* that set nothing");
+  if (action == &validate) {
+    command->add_flag("--strict", options->strict, "refuse variables TERRACE_* that set nothing");
+  }
   command->callback([options, action, &invocation] {
     invocation = {[options, action] { return action(*options); }, options->verbose};
   });

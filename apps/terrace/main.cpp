@@ -23,7 +23,7 @@ namespace {
 
 // OpenBLAS starts its threads before main(), one for each CPU, and ends the program where a
 // container allows fewer. The engine calls it from threads of its own, each for itself.
-[[gnu::constructor(101)]] void keep_blas_on_one_thread() {
+[[gnu::constructor(101)]] void limit_blas_before_main() {
   ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/1);
 }
 

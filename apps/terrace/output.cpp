@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <iterator>
+#include <string>
 
 namespace terrace::apps {
 namespace {
@@ -19,18 +21,27 @@ void note_failure(bool written) {
 
 }  // namespace
 
-void print_text(fmt::string_view format, fmt::format_args arguments) {
-  const std::string text = fmt::vformat(format, arguments);
-  errno = 0;
-  note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+void print_text(fmt::string_view format, fmt::format_args arguments) noexcept {
+  errno = ENOMEM;  // what formatting may lack
+  try {
+    const std::string text = fmt::vformat(format, arguments);
+    errno = 0;
+    note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+  } catch (const std::exception&) {
+    note_failure(false);
+  }
 }
 
-void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args arguments) {
-  std::string text(head.data(), head.size());
-  fmt::vformat_to(std::back_inserter(text), format, arguments);
-  if (head.size() > 0) text += '\n';
-  // There is nowhere else to say that this failed.
-  [[maybe_unused]] const std::size_t lost = std::fwrite(text.data(), 1, text.size(), stderr);
+void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args arguments) noexcept {
+  // There is nowhere else to say that a message is lost.
+  try {
+    std::string text(head.data(), head.size());
+    fmt::vformat_to(std::back_inserter(text), format, arguments);
+    if (head.size() > 0) text += '\n';
+    [[maybe_unused]] const std::size_t lost = std::fwrite(text.data(), 1, text.size(), stderr);
+  } catch (const std::exception&) {
+    std::fputs("terrace: out of memory, also for a message\n", stderr);
+  }
 }
 
 Status flush_results() {

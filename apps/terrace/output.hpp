@@ -14,10 +14,10 @@
 namespace terrace::apps {
 
 /// Formats text and writes it to standard output; flush_results() tells of what went wrong.
-void print_text(fmt::string_view format, fmt::format_args arguments);
+void print_text(fmt::string_view format, fmt::format_args arguments) noexcept;
 
 /// Formats text and writes it to standard error, `head` before it.
-void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args arguments);
+void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args arguments) noexcept;
 
 template <typename... T>
 void print_out(fmt::format_string<T...> format, T&&... arguments) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "terrace/core/file_errors.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -26,8 +27,7 @@ class FolderLock {
     const fs::path folder = fs::weakly_canonical(fs::absolute(file), unknown).parent_path();
     FolderLock lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (lock.folder_ < 0) return cannot_write(file, errno);
-    const SteadyClock clock;
-    const Deadline deadline(clock, patience);
+    const Deadline deadline(patience);
     while (::flock(lock.folder_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) break;  // the file system has no such locks
       if (deadline.left() == Duration::zero()) {
@@ -60,10 +60,10 @@ Result<MachineProfile> profile_to_extend(const std::string& file, const Machine&
   std::error_code unknown;
   if (earlier) {
     profile = std::move(*earlier);
-  } else if (earlier.error().code != Errc::io_error && !fs::is_empty(file, unknown)) {
+  } else if (earlier.error().native != ENOENT && !fs::is_empty(file, unknown)) {
     return tl::unexpected(earlier.error());
   }
-  // Another machine's figures are nothing to add to. Who wrote some by hand may have named none.
+  // Another machine's figures are nothing to add to. A profile written by hand may name no CPU.
   if (!profile.cpu.empty() && profile.cpu != machine.cpu) profile = {};
   if (profile.cpu.empty()) profile.compute.clear();
   profile.date = fmt::format("{:%Y-%m-%d}", std::chrono::system_clock::now());

@@ -289,10 +289,11 @@ constexpr std::array keys{
               .default_text = "0us",
               .meaning = "start-up time of each copy on the imitated link"},
 
-    ConfigKey{.name = "deadline",
-              .kind = duration,
-              .default_text = "60s",
-              .meaning = "longest wait for one transfer before it counts as failed"},
+    ConfigKey{
+        .name = "deadline",
+        .kind = duration,
+        .default_text = "60s",
+        .meaning = "longest wait without progress before a transfer or a step counts as failed"},
     ConfigKey{.name = "seed",
               .kind = integer,
               .default_text = "0",

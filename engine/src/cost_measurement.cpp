@@ -69,10 +69,15 @@ struct MeasuredQueue {
   }
 };
 
-/// Waits for work that a measurement gave up before the memory that it is in goes.
+/// Waits for computing that a measurement gave up, whose memory must not go before.
 struct AtRest {
   const MeasuredQueue& measured;
-  ~AtRest() { static_cast<void>(measured.drain()); }
+  ~AtRest() {
+    const auto is_late = [](const Status& drained) {
+      return !drained && drained.error().code == Errc::not_ready;
+    };
+    while (is_late(measured.drain())) continue;
+  }
 };
 
 Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape,

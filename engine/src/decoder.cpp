@@ -8,12 +8,15 @@
 
 namespace terrace::engine {
 
-Decoder::Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options)
-    : model_(model), backend_(backend), options_(std::move(options)) {}
+Decoder::Decoder(const LlamaModel& model, DecoderOptions options)
+    : model_(model), options_(std::move(options)) {}
 
 Decoder::~Decoder() {
-  // Enqueued work points into this object.
-  if (compute_ != nullptr) static_cast<void>(compute_->drain(options_.deadline));
+  // Enqueued work points into this object, which must not go before it ends.
+  const auto is_late = [](const Status& drained) {
+    return !drained && drained.error().code == Errc::not_ready;
+  };
+  while (compute_ != nullptr && is_late(compute_->drain(options_.deadline))) continue;
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backend& backend,
@@ -24,7 +27,7 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
   if (options.chunk_tokens == 0) {
     return fail(Errc::invalid_argument, "a prefill chunk of 0 tokens");
   }
-  std::unique_ptr<Decoder> decoder(new Decoder(model, backend, std::move(options)));
+  std::unique_ptr<Decoder> decoder(new Decoder(model, std::move(options)));
   TERRACE_ASSIGN(decoder->compute_, backend.make_queue({.name = "compute", .high_priority = true}));
   TERRACE_ASSIGN(decoder->arithmetic_,
                  make_arithmetic(model, backend, *decoder->compute_,
@@ -104,7 +107,7 @@ Status Decoder::come_to_rest() {
 
 void Decoder::let_go_of_prompt() {
   // Now, for the sequence may be gone later, and its queues with it.
-  const Deadline deadline(backend_.clock(), options_.deadline);
+  const Deadline deadline(options_.deadline);
   for (Ticket& read : prompt_rows_read_) {
     static_cast<void>(wait(std::exchange(read, {}), deadline.left()));
   }

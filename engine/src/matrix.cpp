@@ -55,8 +55,9 @@ Status check_room_for_blas(std::size_t threads) {
   static std::atomic<std::size_t> asked{0};
   if (threads <= asked.load()) return {};
   const std::size_t bytes = threads * thread_bytes + others_bytes;
-  void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Address space alone: a limit of memory that is used is no concern here.
+  void* const room =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
     return fail(Errc::out_of_memory,
                 "no {} of address space are left for OpenBLAS on {} threads, and without them it "

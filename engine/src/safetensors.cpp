@@ -280,6 +280,7 @@ Status Safetensors::open_shards(const std::filesystem::path& index_path) {
       }
       tensors_.insert(std::move(node));
     }
+    tensors_.merge(tensors);  // the index may leave some out: whoever needs none of them says so
     files_.push_back(std::move(file));
   }
   return {};

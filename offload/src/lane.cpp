@@ -3,7 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
 #include "progress.hpp"
 #include "spin.hpp"
@@ -12,20 +12,19 @@
 namespace terrace::offload {
 namespace {
 
-/// Of a member whose turn it is, while others wait for theirs.
-constexpr std::size_t pieces_a_turn = 4;
+constexpr std::size_t pieces_a_turn = 4;  ///< then the next member has its turn
 
 }  // namespace
 
 Result<std::shared_ptr<Lane>> Lane::create(const std::string& name, Duration spin) {
-  std::shared_ptr<Lane> lane(new Lane(spin));
   try {
+    std::shared_ptr<Lane> lane(new Lane(spin));
     lane->thread_ = Thread([self = lane.get()] { self->serve(); });
-  } catch (const std::system_error&) {
+    lane->thread_.set_name(name.substr(0, 15).c_str());
+    return lane;
+  } catch (const std::exception&) {
     return fail(Errc::out_of_memory, "queue {}: the system has no thread left", name);
   }
-  lane->thread_.set_name(name.substr(0, 15).c_str());
-  return lane;
 }
 
 Lane::~Lane() {
@@ -50,11 +49,15 @@ void Lane::announce(LaneMember& member) {
   if (asleep_.load(std::memory_order_seq_cst)) announcements_.notify_one();
 }
 
-void Lane::leave(const LaneMember& member) {
+void Lane::leave(LaneMember& member) {
   std::unique_lock lock(mutex_);
-  turn_over_.wait(lock, [&] {
-    return in_turn_ != &member && std::ranges::find(announced_, &member) == announced_.end();
-  });
+  turn_over_.wait(lock, [&] { return in_turn_ != &member; });
+  const auto place = std::ranges::find(announced_, &member);
+  if (place == announced_.end()) return;
+  announced_.erase(place);
+  lock.unlock();
+  // What the thread does for others may take long: the rest of the member's turns are taken here.
+  while (member.take_turn(pieces_a_turn)) continue;
 }
 
 LaneMember* Lane::next() {

@@ -20,7 +20,7 @@
 
 namespace terrace::offload {
 
-/// What a lane serves.
+/// A queue as a lane sees it.
 class LaneMember {
  public:
   LaneMember() = default;
@@ -47,9 +47,9 @@ class Lane {
   /// Gives the member a turn. A member announces itself once, until it has had its last turn.
   void announce(LaneMember& member);
 
-  /// Returns once the thread is not, and will not be, in a turn of the member, which must not
-  /// announce itself any more.
-  void leave(const LaneMember& member);
+  /// Takes the member out, which is given the rest of its turns on the caller's thread. The member
+  /// must have nothing left that takes long, and must not announce itself any more.
+  void leave(LaneMember& member);
 
  private:
   explicit Lane(Duration spin) : spin_(spin) {}

@@ -82,8 +82,10 @@ Status Progress::outcome(std::uint64_t number) const {
 
 Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
   if (!wait_done(number, deadline, spin)) {
-    return terrace::fail(Errc::not_ready, "queue {}: piece {} is not done in time, {} are", name_,
-                         number, done_.load(std::memory_order_relaxed));
+    return terrace::fail(Errc::not_ready,
+                         "queue {}: piece {} is not done in time, {} are; a copy or kernel stands "
+                         "still, or takes longer than the deadline (key deadline)",
+                         name_, number, done_.load(std::memory_order_relaxed));
   }
   TERRACE_TRY(poll(number));
   return {};

@@ -204,13 +204,13 @@ class Import(unittest.TestCase):
             process = terrace(*tune, "--report", page)
             self.assertEqual((process.returncode, process.stderr), (0, ""))
             lines = process.stdout.splitlines()
-            self.assertEqual(lines[0], "trace    2 requests of 1 layers, 4 units wanted")
+            self.assertEqual(lines[0], "trace    2 requests of 1 layer, 4 units wanted")
             self.assertRegex(process.stdout, " kB/req +kB/req +ms/request ")
             self.assertRegex(lines[-1], "^recommended: .* ms a request, ")
             info = terrace("trace", "info", trace).stdout
             self.assertRegex(info, "(?m)^step +request$")
             text = page.read_text()
-            for words in ("2 requests of 1 layers, 4 units wanted. Costs", "ms a request<",
+            for words in ("2 requests of 1 layer, 4 units wanted. Costs", "ms a request<",
                           ">kB a request, fetched", "time per request against",
                           "kB are per request"):
                 self.assertIn(words, text)

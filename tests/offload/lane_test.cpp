@@ -53,10 +53,11 @@ class LaneTest : public ::testing::Test {
 };
 
 TEST_F(LaneTest, AThousandQueuesTakeOneThread) {
-  const std::size_t before = threads_of_process();
   std::vector<std::unique_ptr<Queue>> queues;
-  for (int i = 0; i < 1000; ++i) queues.push_back(queue("copies"));
-  EXPECT_EQ(threads_of_process(), before + 1);
+  queues.push_back(queue("copies"));
+  const std::size_t with_one = threads_of_process();
+  for (int i = 1; i < 1000; ++i) queues.push_back(queue("copies"));
+  EXPECT_EQ(threads_of_process(), with_one);
   std::atomic<int> ran{0};
   for (const auto& each : queues) {
     ASSERT_TRUE(each->call(Phase::model, [&] {
@@ -113,12 +114,27 @@ TEST_F(LaneTest, TheEndOfAQueueThatWaitsIsNoOnesElse) {
   EXPECT_TRUE(compute->drain(patience));
 }
 
+TEST_F(LaneTest, AQueueEndsThoughTheLaneIsBusy) {
+  const auto busy = queue("copies");
+  auto ends = queue("copies");
+  Gate gate;
+  ASSERT_TRUE(busy->call(Phase::model, gate.work()));
+  const Ticket cancelled = ends->call(Phase::model, nothing()).value();
+  const auto waits = backend_->make_queue({.name = "waits"}).value();
+  ASSERT_TRUE(waits->wait_for(cancelled));
+  const Ticket behind = waits->call(Phase::model, nothing()).value();
+  ends.reset();
+  EXPECT_EQ(wait(behind, patience).error().code, Errc::cancelled);
+  gate.open();
+  EXPECT_TRUE(busy->drain(patience));
+}
+
 TEST_F(LaneTest, AQueueWithoutALaneHasAThreadOfItsOwn) {
-  const std::size_t before = threads_of_process();
   const auto alone = queue("");
-  EXPECT_EQ(threads_of_process(), before + 1);
+  const std::size_t with_one = threads_of_process();
   const auto other = queue("");
-  EXPECT_EQ(threads_of_process(), before + 2);
+  const auto third = queue("");
+  EXPECT_EQ(threads_of_process(), with_one + 2);
 }
 
 /// Random work on random queues of few lanes: each piece checks that all before it in its queue,

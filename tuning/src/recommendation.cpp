@@ -64,9 +64,9 @@ std::string describe_tie(const TuneResult& result) {
     names += name;
   }
   return fmt::format(
-      "a tie within {:.0f} % with {}, of which the simplest is taken: no cache, or the first in "
-      "the "
-      "order of terrace tune --help",
+      "{1} tie with it within {0:.0f} %; of choices that tie the simplest is recommended: no "
+      "cache, "
+      "else the policy that --help lists first",
       100 * tie_share, names);
 }
 

@@ -203,9 +203,9 @@ std::string describe_left_out(const TuneResult& result) {
 
 std::string describe_trace(const TuneResult& result) {
   const TraceHead& head = result.head;
-  std::string words = fmt::format("{} {}s of {} layers, {} units wanted", result.end.steps,
+  std::string words = fmt::format("{} {}s of {} layer{}, {} units wanted", result.end.steps,
                                   head.of_requests() ? head.step_name() : "step", head.shape.layers,
-                                  result.end.selections);
+                                  head.shape.layers == 1 ? "" : "s", result.end.selections);
   for (const auto& [name, value] :
        {std::pair("policy", &head.policy), {"budget", &head.budget}, {"model", &head.model}}) {
     if (!value->empty()) words += fmt::format(", {} {}", name, shown(*value));

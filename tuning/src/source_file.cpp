@@ -55,7 +55,10 @@ Result<SourceFile> SourceFile::open(const std::filesystem::path& path) {
   if (descriptor < 0) return cannot_read(name, errno);
   struct stat status{};
   const bool sized = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  return SourceFile(name, descriptor, sized ? static_cast<std::uint64_t>(status.st_size) : 0);
+  // Another program may have read the beginning of standard input.
+  const off_t begin = sized ? std::max<off_t>(0, ::lseek(descriptor, 0, SEEK_CUR)) : 0;
+  const off_t left = sized ? std::max<off_t>(0, status.st_size - begin) : 0;
+  return SourceFile(name, descriptor, static_cast<std::uint64_t>(left));
 }
 
 SourceFile::~SourceFile() {

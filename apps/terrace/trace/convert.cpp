@@ -88,8 +88,8 @@ Status check_options(const TraceOptions& options, const Config& config) {
         Option{!objects && options.objects.ignore_sizes, "--ignore-obj-size",
                "only csv and oraclegeneral have objects"}}) {
     if (!option.wrong) continue;
-    return fail(Errc::invalid_argument, "{} takes no --from {}: {}", option.name, options.from,
-                option.reason);
+    return fail(Errc::invalid_argument, "{} does not go with --from {}: {}", option.name,
+                options.from, option.reason);
   }
   return {};
 }

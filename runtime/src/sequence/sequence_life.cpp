@@ -53,7 +53,7 @@ SequenceState::~SequenceState() {
 bool SequenceState::settle_queues() {
   bool at_rest = true;
   bool failed = false;
-  const Deadline all(runtime_.backend->clock(), deadline());
+  const Deadline all(deadline());
   const auto settle = [&](Queue* queue) {
     if (queue == nullptr) return true;
     const Status drained = queue->drain(all.left());

@@ -38,18 +38,20 @@ class ManualClock final : public Clock {
   std::atomic<Duration::rep> nanoseconds_{0};
 };
 
-/// One length of time that several waits share. The clock must outlive it.
+/// One length of time that several waits share. Waits are in steady time.
 class Deadline {
  public:
-  Deadline(const Clock& clock, Duration patience) : clock_(clock), end_(clock.now() + patience) {}
+  explicit Deadline(Duration patience) noexcept {
+    const TimePoint now = std::chrono::steady_clock::now();
+    end_ = patience > TimePoint::max() - now ? TimePoint::max() : now + patience;
+  }
 
   /// Returns what the next wait may take; zero once the time is over.
   [[nodiscard]] Duration left() const noexcept {
-    return std::max(Duration::zero(), end_ - clock_.now());
+    return std::max(Duration::zero(), end_ - std::chrono::steady_clock::now());
   }
 
  private:
-  const Clock& clock_;
   TimePoint end_;
 };
 

@@ -50,6 +50,7 @@ class Decoder {
   ///          kernels for; out_of_memory
   static Result<std::unique_ptr<Decoder>> create(const LlamaModel& model, Backend& backend,
                                                  DecoderOptions options);
+  /// Waits for what is enqueued: a sequence that it waits for must be closed first.
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -82,7 +83,7 @@ class Decoder {
   void observe(KvObserver* observer) noexcept { observer_ = observer; }
 
  private:
-  Decoder(const LlamaModel& model, Backend& backend, DecoderOptions options);
+  Decoder(const LlamaModel& model, DecoderOptions options);
 
   /// Waits for what a call that failed has left on the queue, for it works in memory that the next
   /// one replaces, and makes the queue usable again.
@@ -103,7 +104,6 @@ class Decoder {
   Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);
 
   const LlamaModel& model_;
-  Backend& backend_;
   DecoderOptions options_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Arithmetic> arithmetic_;
