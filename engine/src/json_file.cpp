@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "terrace/core/json_text.hpp"
 #include "terrace/engine/mapped_file.hpp"
 
 namespace terrace::engine {
@@ -53,9 +54,12 @@ class Watch {
 }  // namespace
 
 Result<json> parse_json_object(std::span<const std::byte> text, std::string_view label) try {
+  const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
+  if (const std::string_view flaw = flaw_of_json_text(view); !flaw.empty()) {
+    return fail(Errc::corrupt, "{}: is no JSON: {}", label, flaw);
+  }
   Watch watch;
-  const auto* begin = reinterpret_cast<const char*>(text.data());
-  json value = json::parse(begin, begin + text.size(), std::ref(watch), false);
+  json value = json::parse(view.begin(), view.end(), std::ref(watch), false);
   if (watch.complaint() != nullptr) {
     return fail(Errc::corrupt, "{}: the JSON {}", label, watch.complaint());
   }

@@ -164,16 +164,6 @@ Status check_metadata(const json& metadata, std::string_view label) {
   return fail(Errc::corrupt, "{}: its __metadata__ does not map names to strings", label);
 }
 
-/// What JSON says beside the format's rules: bytes before the object, or behind a zero byte, which
-/// ends a text for the JSON parser alone.
-Status check_text(std::span<const std::byte> text, std::string_view label) {
-  const std::string_view view(reinterpret_cast<const char*>(text.data()), text.size());
-  if (view.starts_with("\xef\xbb\xbf") || view.find('\0') != std::string_view::npos) {
-    return fail(Errc::corrupt, "{}: its header is no JSON; is the file damaged?", label);
-  }
-  return {};
-}
-
 bool is_printable(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
@@ -220,7 +210,6 @@ std::string shown_name(std::string_view name) {
 
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label) try {
   TERRACE_ASSIGN(const std::span<const std::byte> header_text, header_of(file, label));
-  TERRACE_TRY(check_text(header_text, label));
   TERRACE_ASSIGN(const json header, parse_json_object(header_text, label));
   const auto data = file.subspan(length_bytes + header_text.size());
   TensorMap tensors;

@@ -128,5 +128,36 @@ TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
   }
 }
 
+/// What a side file with one needle says, with a part of it put otherwise.
+Status read_altered(const std::string& from, const std::string& to) {
+  std::string text =
+      R"({"version": 1, "context_tokens": 64, "needles": [{"depth": 0.25, "statement": [1],)"
+      R"( "question": [2], "answer": [3], "answer_is_digit": [true]}]})";
+  text.replace(text.find(from), from.size(), to);
+  const TemporaryFolder folder;
+  const auto needles = read_needles_file(folder.write("needles.json", text), 64, 8);
+  if (needles) return {};
+  return tl::unexpected(needles.error());
+}
+
+TEST(NeedlesFile, WithValuesOfOtherTypesIsRefused) {
+  ASSERT_TRUE(read_altered("64", "64").has_value());
+  const std::pair<const char*, const char*> altered[] = {
+      {"1,", "true,"},     {"1,", "1.5,"},        {"64", "64.0"},    {"[1]", "[-4294967295]"},
+      {"[2]", "[2.5]"},    {"[2]", "{\"a\": 2}"}, {"[3]", "[true]"}, {"0.25", "-1"},
+      {"0.25", "1.5"},     {"0.25", "true"},      {"[true]", "[1]"}, {"[1]", "[4294967297]"},
+      {"[{", "{\"a\": {"},
+  };
+  for (const auto& [from, to] : altered) {
+    const Status read = read_altered(from, to);
+    ASSERT_FALSE(read.has_value()) << from << " as " << to;
+    EXPECT_EQ(read.error().code, Errc::corrupt) << from << " as " << to;
+  }
+  EXPECT_EQ(read_altered("[1]", "[8]").error().code, Errc::invalid_argument);
+  using namespace std::string_literals;
+  EXPECT_EQ(read_altered("]}]}", "]}]}\0x"s).error().code, Errc::corrupt);
+  EXPECT_EQ(read_altered("{\"version", "\xef\xbb\xbf{\"version").error().code, Errc::corrupt);
+}
+
 }  // namespace
 }  // namespace terrace::apps

@@ -243,6 +243,18 @@ TEST(ModelConfig, RefusesWhatIsNoJsonObject) {
   EXPECT_EQ(read("").error().code, Errc::corrupt);
 }
 
+TEST(ModelConfig, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+  const std::string text = plain_config().dump();
+  ASSERT_TRUE(read(text + "\n").has_value());
+  using namespace std::string_literals;
+  for (const std::string& wrong : {text + "\0"s, text + "\0 more"s, "\xef\xbb\xbf" + text}) {
+    const auto config = read(wrong);
+    ASSERT_FALSE(config.has_value()) << wrong;
+    EXPECT_EQ(config.error().code, Errc::corrupt);
+    EXPECT_THAT(std::string(config.error().message()), HasSubstr("config.json: is no JSON: "));
+  }
+}
+
 TEST(ModelConfig, RefusesAFileThatIsNoConfigForItsSize) {
   const TemporaryFolder folder;
   folder.write("config.json", "{}");

@@ -63,6 +63,23 @@ TEST(ForeignTrace, RefusesCountsThatNobodyCanHave) {
               HasSubstr("link_seconds is negative"));
 }
 
+TEST(ForeignTrace, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+  const TemporaryFolder folder;
+  auto writer = TraceWriter::create(folder / "t", token_head()).value();
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+  const std::string bytes = read_bytes(folder / "t");
+  using namespace std::string_literals;
+  for (const auto& [from, to] :
+       {std::pair(R"("seed":18446744073709551615})"s, "\"seed\":1}\0more"s),
+        std::pair(R"({"unit")"s, "\xef\xbb\xbf{\"unit\""s), std::pair("null}"s, "null}\0"s)}) {
+    write_bytes(folder / "altered", with_words(bytes, from, to));
+    const auto read = check_trace(folder / "altered");
+    ASSERT_FALSE(read.has_value()) << to;
+    EXPECT_EQ(read.error().code, Errc::corrupt);
+    EXPECT_THAT(std::string(read.error().message()), HasSubstr("of the trace is no JSON: "));
+  }
+}
+
 TEST(ForeignTrace, RefusesAnEndThatCountsOtherRecords) {
   const TemporaryFolder folder;
   for (const TraceUnit unit : {TraceUnit::token, TraceUnit::block, TraceUnit::cluster}) {

@@ -122,6 +122,15 @@ TEST(ImportMooncake, NamesASizeOnlyIfItFitsTheLinesBeforeToo) {
   }
 }
 
+TEST(ImportMooncake, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+  const std::string request = one_request;
+  using namespace std::string_literals;
+  for (const std::string& line : {request + "\0"s, request + "\0 more"s, "\xEF\xBB\xBF" + request,
+                                  request + "\v", request + "\f"}) {
+    EXPECT_THAT(refusal(request + "\n" + line), HasSubstr("m.jsonl:2: no JSON: ")) << line;
+  }
+}
+
 TEST(ImportMooncake, TakesWhatIsMeantTheSameOtherwiseWritten) {
   const std::string plain = imported(std::string(one_request) + "\n" + one_request + "\n");
   EXPECT_THAT(plain, HasSubstr("s0.l0.u1,0,0,1,1,488,1\n"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "imported_requests.hpp"
+#include "terrace/core/json_text.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -112,6 +113,9 @@ class RequestParser final : public Json::json_sax_t {
 }  // namespace
 
 std::string MooncakeRequest::read(std::string_view line) {
+  if (const std::string_view flaw = flaw_of_json_text(line); !flaw.empty()) {
+    return fmt::format("no JSON: {}", flaw);
+  }
   RequestParser parser(*this);
   Json::sax_parse(line.begin(), line.end(), &parser);
   return parser.flaw();

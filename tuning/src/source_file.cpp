@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 18;
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-constexpr std::string_view blanks = " \t\r\v\f";
+constexpr std::string_view blanks = " \t\r";
 
 struct Form {
   std::string_view begins;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "terrace/core/config.hpp"
+#include "terrace/core/json_text.hpp"
 #include "trace_codec.hpp"
 
 namespace terrace::tuning {
@@ -222,6 +223,9 @@ Status check_settings(const TraceHead& head) {
 /// nlohmann-json reports by exceptions; none leaves this file.
 template <typename Value, typename Read>
 Result<Value> parse(const std::string& text, const char* chunk, Read read) {
+  if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {
+    return fail(Errc::corrupt, "the {} of the trace is no JSON: {}", chunk, flaw);
+  }
   try {
     return read(Json::parse(text));
   } catch (const std::exception& error) {

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "run/input.hpp"
 #include "run/needles.hpp"
+#include "terrace/core/json_text.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -12,9 +15,20 @@ using nlohmann::json;
 // A needle has a hundred tokens or so, and a context of a million holds some thousands of them.
 constexpr std::size_t file_bytes_max = std::size_t{64} << 20;
 
+/// A whole number from 0 on; get<>() would make one of any number, and of true.
+std::uint64_t whole_number(const json& value) {
+  return value.get_ref<const json::number_unsigned_t&>();
+}
+
 std::vector<TokenId> read_ids(const json& list) {
   std::vector<TokenId> ids;
-  for (const json& id : list) ids.push_back(TokenId{id.get<std::uint32_t>()});
+  for (const json& value : list.get_ref<const json::array_t&>()) {
+    const std::uint64_t id = whole_number(value);
+    if (id > std::numeric_limits<std::uint32_t>::max()) {
+      throw json::out_of_range::create(406, fmt::format("{} is no token", id), &value);
+    }
+    ids.push_back(TokenId{static_cast<std::uint32_t>(id)});
+  }
   return ids;
 }
 
@@ -28,11 +42,15 @@ Needle read_needle(const json& object) {
 }
 
 Status check_needle(const Needle& needle, const std::string& file, std::size_t vocabulary) {
+  if (!(needle.depth >= 0 && needle.depth <= 1)) {
+    return fail(Errc::corrupt, "{}: a needle has depth {}; a share from 0 to 1 is needed", file,
+                needle.depth);
+  }
   if (needle.question.empty() || needle.answer.size() != needle.answer_is_digit.size()) {
     return fail(Errc::corrupt, "{}: a needle needs a question, and answer_is_digit for each token",
                 file);
   }
-  for (const auto* const ids : {&needle.question, &needle.answer}) {
+  for (const auto* const ids : {&needle.statement, &needle.question, &needle.answer}) {
     const auto outside =
         std::ranges::find_if(*ids, [&](TokenId id) { return index(id) >= vocabulary; });
     if (outside == ids->end()) continue;
@@ -50,15 +68,20 @@ Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary) {
   const std::string file = path.string();
   TERRACE_ASSIGN(const std::string text, read_whole_input(file, file_bytes_max));
+  if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {
+    return fail(Errc::corrupt, "{}: is no JSON: {}", file, flaw);
+  }
   std::vector<Needle> needles;
   std::size_t made_for = 0;
   try {
     const json document = json::parse(text);
-    if (document.at("version").get<int>() != 1) {
+    if (whole_number(document.at("version")) != 1) {
       return fail(Errc::unsupported, "{}: version is not 1; make it with tools/tokenize.py", file);
     }
-    made_for = document.at("context_tokens").get<std::size_t>();
-    for (const json& needle : document.at("needles")) needles.push_back(read_needle(needle));
+    made_for = whole_number(document.at("context_tokens"));
+    for (const json& needle : document.at("needles").get_ref<const json::array_t&>()) {
+      needles.push_back(read_needle(needle));
+    }
   } catch (const json::exception& error) {
     return fail(Errc::corrupt, "{}: not a needles file of tools/tokenize.py ({})", file,
                 error.what());

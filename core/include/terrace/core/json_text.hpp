@@ -1,0 +1,16 @@
+// What to refuse of a text before nlohmann-json parses it.
+#pragma once
+
+#include <string_view>
+
+namespace terrace {
+
+/// Says what nlohmann-json reads over though JSON has no place for it: a byte order mark, and a
+/// zero byte, behind which it reads nothing. Empty where there is neither.
+[[nodiscard]] constexpr std::string_view flaw_of_json_text(std::string_view text) noexcept {
+  if (text.starts_with("\xef\xbb\xbf")) return "a byte order mark stands before it; take it out";
+  if (text.find('\0') != std::string_view::npos) return "it has a zero byte";
+  return {};
+}
+
+}  // namespace terrace
