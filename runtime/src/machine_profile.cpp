@@ -1,9 +1,12 @@
 #include "terrace/runtime/machine_profile.hpp"
 
-#include <yaml-cpp/yaml.h>
-
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <set>
 
+#include "config/yaml_text.hpp"
+#include "terrace/core/config.hpp"
 #include "terrace/core/read_file.hpp"
 
 namespace terrace {
@@ -34,10 +37,12 @@ constexpr ResidualField residual_fields[] = {{"compute", &policies::Residuals::c
                                              {"offload", &policies::Residuals::offload},
                                              {"kmeans", &policies::Residuals::kmeans}};
 
-/// "FILE:LINE", without the line where YAML knows none.
-std::string place(std::string_view name, const YAML::Mark& mark) {
-  return mark.is_null() ? std::string(name) : fmt::format("{}:{}", name, mark.line + 1);
-}
+struct TextField {
+  const char* name;
+  std::string MachineProfile::* text;
+};
+constexpr TextField text_fields[] = {
+    {"date", &MachineProfile::date}, {"cpu", &MachineProfile::cpu}, {"isa", &MachineProfile::isa}};
 
 /// Reads one file; every refusal names its line.
 class Reader {
@@ -52,40 +57,51 @@ class Reader {
                   name_);
     }
     if (!root.IsMap()) return refuse(root, "no machine profile", "write version: 1 and sections");
+    TERRACE_TRY(check_fields(root, {"version", "date", "cpu", "isa", "compute", "host", "link"}));
+    if (!root["version"]) return refuse(root, "no version", "measure the machine again");
+    if (root["version"].as<int>(0) != profile_version) {
+      return refuse(root["version"], "written by another version", "measure the machine again");
+    }
     MachineProfile profile;
-    bool versioned = false;
-    for (const auto& entry : root) {
-      const std::string section = entry.first.as<std::string>("");
-      const YAML::Node& node = entry.second;
-      if (section == "version") {
-        if (node.as<int>(0) != profile_version) {
-          return refuse(node, "written by another version", "measure the machine again");
-        }
-        versioned = true;
-      } else if (section == "date") {
-        profile.date = node.as<std::string>("");
-      } else if (section == "cpu") {
-        profile.cpu = node.as<std::string>("");
-      } else if (section == "isa") {
-        profile.isa = node.as<std::string>("");
-      } else if (section == "compute") {
-        TERRACE_TRY(read_costs(node, profile));
-      } else if (section == "host") {
-        TERRACE_TRY(read_rates(node, profile));
-      } else if (section == "link") {
-        TERRACE_ASSIGN(profile.link, read_link(node));
-      } else {
-        return refuse(entry.first, "unknown section '" + section + "'", "take it out");
+    for (const TextField& field : text_fields) {
+      if (const YAML::Node node = root[field.name]) {
+        TERRACE_ASSIGN(profile.*field.text, text(node));
       }
     }
-    if (!versioned) return refuse(root, "no version", "measure the machine again");
+    if (root["compute"]) TERRACE_TRY(read_costs(root["compute"], profile));
+    if (root["host"]) TERRACE_TRY(read_rates(root["host"], profile));
+    if (root["link"]) {
+      TERRACE_ASSIGN(profile.link, read_link(root["link"]));
+    }
     return profile;
   }
 
  private:
   [[nodiscard]] tl::unexpected<Error> refuse(const YAML::Node& node, std::string_view what,
                                              std::string_view advice) const {
-    return fail(Errc::invalid_argument, "{}: {}; {}", place(name_, node.Mark()), what, advice);
+    return fail(Errc::invalid_argument, "{}: {}; {}", yaml_place(name_, node.Mark()), what, advice);
+  }
+
+  [[nodiscard]] Result<std::string> text(const YAML::Node& node) const {
+    if (!node.IsScalar()) return refuse(node, "no text", "write one word or text, in quotes");
+    return node.Scalar();
+  }
+
+  /// Checks that each key of a map is a text and there once, and one of `known` unless that is
+  /// empty.
+  [[nodiscard]] Status check_fields(const YAML::Node& map,
+                                    std::initializer_list<std::string_view> known) const {
+    std::set<std::string> found;
+    for (const auto& entry : map) {
+      TERRACE_ASSIGN(const std::string name, text(entry.first));
+      if (known.size() > 0 && std::ranges::find(known, name) == known.end()) {
+        return refuse(entry.first, fmt::format("unknown field '{}'", shown(name)), "take it out");
+      }
+      if (!found.insert(name).second) {
+        return refuse(entry.first, fmt::format("a second '{}'", shown(name)), "keep one");
+      }
+    }
+    return {};
   }
 
   [[nodiscard]] Result<double> figure(const YAML::Node& node) const {
@@ -113,31 +129,47 @@ class Reader {
       if (!entry.IsMap() || !entry["setting"]) {
         return refuse(entry, "fits without a setting", "measure the machine again");
       }
-      CostModel costs;
-      for (const CostField& field : cost_fields) {
-        const YAML::Node node = entry[field.name];
-        if (!node) {
-          return refuse(entry, fmt::format("no fit '{}'", field.name), "measure the machine again");
-        }
-        TERRACE_ASSIGN(costs.*field.fit, fit(node));
+      TERRACE_ASSIGN(const std::string setting, text(entry["setting"]));
+      TERRACE_ASSIGN(const CostModel costs, read_fits(entry));
+      if (!profile.compute.emplace(setting, costs).second) {
+        return refuse(entry, fmt::format("a second '{}'", shown(setting)), "keep one");
       }
-      for (const ResidualField& field : residual_fields) {
-        const YAML::Node node = entry["residuals"] ? entry["residuals"][field.name] : YAML::Node();
-        if (!node || node.IsNull()) {
-          return refuse(entry, fmt::format("no residual '{}'", field.name),
-                        "measure the machine again");
-        }
-        TERRACE_ASSIGN(costs.residuals.*field.share, figure(node));
-      }
-      profile.compute[entry["setting"].as<std::string>("")] = costs;
     }
     return {};
   }
 
+  [[nodiscard]] Result<CostModel> read_fits(const YAML::Node& entry) const {
+    TERRACE_TRY(check_fields(
+        entry, {"setting", "compute", "offload", "kmeans_base", "kmeans_iteration", "residuals"}));
+    CostModel costs;
+    for (const CostField& field : cost_fields) {
+      const YAML::Node node = entry[field.name];
+      if (!node) {
+        return refuse(entry, fmt::format("no fit '{}'", field.name), "measure the machine again");
+      }
+      TERRACE_ASSIGN(costs.*field.fit, fit(node));
+    }
+    const YAML::Node residuals = entry["residuals"];
+    if (!residuals || !residuals.IsMap()) {
+      return refuse(entry, "no residuals", "measure the machine again");
+    }
+    TERRACE_TRY(check_fields(residuals, {"compute", "offload", "kmeans"}));
+    for (const ResidualField& field : residual_fields) {
+      const YAML::Node node = residuals[field.name];
+      if (!node) {
+        return refuse(entry, fmt::format("no residual '{}'", field.name),
+                      "measure the machine again");
+      }
+      TERRACE_ASSIGN(costs.residuals.*field.share, figure(node));
+    }
+    return costs;
+  }
+
   [[nodiscard]] Status read_rates(const YAML::Node& map, MachineProfile& profile) const {
     if (!map.IsMap()) return refuse(map, "host is no map", "measure the machine again");
+    TERRACE_TRY(check_fields(map, {}));
     for (const auto& entry : map) {
-      TERRACE_ASSIGN(profile.host[entry.first.as<std::string>("")], figure(entry.second));
+      TERRACE_ASSIGN(profile.host[entry.first.Scalar()], figure(entry.second));
     }
     return {};
   }
@@ -147,6 +179,7 @@ class Reader {
     if (!map.IsMap() || !map["bandwidth"] || !map["latency"]) {
       return refuse(map, "link needs bandwidth and latency", "measure the machine again");
     }
+    TERRACE_TRY(check_fields(map, {"bandwidth", "latency", "switch_over"}));
     TERRACE_ASSIGN(link.bandwidth, figure(map["bandwidth"]));
     TERRACE_ASSIGN(link.latency, figure(map["latency"]));
     if (map["switch_over"]) {
@@ -166,15 +199,8 @@ class Reader {
 }  // namespace
 
 Result<MachineProfile> MachineProfile::parse(std::string_view yaml, std::string_view name) {
-  if (yaml.find('\0') != std::string_view::npos) {
-    return fail(Errc::invalid_argument, "{}: has zero bytes; is this a machine profile?", name);
-  }
-  try {
-    return Reader(name).read(YAML::Load(std::string(yaml)));
-  } catch (const YAML::Exception& error) {
-    return fail(Errc::invalid_argument, "{}: this is no YAML: {}", place(name, error.mark),
-                error.msg);
-  }
+  TERRACE_ASSIGN(const YAML::Node root, read_yaml(yaml, name));
+  return Reader(name).read(root);
 }
 
 Result<MachineProfile> MachineProfile::read(const std::string& path) {

@@ -52,7 +52,8 @@ TEST(ConfigText, TakesAKindOfBudgetAsAMap) {
 }
 
 TEST(ConfigText, SetsNothingWhenThereIsNothing) {
-  for (const char* yaml : {"", "\n\n", "# only a comment\n", "---\n", "~"}) {
+  for (const char* yaml :
+       {"", "\n\n", "# only a comment\n", "---\n", "~", "\xef\xbb\xbf", "\t\n"}) {
     EXPECT_EQ(refusal(yaml), "accepted") << yaml;
   }
 }
@@ -82,11 +83,26 @@ TEST(ConfigText, RefusesBadInputWithItsLine) {
       {"cache:\n\tpolicy: lru\n", "a.yaml:2: ", ""},
       {"cache: {policy: lru\n", "a.yaml:", "no YAML"},
       {"seed: *nowhere\n", "a.yaml:1: ", "no YAML"},
-      {"cache: &loop\n  policy: *loop\n", "a.yaml:2: ", "needs one value"},
+      {"cache: &loop\n  policy: *loop\n", "a.yaml:1: ", "anchors and aliases have no meaning"},
       {std::string("\x7f"
                    "ELF\0\1\2",
                    7),
        "a.yaml: ", "zero bytes"},
+      {",1", "a.yaml:", ""},  // yaml-cpp finds an endless row of documents
+      {"profile: \"a\nseed: 1\n", "a.yaml:", "no YAML"},
+      {"cache:\n{policy: lru}\n", "a.yaml:2: ", "indent it"},
+      {"cache:\n  policy:\n  'lru'\n", "a.yaml:3: ", "indent it"},
+      {"seed: !!int 1\n", "a.yaml:1: ", "tags, anchors and aliases have no meaning"},
+      {"isa: &a auto\nhost.huge_pages: *a\n", "a.yaml:1: ", "have no meaning"},
+      {"&a\n", "a.yaml:1: ", "have no meaning"},
+      {"\xef\xbb\xbf%Y\n", "a.yaml:1: ", "directives have no meaning"},
+      {"seed: 1\n?\ncache.tokens\n: auto\n", "a.yaml:2: ", "no question mark"},
+      {"cache:\n  \tpolicy: lru\n", "a.yaml:2: ", "with a tab"},
+      {"# 1.2\n%YAML 1.2\n---\nseed: 1\n", "a.yaml:2: ", "directives have no meaning"},
+      {"seed: 1\nprofile: \xff\n", "a.yaml:2: ", "no UTF-8"},
+      {"seed: 1\nprofile: \"\xed\xa0\x80\"\n", "a.yaml:2: ", "no UTF-8"},
+      {"# \x1b[2J\n", "a.yaml:1: ", "control characters"},
+      {"# one\rseed: 1\n", "a.yaml:1: ", "control characters"},
       {std::string(50'000, '['), "a.yaml:", "no YAML"},
       {std::string(config_file_bytes_max + 1, '#'), "a.yaml: ", "larger than"},
   };

@@ -1,5 +1,3 @@
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,6 +5,7 @@
 #include <map>
 
 #include "terrace/runtime/config.hpp"
+#include "yaml_text.hpp"
 
 namespace terrace {
 namespace {
@@ -87,19 +86,6 @@ class Reader {
   std::map<std::string, int> lines_;  ///< where each key was given
 };
 
-Status read_documents(const std::vector<YAML::Node>& documents, Reader& reader) {
-  if (documents.size() > 1) {
-    return fail(Errc::invalid_argument, "{}: a second document starts here; keep one",
-                reader.place(documents[1].Mark().line));
-  }
-  if (documents.empty() || documents[0].IsNull()) return {};
-  if (!documents[0].IsMap()) {
-    return fail(Errc::invalid_argument, "{}: this is no list of keys; write KEY: VALUE",
-                reader.place(documents[0].Mark().line));
-  }
-  return reader.read_map(documents[0], "");
-}
-
 }  // namespace
 
 Status apply_config_text(Config& config, std::string_view yaml, std::string_view name) {
@@ -108,16 +94,13 @@ Status apply_config_text(Config& config, std::string_view yaml, std::string_view
     return fail(Errc::invalid_argument, "{}: larger than {} bytes; is this a config file?",
                 reader.place(-1), config_file_bytes_max);
   }
-  if (yaml.find('\0') != std::string_view::npos) {
-    return fail(Errc::invalid_argument, "{}: has zero bytes; is this a text file?",
-                reader.place(-1));
+  TERRACE_ASSIGN(const YAML::Node root, read_yaml(yaml, reader.place(-1)));
+  if (root.IsNull()) return {};
+  if (!root.IsMap()) {
+    return fail(Errc::invalid_argument, "{}: this is no list of keys; write KEY: VALUE",
+                reader.place(root.Mark().line));
   }
-  try {
-    return read_documents(YAML::LoadAll(std::string(yaml)), reader);
-  } catch (const YAML::Exception& e) {  // yaml-cpp reports all bad input so
-    return fail(Errc::invalid_argument, "{}: this is no YAML: {}", reader.place(e.mark.line),
-                e.msg);
-  }
+  return reader.read_map(root, "");
 }
 
 Status apply_config_file(Config& config, const std::string& path) {

@@ -48,8 +48,10 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 
 /// Reads YAML text into `config`; `name` stands for it in messages and sources.
 ///
-/// Limits   one document, a map of maps of scalars; an empty text sets nothing
-/// Errors   invalid_argument, starting with name:line: no YAML, a list, a key given twice, a key
+/// Limits   one document, a map of maps of scalars without tags, anchors, aliases and directives
+///          (decision 0070); an empty text sets nothing
+/// Errors   invalid_argument, starting with name:line: no YAML, no UTF-8, a list, a key given
+/// twice, a key
 ///          without value, unknown key, value not accepted. Keys before the error are set
 [[nodiscard]] Status apply_config_text(Config& config, std::string_view yaml,
                                        std::string_view name);

@@ -45,8 +45,8 @@ struct MachineProfile {
   /// Reads a profile.
   ///
   /// Errors   io_error: the file cannot be read; invalid_argument: nothing in it, no YAML, another
-  ///          version, an unknown or missing field, a figure that is negative or not finite, each
-  ///          with its line
+  ///          version, an unknown or missing field, one that is there twice, a figure that is
+  ///          negative or not finite, each with its line
   [[nodiscard]] static Result<MachineProfile> read(const std::string& path);
 
   /// Reads YAML text; `name` stands for it in messages.
