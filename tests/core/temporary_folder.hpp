@@ -15,8 +15,9 @@ namespace terrace {
 /// Its name is drawn: tests run as processes of their own, in parallel.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-XXXXXX").string();
+  explicit TemporaryFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "terrace-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
       throw std::system_error(errno, std::generic_category(), name);
     path_ = name;

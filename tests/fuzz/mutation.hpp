@@ -1,5 +1,5 @@
-// Damages inputs of readers in seeded ways: bytes, tokens that mean something to a parser, pieces
-// of other inputs.
+// Damages inputs of readers in seeded ways: bytes, tokens that mean something to a parser, lines,
+// pieces of other inputs.
 #pragma once
 
 #include <string>
@@ -9,10 +9,20 @@
 
 namespace terrace {
 
-/// Returns an input of the corpus with one to four edits.
-std::string mutate(const std::vector<std::string>& corpus, Rng& rng);
+/// A file below tests/fuzz/corpus. Readers refuse those whose name begins with "bad".
+struct Sample {
+  std::string name;
+  std::string text;
+};
+using Corpus = std::vector<Sample>;
+
+/// Returns an input of the corpus with none to four edits.
+std::string mutate(const Corpus& corpus, Rng& rng);
+
+/// Makes one edit, which may take a piece of the corpus.
+void edit(std::string& text, const Corpus& corpus, Rng& rng);
 
 /// Returns the files of a folder below tests/fuzz/corpus, in the order of their names.
-std::vector<std::string> read_corpus(const std::string& folder);
+Corpus read_corpus(const std::string& folder);
 
 }  // namespace terrace

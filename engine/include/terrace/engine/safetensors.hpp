@@ -39,7 +39,7 @@ using TensorMap = std::map<std::string, Tensor, std::less<>>;
 ///          format does not have, offsets out of order or range, tensors that overlap or leave
 ///          holes, bytes that do not fit the shape. Each names `label` and, where there is one, the
 ///          tensor
-/// Tests    tests/engine/safetensors_test.cpp, tests/engine/safetensors_mutation_test.cpp
+/// Tests    tests/engine/safetensors_test.cpp, tests/fuzz/
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label);
 
 /// Returns a tensor's name for an error line: on one line whatever is in it.
