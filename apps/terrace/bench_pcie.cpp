@@ -107,15 +107,15 @@ Result<int> bench_pcie(const PcieOptions& options) {
     TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   }
   const std::vector<bench::Row> rows = ask_all(questions, options);
-  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
-  if (!options.report_file.empty()) {
-    TERRACE_TRY(replace_file(options.report_file, bench::pcie_page(rows, about)));
-  }
   if (options.shared.json()) {
     print_rows_document("bench pcie", config, machine, rows);
   } else {
     print_out("machine  {}{}\n\n", about, quick_note(options));
     print_rows(rows);
+  }
+  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
+  if (!options.report_file.empty()) {
+    TERRACE_TRY(replace_file(options.report_file, bench::pcie_page(rows, about)));
   }
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
 }

@@ -194,6 +194,13 @@ class Limits(unittest.TestCase):
         run = run_json(*job, "--policy", "pqcache", "--device-memory", limit)["runs"][0]
         self.assertLessEqual(run["memory"]["device_peak_bytes"], limit)
 
+    def test_a_budget_of_more_than_all_tokens_takes_no_more_memory(self):
+        job = ("--context", 600, "--decode", 4, "--policy", "pqcache", "--budget")
+        whole, beyond = (run_json(*job, budget)["runs"][0] for budget in (604, 1_000_000_000))
+        self.assertEqual(beyond["budget_tokens"], 604)
+        self.assertEqual(beyond["memory"], whole["memory"])
+        self.assertEqual(beyond["bits_per_token"], whole["bits_per_token"])
+
     def test_full_attention_that_does_not_fit_fails(self):
         process = terrace("run", "--context", 2048, "--decode", 4, "--policy", "full",
                           "--device-memory", "1MiB")

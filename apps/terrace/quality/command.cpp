@@ -84,11 +84,12 @@ Result<int> bench_quality(const QualityOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
   const Machine machine = read_machine(study.gpu);
+  print_study(study, machine, options.run.shared.json(),
+              {"bench quality", quality_rows, quality_table});
+  // Behind the table, which must not be lost with the page.
   if (!options.report_file.empty()) {
     TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
   }
-  print_study(study, machine, options.run.shared.json(),
-              {"bench quality", quality_rows, quality_table});
   return 0;
 }
 

@@ -154,10 +154,24 @@ CacheSharing JobPolicy::cache_sharing() const noexcept {
           .selected_tokens = split.selected};
 }
 
+std::size_t RunJob::tokens_max() const noexcept {
+  std::size_t tokens = context + decode;
+  for (const Needle& needle : needles) tokens += needle.question.size() + needle.answer.size();
+  return tokens;
+}
+
+Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype) {
+  TERRACE_ASSIGN(RuntimeOptions options,
+                 RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
+  if (options.budget.kind == TokenBudget::Kind::tokens) {
+    options.budget.value = std::min(options.budget.value, static_cast<double>(job.tokens_max()));
+  }
+  return options;
+}
+
 Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
-  TERRACE_ASSIGN(
-      RuntimeOptions options,
-      RuntimeOptions::from(config_of_policy(job, policy), job.model.config().kv_shape(Dtype::f16)));
+  TERRACE_ASSIGN(RuntimeOptions options,
+                 runtime_options(job, config_of_policy(job, policy), Dtype::f16));
   TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
   TERRACE_ASSIGN(const IndexLayout layout, made->index_layout(options.shape));
   const auto split = policies::split_budget(options.budget_terms(job.context), made->traits());

@@ -32,6 +32,8 @@ struct RunJob {
   bool generate = false;
   std::vector<Needle> needles;
 
+  /// Tokens that a sequence of the job may come to have.
+  [[nodiscard]] std::size_t tokens_max() const noexcept;
   [[nodiscard]] bool tokens_are_bytes() const noexcept { return model.config().vocabulary == 256; }
 };
 
@@ -44,6 +46,11 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
 
 /// Returns the config of one policy of the job.
 Config config_of_policy(const RunJob& job, const std::string& policy);
+
+/// Returns what a runtime of the job is told: as the config has it, but a budget of more tokens
+/// than there will be is one of all tokens. Memory is reserved by the budget. Errors: those of
+/// RuntimeOptions::from.
+Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype);
 
 /// What a policy of the job is told, and what that comes to.
 struct JobPolicy {

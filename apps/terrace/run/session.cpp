@@ -47,8 +47,7 @@ Dtype kv_dtype(const RunJob& job) { return *parse_dtype(job.config.text("kv.dtyp
 
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
                              const SessionObservers& observers) {
-  const KvShape shape = job.model.config().kv_shape(kv_dtype(job));
-  TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
+  TERRACE_ASSIGN(RuntimeOptions options, runtime_options(job, config, kv_dtype(job)));
   TERRACE_TRY(plan_iterations(job, config, options));
   options.observer = observers.selections;
   TERRACE_ASSIGN(offload::ChosenBackend chosen,
@@ -59,7 +58,7 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
                      policy = observers.policy.empty() ? options.policy : observers.policy](
                         double share) { progress.show(policy, prefill, share); };
   TERRACE_ASSIGN(session.decoder, engine::Decoder::create(job.model, session.runtime->backend(),
-                                                          {.kv_dtype = shape.dtype,
+                                                          {.kv_dtype = options.shape.dtype,
                                                            .rope_length = job.context,
                                                            .deadline = options.deadline,
                                                            .progress = show}));

@@ -62,6 +62,9 @@ bool to_csv(const TraceOptions& options) {
 
 /// Refuses what the form that is read or written does not look at.
 Status check_options(const TraceOptions& options, const Config& config) {
+  if (options.target == "-") {
+    return fail(Errc::invalid_argument, "OUT -: a file is needed, which takes its name when whole");
+  }
   const bool prefixes = options.from == "mooncake";
   const bool objects = options.from == "csv" || options.from == "oraclegeneral";
   const tuning::ObjectOptions none;
