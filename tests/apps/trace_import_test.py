@@ -107,9 +107,9 @@ class Import(unittest.TestCase):
             csv.write_text("1,a,5\n")
             convert = ("trace", "convert", csv, folder / "t", "--from")
             for words, *arguments in (
-                    ("--model takes no --from csv", "csv", "--model", folder),
+                    ("--model does not go with --from csv", "csv", "--model", folder),
                     ("--block-tokens", "csv", "--block-tokens", 16),
-                    ("--to csv takes no --from oraclegeneral", "oraclegeneral", "--to", "csv"),
+                    ("--to csv does not go with --from oraclegeneral", "oraclegeneral", "--to", "csv"),
                     ("only csv has columns", "oraclegeneral", "--obj-id-col", 3),
                     ("only csv and oraclegeneral", "mooncake", "--ignore-obj-size"),
                     ("obj-id-col", "csv", "--obj-id-col", 0)):
@@ -172,7 +172,7 @@ class Import(unittest.TestCase):
                 process = terrace(*convert, *options)
                 self.assertEqual(process.returncode, 2, process.stderr)
                 self.assertIn(named, process.stderr)
-                self.assertIn("takes no --from mooncake", process.stderr)
+                self.assertIn("does not go with --from mooncake", process.stderr)
                 self.assertFalse(trace.exists())
             requests.write_text('{"input_length": 1024, "hash_ids": []}')
             process = terrace(*convert)
