@@ -109,7 +109,7 @@ class Import(unittest.TestCase):
             for words, *arguments in (
                     ("--model does not go with --from csv", "csv", "--model", folder),
                     ("--block-tokens", "csv", "--block-tokens", 16),
-                    ("--to csv does not go with --from oraclegeneral", "oraclegeneral", "--to", "csv"),
+                    ("--to csv does not go with --from", "oraclegeneral", "--to", "csv"),
                     ("only csv has columns", "oraclegeneral", "--obj-id-col", 3),
                     ("only csv and oraclegeneral", "mooncake", "--ignore-obj-size"),
                     ("obj-id-col", "csv", "--obj-id-col", 0)):
