@@ -1,5 +1,5 @@
-// What a container allows its processes, as the kernel tells it in files: control groups of version
-// 2 or 1.
+// The limits that a container sets its processes, as the kernel tells them in files: control groups
+// of version 2 or 1.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,7 @@
 
 #include "arithmetic.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/drain_to_end.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/offload/parallel.hpp"
@@ -72,12 +73,7 @@ struct MeasuredQueue {
 /// Waits for computing that a measurement gave up, whose memory must not go before.
 struct AtRest {
   const MeasuredQueue& measured;
-  ~AtRest() {
-    const auto is_late = [](const Status& drained) {
-      return !drained && drained.error().code == Errc::not_ready;
-    };
-    while (is_late(measured.drain())) continue;
-  }
+  ~AtRest() { drain_to_end(measured.queue, measured.deadline); }
 };
 
 Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape,

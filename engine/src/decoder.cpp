@@ -5,6 +5,7 @@
 
 #include "arithmetic.hpp"
 #include "row_check.hpp"
+#include "terrace/core/drain_to_end.hpp"
 
 namespace terrace::engine {
 
@@ -13,10 +14,7 @@ Decoder::Decoder(const LlamaModel& model, DecoderOptions options)
 
 Decoder::~Decoder() {
   // Enqueued work points into this object, which must not go before it ends.
-  const auto is_late = [](const Status& drained) {
-    return !drained && drained.error().code == Errc::not_ready;
-  };
-  while (compute_ != nullptr && is_late(compute_->drain(options_.deadline))) continue;
+  if (compute_ != nullptr) drain_to_end(*compute_, options_.deadline);
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backend& backend,

@@ -56,7 +56,7 @@ void Lane::leave(LaneMember& member) {
   if (place == announced_.end()) return;
   announced_.erase(place);
   lock.unlock();
-  // What the thread does for others may take long: the rest of the member's turns are taken here.
+  // Work of other members may take long: the rest of the member's turns are taken here.
   while (member.take_turn(pieces_a_turn)) continue;
 }
 

@@ -4,6 +4,7 @@
 
 #include "../sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/core/drain_to_end.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/runtime/selection_observer.hpp"
 
@@ -35,16 +36,14 @@ SequenceState::~SequenceState() {
   runtime_.leave(*this);
   cancel_builds_.store(true, std::memory_order_relaxed);
   settle_queues();
-  // What outlasted the deadline still uses the sequence's memory. The end of a queue cancels what
-  // is enqueued and waits for what runs; then compute waits for nothing of the sequence any more.
+  // Work that outlasted the deadline still uses the sequence's memory. The end of a queue cancels
+  // what is enqueued and waits for what runs; then compute waits for nothing of the sequence any
+  // more.
   for (auto* queue :
        {&offload_queue_, &index_queue_, &refill_queue_, &cluster_queue_, &refresh_queue_}) {
     queue->reset();
   }
-  const auto is_late = [](const Status& drained) {
-    return !drained && drained.error().code == Errc::not_ready;
-  };
-  while (compute_ != nullptr && is_late(compute_->drain(deadline()))) continue;
+  if (compute_ != nullptr) drain_to_end(*compute_, deadline());
   give_up_device_memory();
   const auto lock = runtime_.lock_pages();
   for (LayerState& layer : layers_) layer.pages.truncate(0);
