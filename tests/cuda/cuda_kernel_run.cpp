@@ -1,7 +1,7 @@
 // The kernels for CUDA, on a stream of their own.
 //
 // Arguments lie in ordinary memory: on the stand-in a device reads it, and in the program for a
-// real device `new` gives managed memory.
+// real device `new` gives memory registered with it.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 

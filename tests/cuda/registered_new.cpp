@@ -1,10 +1,12 @@
 // `new` gives memory that host and device both reach, so that tests may hand their arrays to
-// kernels as they are.
+// kernels as they are. The memory is the host's own, registered with the device: threads also wait
+// on objects that lie in it, which the system does not allow in the device's managed memory.
 //
-// Pieces are powers of two, cut from large regions and kept in lists by size: managed memory is
-// slow to ask for, and tests ask often. Where there is no device it is ordinary memory.
+// Pieces are powers of two, cut from large regions and kept in lists by size: memory is slow to
+// register, and tests ask often. Where there is no device it is ordinary memory.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -15,6 +17,7 @@
 namespace {
 
 constexpr std::size_t region_bytes = std::size_t{64} << 20;
+constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t piece_bytes_min = 128;  // also how pieces are aligned
 
 /// What is in front of every piece.
@@ -27,7 +30,7 @@ struct Piece {
 /// Set while the runtime is asked: what it asks for in turn is ordinary memory.
 thread_local bool asking = false;
 
-class ManagedMemory {
+class RegisteredMemory {
  public:
   void* allocate(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(bytes + piece_bytes_min);
@@ -73,12 +76,13 @@ class ManagedMemory {
   }
 
   static void* more(std::size_t bytes) {
-    void* data = nullptr;
+    void* const data = std::aligned_alloc(page_bytes, std::max(bytes, page_bytes));
+    if (data == nullptr) return nullptr;
     asking = true;
-    const bool given = cudaMallocManaged(&data, bytes) == cudaSuccess;
-    if (!given) static_cast<void>(cudaGetLastError());
+    const bool registered = cudaHostRegister(data, bytes, cudaHostRegisterPortable) == cudaSuccess;
+    if (!registered) static_cast<void>(cudaGetLastError());
     asking = false;
-    return given ? data : std::aligned_alloc(piece_bytes_min, bytes);
+    return data;
   }
 
   std::mutex mutex_;
@@ -87,10 +91,10 @@ class ManagedMemory {
   std::size_t left_ = 0;
 };
 
-ManagedMemory& memory() {
+RegisteredMemory& memory() {
   // Never destroyed: what is released behind main() needs it. Its own place is no `new`.
-  alignas(ManagedMemory) static std::array<std::byte, sizeof(ManagedMemory)> place;
-  static auto* const made = ::new (place.data()) ManagedMemory;
+  alignas(RegisteredMemory) static std::array<std::byte, sizeof(RegisteredMemory)> place;
+  static auto* const made = ::new (place.data()) RegisteredMemory;
   return *made;
 }
 
