@@ -1,6 +1,9 @@
 #include "terrace/core/op_arguments.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <limits>
 #include <string_view>
@@ -390,6 +393,12 @@ Status validate(const DecodeAttention& op) {
        {op.scratch != nullptr || !(resides || estimates || op.selected != nullptr),
         "scratch must be given"}}));
   return require_attention_apart(name, op);
+}
+
+Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept {
+  std::array<char, 64> place{};
+  const auto end = fmt::format_to_n(place.data(), place.size(), "call {} of {}", call, calls).out;
+  return error.while_doing({place.data(), end});
 }
 
 }  // namespace terrace

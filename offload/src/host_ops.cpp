@@ -1,7 +1,11 @@
 #include "terrace/offload/host_ops.hpp"
 
+#include <utility>
+
+#include "op_calls.hpp"
 #include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/attention.hpp"
+#include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
@@ -13,58 +17,34 @@ namespace {
 
 namespace host = kernels::host;
 
-/// Enqueues a kernel that moves nothing across the link, on the queue's threads.
+std::size_t store_rows(const StoreRows& call, Parallel& threads) {
+  const std::size_t bytes = host::store_rows(call, threads);
+  return call.crosses_link ? bytes : 0;
+}
+
+void resolve_rows(const ResolveRows& call, Parallel& /*threads*/) { host::resolve_rows(call); }
+
+/// Enqueues kernel(call, threads) of each call on the queue's threads. The kernel returns the bytes
+/// that cross the link, or nothing.
 template <auto kernel, typename Arguments>
-Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [arguments, threads = &queue.threads()] {
-    kernel(arguments, *threads);
-    return std::size_t{0};
+Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> batch) {
+  TERRACE_TRY(validate(batch));
+  TERRACE_ASSIGN(auto calls, OpCalls<Arguments>::copy(batch));
+  return queue.call(phase, [calls = std::move(calls), threads = &queue.threads()] {
+    return host::for_each_call(calls.all(), *threads, kernel);
   });
 }
 
-Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [arguments, threads = &queue.threads()] {
-    const std::size_t bytes = host::store_rows(arguments, *threads);
-    return arguments.crosses_link ? bytes : 0;
-  });
-}
-
-/// Enqueues a kernel of one thread.
-template <auto kernel, typename Arguments>
-Result<Ticket> compute_alone(Queue& queue, Phase phase, const Arguments& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [arguments] {
-    kernel(arguments);
-    return std::size_t{0};
-  });
-}
-
-Result<Ticket> fetch_rows(Queue& queue, Phase phase, const FetchRows& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [arguments, threads = &queue.threads()] {
-    return host::fetch_rows(arguments, *threads);
-  });
-}
-
-Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [arguments, threads = &queue.threads()] {
-    return host::cache_rows(arguments, *threads);
-  });
-}
-
-constexpr Ops table{.store_rows = store_rows,
-                    .pq_select = compute<host::pq_select>,
-                    .exact_select = compute<host::exact_select>,
-                    .map_queries = compute<host::map_queries>,
-                    .page_select = compute<host::page_select>,
-                    .cluster_select = compute<host::cluster_select>,
-                    .resolve_rows = compute_alone<host::resolve_rows, ResolveRows>,
-                    .fetch_rows = fetch_rows,
-                    .cache_rows = cache_rows,
-                    .decode_attention = compute<host::decode_attention>};
+constexpr Ops table{.store_rows = enqueue<store_rows>,
+                    .pq_select = enqueue<host::pq_select>,
+                    .exact_select = enqueue<host::exact_select>,
+                    .map_queries = enqueue<host::map_queries>,
+                    .page_select = enqueue<host::page_select>,
+                    .cluster_select = enqueue<host::cluster_select>,
+                    .resolve_rows = enqueue<resolve_rows>,
+                    .fetch_rows = enqueue<host::fetch_rows>,
+                    .cache_rows = enqueue<host::cache_rows>,
+                    .decode_attention = enqueue<host::decode_attention>};
 
 }  // namespace
 

@@ -1,30 +1,37 @@
 #include "sim_ops.hpp"
 
+#include <numeric>
+
 #include "terrace/core/op_arguments.hpp"
 
 namespace terrace::offload {
 namespace {
 
 template <typename Arguments>
-Result<Ticket> compute(Queue& queue, Phase phase, const Arguments& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return queue.call(phase, [] { return std::size_t{0}; });
+std::size_t nothing(const Arguments& /*call*/) {
+  return 0;
 }
 
-Result<Ticket> store_rows(Queue& queue, Phase phase, const StoreRows& rows) {
-  TERRACE_TRY(validate(rows));
-  const std::size_t bytes = rows.crosses_link ? rows.tokens.size() * rows.shape.token_bytes() : 0;
+std::size_t stored_bytes(const StoreRows& call) {
+  return call.crosses_link ? call.tokens.size() * call.shape.token_bytes() : 0;
+}
+
+std::size_t cached_bytes(const CacheRows& call) { return call.count * call.shape.row_bytes(); }
+
+/// Enqueues a piece that costs a call's time and moves bytes_of(call) of each call across the link.
+template <auto bytes_of, typename Arguments>
+Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> batch) {
+  TERRACE_TRY(validate(batch));
+  const std::size_t bytes =
+      std::transform_reduce(batch.begin(), batch.end(), std::size_t{0}, std::plus<>(), bytes_of);
   return queue.call(phase, [bytes] { return bytes; });
 }
 
-Result<Ticket> cache_rows(Queue& queue, Phase phase, const CacheRows& rows) {
-  TERRACE_TRY(validate(rows));
-  const std::size_t bytes = rows.count * rows.shape.row_bytes();
-  return queue.call(phase, [bytes] { return bytes; });
-}
+template <typename Arguments>
+constexpr auto compute = enqueue<nothing<Arguments>, Arguments>;
 
 // fetch_rows costs its phase's time: how many rows are missed is known only where bytes are.
-constexpr Ops table{.store_rows = store_rows,
+constexpr Ops table{.store_rows = enqueue<stored_bytes, StoreRows>,
                     .pq_select = compute<PqSelect>,
                     .exact_select = compute<ExactSelect>,
                     .map_queries = compute<MapQueries>,
@@ -32,7 +39,7 @@ constexpr Ops table{.store_rows = store_rows,
                     .cluster_select = compute<ClusterSelect>,
                     .resolve_rows = compute<ResolveRows>,
                     .fetch_rows = compute<FetchRows>,
-                    .cache_rows = cache_rows,
+                    .cache_rows = enqueue<cached_bytes, CacheRows>,
                     .decode_attention = compute<DecodeAttention>};
 
 }  // namespace

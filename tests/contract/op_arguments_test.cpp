@@ -406,5 +406,29 @@ TEST_F(OpArguments, MayBeMissingWhereThereAreNoCandidates) {
   EXPECT_TRUE(validate(op).has_value());
 }
 
+template <typename Call>
+std::string difference_made(const std::function<void(Call&)>& make) {
+  Call other;
+  make(other);
+  return std::string(difference(Call{}, other));
+}
+
+TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
+  EXPECT_EQ(difference_made<StoreRows>([](auto& o) { o.shape.head_dim = 1; }), "shape");
+  EXPECT_EQ(difference_made<StoreRows>([](auto& o) { o.tokens.end = 1; }), "");
+  EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.common.shape.dtype = Dtype::f32; }), "shape");
+  EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.pq.bits = 1; }), "pq");
+  EXPECT_EQ(difference_made<ExactSelect>([](auto& o) { o.common.count.mean = 1; }), "");
+  EXPECT_EQ(difference_made<PageSelect>([](auto& o) { o.pages.bounds = true; }), "pages");
+  EXPECT_EQ(difference_made<ClusterSelect>([](auto& o) { o.clusters.slots = 1; }), "clusters");
+  EXPECT_EQ(difference_made<ClusterSelect>([](auto& o) { o.scope = ListScope::query_head; }),
+            "scope");
+  EXPECT_EQ(difference_made<ResolveRows>([](auto& o) { o.scope = ListScope::query_head; }),
+            "scope");
+  EXPECT_EQ(difference_made<DecodeAttention>([](auto& o) { o.scope = ListScope::query_head; }),
+            "scope");
+  EXPECT_EQ(difference_made<DecodeAttention>([](auto& o) { o.window.end = 1; }), "");
+}
+
 }  // namespace
 }  // namespace terrace

@@ -2,12 +2,65 @@
 // tests/kernels.
 #include <gmock/gmock.h>
 
+#include <functional>
+#include <span>
+#include <utility>
+
 #include "contract/backend_case.hpp"
 
 namespace terrace {
 namespace {
 
-class OpsContract : public BackendContract {};
+constexpr KvShape shape{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 8};
+
+/// Calls of store_rows, each with a block of its own, of tokens 0 to a number of each call.
+class Stores {
+ public:
+  Stores(std::vector<std::size_t> tokens, const std::function<Buffer(std::size_t)>& allocate)
+      : tables_(tokens.size()) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::size_t bytes = tokens[i] * shape.token_bytes();
+      for (const auto value : {std::byte{1}, std::byte{2}, std::byte{0}}) {
+        buffers_.push_back(allocate(bytes));
+        std::fill_n(buffers_.back().data(), bytes, value);
+      }
+      const std::span<Buffer> own = std::span(buffers_).last(3);
+      tables_[i] = own[2].data();
+      calls_.push_back({.source = {.keys = own[0].data(),
+                                   .values = own[1].data(),
+                                   .token_stride = shape.token_bytes() / 2,
+                                   .head_stride = shape.row_bytes() / 2},
+                        .tokens = {.begin = 0, .end = tokens[i]},
+                        .target = {.blocks = &tables_[i], .block_tokens = tokens[i]},
+                        .shape = shape});
+    }
+  }
+
+  [[nodiscard]] std::vector<StoreRows>& calls() { return calls_; }
+
+  /// Whether the rows of a call are in its block.
+  [[nodiscard]] bool is_stored(std::size_t call) const {
+    const std::byte* const block = tables_[call];
+    const std::size_t bytes = calls_[call].tokens.size() * shape.token_bytes();
+    return block[0] == std::byte{1} && block[bytes - 1] == std::byte{2};
+  }
+
+ private:
+  std::vector<Buffer> buffers_;
+  std::vector<std::byte*> tables_;
+  std::vector<StoreRows> calls_;
+};
+
+class OpsContract : public BackendContract {
+ protected:
+  /// What ops read and write here lies where both host and device reach it.
+  Stores stores(std::vector<std::size_t> tokens) {
+    return {std::move(tokens), [this](std::size_t bytes) { return host_buffer(bytes); }};
+  }
+  static std::size_t bytes_offloaded(const Queue& queue) {
+    return queue.counters().bytes[static_cast<std::size_t>(Phase::offload)];
+  }
+};
 
 TEST_P(OpsContract, TheTableIsComplete) {
   const Ops& ops = backend_->ops();
@@ -24,35 +77,66 @@ TEST_P(OpsContract, TheTableIsComplete) {
 }
 
 TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
-  const KvShape shape{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 8};
-  constexpr std::size_t tokens = 4;
-  const std::size_t bytes = tokens * shape.token_bytes();
-  // What ops read and write here lies where both host and device reach it.
-  const Buffer keys = host_buffer(bytes / 2);
-  const Buffer values = host_buffer(bytes / 2);
-  std::fill_n(keys.data(), bytes / 2, std::byte{1});
-  std::fill_n(values.data(), bytes / 2, std::byte{2});
-  const Buffer block = host_buffer(bytes);
-  std::byte* const blocks[] = {block.data()};
-  StoreRows rows;
-  rows.source = {.keys = keys.data(),
-                 .values = values.data(),
-                 .token_stride = shape.token_bytes() / 2,
-                 .head_stride = shape.row_bytes() / 2};
-  rows.tokens = {.begin = 0, .end = tokens};
-  rows.target = {.blocks = blocks, .block_tokens = tokens};
-  rows.shape = shape;
+  Stores made = stores({4});
   const auto offload = queue("offload");
   for (const bool crosses_link : {false, true}) {
-    rows.crosses_link = crosses_link;
-    ASSERT_TRUE(backend_->ops().store_rows(*offload, Phase::offload, rows));
+    made.calls()[0].crosses_link = crosses_link;
+    ASSERT_TRUE(backend_->ops().store_rows(*offload, Phase::offload, made.calls()[0]));
     ASSERT_TRUE(offload->drain(patience));
-    EXPECT_EQ(offload->counters().bytes[static_cast<std::size_t>(Phase::offload)],
-              crosses_link ? bytes : 0U);
+    EXPECT_EQ(bytes_offloaded(*offload), crosses_link ? 4 * shape.token_bytes() : 0U);
   }
-  if (moves_bytes()) {
-    EXPECT_EQ(block.data()[0], std::byte{1});
-    EXPECT_EQ(block.data()[bytes - 1], std::byte{2});
+  EXPECT_EQ(made.is_stored(0), moves_bytes());
+}
+
+TEST_P(OpsContract, ABatchIsOnePieceOfWorkWithTheBytesOfItsCalls) {
+  Stores made = stores({4, 1, 9, 1, 7});
+  const auto offload = queue("offload");
+  for (const std::size_t call : {0U, 2U, 3U}) made.calls()[call].crosses_link = true;
+  const auto before = offload->record();
+  ASSERT_TRUE(before);
+  // The arguments are copied: what becomes of them afterwards does not matter.
+  const std::vector<StoreRows> calls = std::exchange(made.calls(), {});
+  const auto stored = backend_->ops().store_rows(*offload, Phase::offload, calls);
+  ASSERT_TRUE(stored);
+  EXPECT_EQ(stored->number, before->number + 1);
+  made.calls() = calls;
+  ASSERT_TRUE(offload->wait(*stored, patience));
+  ASSERT_TRUE(offload->drain(patience));
+  EXPECT_EQ(bytes_offloaded(*offload), (4 + 9 + 1) * shape.token_bytes());
+  for (std::size_t call = 0; moves_bytes() && call < calls.size(); ++call) {
+    EXPECT_TRUE(made.is_stored(call)) << call;
+  }
+}
+
+TEST_P(OpsContract, ABatchOfNoCallsIsDoneWithWhatCameBefore) {
+  const auto offload = queue("offload");
+  const auto before = offload->record();
+  const auto nothing =
+      backend_->ops().store_rows(*offload, Phase::offload, std::span<const StoreRows>());
+  ASSERT_TRUE(before && nothing);
+  EXPECT_EQ(nothing->number, before->number);
+  EXPECT_TRUE(offload->wait(*nothing, patience));
+  EXPECT_EQ(bytes_offloaded(*offload), 0U);
+}
+
+TEST_P(OpsContract, OneBadCallRefusesItsBatchBeforeAnythingIsEnqueued) {
+  Stores made = stores({4, 1, 9});
+  const auto offload = queue("offload");
+  const auto before = offload->record();
+  const auto refusal = [&](std::size_t call, auto make_bad) {
+    std::vector<StoreRows> calls = made.calls();
+    make_bad(calls[call]);
+    const auto refused = backend_->ops().store_rows(*offload, Phase::offload, calls);
+    return refused ? std::string() : std::string(refused.error().message());
+  };
+  EXPECT_EQ(refusal(1, [](StoreRows& call) { call.source.keys = nullptr; }),
+            "call 1 of 3: store_rows: source.keys must be given");
+  EXPECT_EQ(refusal(2, [](StoreRows& call) { call.shape.kv_heads = 1; }),
+            "call 2 of 3: shape must be that of call 0");
+  EXPECT_EQ(offload->record()->number, before->number);
+  ASSERT_TRUE(offload->drain(patience));
+  for (std::size_t call = 0; moves_bytes() && call < 3; ++call) {
+    EXPECT_FALSE(made.is_stored(call)) << call;
   }
 }
 

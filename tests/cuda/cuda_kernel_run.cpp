@@ -56,37 +56,61 @@ bool takes_shape(std::size_t number) {
   return number % each == 0;
 }
 
-std::size_t run(const StoreRows& op) {
-  return DeviceRun()([&](const auto& launch) { return cuda::store_rows(op, launch); }).value();
+std::size_t run(std::span<const StoreRows> batch) {
+  std::size_t bytes = 0;
+  for (const StoreRows& op : batch) {
+    bytes += DeviceRun()([&](const auto& launch) { return cuda::store_rows(op, launch); }).value();
+  }
+  return bytes;
 }
-std::size_t run(const FetchRows& op) {
+std::size_t run(std::span<const FetchRows> batch) {
   DeviceRun device;
-  device([&](const auto& launch) { return cuda::fetch_rows(op, launch); });
+  for (const FetchRows& op : batch) {
+    device([&](const auto& launch) { return cuda::fetch_rows(op, launch); });
+  }
   return device.moved();
 }
-std::size_t run(const CacheRows& op) {
-  return DeviceRun()([&](const auto& launch) { return cuda::cache_rows(op, launch); }).value();
+std::size_t run(std::span<const CacheRows> batch) {
+  std::size_t bytes = 0;
+  for (const CacheRows& op : batch) {
+    bytes += DeviceRun()([&](const auto& launch) { return cuda::cache_rows(op, launch); }).value();
+  }
+  return bytes;
 }
-void run(const PqSelect& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::pq_select(op, launch); });
+void run(std::span<const PqSelect> batch) {
+  for (const PqSelect& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::pq_select(op, launch); });
+  }
 }
-void run(const ExactSelect& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::exact_select(op, launch); });
+void run(std::span<const ExactSelect> batch) {
+  for (const ExactSelect& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::exact_select(op, launch); });
+  }
 }
-void run(const MapQueries& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::map_queries(op, launch); });
+void run(std::span<const MapQueries> batch) {
+  for (const MapQueries& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::map_queries(op, launch); });
+  }
 }
-void run(const PageSelect& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::page_select(op, launch); });
+void run(std::span<const PageSelect> batch) {
+  for (const PageSelect& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::page_select(op, launch); });
+  }
 }
-void run(const ClusterSelect& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::cluster_select(op, launch); });
+void run(std::span<const ClusterSelect> batch) {
+  for (const ClusterSelect& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::cluster_select(op, launch); });
+  }
 }
-void run(const ResolveRows& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(op, launch); });
+void run(std::span<const ResolveRows> batch) {
+  for (const ResolveRows& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(op, launch); });
+  }
 }
-void run(const DecodeAttention& op) {
-  DeviceRun()([&](const auto& launch) { return cuda::decode_attention(op, launch); });
+void run(std::span<const DecodeAttention> batch) {
+  for (const DecodeAttention& op : batch) {
+    DeviceRun()([&](const auto& launch) { return cuda::decode_attention(op, launch); });
+  }
 }
 
 }  // namespace terrace::testing

@@ -2,6 +2,7 @@
 #include "kernels/kernel_run.hpp"
 #include "kernels/part_threads.hpp"
 #include "terrace/kernels/attention.hpp"
+#include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
@@ -11,6 +12,8 @@
 namespace terrace::testing {
 namespace {
 
+namespace host = kernels::host;
+
 PartThreads threads(2);
 
 }  // namespace
@@ -18,18 +21,37 @@ PartThreads threads(2);
 std::size_t odd_offset(Dtype) { return 1; }
 bool takes_shape(std::size_t /*number*/) { return true; }
 
-std::size_t run(const StoreRows& op) {
-  const std::size_t bytes = kernels::host::store_rows(op, threads);
-  return op.crosses_link ? bytes : 0;
+std::size_t run(std::span<const StoreRows> batch) {
+  return host::for_each_call(batch, threads, [](const StoreRows& op, Parallel& of_call) {
+    const std::size_t bytes = host::store_rows(op, of_call);
+    return op.crosses_link ? bytes : 0;
+  });
 }
-std::size_t run(const FetchRows& op) { return kernels::host::fetch_rows(op, threads); }
-std::size_t run(const CacheRows& op) { return kernels::host::cache_rows(op, threads); }
-void run(const PqSelect& op) { kernels::host::pq_select(op, threads); }
-void run(const ExactSelect& op) { kernels::host::exact_select(op, threads); }
-void run(const MapQueries& op) { kernels::host::map_queries(op, threads); }
-void run(const PageSelect& op) { kernels::host::page_select(op, threads); }
-void run(const ClusterSelect& op) { kernels::host::cluster_select(op, threads); }
-void run(const ResolveRows& op) { kernels::host::resolve_rows(op); }
-void run(const DecodeAttention& op) { kernels::host::decode_attention(op, threads); }
+std::size_t run(std::span<const FetchRows> batch) {
+  return host::for_each_call(batch, threads, host::fetch_rows);
+}
+std::size_t run(std::span<const CacheRows> batch) {
+  return host::for_each_call(batch, threads, host::cache_rows);
+}
+void run(std::span<const PqSelect> batch) { host::for_each_call(batch, threads, host::pq_select); }
+void run(std::span<const ExactSelect> batch) {
+  host::for_each_call(batch, threads, host::exact_select);
+}
+void run(std::span<const MapQueries> batch) {
+  host::for_each_call(batch, threads, host::map_queries);
+}
+void run(std::span<const PageSelect> batch) {
+  host::for_each_call(batch, threads, host::page_select);
+}
+void run(std::span<const ClusterSelect> batch) {
+  host::for_each_call(batch, threads, host::cluster_select);
+}
+void run(std::span<const DecodeAttention> batch) {
+  host::for_each_call(batch, threads, host::decode_attention);
+}
+void run(std::span<const ResolveRows> batch) {
+  host::for_each_call(batch, threads,
+                      [](const ResolveRows& op, Parallel&) { host::resolve_rows(op); });
+}
 
 }  // namespace terrace::testing

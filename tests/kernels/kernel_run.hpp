@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "terrace/core/ops.hpp"
 
@@ -18,15 +19,21 @@ std::size_t odd_offset(Dtype dtype);
 bool takes_shape(std::size_t number);
 
 /// Copies return the bytes that cross the link.
-std::size_t run(const StoreRows& op);
-std::size_t run(const FetchRows& op);
-std::size_t run(const CacheRows& op);
-void run(const PqSelect& op);
-void run(const ExactSelect& op);
-void run(const MapQueries& op);
-void run(const PageSelect& op);
-void run(const ClusterSelect& op);
-void run(const ResolveRows& op);
-void run(const DecodeAttention& op);
+std::size_t run(std::span<const StoreRows> batch);
+std::size_t run(std::span<const FetchRows> batch);
+std::size_t run(std::span<const CacheRows> batch);
+void run(std::span<const PqSelect> batch);
+void run(std::span<const ExactSelect> batch);
+void run(std::span<const MapQueries> batch);
+void run(std::span<const PageSelect> batch);
+void run(std::span<const ClusterSelect> batch);
+void run(std::span<const ResolveRows> batch);
+void run(std::span<const DecodeAttention> batch);
+
+/// One call alone.
+template <typename Arguments>
+auto run(const Arguments& op) {
+  return run(std::span<const Arguments>(&op, 1));
+}
 
 }  // namespace terrace::testing

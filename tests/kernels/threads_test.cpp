@@ -1,11 +1,16 @@
 // Kernels of the host give the same bits on any number of threads.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "kernels/attention_scenario.hpp"
 #include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
 #include "terrace/kernels/attention.hpp"
+#include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/select.hpp"
 
 namespace terrace {
@@ -44,6 +49,31 @@ TEST(NumberOfThreads, DoesNotChangeASelection) {
     PartThreads threads(count);
     kernels::host::pq_select(op, threads);
     EXPECT_TRUE(selected.ids_.same_bits(expected.ids_)) << count << " threads";
+  }
+}
+
+TEST(NumberOfThreads, DoesNotChangeABatch) {
+  std::vector<std::unique_ptr<testing::AttentionScenario>> scenarios;
+  for (const std::size_t window : {600U, 3U, 1300U, 40U, 0U}) {
+    scenarios.push_back(std::make_unique<testing::AttentionScenario>(testing::AttentionCase{
+        .shape = make_shape(3, 2, 16, Dtype::f16), .sinks = 4, .window = window, .selected = 30}));
+  }
+  const auto attend = [&](Parallel& threads) {
+    std::vector<float> outputs;
+    std::vector<DecodeAttention> calls;
+    outputs.resize(scenarios.size() * scenarios[0]->query_.size());
+    for (std::size_t i = 0; i < scenarios.size(); ++i) {
+      calls.push_back(scenarios[i]->op(&outputs[i * scenarios[0]->query_.size()]));
+    }
+    kernels::host::for_each_call(std::span<const DecodeAttention>(calls), threads,
+                                 kernels::host::decode_attention);
+    return outputs;
+  };
+  Serial serial;
+  const std::vector<float> expected = attend(serial);
+  for (const std::size_t count : {1U, 2U, 5U, 8U}) {  // a thread a call, or all for one
+    PartThreads threads(count);
+    EXPECT_EQ(attend(threads), expected) << count << " threads";
   }
 }
 

@@ -80,7 +80,7 @@ __global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
   const std::size_t row_bytes = op.shape.row_bytes();
   const unsigned row_units = units_of(row_bytes);
   const std::size_t count = *op.missed_count;
-  if (grid_thread() == 0) *moved = count * row_bytes;
+  if (grid_thread() == 0) *moved += count * row_bytes;
   copy_in_flight(count * row_units, [&](std::size_t i, Unit& copy) {
     const MissedRow row = op.missed[i / row_units];
     const auto unit = static_cast<unsigned>(i % row_units);

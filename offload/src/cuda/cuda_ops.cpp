@@ -1,5 +1,8 @@
 #include "cuda_ops.hpp"
 
+#include <utility>
+
+#include "../op_calls.hpp"
 #include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/offload/cuda/enqueue.hpp"
@@ -10,10 +13,22 @@ namespace {
 namespace cuda = kernels::cuda;
 
 template <auto op, typename Arguments>
-Result<Ticket> enqueue(Queue& queue, Phase phase, const Arguments& arguments) {
-  TERRACE_TRY(validate(arguments));
-  return enqueue_kernels(queue, phase,
-                         [arguments](const cuda::Launch& launch) { return op(arguments, launch); });
+Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> batch) {
+  TERRACE_TRY(validate(batch));
+  TERRACE_ASSIGN(auto calls, OpCalls<Arguments>::copy(batch));
+  return enqueue_kernels(
+      queue, phase, [calls = std::move(calls)](const cuda::Launch& launch) -> Result<std::size_t> {
+        std::size_t bytes = 0;
+        for (const Arguments& call : calls.all()) {
+          if constexpr (std::is_same_v<decltype(op(call, launch)), Status>) {
+            TERRACE_TRY(op(call, launch));
+          } else {
+            TERRACE_ASSIGN(const std::size_t own, op(call, launch));
+            bytes += own;
+          }
+        }
+        return bytes;
+      });
 }
 
 constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,

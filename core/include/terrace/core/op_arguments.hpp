@@ -6,6 +6,10 @@
 //   TERRACE_TRY(validate(select));   // "exact_select: count must not be above id_stride"
 #pragma once
 
+#include <cstddef>
+#include <span>
+#include <string_view>
+
 #include "terrace/core/ops.hpp"
 
 namespace terrace {
@@ -26,5 +30,48 @@ namespace terrace {
 [[nodiscard]] Status validate(const FetchRows& op);
 [[nodiscard]] Status validate(const CacheRows& op);
 [[nodiscard]] Status validate(const DecodeAttention& op);
+
+/// Returns an error of a call of a batch, with the call's place named before it.
+[[nodiscard]] Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept;
+
+/// Returns what two calls must have in common to be of one batch, and have not; empty if nothing.
+template <typename Arguments>
+[[nodiscard]] std::string_view difference(const Arguments& call, const Arguments& other) noexcept {
+  if constexpr (requires { call.common; }) {
+    if (!(call.common.shape == other.common.shape)) return "shape";
+  } else {
+    if (!(call.shape == other.shape)) return "shape";
+  }
+  if constexpr (requires { call.scope; }) {
+    if (call.scope != other.scope) return "scope";
+  }
+  if constexpr (requires { call.pq; }) {
+    if (!(call.pq == other.pq)) return "pq";
+  }
+  if constexpr (requires { call.pages; }) {
+    if (!(call.pages == other.pages)) return "pages";
+  }
+  if constexpr (requires { call.clusters; }) {
+    if (!(call.clusters == other.clusters)) return "clusters";
+  }
+  return {};
+}
+
+/// Checks each call of a batch, and that they are of one model. That they share no memory that is
+/// written nobody checks: it would take longer than the calls.
+///
+/// Errors   as of one call; of a batch of several the message begins with which call it is
+template <typename Arguments>
+[[nodiscard]] Status validate(std::span<const Arguments> batch) {
+  if (batch.size() == 1) return validate(batch.front());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Status right = validate(batch[i]);
+    if (const auto other = difference(batch[i], batch.front()); right && !other.empty()) {
+      right = fail(Errc::invalid_argument, "{} must be that of call 0", other);
+    }
+    if (!right) return tl::unexpected(error_of_call(right.error(), i, batch.size()));
+  }
+  return {};
+}
 
 }  // namespace terrace

@@ -1,8 +1,9 @@
 // The kernels a decode step is made of, as a table that each backend fills.
 // tidy-allow(length): a backend's writer reads one list of kernels with their arguments.
 //
-// An op is enqueued on a queue and returns a ticket; its arguments are copied, the memory they
-// point to must stay valid until the ticket is done. Pointers are device memory unless a line says
+// An op is enqueued on a queue, for one call or a batch of them (terrace/core/op.hpp), and returns
+// a ticket; arguments are copied, the memory they point to must stay valid until the ticket is
+// done. Each struct is the arguments of one call. Pointers are device memory unless a line says
 // otherwise; counts named `*_count` behind a pointer are read when the op runs. What an op writes
 // overlaps nothing else that it is given: none works in place. What it only reads may. f32
 // arithmetic; ties go to the lower position. Ops but `fetch_rows`, `cache_rows` and `store_rows`
@@ -14,7 +15,7 @@
 #include <cstdint>
 
 #include "terrace/core/bytes.hpp"
-#include "terrace/core/queue.hpp"
+#include "terrace/core/op.hpp"
 #include "terrace/core/shape.hpp"
 
 namespace terrace {
@@ -105,6 +106,7 @@ struct IndexView {
 struct PqShape {
   std::size_t subspaces = 2;
   std::size_t bits = 6;
+  bool operator==(const PqShape&) const = default;
   [[nodiscard]] constexpr std::size_t centroids() const noexcept { return std::size_t{1} << bits; }
 };
 
@@ -178,6 +180,7 @@ struct ClusterShape {
   std::size_t chunk_tokens = 0;
   std::size_t slots = 0;
   bool estimates = false;
+  bool operator==(const ClusterShape&) const = default;
 };
 
 /// By what clusters are ranked: a share of the softmax over all members, each standing at its
@@ -203,6 +206,7 @@ struct PageShape {
   /// score is the largest that a key within them could have; else a score is the product with the
   /// vector.
   bool bounds = false;
+  bool operator==(const PageShape&) const = default;
   [[nodiscard]] constexpr std::size_t dims(const KvShape& shape) const noexcept {
     return bounds ? 2 * shape.head_dim : shape.head_dim;
   }
@@ -304,7 +308,7 @@ struct CachedRows {
 /// and the entry of a row is the number, counted from 1 over all calls, of its last miss. So
 /// entries greater than seen_epoch are of the call that is running, and nothing is cleared between
 /// calls. When the numbers near 2^32 the op zeroes both itself. One pair per layer or one for all,
-/// but one call at a time.
+/// but one call at a time: calls of one batch have each a pair of their own.
 struct ResolveRows {
   KvShape shape;
   ListScope scope = ListScope::kv_head;
@@ -391,16 +395,16 @@ constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t
 
 /// The kernels of a backend. An absent (null) entry means unsupported: ask before choosing.
 struct Ops {
-  Result<Ticket> (*store_rows)(Queue&, Phase, const StoreRows&) = nullptr;
-  Result<Ticket> (*pq_select)(Queue&, Phase, const PqSelect&) = nullptr;
-  Result<Ticket> (*exact_select)(Queue&, Phase, const ExactSelect&) = nullptr;
-  Result<Ticket> (*map_queries)(Queue&, Phase, const MapQueries&) = nullptr;
-  Result<Ticket> (*page_select)(Queue&, Phase, const PageSelect&) = nullptr;
-  Result<Ticket> (*cluster_select)(Queue&, Phase, const ClusterSelect&) = nullptr;
-  Result<Ticket> (*resolve_rows)(Queue&, Phase, const ResolveRows&) = nullptr;
-  Result<Ticket> (*fetch_rows)(Queue&, Phase, const FetchRows&) = nullptr;
-  Result<Ticket> (*cache_rows)(Queue&, Phase, const CacheRows&) = nullptr;
-  Result<Ticket> (*decode_attention)(Queue&, Phase, const DecodeAttention&) = nullptr;
+  Op<StoreRows> store_rows = {};
+  Op<PqSelect> pq_select = {};
+  Op<ExactSelect> exact_select = {};
+  Op<MapQueries> map_queries = {};
+  Op<PageSelect> page_select = {};
+  Op<ClusterSelect> cluster_select = {};
+  Op<ResolveRows> resolve_rows = {};
+  Op<FetchRows> fetch_rows = {};
+  Op<CacheRows> cache_rows = {};
+  Op<DecodeAttention> decode_attention = {};
 };
 
 }  // namespace terrace

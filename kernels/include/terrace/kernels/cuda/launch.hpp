@@ -7,9 +7,19 @@
 
 namespace terrace::kernels::cuda {
 
-/// Words of device memory that a queue lends to its kernels. They are 0 between kernels: whoever
-/// changes one sets it back.
-inline constexpr std::size_t scratch_words = 8;
+/// Calls of a batch whose arguments, of `bytes` each, one launch takes.
+///
+/// Arguments are passed by value: up to 4,064 bytes on every device and driver, 32,764 since CUDA
+/// 12.1. A launch copies the room for them, whether it is filled or not.
+constexpr std::size_t calls_per_launch(std::size_t bytes) noexcept {
+  constexpr std::size_t room = std::size_t{16} << 10;
+  constexpr std::size_t most = 256;
+  return room / bytes < most ? room / bytes : most;
+}
+
+/// Words of device memory that a queue lends to its kernels, two for each call of a launch. They
+/// are 0 between kernels: whoever changes one sets it back.
+inline constexpr std::size_t scratch_words = 2 * calls_per_launch(1);
 
 struct Launch {
   void* stream = nullptr;            ///< a cudaStream_t

@@ -5,6 +5,9 @@
 //   }));
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include "terrace/core/queue.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
 
@@ -17,7 +20,7 @@ namespace terrace::offload {
 /// Enqueues kernels(launch), which returns a Status, or the bytes that cross the link.
 template <typename Kernels>
 Result<Ticket> enqueue_kernels(Queue& queue, Phase phase, Kernels kernels) {
-  return queue.launch(phase, [kernels]() -> Result<std::size_t> {
+  return queue.launch(phase, [kernels = std::move(kernels)]() -> Result<std::size_t> {
     const kernels::cuda::Launch* const launch = current_cuda_launch();
     if (launch == nullptr) {
       return fail(Errc::invalid_argument, "a kernel of backend cuda on a queue of another");
