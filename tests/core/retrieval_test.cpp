@@ -26,8 +26,8 @@ class Greedy final : public testing::OwnPolicy {
     if (at_ == Lacking::begin) throw std::bad_alloc();
     return std::make_unique<Throwing>();
   }
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
-                                      Queue& queue, const Ops& /*ops*/) const override {
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& queue,
+                                      const Ops& /*ops*/) const override {
     return queue.record();
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "policies/policy_index.hpp"
 #include "policies/selecting_policies.hpp"
@@ -158,6 +159,21 @@ TEST_P(EachIndexedPolicy, BuildsTheSameBitsPieceByPiece) {
   EXPECT_GE(pieces, policy_->build_parts(request));
   EXPECT_EQ(progress.parts_done, policy_->build_parts(request));
   EXPECT_EQ(in_pieces.select(query(), 470, 60), at_once.select(query(), 470, 60));
+}
+
+TEST_P(EachIndexedPolicy, SelectsForABatchWhatItSelectsForEachAlone) {
+  BlockStore rows(shape_, 16, 900);
+  rows.fill_normal(67);
+  PolicyIndex index(*policy_, rows, sinks);
+  index.build(900);
+  std::vector<PolicyIndex::Wanted> all;
+  std::vector<PolicyIndex::Lists> expected;
+  for (const auto& [window, count] :
+       {std::pair{870UL, 60UL}, {sinks + 1, 5UL}, {500UL, 0UL}, {899UL, 300UL}}) {
+    all.push_back({testing::normal_query(shape_, count), window, count});
+    expected.push_back(index.select(all.back().query, window, count));
+  }
+  EXPECT_EQ(index.select_all(all), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EachIndexedPolicy,

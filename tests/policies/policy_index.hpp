@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/block_store.hpp"
@@ -24,6 +26,13 @@ inline std::vector<float> normal_query(const KvShape& shape, std::uint64_t strea
 
 class PolicyIndex {
  public:
+  using Lists = std::vector<std::vector<std::uint32_t>>;
+  struct Wanted {
+    std::vector<float> query;
+    std::size_t window;
+    std::size_t count;
+  };
+
   PolicyIndex(const RetrievalPolicy& policy, BlockStore& rows, std::size_t sinks)
       : policy_(policy),
         rows_(rows),
@@ -53,41 +62,30 @@ class PolicyIndex {
   }
 
   /// Selects `count` of the indexed tokens before `window`; returns the lists.
-  std::vector<std::vector<std::uint32_t>> select(const std::vector<float>& query,
-                                                 std::size_t window, std::size_t count) {
-    const KvShape& shape = rows_.shape();
-    const RetrievalTraits& traits = policy_.traits();
-    const std::size_t lists =
-        traits.lists == ListScope::kv_head ? shape.kv_heads : shape.query_heads;
-    const std::size_t pseudo = policy_.pseudo_capacity(indexed_.size());
-    const std::size_t capacity = std::max<std::size_t>(count, 1);
-    ids_.assign(lists * capacity, 0xffffffffU);
-    counts_.assign(lists, 0);
-    scratch_.resize(policy_.select_scratch_floats(shape, indexed_.size()));
-    pseudo_rows.resize(lists * pseudo);
-    pseudo_bias.resize(lists * pseudo);
-    pseudo_counts.assign(lists, 0);
-    const SelectRequest request{.shape = shape,
-                                .query = query.data(),
-                                .candidates = {sinks_, window},
-                                .count = {.mean = count},
-                                .mass = mass_wanted,
-                                .index = view(),
-                                .resident = rows_.table(),
-                                .sinks = {0, sinks_},
-                                .window = {window, rows_.tokens()},
-                                .scratch = scratch_.data()};
-    Selection out{.capacity = capacity, .ids = ids_.data(), .id_count = counts_.data()};
-    if (traits.gives_pseudo_entries) {
-      out.pseudo = {pseudo_rows.data(), pseudo_bias.data(), pseudo_counts.data(), pseudo};
-    }
-    const auto selected = policy_.select(request, out, *compute_, backend_->ops());
+  Lists select(const std::vector<float>& query, std::size_t window, std::size_t count) {
+    return select_all({{query, window, count}}).front();
+  }
+
+  /// Selects as a batch.
+  std::vector<Lists> select_all(const std::vector<Wanted>& all) {
+    std::vector<Chosen> chosen(all.size());
+    std::vector<SelectRequest> batch;
+    for (std::size_t i = 0; i < all.size(); ++i) batch.push_back(choose(all[i], chosen[i]));
+    const auto selected = policy_.select(batch, *compute_, backend_->ops());
     EXPECT_TRUE(selected.has_value());
     EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
-    std::vector<std::vector<std::uint32_t>> result(lists);
-    for (std::size_t i = 0; i < lists; ++i) {
-      result[i].assign(ids_.data() + i * capacity, ids_.data() + i * capacity + counts_[i]);
+    std::vector<Lists> result;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t capacity = batch[i].out.capacity;
+      Lists& lists = result.emplace_back(chosen[i].counts.size());
+      for (std::size_t list = 0; list < lists.size(); ++list) {
+        const std::uint32_t* const ids = chosen[i].ids.data() + list * capacity;
+        lists[list].assign(ids, ids + chosen[i].counts[list]);
+      }
     }
+    pseudo_rows = std::move(chosen.back().pseudo_rows);
+    pseudo_bias = std::move(chosen.back().pseudo_bias);
+    pseudo_counts = std::move(chosen.back().pseudo_counts);
     return result;
   }
 
@@ -136,6 +134,48 @@ class PolicyIndex {
     ASSERT_TRUE(report.has_value()) << report.error().message();
   }
 
+  /// The memory of a selection.
+  struct Chosen {
+    std::vector<std::uint32_t> ids;
+    std::vector<std::uint32_t> counts;
+    std::vector<float> scratch;
+    std::vector<const std::byte*> pseudo_rows;
+    std::vector<float> pseudo_bias;
+    std::vector<std::uint32_t> pseudo_counts;
+  };
+
+  /// Makes room for a selection, and returns the request for it.
+  SelectRequest choose(const Wanted& wanted, Chosen& chosen) {
+    const KvShape& shape = rows_.shape();
+    const RetrievalTraits& traits = policy_.traits();
+    const std::size_t lists = list_count(shape, traits.lists);
+    const std::size_t pseudo = policy_.pseudo_capacity(indexed_.size());
+    const std::size_t capacity = std::max<std::size_t>(wanted.count, 1);
+    chosen.ids.assign(lists * capacity, 0xffffffffU);
+    chosen.counts.assign(lists, 0);
+    chosen.scratch.resize(policy_.select_scratch_floats(shape, indexed_.size()));
+    chosen.pseudo_rows.resize(lists * pseudo);
+    chosen.pseudo_bias.resize(lists * pseudo);
+    chosen.pseudo_counts.assign(lists, 0);
+    SelectRequest request{
+        .shape = shape,
+        .query = wanted.query.data(),
+        .candidates = {sinks_, wanted.window},
+        .count = {.mean = wanted.count},
+        .mass = mass_wanted,
+        .index = view(),
+        .resident = rows_.table(),
+        .sinks = {0, sinks_},
+        .window = {wanted.window, rows_.tokens()},
+        .scratch = chosen.scratch.data(),
+        .out = {.capacity = capacity, .ids = chosen.ids.data(), .id_count = chosen.counts.data()}};
+    if (traits.gives_pseudo_entries) {
+      request.out.pseudo = {chosen.pseudo_rows.data(), chosen.pseudo_bias.data(),
+                            chosen.pseudo_counts.data(), pseudo};
+    }
+    return request;
+  }
+
   const RetrievalPolicy& policy_;
   BlockStore& rows_;
   std::size_t sinks_;
@@ -146,9 +186,6 @@ class PolicyIndex {
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::byte*> chunks_;
   TokenRange indexed_;
-  std::vector<std::uint32_t> ids_;
-  std::vector<std::uint32_t> counts_;
-  std::vector<float> scratch_;
 };
 
 }  // namespace terrace::testing

@@ -26,10 +26,10 @@ class SelectsNothing : public testing::OwnPolicy {
  public:
   using OwnPolicy::OwnPolicy;
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& /*ops*/) const override {
-    return queue.call(Phase::select, [request, out]() -> Result<std::size_t> {
-      std::fill_n(out.id_count, request.shape.kv_heads, 0U);
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& /*ops*/) const override {
+    return queue.call(Phase::select, [request = batch.front()]() -> Result<std::size_t> {
+      std::fill_n(request.out.id_count, request.shape.kv_heads, 0U);
       return 0;
     });
   }

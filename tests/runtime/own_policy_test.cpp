@@ -25,9 +25,10 @@ class FirstRows final : public testing::OwnPolicy {
   float bias = 0;  ///< of even positions
   float odd_bias = 0;
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& /*ops*/) const override {
-    return queue.call(Phase::select, [this, request, out]() -> Result<std::size_t> {
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& /*ops*/) const override {
+    return queue.call(Phase::select, [this, request = batch.front()]() -> Result<std::size_t> {
+      const Selection& out = request.out;
       for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
         std::uint32_t count = 0;
         for (std::size_t p = request.candidates.begin;
@@ -108,8 +109,8 @@ TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {
     [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& /*shape*/) const override {
       return IndexLayout{};
     }
-    [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
-                                        Queue& queue, const Ops& /*ops*/) const override {
+    [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& queue,
+                                        const Ops& /*ops*/) const override {
       return queue.record();
     }
   };

@@ -63,9 +63,9 @@ class TimedPolicy final : public RetrievalPolicy {
     const bool catches_up = request.anew && request.extends();
     return std::make_unique<TimedPart>(*this, policy_->begin_part(request, part), catches_up);
   }
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return policy_->select(request, out, queue, ops);
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    return policy_->select(batch, queue, ops);
   }
 
  private:
@@ -251,8 +251,8 @@ class UnlikePieces final : public testing::OwnPolicy {
                                                       std::size_t /*part*/) const override {
     return std::make_unique<Part>(clock_);
   }
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
-                                      Queue& queue, const Ops& /*ops*/) const override {
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& queue,
+                                      const Ops& /*ops*/) const override {
     return queue.record();
   }
 

@@ -46,13 +46,14 @@ class ClusterKv final : public ClusterIndex {
                       .batch_tokens_max = chunk_tokens},
                      index_options(options)) {}
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return ops.cluster_select(queue, Phase::select,
-                              {.common = selection_of(request, out),
-                               .clusters = clusters(),
-                               .index = request.index,
-                               .scope = traits().lists});
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    return enqueue_select(ops.cluster_select, batch, queue, [&](const SelectRequest& request) {
+      return ClusterSelect{.common = selection_of(request),
+                           .clusters = clusters(),
+                           .index = request.index,
+                           .scope = traits().lists};
+    });
   }
 };
 

@@ -58,10 +58,11 @@ class Oracle final : public RetrievalPolicy {
     return std::make_unique<KeyCopies>(request);
   }
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return ops.exact_select(queue, Phase::select,
-                            {selection_of(request, out, reduction_), request.index});
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    return enqueue_select(ops.exact_select, batch, queue, [&](const SelectRequest& request) {
+      return ExactSelect{selection_of(request, reduction_), request.index};
+    });
   }
 
  private:

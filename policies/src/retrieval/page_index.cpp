@@ -74,10 +74,11 @@ Status PageIndex::write_pages(const BuildRequest& request, TokenRange range,
   return {};
 }
 
-Result<Ticket> PageIndex::select(const SelectRequest& request, const Selection& out, Queue& queue,
+Result<Ticket> PageIndex::select(std::span<const SelectRequest> batch, Queue& queue,
                                  const Ops& ops) const {
-  return ops.page_select(queue, Phase::select,
-                         {selection_of(request, out, reduction_), pages_, request.index});
+  return enqueue_select(ops.page_select, batch, queue, [&](const SelectRequest& request) {
+    return PageSelect{selection_of(request, reduction_), pages_, request.index};
+  });
 }
 
 }  // namespace terrace::policies

@@ -21,8 +21,8 @@ class PageIndex : public RetrievalPolicy {
   }
   [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
                                                       std::size_t head) const override;
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const final;
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const final;
 
  protected:
   PageIndex(const RetrievalTraits& traits, const PageShape& pages, GroupReduction reduction)

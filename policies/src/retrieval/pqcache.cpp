@@ -110,10 +110,11 @@ class PqCache final : public RetrievalPolicy {
     return std::make_unique<Subspace>(request, pq_, part);
   }
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return ops.pq_select(queue, Phase::select,
-                         {selection_of(request, out, reduction_), pq_, request.index});
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    return enqueue_select(ops.pq_select, batch, queue, [&](const SelectRequest& request) {
+      return PqSelect{selection_of(request, reduction_), pq_, request.index};
+    });
   }
 
  private:

@@ -296,18 +296,22 @@ class Qpq final : public RetrievalPolicy {
     return std::make_unique<HeadIndex>(request, pq_, shrinkage_, head);
   }
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    const KvShape& shape = request.shape;
-    float* const mapped = request.scratch;
-    const Maps maps(shape, pq_, const_cast<std::byte*>(request.index.fixed));
-    TERRACE_TRY(ops.map_queries(
-        queue, Phase::select,
-        {.shape = shape, .query = request.query, .maps = maps.queries(0), .mapped = mapped}));
-    SelectCommon common = selection_of(request, out, reduction_);
-    common.query = mapped;
-    common.scratch += shape.query_heads * shape.head_dim;
-    return ops.pq_select(queue, Phase::select, {common, pq_, request.index});
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    // Mapped queries lie at the front of a request's scratch memory.
+    TERRACE_TRY(enqueue_select(ops.map_queries, batch, queue, [&](const SelectRequest& request) {
+      const Maps maps(request.shape, pq_, const_cast<std::byte*>(request.index.fixed));
+      return MapQueries{.shape = request.shape,
+                        .query = request.query,
+                        .maps = maps.queries(0),
+                        .mapped = request.scratch};
+    }));
+    return enqueue_select(ops.pq_select, batch, queue, [&](const SelectRequest& request) {
+      SelectCommon common = selection_of(request, reduction_);
+      common.query = request.scratch;
+      common.scratch += request.shape.query_heads * request.shape.head_dim;
+      return PqSelect{common, pq_, request.index};
+    });
   }
 
  private:

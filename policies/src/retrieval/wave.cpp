@@ -64,21 +64,22 @@ class Wave final : public ClusterIndex {
     return traits().gives_pseudo_entries ? cluster_room(clusters(), tokens) : 0;
   }
 
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                      Queue& queue, const Ops& ops) const override {
-    return ops.cluster_select(queue, Phase::select,
-                              {.common = selection_of(request, out),
-                               .clusters = clusters(),
-                               .index = request.index,
-                               .ranking = options_.ranking,
-                               .trims = false,
-                               .estimated = estimated(request.index.token_count),
-                               .pseudo = out.pseudo,
-                               .resident = request.resident,
-                               .sinks = request.sinks,
-                               .window = request.window,
-                               .mass_wanted = request.mass,
-                               .spreads = options_.spreads});
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                      const Ops& ops) const override {
+    return enqueue_select(ops.cluster_select, batch, queue, [&](const SelectRequest& request) {
+      return ClusterSelect{.common = selection_of(request),
+                           .clusters = clusters(),
+                           .index = request.index,
+                           .ranking = options_.ranking,
+                           .trims = false,
+                           .estimated = estimated(request.index.token_count),
+                           .pseudo = request.out.pseudo,
+                           .resident = request.resident,
+                           .sinks = request.sinks,
+                           .window = request.window,
+                           .mass_wanted = request.mass,
+                           .spreads = options_.spreads};
+    });
   }
 
  private:

@@ -25,8 +25,8 @@ class WithoutIndex : public RetrievalPolicy {
                                                       std::size_t /*part*/) const final {
     return nullptr;  // it has no parts
   }
-  [[nodiscard]] Result<Ticket> select(const SelectRequest& /*request*/, const Selection& /*out*/,
-                                      Queue& /*queue*/, const Ops& /*ops*/) const final {
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& /*queue*/,
+                                      const Ops& /*ops*/) const final {
     TERRACE_ASSERT(!"select() of a policy that selects nothing");
     return Ticket{};
   }

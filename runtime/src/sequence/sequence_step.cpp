@@ -259,9 +259,9 @@ Result<Ticket> SequenceState::select_rows(std::size_t layer_number, const StepIn
   LayerState& layer = layers_[layer_number];
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const IndexView index, index_for_step(layer_number, compute));
-  const SelectRequest request = select_request(layer_number, input, index);
-  TERRACE_ASSIGN(const Ticket selected,
-                 runtime_.policy->select(request, selection_target(layer), compute, ops));
+  SelectRequest request = select_request(layer_number, input, index);
+  request.out = selection_target(layer);
+  TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select({&request, 1}, compute, ops));
   if (index_streamed_) stages_[layer_number % 2].read = selected;
 
   const ResolveRows resolve = resolve_request(layer);

@@ -133,6 +133,16 @@ struct IndexProgress {
   }
 };
 
+/// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
+/// say whether lists are those of KV heads or of query heads.
+struct Selection {
+  std::size_t capacity = 0;           ///< of each list
+  std::uint32_t* ids = nullptr;       ///< [lists, capacity]: positions, in the order attended
+  std::uint32_t* id_count = nullptr;  ///< [lists]
+  float* logit_bias = nullptr;        ///< [lists, capacity]; null unless gives_logit_bias
+  PseudoTarget pseudo;                ///< null unless gives_pseudo_entries
+};
+
 /// Chooses rows for one query token of a layer, all heads. Device memory.
 struct SelectRequest {
   KvShape shape;
@@ -147,16 +157,7 @@ struct SelectRequest {
   TokenRange sinks;
   TokenRange window;         ///< the query's own token included
   float* scratch = nullptr;  ///< select_scratch_floats
-};
-
-/// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
-/// say whether lists are those of KV heads or of query heads.
-struct Selection {
-  std::size_t capacity = 0;           ///< of each list
-  std::uint32_t* ids = nullptr;       ///< [lists, capacity]: positions, in the order attended
-  std::uint32_t* id_count = nullptr;  ///< [lists]
-  float* logit_bias = nullptr;        ///< [lists, capacity]; null unless gives_logit_bias
-  PseudoTarget pseudo;                ///< null unless gives_pseudo_entries
+  Selection out = {};        ///< shares no memory with another request's of its batch
 };
 
 /// Threads  pieces of builds and extensions on host queues, the others on the caller's;
@@ -212,8 +213,10 @@ class RetrievalPolicy {
   /// it changed the chunk that the cut lies in; it changes no other. Errors: as build().
   [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
 
-  [[nodiscard]] virtual Result<Ticket> select(const SelectRequest& request, const Selection& out,
-                                              Queue& queue, const Ops& ops) const = 0;
+  /// Enqueues the selecting of some query tokens, of any sequences, as few pieces of work: an op
+  /// takes all of them in one call. What a request selects does not depend on the others.
+  [[nodiscard]] virtual Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
+                                              const Ops& ops) const = 0;
 
  protected:
   /// Of policies whose extensions may add to what earlier ones made.
