@@ -57,60 +57,36 @@ bool takes_shape(std::size_t number) {
 }
 
 std::size_t run(std::span<const StoreRows> batch) {
-  std::size_t bytes = 0;
-  for (const StoreRows& op : batch) {
-    bytes += DeviceRun()([&](const auto& launch) { return cuda::store_rows(op, launch); }).value();
-  }
-  return bytes;
+  return DeviceRun()([&](const auto& launch) { return cuda::store_rows(batch, launch); }).value();
 }
 std::size_t run(std::span<const FetchRows> batch) {
   DeviceRun device;
-  for (const FetchRows& op : batch) {
-    device([&](const auto& launch) { return cuda::fetch_rows(op, launch); });
-  }
+  device([&](const auto& launch) { return cuda::fetch_rows(batch, launch); });
   return device.moved();
 }
 std::size_t run(std::span<const CacheRows> batch) {
-  std::size_t bytes = 0;
-  for (const CacheRows& op : batch) {
-    bytes += DeviceRun()([&](const auto& launch) { return cuda::cache_rows(op, launch); }).value();
-  }
-  return bytes;
+  return DeviceRun()([&](const auto& launch) { return cuda::cache_rows(batch, launch); }).value();
 }
 void run(std::span<const PqSelect> batch) {
-  for (const PqSelect& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::pq_select(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::pq_select(batch, launch); });
 }
 void run(std::span<const ExactSelect> batch) {
-  for (const ExactSelect& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::exact_select(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::exact_select(batch, launch); });
 }
 void run(std::span<const MapQueries> batch) {
-  for (const MapQueries& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::map_queries(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::map_queries(batch, launch); });
 }
 void run(std::span<const PageSelect> batch) {
-  for (const PageSelect& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::page_select(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::page_select(batch, launch); });
 }
 void run(std::span<const ClusterSelect> batch) {
-  for (const ClusterSelect& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::cluster_select(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::cluster_select(batch, launch); });
 }
 void run(std::span<const ResolveRows> batch) {
-  for (const ResolveRows& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(batch, launch); });
 }
 void run(std::span<const DecodeAttention> batch) {
-  for (const DecodeAttention& op : batch) {
-    DeviceRun()([&](const auto& launch) { return cuda::decode_attention(op, launch); });
-  }
+  DeviceRun()([&](const auto& launch) { return cuda::decode_attention(batch, launch); });
 }
 
 }  // namespace terrace::testing

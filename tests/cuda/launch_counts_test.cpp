@@ -1,6 +1,10 @@
 // What a layer asks of the device to have its selected rows, counted on the stand-in.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "cuda_on_host/control.hpp"
 #include "kernels/resolve_scenario.hpp"
 
@@ -21,6 +25,41 @@ TEST(LaunchCounts, ALayerHasItsRowsAfterTwoLaunches) {
       EXPECT_GT(scenario.misses(), 0U);
     }
   }
+}
+
+TEST(LaunchCounts, ABatchIsLaunchedLikeACall) {
+  std::vector<std::unique_ptr<testing::ResolveScenario>> scenarios;
+  std::vector<ResolveRows> resolves;
+  std::vector<FetchRows> fetches;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    scenarios.push_back(std::make_unique<testing::ResolveScenario>(ListScope::kv_head, 4, 10 + i));
+    scenarios.back()->select(i);
+    resolves.push_back(scenarios.back()->request());
+    fetches.push_back(scenarios.back()->fetch_request());
+  }
+  const cuda_on_host::Device device;
+  const std::uint64_t before = device.counts().launches;
+  testing::run(std::span<const ResolveRows>(resolves));
+  testing::run(std::span<const FetchRows>(fetches));
+  EXPECT_EQ(device.counts().launches - before, 2U);
+}
+
+TEST(LaunchCounts, ATokenOfEachOfManySequencesIsStoredByOneLaunch) {
+  const KvShape shape = testing::make_shape(1, 2, 8, Dtype::f16);
+  const std::vector<std::byte> source(shape.token_bytes());
+  std::vector<std::unique_ptr<testing::BlockStore>> stores;
+  std::vector<StoreRows> calls;
+  for (std::size_t i = 0; i < 64; ++i) {
+    stores.push_back(std::make_unique<testing::BlockStore>(shape, 16, 600));
+    calls.push_back({.source = {source.data(), source.data(), 0, shape.row_bytes() / 2},
+                     .tokens = {9 * i, 9 * i + 1},
+                     .target = stores.back()->table(),
+                     .shape = shape});
+  }
+  const cuda_on_host::Device device;
+  const std::uint64_t before = device.counts().launches;
+  testing::run(std::span<const StoreRows>(calls));
+  EXPECT_EQ(device.counts().launches - before, 1U);
 }
 
 }  // namespace

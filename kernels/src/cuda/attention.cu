@@ -7,10 +7,10 @@
 // where rows lie, changes no sum.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "device/block_scan.cuh"
+#include "device/calls.cuh"
 #include "device/dot_rows.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
@@ -26,6 +26,14 @@ constexpr unsigned threads = 256;
 constexpr unsigned warps = threads / 32;
 constexpr unsigned heads_max = 4;
 constexpr unsigned split = attention_split;
+
+/// How many pieces a list may have. How many it has the device knows.
+__host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
+  const std::size_t entries = op.sinks.size() + op.window.size() +
+                              (op.selected == nullptr ? 0 : op.selected_stride) +
+                              (op.pseudo.count == nullptr ? 0 : op.pseudo.stride);
+  return entries == 0 ? 1 : static_cast<unsigned>((entries + split - 1) / split);
+}
 
 /// What a block keeps in shared memory, for `heads` query heads.
 template <typename Elements>
@@ -177,22 +185,26 @@ struct PieceTarget {
   }
 };
 
-/// blockIdx: piece, list, and which of the list's query heads.
-template <typename Elements, unsigned heads>
-__global__ void __launch_bounds__(threads) attend_piece(DecodeAttention op) {
+/// blockIdx: piece, list, call and which of the list's query heads.
+template <typename Elements, unsigned heads, unsigned capacity>
+__global__ void __launch_bounds__(threads)
+    attend_piece(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+  const DecodeAttention& op = calls.of_block();
+  const unsigned pieces = pieces_of(op);
+  if (blockIdx.x >= pieces) return;
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const auto group = static_cast<unsigned>(op.shape.group());
   const PieceMemory<Elements> memory(dims, heads);
   const unsigned list = blockIdx.y;
   const bool per_query_head = op.scope == ListScope::query_head;
   const unsigned kv_head = per_query_head ? list / group : list;
-  const unsigned first_head = per_query_head ? list : list * group + blockIdx.z * heads;
-  const unsigned left = per_query_head ? 1 : group - blockIdx.z * heads;
+  const unsigned first_head = per_query_head ? list : list * group + calls.part() * heads;
+  const unsigned left = per_query_head ? 1 : group - calls.part() * heads;
   const unsigned used = left < heads ? left : heads;
   const ListSections sections = ListSections::of(op, list);
   const unsigned total = sections.total();
   const unsigned begin = blockIdx.x * split;
-  const PieceTarget target{op, blockIdx.x, gridDim.x == 1};
+  const PieceTarget target{op, blockIdx.x, pieces == 1};
   if (begin >= total && !target.only) return;
   const unsigned count = total - begin < split ? total - begin : split;
 
@@ -234,8 +246,11 @@ __global__ void __launch_bounds__(threads) attend_piece(DecodeAttention op) {
   }
 }
 
-/// Merges the pieces of one query head, in order, into its output.
-__global__ void merge_pieces(DecodeAttention op) {
+/// Merges the pieces of one query head, in order, into its output. blockIdx: query head; z: call.
+template <unsigned capacity>
+__global__ void merge_pieces(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+  const DecodeAttention& op = calls.of_block();
+  if (pieces_of(op) == 1) return;  // its output is there
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const unsigned head = blockIdx.x;
   const bool per_query_head = op.scope == ListScope::query_head;
@@ -260,47 +275,50 @@ __global__ void merge_pieces(DecodeAttention op) {
   }
 }
 
-template <typename Elements, unsigned heads>
-Status launch_pieces(const DecodeAttention& op, unsigned pieces, const Launch& launch) {
+template <typename Elements, unsigned heads, unsigned capacity>
+Status launch_pieces(const Calls<DecodeAttention, capacity>& calls, unsigned pieces,
+                     const Launch& launch) {
+  const DecodeAttention& op = calls.each[0];
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const PieceMemory<Elements> memory(dims, heads);
   const std::size_t lists = list_count(op.shape, op.scope);
   const std::size_t list_heads = op.shape.query_heads / lists;
   if constexpr (heads > 1) {
     const bool fewer = list_heads <= heads / 2 || memory.bytes() > shared_bytes_max;
-    if (fewer) return launch_pieces<Elements, heads / 2>(op, pieces, launch);
+    if (fewer) return launch_pieces<Elements, heads / 2>(calls, pieces, launch);
   }
-  const dim3 grid(pieces, static_cast<unsigned>(lists),
-                  static_cast<unsigned>((list_heads + heads - 1) / heads));
+  const dim3 grid = calls.grid(pieces, static_cast<unsigned>(lists),
+                               static_cast<unsigned>((list_heads + heads - 1) / heads));
   return launch_kernel(launch, {grid, threads, memory.bytes()}, "decode_attention",
-                       attend_piece<Elements, heads>, op);
+                       attend_piece<Elements, heads, capacity>, calls);
 }
 
-Status launch_pieces_of(const DecodeAttention& op, unsigned pieces, const Launch& launch) {
-  switch (op.shape.dtype) {
+template <unsigned capacity>
+Status launch_pieces_of(const Calls<DecodeAttention, capacity>& calls, unsigned pieces,
+                        const Launch& launch) {
+  switch (calls.each[0].shape.dtype) {
     case Dtype::f32:
-      return launch_pieces<F32Elements, heads_max>(op, pieces, launch);
+      return launch_pieces<F32Elements, heads_max>(calls, pieces, launch);
     case Dtype::f16:
-      return launch_pieces<F16Elements, heads_max>(op, pieces, launch);
+      return launch_pieces<F16Elements, heads_max>(calls, pieces, launch);
     case Dtype::bf16:
       break;
   }
-  return launch_pieces<Bf16Elements, heads_max>(op, pieces, launch);
+  return launch_pieces<Bf16Elements, heads_max>(calls, pieces, launch);
 }
 
 }  // namespace
 
-Status decode_attention(const DecodeAttention& op, const Launch& launch) {
-  // How long lists are the device knows; the grid is for the longest they can be.
-  const std::size_t entries = op.sinks.size() + op.window.size() +
-                              (op.selected == nullptr ? 0 : op.selected_stride) +
-                              (op.pseudo.count == nullptr ? 0 : op.pseudo.stride);
-  const auto pieces =
-      static_cast<unsigned>(std::max<std::size_t>(1, (entries + split - 1) / split));
-  TERRACE_TRY(launch_pieces_of(op, pieces, launch));
-  if (pieces == 1) return {};
-  const auto heads = static_cast<unsigned>(op.shape.query_heads);
-  return launch_kernel(launch, {heads, 128}, "decode_attention", merge_pieces, op);
+Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch) {
+  return launch_calls(
+      batch, [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
+        const unsigned pieces = calls.largest(pieces_of);
+        TERRACE_TRY(launch_pieces_of(calls, pieces, launch));
+        if (pieces == 1) return {};
+        const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.query_heads));
+        return launch_kernel(launch, {grid, 128}, "decode_attention", merge_pieces<capacity>,
+                             calls);
+      });
 }
 
 }  // namespace terrace::kernels::cuda

@@ -2,8 +2,10 @@
 // a KV head, or each page of them, and the largest weights, found digit by digit without sorting.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "device/calls.cuh"
 #include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
@@ -42,62 +44,65 @@ struct Pages {
   }
 };
 
-/// The rows of scratch memory that belong to a KV head, each of `count` entries.
-struct LogitRows {
+/// A call: a choice among `items`, tokens or pages, whose logits lie in rows of scratch memory.
+template <typename Items>
+struct Choosing {
   SelectCommon common;
-  unsigned count;
+  Items items;
 
   [[nodiscard]] __device__ float* row(unsigned head, unsigned row) const {
     const std::size_t rows = common.shape.group() + 1;
-    return common.scratch + (head * rows + row) * logit_stride(count);
+    return common.scratch + (head * rows + row) * logit_stride(items.count());
   }
 };
 
 /// Replaces the logits of a row by what its query head adds to weights, their softmax or they
 /// themselves, limited; all -inf gives zeros. One query head a block.
-__global__ void make_addends(LogitRows rows) {
+template <typename Items, unsigned capacity>
+__global__ void make_addends(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
   __shared__ float shared[softmax_threads / 32];
-  const auto group = static_cast<unsigned>(rows.common.shape.group());
-  float* const row = rows.row(blockIdx.x / group, blockIdx.x % group);
+  const Choosing<Items>& call = calls.of_block();
+  const auto group = static_cast<unsigned>(call.common.shape.group());
+  const unsigned count = call.items.count();
+  float* const row = call.row(blockIdx.x / group, blockIdx.x % group);
   float maximum = -INFINITY;
-  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
+  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
     maximum = fmaxf(maximum, limit(row[i]));
   }
   maximum = reduce_block(maximum, Maximum(), shared);
-  if (rows.common.reduction == GroupReduction::sum_logits) {
-    for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
+  if (call.common.reduction == GroupReduction::sum_logits) {
+    for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
       row[i] = maximum == -INFINITY ? 0.0F : limit(row[i]);
     }
     return;
   }
   const float base = maximum == -INFINITY ? 0.0F : maximum;
   float sum = 0;
-  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) {
+  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
     row[i] = expf(limit(row[i]) - base);
     sum += row[i];
   }
   sum = reduce_block(sum, Sum(), shared);
   const float factor = sum > 0 ? 1.0F / sum : 0.0F;
-  for (unsigned i = threadIdx.x; i < rows.count; i += softmax_threads) row[i] *= factor;
+  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) row[i] *= factor;
 }
 
-/// The choice of one KV head among `items`, tokens or pages.
+/// The choice of one KV head.
 template <typename Items>
 struct Choice {
-  const LogitRows& rows;
-  Items items;
+  const Choosing<Items>& call;
   unsigned head;
   unsigned wanted;      // candidates
   std::uint32_t* keys;  // [items], in place of the weights
 
   /// The weight of an item. Of one query head its logit is ranked itself: softmax keeps order.
   [[nodiscard]] __device__ float weight(unsigned i) const {
-    const auto group = static_cast<unsigned>(rows.common.shape.group());
-    if (group == 1) return rows.row(head, 0)[i];
+    const auto group = static_cast<unsigned>(call.common.shape.group());
+    if (group == 1) return call.row(head, 0)[i];
     float weight = 0;
     for (unsigned q = 0; q < group; ++q) {
-      const float own = rows.row(head, q)[i];
-      switch (rows.common.reduction) {
+      const float own = call.row(head, q)[i];
+      switch (call.common.reduction) {
         case GroupReduction::sum_softmax:
           weight += own;
           break;
@@ -157,11 +162,11 @@ __device__ Threshold find_threshold(const Choice<Items>& choice, DigitMemory& me
     shift -= bits;
     for (unsigned i = threadIdx.x; i < digits; i += choose_threads) memory.counts[i] = 0;
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < choice.items.count(); i += choose_threads) {
+    for (unsigned i = threadIdx.x; i < choice.call.items.count(); i += choose_threads) {
       const std::uint32_t key = choice.keys[i];
       const bool counts = shift + bits == 32 || key >> (shift + bits) == prefix;
       if (counts) {
-        atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.items.size(i));
+        atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.call.items.size(i));
       }
     }
     __syncthreads();
@@ -173,17 +178,20 @@ __device__ Threshold find_threshold(const Choice<Items>& choice, DigitMemory& me
   return {prefix, wanted};
 }
 
-/// One KV head a block.
-template <typename Items>
-__global__ void __launch_bounds__(choose_threads) choose(LogitRows rows, Items items) {
+/// blockIdx: KV head; z: call.
+template <typename Items, unsigned capacity>
+__global__ void __launch_bounds__(choose_threads)
+    choose(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
   __shared__ DigitMemory memory;
-  const SelectCommon& common = rows.common;
+  const Choosing<Items>& call = calls.of_block();
+  const SelectCommon& common = call.common;
+  const Items& items = call.items;
   const unsigned head = blockIdx.x;
   const auto candidates = static_cast<unsigned>(common.candidates.size());
   const auto group = static_cast<unsigned>(common.shape.group());
   const auto wanted = static_cast<unsigned>(common.wanted(head));
-  const Choice<Items> choice{rows, items, head, wanted,
-                             reinterpret_cast<std::uint32_t*>(rows.row(head, group))};
+  const Choice<Items> choice{call, head, wanted,
+                             reinterpret_cast<std::uint32_t*>(call.row(head, group))};
   if (threadIdx.x == 0) common.id_count[head] = wanted;
   if (wanted == 0) return;
   for (unsigned i = threadIdx.x; i < items.count(); i += choose_threads) {
@@ -202,30 +210,51 @@ __global__ void __launch_bounds__(choose_threads) choose(LogitRows rows, Items i
                   standing, common.ids + head * common.id_stride, memory.scan);
 }
 
-template <typename Items>
-Status choose_items(const SelectCommon& common, const Items& items, const Launch& launch) {
-  const LogitRows rows{common, items.count()};
-  if (common.shape.group() > 1 && items.count() > 0 && common.count.mean > 0) {
-    const auto heads = static_cast<unsigned>(common.shape.query_heads);
-    TERRACE_TRY(launch_kernel(launch, {heads, softmax_threads}, "selection", make_addends, rows));
+template <typename Items, unsigned capacity>
+Status launch_choice(const Calls<Choosing<Items>, capacity>& calls, const Launch& launch) {
+  const KvShape& shape = calls.each[0].common.shape;
+  const bool scored = std::ranges::any_of(calls.all(), [](const Choosing<Items>& call) {
+    return candidates_to_score(call.common) > 0;
+  });
+  if (shape.group() > 1 && scored) {
+    const dim3 grid = calls.grid(static_cast<unsigned>(shape.query_heads));
+    TERRACE_TRY(launch_kernel(launch, {grid, softmax_threads}, "selection",
+                              make_addends<Items, capacity>, calls));
   }
-  const auto heads = static_cast<unsigned>(common.shape.kv_heads);
-  return launch_kernel(launch, {heads, choose_threads}, "selection", choose<Items>, rows, items);
+  const dim3 grid = calls.grid(static_cast<unsigned>(shape.kv_heads));
+  return launch_kernel(launch, {grid, choose_threads}, "selection", choose<Items, capacity>, calls);
+}
+
+template <typename Select>
+Choosing<Tokens> choosing_of(const Select& op) {
+  return {op.common, {static_cast<unsigned>(op.common.candidates.size())}};
+}
+
+Choosing<Pages> choosing_of(const PageSelect& op) {
+  const CandidatePages pages = CandidatePages::of(op);
+  return {
+      op.common,
+      {static_cast<unsigned>(op.common.candidates.size()), static_cast<unsigned>(pages.page_tokens),
+       static_cast<unsigned>(pages.count), static_cast<unsigned>(pages.skipped)}};
+}
+
+template <typename Select>
+Status choose_all(std::span<const Select> batch, const Launch& launch) {
+  return launch_calls(
+      batch, [](const Select& op) { return choosing_of(op); },
+      [&](const auto& calls) { return launch_choice(calls, launch); });
 }
 
 }  // namespace
 
-Status choose_largest(const SelectCommon& common, const Launch& launch) {
-  return choose_items(common, Tokens{static_cast<unsigned>(common.candidates.size())}, launch);
+Status choose_largest(std::span<const PqSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
 }
-
-Status choose_pages(const SelectCommon& common, const CandidatePages& pages, const Launch& launch) {
-  return choose_items(
-      common,
-      Pages{static_cast<unsigned>(common.candidates.size()),
-            static_cast<unsigned>(pages.page_tokens), static_cast<unsigned>(pages.count),
-            static_cast<unsigned>(pages.skipped)},
-      launch);
+Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
+}
+Status choose_largest(std::span<const PageSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
 }
 
 }  // namespace terrace::kernels::cuda

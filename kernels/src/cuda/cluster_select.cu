@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "device/calls.cuh"
 #include "device/choice.cuh"
 #include "device/cluster_mass.cuh"
 #include "device/cluster_rows.cuh"
@@ -28,12 +29,25 @@ constexpr unsigned heads = 4;   // query heads of a block
 // Counts and rankings are in shared memory up to here, beside what kernels have there anyway.
 constexpr std::size_t shared_work_bytes = std::size_t{32} << 10;
 
-/// Counts the candidates of each cluster and names the active ones. blockIdx: KV head.
-__global__ void __launch_bounds__(choose_threads) count_members(ClusterSelect op, bool in_shared) {
+/// Returns how much shared memory work of so many words for each cluster has: all that it needs, or
+/// none.
+__host__ __device__ constexpr std::size_t shared_work(std::size_t room, unsigned words) {
+  const std::size_t bytes = room * words * sizeof(std::uint32_t);
+  return bytes <= shared_work_bytes ? bytes : 0;
+}
+constexpr unsigned count_words = 1;
+constexpr unsigned rank_words = 2;
+
+/// Counts the candidates of each cluster and names the active ones. blockIdx: KV head; z: call.
+template <unsigned capacity>
+__global__ void __launch_bounds__(choose_threads)
+    count_members(const Calls<ClusterSelect, capacity> __grid_constant__ calls) {
+  const ClusterSelect& op = calls.of_block();
   __shared__ BlockScan<choose_threads>::Shared scan_shared;
   BlockScan<choose_threads> scan(scan_shared);
   const ClusterRows rows(op, blockIdx.x);
   const ClusterPlaces places(op, blockIdx.x);
+  const bool in_shared = shared_work(rows.room(), count_words) > 0;
   std::uint32_t* const counts =
       in_shared ? reinterpret_cast<std::uint32_t*>(dynamic_shared_memory) : rows.counts();
   for (unsigned c = threadIdx.x; c < rows.room(); c += choose_threads) counts[c] = 0;
@@ -142,18 +156,21 @@ struct Scoring {
   }
 };
 
-/// blockIdx: tile of active clusters, behind them the rows attended anyway; KV head; which query
-/// heads of its group.
-template <typename Elements>
-__global__ void __launch_bounds__(score_threads) score_clusters(ClusterSelect op, float scale) {
+/// blockIdx: tile of active clusters, behind them the rows attended anyway; KV head; call and which
+/// query heads of the group.
+template <typename Elements, unsigned capacity>
+__global__ void __launch_bounds__(score_threads)
+    score_clusters(const Calls<ClusterSelect, capacity> __grid_constant__ calls, float scale) {
   __shared__ float logits[heads][tile];
   __shared__ float squares[heads];
+  const ClusterSelect& op = calls.of_block();
   const ClusterRows rows(op, blockIdx.y);
-  const bool steady = blockIdx.x + 1 == gridDim.x;
-  if (!steady && blockIdx.x * tile >= rows.active_count()) return;
+  const unsigned tiles = (rows.room() + tile - 1) / tile;
+  const bool steady = blockIdx.x == tiles;
+  if (blockIdx.x > tiles || (!steady && blockIdx.x * tile >= rows.active_count())) return;
   const auto dims = static_cast<unsigned>(op.common.shape.head_dim);
   const auto group = static_cast<unsigned>(op.common.shape.group());
-  const unsigned first_query = blockIdx.z * heads;
+  const unsigned first_query = calls.part() * heads;
   const unsigned used = group - first_query < heads ? group - first_query : heads;
   auto* const queries = reinterpret_cast<float*>(dynamic_shared_memory);
   share_queries<Elements>(
@@ -345,17 +362,19 @@ struct ClusterList {
   }
 };
 
-/// blockIdx: list.
+/// blockIdx: list; z: call.
+template <unsigned capacity>
 __global__ void __launch_bounds__(choose_threads)
-    choose_clusters(ClusterSelect op, bool rank_in_shared) {
+    choose_clusters(const Calls<ClusterSelect, capacity> __grid_constant__ calls) {
   __shared__ ListMemory memory;
+  const ClusterSelect& op = calls.of_block();
   const bool per_query = op.scope == ListScope::query_head;
   const auto group = static_cast<unsigned>(op.common.shape.group());
   const unsigned head = per_query ? blockIdx.x / group : blockIdx.x;
   const unsigned first = per_query ? blockIdx.x % group : 0;
   const ClusterRows rows(op, head);
   Ranking ranking{rows.keys(first), rows.order(first)};
-  if (rank_in_shared) {
+  if (shared_work(rows.room(), rank_words) > 0) {
     ranking.keys = reinterpret_cast<std::uint32_t*>(dynamic_shared_memory);
     ranking.items = ranking.keys + rows.room();
   }
@@ -374,43 +393,58 @@ __global__ void __launch_bounds__(choose_threads)
   }
 }
 
-template <typename Elements>
-Status launch_scores(const ClusterSelect& op, std::size_t room, const Launch& launch) {
-  const KvShape& shape = op.common.shape;
-  const dim3 grid(blocks_for(room, tile, 0x7ffffffeU) + 1, static_cast<unsigned>(shape.kv_heads),
-                  static_cast<unsigned>((shape.group() + heads - 1) / heads));
+std::size_t room_of(const ClusterSelect& op) {
+  return cluster_room(op.clusters, op.index.token_count);
+}
+
+/// Returns shared memory for each of the calls: of those that have some, the most.
+template <unsigned capacity>
+std::size_t shared_work_of(const Calls<ClusterSelect, capacity>& calls, unsigned words) {
+  return calls.largest([=](const ClusterSelect& op) { return shared_work(room_of(op), words); });
+}
+
+template <typename Elements, unsigned capacity>
+Status launch_scores(const Calls<ClusterSelect, capacity>& calls, const Launch& launch) {
+  const KvShape& shape = calls.each[0].common.shape;
+  const dim3 grid = calls.grid(blocks_for(calls.largest(room_of), tile, 0x7ffffffeU) + 1,
+                               static_cast<unsigned>(shape.kv_heads),
+                               static_cast<unsigned>((shape.group() + heads - 1) / heads));
   const std::size_t shared =
       heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(shape.head_dim));
   return launch_kernel(launch, {grid, score_threads, shared}, "cluster_select",
-                       score_clusters<Elements>, op, logit_scale(shape));
+                       score_clusters<Elements, capacity>, calls, logit_scale(shape));
 }
 
-Status launch_scores_of(const ClusterSelect& op, std::size_t room, const Launch& launch) {
-  switch (op.common.shape.dtype) {
+template <unsigned capacity>
+Status launch_scores_of(const Calls<ClusterSelect, capacity>& calls, const Launch& launch) {
+  switch (calls.each[0].common.shape.dtype) {
     case Dtype::f32:
-      return launch_scores<F32Elements>(op, room, launch);
+      return launch_scores<F32Elements>(calls, launch);
     case Dtype::f16:
-      return launch_scores<F16Elements>(op, room, launch);
+      return launch_scores<F16Elements>(calls, launch);
     case Dtype::bf16:
       break;
   }
-  return launch_scores<Bf16Elements>(op, room, launch);
+  return launch_scores<Bf16Elements>(calls, launch);
+}
+
+template <unsigned capacity>
+Status launch_selection(const Calls<ClusterSelect, capacity>& calls, const Launch& launch) {
+  const ClusterSelect& op = calls.each[0];
+  const dim3 heads_grid = calls.grid(static_cast<unsigned>(op.common.shape.kv_heads));
+  const dim3 lists_grid = calls.grid(static_cast<unsigned>(list_count(op.common.shape, op.scope)));
+  TERRACE_TRY(launch_kernel(launch,
+                            {heads_grid, choose_threads, shared_work_of(calls, count_words)},
+                            "cluster_select", count_members<capacity>, calls));
+  TERRACE_TRY(launch_scores_of(calls, launch));
+  return launch_kernel(launch, {lists_grid, choose_threads, shared_work_of(calls, rank_words)},
+                       "cluster_select", choose_clusters<capacity>, calls);
 }
 
 }  // namespace
 
-Status cluster_select(const ClusterSelect& op, const Launch& launch) {
-  const std::size_t room = cluster_room(op.clusters, op.index.token_count);
-  const auto kv_heads = static_cast<unsigned>(op.common.shape.kv_heads);
-  const auto lists = static_cast<unsigned>(list_count(op.common.shape, op.scope));
-  const auto shared = [](std::size_t bytes) { return bytes <= shared_work_bytes ? bytes : 0; };
-  const std::size_t count_bytes = shared(room * sizeof(std::uint32_t));
-  const std::size_t rank_bytes = shared(room * 2 * sizeof(std::uint32_t));
-  TERRACE_TRY(launch_kernel(launch, {kv_heads, choose_threads, count_bytes}, "cluster_select",
-                            count_members, op, count_bytes > 0));
-  TERRACE_TRY(launch_scores_of(op, room, launch));
-  return launch_kernel(launch, {lists, choose_threads, rank_bytes}, "cluster_select",
-                       choose_clusters, op, rank_bytes > 0);
+Status cluster_select(std::span<const ClusterSelect> batch, const Launch& launch) {
+  return launch_calls(batch, [&](const auto& calls) { return launch_selection(calls, launch); });
 }
 
 }  // namespace terrace::kernels::cuda

@@ -1,6 +1,7 @@
 // Selection of whole pages: logits by dot products with the vectors of an index.
 #include <cuda_runtime.h>
 
+#include "device/calls.cuh"
 #include "device/dot_rows.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
@@ -14,6 +15,12 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr unsigned tile = 128;  // pages of a block
 constexpr unsigned heads = 4;   // query heads of a block; 4 * 2048 floats are 32 KiB
+
+/// A call, and what pages it has.
+struct PageCall {
+  PageSelect op;
+  CandidatePages pages;
+};
 
 /// Copies `count` queries times `scale` to shared memory as share_queries does, but each twice, its
 /// positive elements first and its negative ones behind: against maxima and minima of keys the
@@ -35,16 +42,19 @@ __device__ void share_split_queries(const float* query, unsigned count, unsigned
   }
 }
 
-/// blockIdx: tile of pages, KV head, and which query heads of its group.
-template <typename Elements>
+/// blockIdx: tile of pages, KV head, call and which query heads of the group.
+template <typename Elements, unsigned capacity>
 __global__ void __launch_bounds__(threads)
-    write_page_logits(PageSelect op, CandidatePages pages, float scale) {
+    write_page_logits(const Calls<PageCall, capacity> __grid_constant__ calls, float scale) {
+  const auto& [op, pages] = calls.of_block();
+  const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * tile;
+  if (begin >= pages.count) return;
   const KvShape& shape = op.common.shape;
   const auto head_dim = static_cast<unsigned>(shape.head_dim);
   const auto dims = static_cast<unsigned>(op.pages.dims(shape));
   const auto group = static_cast<unsigned>(shape.group());
   const unsigned head = blockIdx.y;
-  const unsigned first_query = blockIdx.z * heads;
+  const unsigned first_query = calls.part() * heads;
   const unsigned used = group - first_query < heads ? group - first_query : heads;
   const float* const query =
       op.common.query + (static_cast<std::size_t>(head) * group + first_query) * head_dim;
@@ -56,7 +66,6 @@ __global__ void __launch_bounds__(threads)
   }
   __syncthreads();
   const std::size_t chunk_pages = op.index.chunk_tokens / op.pages.page_tokens;
-  const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * tile;
   const std::size_t left = pages.count - begin;
   const auto vector = [&](unsigned i) -> const std::byte* {
     const std::size_t page = pages.first + begin + i;
@@ -73,37 +82,44 @@ __global__ void __launch_bounds__(threads)
                             });
 }
 
-template <typename Elements>
-Status launch_logits(const PageSelect& op, const CandidatePages& pages, const Launch& launch) {
+template <typename Elements, unsigned capacity>
+Status launch_logits(const Calls<PageCall, capacity>& calls, std::size_t pages,
+                     const Launch& launch) {
+  const PageSelect& op = calls.each[0].op;
   const KvShape& shape = op.common.shape;
-  const dim3 grid(blocks_for(pages.count, tile, 0x7fffffffU), static_cast<unsigned>(shape.kv_heads),
-                  static_cast<unsigned>((shape.group() + heads - 1) / heads));
+  const dim3 grid =
+      calls.grid(blocks_for(pages, tile, 0x7fffffffU), static_cast<unsigned>(shape.kv_heads),
+                 static_cast<unsigned>((shape.group() + heads - 1) / heads));
   const std::size_t shared =
       heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(op.pages.dims(shape)));
-  return launch_kernel(launch, {grid, threads, shared}, "page_select", write_page_logits<Elements>,
-                       op, pages, logit_scale(shape));
+  return launch_kernel(launch, {grid, threads, shared}, "page_select",
+                       write_page_logits<Elements, capacity>, calls, logit_scale(shape));
 }
 
-Status launch_logits_of(const PageSelect& op, const CandidatePages& pages, const Launch& launch) {
-  switch (op.common.shape.dtype) {
+template <unsigned capacity>
+Status launch_logits_of(const Calls<PageCall, capacity>& calls, const Launch& launch) {
+  const std::size_t pages = calls.largest([](const PageCall& call) {
+    return candidates_to_score(call.op.common) == 0 ? 0 : call.pages.count;
+  });
+  if (pages == 0) return {};
+  switch (calls.each[0].op.common.shape.dtype) {
     case Dtype::f32:
-      return launch_logits<F32Elements>(op, pages, launch);
+      return launch_logits<F32Elements>(calls, pages, launch);
     case Dtype::f16:
-      return launch_logits<F16Elements>(op, pages, launch);
+      return launch_logits<F16Elements>(calls, pages, launch);
     case Dtype::bf16:
       break;
   }
-  return launch_logits<Bf16Elements>(op, pages, launch);
+  return launch_logits<Bf16Elements>(calls, pages, launch);
 }
 
 }  // namespace
 
-Status page_select(const PageSelect& op, const Launch& launch) {
-  const CandidatePages pages = CandidatePages::of(op);
-  if (pages.count > 0 && op.common.count.mean > 0) {
-    TERRACE_TRY(launch_logits_of(op, pages, launch));
-  }
-  return choose_pages(op.common, pages, launch);
+Status page_select(std::span<const PageSelect> batch, const Launch& launch) {
+  const auto call_of = [](const PageSelect& op) { return PageCall{op, CandidatePages::of(op)}; };
+  TERRACE_TRY(launch_calls(batch, call_of,
+                           [&](const auto& calls) { return launch_logits_of(calls, launch); }));
+  return choose_largest(batch, launch);
 }
 
 }  // namespace terrace::kernels::cuda

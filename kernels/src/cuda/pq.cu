@@ -1,6 +1,7 @@
 // Product quantisation: selection by look-up tables.
 #include <cuda_runtime.h>
 
+#include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -94,8 +95,12 @@ struct PqHead {
   }
 };
 
-/// blockIdx: tile of candidates, KV head.
-__global__ void __launch_bounds__(threads) write_pq_logits(PqSelect op, float scale) {
+/// blockIdx: tile of candidates, KV head, call.
+template <unsigned capacity>
+__global__ void __launch_bounds__(threads)
+    write_pq_logits(const Calls<PqSelect, capacity> __grid_constant__ calls, float scale) {
+  const PqSelect& op = calls.of_block();
+  if (static_cast<std::size_t>(blockIdx.x) * tile >= op.common.candidates.size()) return;
   const PqHead head{op, blockIdx.y, scale, reinterpret_cast<float*>(dynamic_shared_memory)};
   const TableCut cut = TableCut::of(op);
   const auto group = static_cast<unsigned>(op.common.shape.group());
@@ -113,17 +118,24 @@ __global__ void __launch_bounds__(threads) write_pq_logits(PqSelect op, float sc
   }
 }
 
+template <unsigned capacity>
+Status launch_logits(const Calls<PqSelect, capacity>& calls, const Launch& launch) {
+  const std::size_t candidates =
+      calls.largest([](const PqSelect& op) { return candidates_to_score(op.common); });
+  if (candidates == 0) return {};
+  const PqSelect& op = calls.each[0];
+  const dim3 grid = calls.grid(blocks_for(candidates, tile, 0x7fffffffU),
+                               static_cast<unsigned>(op.common.shape.kv_heads));
+  const std::size_t shared = TableCut::of(op).bytes(op.pq.centroids());
+  return launch_kernel(launch, {grid, threads, shared}, "pq_select", write_pq_logits<capacity>,
+                       calls, logit_scale(op.common.shape));
+}
+
 }  // namespace
 
-Status pq_select(const PqSelect& op, const Launch& launch) {
-  if (!op.common.candidates.empty() && op.common.count.mean > 0) {
-    const dim3 grid(blocks_for(op.common.candidates.size(), tile, 0x7fffffffU),
-                    static_cast<unsigned>(op.common.shape.kv_heads));
-    const std::size_t shared = TableCut::of(op).bytes(op.pq.centroids());
-    TERRACE_TRY(launch_kernel(launch, {grid, threads, shared}, "pq_select", write_pq_logits, op,
-                              logit_scale(op.common.shape)));
-  }
-  return choose_largest(op.common, launch);
+Status pq_select(std::span<const PqSelect> batch, const Launch& launch) {
+  TERRACE_TRY(launch_calls(batch, [&](const auto& calls) { return launch_logits(calls, launch); }));
+  return choose_largest(batch, launch);
 }
 
 }  // namespace terrace::kernels::cuda

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "device/block_scan.cuh"
+#include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -15,12 +16,13 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-/// Words that a queue lends, zero between calls.
+/// Words that a queue lends, zero between launches, for the blocks of one call.
 struct Scratch {
   std::uint32_t* misses;  ///< of all blocks so far
   std::uint32_t* ended_blocks;
 
-  explicit Scratch(std::uint32_t* words) : misses(words), ended_blocks(words + 1) {}
+  __device__ Scratch(std::uint32_t* words, unsigned call)
+      : misses(words + 2 * call), ended_blocks(misses + 1) {}
 };
 
 /// Returns what all blocks have added, and sets it back.
@@ -122,21 +124,28 @@ class HeadResolver {
   std::uint32_t epoch_ = 0;  ///< entries of `seen` up to it are old
 };
 
-__global__ void resolve(ResolveRows op, Scratch scratch) {
+/// blockIdx: KV head; z: call.
+template <unsigned capacity>
+__global__ void resolve(const Calls<ResolveRows, capacity> __grid_constant__ calls,
+                        std::uint32_t* scratch_memory) {
   __shared__ HeadResolver::Scan::Shared scan_shared;
   __shared__ std::uint32_t reserved;
   HeadResolver::Scan scan(scan_shared);
-  const HeadResolver resolver(op, scratch);
+  const Scratch scratch(scratch_memory, calls.call());
+  const HeadResolver resolver(calls.of_block(), scratch);
   resolver.resolve(scan, reserved);
   if (resolver.ends_last()) resolver.publish();
 }
 
 }  // namespace
 
-Status resolve_rows(const ResolveRows& op, const Launch& launch) {
-  const auto heads = static_cast<unsigned>(op.shape.kv_heads);
-  return launch_kernel(launch, {heads, threads}, "resolve_rows", resolve, op,
-                       Scratch(launch.scratch));
+Status resolve_rows(std::span<const ResolveRows> batch, const Launch& launch) {
+  return launch_calls(batch, [&]<unsigned capacity>(const Calls<ResolveRows, capacity>& calls) {
+    static_assert(2 * capacity <= scratch_words);
+    const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.kv_heads));
+    return launch_kernel(launch, {grid, threads}, "resolve_rows", resolve<capacity>, calls,
+                         launch.scratch);
+  });
 }
 
 }  // namespace terrace::kernels::cuda

@@ -2,8 +2,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "device/block_scan.cuh"
+#include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "device/units.cuh"
@@ -17,14 +20,36 @@ constexpr unsigned threads = 256;
 constexpr unsigned store_blocks_max = 1024;
 // Rows that cross the link: the link is full with few blocks, and compute goes on beside them.
 constexpr unsigned link_blocks = 12;
-constexpr unsigned units_at_once = 4;  // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
-constexpr unsigned blocks_per_launch = 64;
+constexpr unsigned units_at_once = 4;      // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
+constexpr unsigned store_run_blocks = 64;  // of a call alone
+constexpr unsigned short_run_blocks = 4;   // of one among others: of a token or a few it needs one
 constexpr unsigned extents_per_launch = 128;
 constexpr unsigned extent_units = 256;  // longer ones are cut: all take the same turns
 
-/// Blocks of a table, by value: the table itself is the host's.
-struct BlockRun {
-  std::byte* blocks[blocks_per_launch];
+/// Tokens to store whose blocks are passed by value: the table itself is the host's.
+template <unsigned block_count>
+struct StoreRun {
+  StoreRows rows;  ///< rows.tokens lie in `blocks`
+  std::size_t first_block_token;
+  std::byte* blocks[block_count];
+
+  /// The run that begins at token `begin` of a call.
+  static StoreRun of(const StoreRows& op, std::size_t begin) {
+    const std::size_t block_tokens = op.target.block_tokens;
+    const std::size_t first_block = begin / block_tokens;
+    const std::size_t end = std::min(op.tokens.end, (first_block + block_count) * block_tokens);
+    StoreRun run{op, first_block * block_tokens, {}};
+    for (std::size_t block = first_block; block * block_tokens < end; ++block) {
+      run.blocks[block - first_block] = op.target.blocks[block];
+    }
+    run.rows.tokens = {begin, end};
+    run.rows.source.keys += (begin - op.tokens.begin) * op.source.token_stride;
+    run.rows.source.values += (begin - op.tokens.begin) * op.source.token_stride;
+    return run;
+  }
+  [[nodiscard]] std::size_t units() const {
+    return rows.tokens.size() * rows.shape.kv_heads * 2 * units_of(rows.shape.row_bytes() / 2);
+  }
 };
 
 /// Extents, by value: the list itself is the host's.
@@ -32,8 +57,11 @@ struct ExtentRun {
   CopyExtent extents[extents_per_launch];
 };
 
-/// Copies token, head and half a row as units; rows.tokens lie in the blocks of `run`.
-__global__ void store_units(StoreRows rows, std::size_t first_block_token, BlockRun run) {
+/// Copies token, head and half a row as units.
+template <unsigned block_count, unsigned capacity>
+__global__ void store_units(const Calls<StoreRun<block_count>, capacity> __grid_constant__ calls) {
+  const StoreRun<block_count>& run = calls.of_block();
+  const StoreRows& rows = run.rows;
   const std::size_t half = rows.shape.head_dim * size_bytes(rows.shape.dtype);
   const unsigned half_units = units_of(half);
   const auto heads = static_cast<unsigned>(rows.shape.kv_heads);
@@ -44,7 +72,7 @@ __global__ void store_units(StoreRows rows, std::size_t first_block_token, Block
     const bool is_value = piece % 2 == 1;
     const auto head = static_cast<unsigned>(piece / 2 % heads);
     const std::size_t token = piece / 2 / heads;
-    const std::size_t place = rows.tokens.begin + token - first_block_token;
+    const std::size_t place = rows.tokens.begin + token - run.first_block_token;
     const std::size_t row = head * rows.target.block_tokens + place % rows.target.block_tokens;
     std::byte* const target = run.blocks[place / rows.target.block_tokens] +
                               row * rows.shape.row_bytes() + (is_value ? half : 0);
@@ -76,13 +104,67 @@ __device__ void copy_in_flight(std::size_t units, Read read) {
   }
 }
 
-__global__ void fetch_units(FetchRows op, std::uint64_t* moved) {
-  const std::size_t row_bytes = op.shape.row_bytes();
+/// The rows that calls copy, those of one call behind those of another, so that all blocks of a
+/// grid share them evenly.
+template <unsigned capacity>
+class RowsOfCalls {
+ public:
+  static_assert(capacity <= threads);
+  struct Shared {
+    BlockScan<threads>::Shared scan;
+    unsigned ends[capacity];
+  };
+  struct Place {
+    unsigned call;
+    std::size_t row;
+  };
+
+  /// Call i has count(i) rows. Every thread of the block calls it.
+  template <typename Count>
+  __device__ RowsOfCalls(Shared& shared, unsigned calls, Count count) : ends_(shared.ends) {
+    if constexpr (capacity == 1) {
+      total_ = count(0);
+    } else {
+      const unsigned own = threadIdx.x < calls ? static_cast<unsigned>(count(threadIdx.x)) : 0;
+      unsigned total = 0;
+      const unsigned before = BlockScan<threads>(shared.scan).exclusive_sum(own, total);
+      if (threadIdx.x < capacity) shared.ends[threadIdx.x] = before + own;
+      total_ = total;
+      __syncthreads();
+    }
+  }
+
+  [[nodiscard]] __device__ std::size_t total() const { return total_; }
+
+  /// Finds row `i` of all.
+  [[nodiscard]] __device__ Place at(std::size_t i) const {
+    if constexpr (capacity == 1) return {0, i};
+    unsigned call = 0;  // as many end at or before it
+    constexpr unsigned first_step = std::bit_floor(capacity);
+    for (unsigned step = first_step; step > 0; step /= 2) {
+      if (call + step <= capacity && ends_[call + step - 1] <= i) call += step;
+    }
+    return {call, call == 0 ? i : i - ends_[call - 1]};
+  }
+
+ private:
+  const unsigned* ends_;
+  std::size_t total_;
+};
+
+template <unsigned capacity>
+__global__ void fetch_units(const Calls<FetchRows, capacity> __grid_constant__ calls,
+                            std::uint64_t* moved) {
+  __shared__ typename RowsOfCalls<capacity>::Shared shared;
+  const RowsOfCalls<capacity> rows(shared, calls.count,
+                                   [&](unsigned i) { return *calls.each[i].missed_count; });
+  const std::size_t row_bytes = calls.each[0].shape.row_bytes();
   const unsigned row_units = units_of(row_bytes);
-  const std::size_t count = *op.missed_count;
-  if (grid_thread() == 0) *moved += count * row_bytes;
-  copy_in_flight(count * row_units, [&](std::size_t i, Unit& copy) {
-    const MissedRow row = op.missed[i / row_units];
+  if (grid_thread() == 0) *moved += rows.total() * row_bytes;
+  copy_in_flight(rows.total() * row_units, [&](std::size_t i, Unit& copy) {
+    const auto [call, missed] = rows.at(i / row_units);
+    const FetchRows& op = calls.each[call];
+    const MissedRow row = op.missed[missed];
     const auto unit = static_cast<unsigned>(i % row_units);
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
     copy.read(row.target + offset, row_place(op.shape, op.source, row.head, row.position) + offset,
@@ -102,11 +184,17 @@ __global__ void copy_units(ExtentRun run, unsigned count) {
 }
 
 /// Copies arriving rows as units; the first thread of a row notes where it is, or that it is gone.
-__global__ void cache_units(CacheRows op) {
-  const std::size_t row_bytes = op.shape.row_bytes();
+template <unsigned capacity>
+__global__ void cache_units(const Calls<CacheRows, capacity> __grid_constant__ calls) {
+  __shared__ typename RowsOfCalls<capacity>::Shared shared;
+  const RowsOfCalls<capacity> rows(shared, calls.count,
+                                   [&](unsigned i) { return calls.each[i].count; });
+  const std::size_t row_bytes = calls.each[0].shape.row_bytes();
   const unsigned row_units = units_of(row_bytes);
-  copy_in_flight(op.count * row_units, [&](std::size_t i, Unit& copy) {
-    const CachedRowChange change = op.changes[i / row_units];
+  copy_in_flight(rows.total() * row_units, [&](std::size_t i, Unit& copy) {
+    const auto [call, row] = rows.at(i / row_units);
+    const CacheRows& op = calls.each[call];
+    const CachedRowChange change = op.changes[row];
     const auto unit = static_cast<unsigned>(i % row_units);
     if (unit == 0) {
       *cached_number(op.shape, op.target, change.head, change.position) = change.number;
@@ -121,41 +209,72 @@ __global__ void cache_units(CacheRows op) {
   });
 }
 
+template <unsigned block_count, unsigned capacity>
+Status launch_runs(const Calls<StoreRun<block_count>, capacity>& calls, const Launch& launch) {
+  using Run = StoreRun<block_count>;
+  const bool crosses =
+      std::ranges::any_of(calls.all(), [](const Run& run) { return run.rows.crosses_link; });
+  const unsigned most = std::max(1U, (crosses ? link_blocks : store_blocks_max) / calls.count);
+  const std::size_t units = calls.largest([](const Run& run) { return run.units(); });
+  return launch_kernel(launch, {calls.grid(blocks_for(units, threads, most)), threads},
+                       "store_rows", store_units<block_count, capacity>, calls);
+}
+
+/// Stores all tokens of a batch, as many runs of at most `block_count` blocks at a time as fit.
+template <unsigned block_count, unsigned capacity>
+Status store_all(std::span<const StoreRows> batch, const Launch& launch) {
+  using Run = StoreRun<block_count>;
+  Calls<Run, capacity> calls;
+  for (const StoreRows& op : batch) {
+    for (std::size_t begin = op.tokens.begin; begin < op.tokens.end;) {
+      Run& run = calls.each[calls.count++];
+      run = Run::of(op, begin);
+      begin = run.rows.tokens.end;
+      if (calls.count < capacity) continue;
+      TERRACE_TRY(launch_runs(calls, launch));
+      calls.count = 0;
+    }
+  }
+  return calls.count == 0 ? Status{} : launch_runs(calls, launch);
+}
+
 }  // namespace
 
-Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch) {
-  const std::size_t block_tokens = op.target.block_tokens;
-  const unsigned most = op.crosses_link ? link_blocks : store_blocks_max;
-  for (std::size_t begin = op.tokens.begin; begin < op.tokens.end;) {
-    const std::size_t first_block = begin / block_tokens;
-    const std::size_t end =
-        std::min(op.tokens.end, (first_block + blocks_per_launch) * block_tokens);
-    BlockRun run{};
-    for (std::size_t block = first_block; block * block_tokens < end; ++block) {
-      run.blocks[block - first_block] = op.target.blocks[block];
-    }
-    StoreRows part = op;
-    part.tokens = {begin, end};
-    part.source.keys += (begin - op.tokens.begin) * op.source.token_stride;
-    part.source.values += (begin - op.tokens.begin) * op.source.token_stride;
-    const std::size_t half = op.shape.row_bytes() / 2;
-    const std::size_t units = part.tokens.size() * op.shape.kv_heads * 2 * units_of(half);
-    TERRACE_TRY(launch_kernel(launch, {blocks_for(units, threads, most), threads}, "store_rows",
-                              store_units, part, first_block * block_tokens, run));
-    begin = end;
+Result<std::size_t> store_rows(std::span<const StoreRows> batch, const Launch& launch) {
+  if (batch.size() == 1) {
+    TERRACE_TRY((store_all<store_run_blocks, 1>(batch, launch)));
+  } else {
+    constexpr unsigned capacity = calls_per_launch(sizeof(StoreRun<short_run_blocks>));
+    TERRACE_TRY((store_all<short_run_blocks, capacity>(batch, launch)));
   }
-  return op.crosses_link ? op.tokens.size() * op.shape.token_bytes() : 0;
+  std::size_t bytes = 0;
+  for (const StoreRows& op : batch) {
+    if (op.crosses_link) bytes += op.tokens.size() * op.shape.token_bytes();
+  }
+  return bytes;
 }
 
-Status fetch_rows(const FetchRows& op, const Launch& launch) {
-  return launch_kernel(launch, {link_blocks, threads}, "fetch_rows", fetch_units, op, launch.moved);
+Status fetch_rows(std::span<const FetchRows> batch, const Launch& launch) {
+  return launch_calls(batch, [&]<unsigned capacity>(const Calls<FetchRows, capacity>& calls) {
+    return launch_kernel(launch, {link_blocks, threads}, "fetch_rows", fetch_units<capacity>, calls,
+                         launch.moved);
+  });
 }
 
-Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch) {
-  if (op.count == 0) return 0;
-  TERRACE_TRY(launch_kernel(launch, {link_blocks, threads}, "cache_rows", cache_units, op));
-  const auto moved = std::count_if(op.changes, op.changes + op.count, crosses_link);
-  return static_cast<std::size_t>(moved) * op.shape.row_bytes();
+Result<std::size_t> cache_rows(std::span<const CacheRows> batch, const Launch& launch) {
+  TERRACE_TRY(launch_calls(
+      batch, [&]<unsigned capacity>(const Calls<CacheRows, capacity>& calls) -> Status {
+        const auto changes = calls.largest([](const CacheRows& op) { return op.count; });
+        if (changes == 0) return {};
+        return launch_kernel(launch, {link_blocks, threads}, "cache_rows", cache_units<capacity>,
+                             calls);
+      }));
+  std::size_t bytes = 0;
+  for (const CacheRows& op : batch) {
+    const auto moved = std::count_if(op.changes, op.changes + op.count, crosses_link);
+    bytes += static_cast<std::size_t>(moved) * op.shape.row_bytes();
+  }
+  return bytes;
 }
 
 bool are_units(const CopyExtent& extent) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <span>
 
 #include "terrace/core/ops.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
@@ -37,11 +38,15 @@ struct CandidatePages {
   }
 };
 
-/// Reduces logits to weights and chooses the largest. At most two launches.
-[[nodiscard]] Status choose_largest(const SelectCommon& common, const Launch& launch);
+/// Returns how many candidates need a logit: none where none is wanted.
+constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
+  return common.count.mean == 0 ? 0 : common.candidates.size();
+}
 
-/// The same for logits of pages, of which each counts as many candidates as it has.
-[[nodiscard]] Status choose_pages(const SelectCommon& common, const CandidatePages& pages,
-                                  const Launch& launch);
+/// Reduces logits to weights and chooses the largest. At most two launches for as many calls as one
+/// takes. Logits of page_select are of pages, of which each counts as many candidates as it has.
+[[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
+[[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);
+[[nodiscard]] Status choose_largest(std::span<const PageSelect> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda

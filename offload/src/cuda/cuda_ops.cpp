@@ -16,19 +16,9 @@ template <auto op, typename Arguments>
 Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> batch) {
   TERRACE_TRY(validate(batch));
   TERRACE_ASSIGN(auto calls, OpCalls<Arguments>::copy(batch));
-  return enqueue_kernels(
-      queue, phase, [calls = std::move(calls)](const cuda::Launch& launch) -> Result<std::size_t> {
-        std::size_t bytes = 0;
-        for (const Arguments& call : calls.all()) {
-          if constexpr (std::is_same_v<decltype(op(call, launch)), Status>) {
-            TERRACE_TRY(op(call, launch));
-          } else {
-            TERRACE_ASSIGN(const std::size_t own, op(call, launch));
-            bytes += own;
-          }
-        }
-        return bytes;
-      });
+  return enqueue_kernels(queue, phase, [calls = std::move(calls)](const cuda::Launch& launch) {
+    return op(calls.all(), launch);
+  });
 }
 
 constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,

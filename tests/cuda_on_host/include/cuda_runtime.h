@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "cuda_on_host/device_language.h"
@@ -160,7 +161,7 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   return cuda_on_host::launch(
-      *config, [kernel, values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
-        std::apply(kernel, values);
-      });
+      *config,
+      [kernel, values = std::tuple<std::remove_cvref_t<Parameters>...>(
+                   std::forward<Arguments>(arguments)...)] { std::apply(kernel, values); });
 }

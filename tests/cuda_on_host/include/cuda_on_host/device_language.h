@@ -19,6 +19,9 @@
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
+// A grid constant is the same memory for all threads of a grid: written behind its type, it makes a
+// parameter a reference to the launch's copy.
+#define __grid_constant__ &
 
 // Set before a thread of a block runs, never while it does.
 extern constinit thread_local uint3 threadIdx;

@@ -9,8 +9,8 @@ namespace terrace::kernels::cuda {
 
 /// Calls of a batch whose arguments, of `bytes` each, one launch takes.
 ///
-/// Arguments are passed by value: up to 4,064 bytes on every device and driver, 32,764 since CUDA
-/// 12.1. A launch copies the room for them, whether it is filled or not.
+/// They are passed by value, of which a launch may have 32,764 bytes. It copies all the room for
+/// them, filled or not, so that more room would make small batches slower (decision 0072).
 constexpr std::size_t calls_per_launch(std::size_t bytes) noexcept {
   constexpr std::size_t room = std::size_t{16} << 10;
   constexpr std::size_t most = 256;
@@ -24,7 +24,7 @@ inline constexpr std::size_t scratch_words = 2 * calls_per_launch(1);
 struct Launch {
   void* stream = nullptr;            ///< a cudaStream_t
   std::uint32_t* scratch = nullptr;  ///< [scratch_words], device memory
-  std::uint64_t* moved = nullptr;    ///< locked host memory: bytes that only the device can count
+  std::uint64_t* moved = nullptr;    ///< locked host memory; kernels add bytes that they count
 };
 
 }  // namespace terrace::kernels::cuda

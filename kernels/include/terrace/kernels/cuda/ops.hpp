@@ -1,11 +1,13 @@
-// The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns;
-// the host kernels are the specification: terrace/kernels/{rows,select,page_select,cluster_select,
+// The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns,
+// for as many calls of a batch as a launch takes (calls_per_launch); the host kernels are the
+// specification: terrace/kernels/{rows,select,page_select,cluster_select,
 // map_vectors,attention}.hpp.
 //
-//   TERRACE_TRY(cuda::decode_attention(op, launch));
+//   TERRACE_TRY(cuda::decode_attention(batch, launch));
 //
 // Nothing is allocated, and the host waits for nothing. Results do not depend on timing: equal
-// inputs give equal bits. They are not the host's bits: sums are taken in another order.
+// inputs give equal bits, whatever other calls are in a batch. They are not the host's bits: sums
+// are taken in another order.
 //
 // Memory   as terrace/core/ops.hpp says; pointers to elements are aligned to the element, rows may
 //          have any alignment that is a multiple of it (16 bytes are fast)
@@ -24,43 +26,46 @@ namespace terrace::kernels::cuda {
 /// Packs tokens of K and V into rows of blocks, and returns the bytes that cross the link.
 ///
 /// Memory   source, and target blocks: device, or locked host memory. The table is read now
-/// Cost     a launch for each 64 blocks touched
-[[nodiscard]] Result<std::size_t> store_rows(const StoreRows& op, const Launch& launch);
+/// Cost     of one call a launch for each 64 blocks touched; of several each run of 4 blocks counts
+///          as a call
+[[nodiscard]] Result<std::size_t> store_rows(std::span<const StoreRows> batch,
+                                             const Launch& launch);
 
 /// Chooses by approximate scores. Cost: at most three launches.
-[[nodiscard]] Status pq_select(const PqSelect& op, const Launch& launch);
+[[nodiscard]] Status pq_select(std::span<const PqSelect> batch, const Launch& launch);
 
 /// Chooses by exact scores. Cost: at most three launches.
-[[nodiscard]] Status exact_select(const ExactSelect& op, const Launch& launch);
+[[nodiscard]] Status exact_select(std::span<const ExactSelect> batch, const Launch& launch);
 
 /// Takes queries into the space in which an index has its keys. Cost: one launch.
-[[nodiscard]] Status map_queries(const MapQueries& op, const Launch& launch);
+[[nodiscard]] Status map_queries(std::span<const MapQueries> batch, const Launch& launch);
 
 /// Chooses whole pages. Cost: at most three launches.
-[[nodiscard]] Status page_select(const PageSelect& op, const Launch& launch);
+[[nodiscard]] Status page_select(std::span<const PageSelect> batch, const Launch& launch);
 
 /// Chooses whole clusters. Cost: three launches; the last ranks all clusters of a list in one block
 /// and walks down the ranking in one warp.
 ///
 /// Limits   mass_wanted: at most 64 query heads a list, as on the host
-[[nodiscard]] Status cluster_select(const ClusterSelect& op, const Launch& launch);
+[[nodiscard]] Status cluster_select(std::span<const ClusterSelect> batch, const Launch& launch);
 
 /// Finds each selected row, in its block, among cached rows or in a staging row. Of one KV head
 /// misses come in the order of its lists; the order of heads among them is free. Entries of `seen`
 /// are of this op's own making. Cost: one launch.
 ///
 /// Limits   query_heads * id_stride < 2^31
-[[nodiscard]] Status resolve_rows(const ResolveRows& op, const Launch& launch);
+[[nodiscard]] Status resolve_rows(std::span<const ResolveRows> batch, const Launch& launch);
 
-/// Copies missed rows straight from locked host memory to their staging rows. `launch.moved`
-/// receives the bytes. Cost: one launch of few blocks, so that compute goes on beside it.
-[[nodiscard]] Status fetch_rows(const FetchRows& op, const Launch& launch);
+/// Copies missed rows straight from locked host memory to their staging rows. The bytes are added
+/// to `launch.moved`. Cost: one launch of few blocks, so that compute goes on beside it.
+[[nodiscard]] Status fetch_rows(std::span<const FetchRows> batch, const Launch& launch);
 
 /// Copies rows from staging rows, or straight from locked host memory, to their places among cached
 /// rows, notes where each row of the changes is from now on, and returns the bytes that cross the
 /// link. `changes` are locked host memory, too.
 /// Cost: one launch of few blocks.
-[[nodiscard]] Result<std::size_t> cache_rows(const CacheRows& op, const Launch& launch);
+[[nodiscard]] Result<std::size_t> cache_rows(std::span<const CacheRows> batch,
+                                             const Launch& launch);
 
 /// Whether both ends are aligned so that a thread copies 16 bytes at once.
 [[nodiscard]] bool are_units(const CopyExtent& extent) noexcept;
@@ -74,6 +79,6 @@ namespace terrace::kernels::cuda {
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
 /// `attention_split` entries that are merged in order. NaN and infinities as on the host.
 /// Cost     one launch, and another to merge where a list may have more than one piece
-[[nodiscard]] Status decode_attention(const DecodeAttention& op, const Launch& launch);
+[[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda
