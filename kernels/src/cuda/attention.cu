@@ -26,6 +26,8 @@ constexpr unsigned threads = 256;
 constexpr unsigned warps = threads / 32;
 constexpr unsigned heads_max = 4;
 constexpr unsigned split = attention_split;
+// What a block waits for is memory: another one works meanwhile. Some registers are spilled for it.
+constexpr unsigned blocks_per_processor = 2;
 
 /// How many pieces a list may have. How many it has the device knows.
 __host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
@@ -187,10 +189,10 @@ struct PieceTarget {
 
 /// blockIdx: piece, list, call and which of the list's query heads.
 template <typename Elements, unsigned heads, unsigned capacity>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, blocks_per_processor)
     attend_piece(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
   const DecodeAttention& op = calls.of_block();
-  const unsigned pieces = pieces_of(op);
+  const unsigned pieces = capacity == 1 ? gridDim.x : pieces_of(op);
   if (blockIdx.x >= pieces) return;
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const auto group = static_cast<unsigned>(op.shape.group());
