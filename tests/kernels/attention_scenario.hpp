@@ -127,9 +127,9 @@ class AttentionScenario {
   std::vector<const std::byte*> pseudo_rows_;
   std::vector<float> pseudo_bias_;
   std::vector<std::uint32_t> pseudo_count_;
+  std::vector<float> scratch_;
 
  private:
-  std::vector<float> scratch_;
   bool guards_intact_ = true;
 };
 

@@ -61,12 +61,13 @@ template <typename Arguments>
 constexpr std::array<std::size_t, 4> batch_sizes{
     1, 2, 7, kernels::cuda::calls_per_launch(sizeof(Arguments)) + 3};
 
-/// A call, what holds its memory, and what of it the call writes for good.
+/// A call, what holds its memory, what of it the call writes for good, and what it works in.
 template <typename Arguments>
 struct Call {
   std::shared_ptr<void> holder;
   Arguments op;
   std::vector<Memory> written;
+  Memory scratch = {};
 };
 
 /// Makes calls by make(i), runs them alone and together on the same memory, and compares.
@@ -77,17 +78,25 @@ void expect_batches_like_calls(Make make) {
     std::vector<std::shared_ptr<void>> holders;
     std::vector<Arguments> ops;
     std::vector<Memory> written;
+    std::vector<Memory> scratch;
     for (std::size_t i = 0; i < size; ++i) {
       Call<Arguments> call = make(i);
       holders.push_back(std::move(call.holder));
       ops.push_back(call.op);
       written.insert(written.end(), call.written.begin(), call.written.end());
+      scratch.push_back(call.scratch);
     }
+    // Scratch memory is never clean, and holds nothing of another run.
+    const auto scribble = [&] {
+      for (const Memory& each : scratch) std::ranges::fill(each, std::byte{0xff});
+    };
+    scribble();
     const std::vector<std::byte> before = contents(written);
     std::size_t bytes = 0;
     for (const Arguments& op : ops) bytes += bytes_of_run(std::span(&op, 1));
     const std::vector<std::byte> alone = contents(written);
     restore(written, before);
+    scribble();
     EXPECT_EQ(bytes_of_run(std::span<const Arguments>(ops)), bytes);
     EXPECT_TRUE(contents(written) == alone);
     EXPECT_TRUE(before != alone || size == 1) << "nothing was written";
@@ -172,7 +181,8 @@ TEST(Batch, SelectsByCodesLikeItsCalls) {
                             {.common = held->selected.common(one_of(reductions, i)),
                              .pq = pq,
                              .index = held->index.view()},
-                            held->written()};
+                            held->written(),
+                            memory_of(held->selected.scratch_)};
     });
   }
 }
@@ -190,7 +200,8 @@ TEST(Batch, SelectsByKeysLikeItsCalls) {
     return Call<ExactSelect>{
         held,
         {.common = held->selected.common(one_of(reductions, i)), .index = held->index.view()},
-        held->written()};
+        held->written(),
+        memory_of(held->selected.scratch_)};
   });
 }
 
@@ -231,18 +242,22 @@ TEST(Batch, SelectsPagesLikeItsCalls) {
       PageSelect& op = held->op;
       op.common.count.mean = one_of<std::size_t>({20, 100, 0}, i);
       op.common.candidates.begin += i % 6;
-      op.common.candidates.end -= one_of<std::size_t>({0, 200, 100, 233}, i);
+      op.common.candidates.end -= one_of<std::size_t>({200, 0, 100, 233}, i);
       op.common.reduction = one_of(reductions, i);
-      return Call<PageSelect>{held, op, {memory_of(held->ids), memory_of(held->counts)}};
+      return Call<PageSelect>{
+          held, op, {memory_of(held->ids), memory_of(held->counts)}, memory_of(held->scratch)};
     });
   }
 }
 
 TEST(Batch, SelectsClustersLikeItsCalls) {
   namespace scene = testing::cluster_scene;
+  // Room for more clusters than a device scores at once, but in the shortest index.
+  static constexpr ClusterShape clusters{.chunk_tokens = 40, .slots = 20, .estimates = true};
   struct Held {
     explicit Held(std::size_t tokens)
-        : store(scene::shape, scene::with_values, scene::first, tokens, 20), scene(store) {}
+        : store(scene::shape, clusters, scene::first, tokens, 50),
+          scene(store, scene::shape, clusters) {}
     testing::ClusterStore store;
     scene::Scene scene;
   };
@@ -265,7 +280,8 @@ TEST(Batch, SelectsClustersLikeItsCalls) {
           op,
           {memory_of(held->scene.ids), memory_of(held->scene.counts),
            memory_of(held->scene.pseudo_bias), memory_of(held->scene.pseudo_rows),
-           memory_of(held->scene.pseudo_counts)}};
+           memory_of(held->scene.pseudo_counts)},
+          memory_of(held->scene.scratch)};
     });
   }
 }
@@ -350,8 +366,9 @@ TEST(Batch, AttendsLikeItsCalls) {
                                  .pseudo = one_of<std::size_t>({0, 17}, i),
                                  .scope = scope,
                                  .biased = i % 2 == 1});
+      const DecodeAttention op = held->scenario.op(held->output.data());
       return Call<DecodeAttention>{
-          held, held->scenario.op(held->output.data()), {memory_of(held->output)}};
+          held, op, {memory_of(held->output)}, memory_of(held->scenario.scratch_)};
     });
   }
 }
