@@ -52,10 +52,6 @@ constexpr std::array keys{
               .default_text = "0",
               .high = 0x1p32,
               .meaning = "build an index anew in the background every so many tokens; 0 for never"},
-    ConfigKey{.name = "index.refresh_slice",
-              .kind = duration,
-              .default_text = "20ms",
-              .meaning = "time after which a refresh pauses until the next step"},
 
     ConfigKey{.name = "pq.subspaces",
               .kind = integer,

@@ -45,31 +45,6 @@ Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel
   return whole;
 }
 
-Result<bool> RetrievalPolicy::build_some(const BuildRequest& request, IndexProgress& progress,
-                                         TimePoint until) const {
-  const std::size_t parts = build_parts(request);
-  TimePoint begin = request.clock->now();
-  while (progress.parts_done < parts) {
-    const auto do_piece = [&] {
-      if (progress.part == nullptr) progress.part = begin_part(request, progress.parts_done);
-      return progress.part->do_piece();
-    };
-    TERRACE_ASSIGN(const bool done, catching_bad_alloc(*this, do_piece));
-    const TimePoint end = request.clock->now();
-    // One that was held up by something else does not count for ever.
-    progress.longest_piece =
-        std::max(end - begin, progress.longest_piece - progress.longest_piece / 64);
-    begin = end;
-    const bool over = end >= until || end + progress.longest_piece > until;
-    if (done) {
-      progress.part.reset();
-      ++progress.parts_done;
-    }
-    if (over) break;
-  }
-  return progress.parts_done == parts;
-}
-
 Result<bool> RetrievalPolicy::cut(const BuildRequest& request) const {
   return catching_bad_alloc(*this, [&] { return do_cut(request); });
 }

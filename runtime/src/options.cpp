@@ -89,8 +89,7 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                                                        {{"auto", IndexResidency::automatic},
                                                         {"device", IndexResidency::device},
                                                         {"host", IndexResidency::host}});
-  options.refresh = {.tokens = config.integer("index.refresh_tokens"),
-                     .slice = config.duration("index.refresh_slice")};
+  options.refresh = {.tokens = config.integer("index.refresh_tokens")};
   options.block_tokens = config.integer("kv.block_tokens");
   options.cache = cache_options(config);
   options.planning.iterations = config.integers_or_auto("planning.iterations");

@@ -1,7 +1,8 @@
 #include "terrace/runtime/runtime.hpp"
 
 #include "runtime_state.hpp"
-#include "sequence_state.hpp"
+#include "sequence/sequence_state.hpp"
+#include "step/step_state.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
@@ -20,6 +21,20 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
   return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
 }
 
+Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<Sequence* const> sequences,
+                                                  Queue& compute) {
+  std::vector<SequenceState*> states;
+  for (Sequence* const sequence : sequences) {
+    SequenceState* const state = sequence->state_.get();
+    if (&state->parts.context.runtime != state_.get()) {
+      return fail(Errc::invalid_argument, "begin_step: sequence {} is of another runtime",
+                  states.size());
+    }
+    states.push_back(state);
+  }
+  return std::unique_ptr<Step>(new Step(std::make_unique<Step::State>(*state_, states, compute)));
+}
+
 Backend& Runtime::backend() noexcept { return *state_->backend; }
 const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
 const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
@@ -35,7 +50,7 @@ std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
 
 // Sequence: every call holds the state's mutex, so that spilling for another sequence, which only
-// tries it, never sees a state half-way.
+// tries it, never sees a state half-way. Ends of steps take it themselves.
 namespace {
 
 std::unique_lock<std::mutex> guard(SequenceState& state) { return std::unique_lock(state.mutex); }
@@ -47,22 +62,22 @@ Sequence::~Sequence() = default;
 
 Status Sequence::begin_prefill(std::size_t tokens) {
   const auto lock = guard(*state_);
-  return state_->begin_prefill(tokens);
+  return state_->prompt.begin(tokens);
 }
 
 Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {
   const auto lock = guard(*state_);
-  return state_->append(layer, piece, compute);
+  return state_->prompt.append(layer, piece, compute);
 }
 
 Status Sequence::finish(LayerId layer, Queue& compute) {
   const auto lock = guard(*state_);
-  return state_->finish(layer, compute);
+  return state_->prompt.finish(layer, compute);
 }
 
 Status Sequence::end_prefill() {
   const auto lock = guard(*state_);
-  return state_->end_prefill();
+  return state_->prompt.end();
 }
 
 Status Sequence::begin_step() {
@@ -80,15 +95,8 @@ Result<KvView> Sequence::gather(LayerId layer, const StepInput& input, Queue& co
   return state_->gather(layer, input, compute);
 }
 
-Status Sequence::end_step() {
-  const auto lock = guard(*state_);
-  return state_->end_step();
-}
-
-Status Sequence::abandon_step() {
-  const auto lock = guard(*state_);
-  return state_->abandon_step();
-}
+Status Sequence::end_step() { return state_->end_step(); }
+Status Sequence::abandon_step() { return state_->abandon_step(); }
 
 Status Sequence::truncate(std::size_t length) {
   const auto lock = guard(*state_);
@@ -113,7 +121,8 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
   const Status resumed = sequence->resume();
   if (resumed) return sequence;
   lock.lock();
-  state_->count_for(sequence->state_->counters());
+  // It counts what was loaded for a twin that there will not be.
+  state_->parts.context.counters.bytes.refill += sequence->counters().bytes.refill;
   return tl::unexpected(resumed.error());
 }
 
@@ -133,20 +142,24 @@ Result<ClusteringReport> Sequence::clustering() {
   return state_->clustering();
 }
 
-SequencePhase Sequence::phase() const noexcept { return state_->phase(); }
-std::size_t Sequence::length() const noexcept { return state_->length(); }
-TokenRange Sequence::sinks() const noexcept { return state_->sinks_at(state_->length()); }
+SequencePhase Sequence::phase() const noexcept { return state_->parts.context.phase; }
+std::size_t Sequence::length() const noexcept { return state_->parts.context.length; }
+TokenRange Sequence::sinks() const noexcept { return state_->parts.context.sinks_at(length()); }
 TokenRange Sequence::window() const noexcept {
-  return {state_->window_at(state_->length()).begin, state_->length()};
+  return {state_->parts.context.window_at(length()).begin, length()};
 }
-std::size_t Sequence::budget_tokens() const noexcept { return state_->budget_tokens(); }
-std::size_t Sequence::selected_tokens() const noexcept { return state_->split().selected; }
-std::size_t Sequence::query_window_tokens() const noexcept { return state_->query_window_tokens(); }
+std::size_t Sequence::budget_tokens() const noexcept { return state_->parts.context.budget_tokens; }
+std::size_t Sequence::selected_tokens() const noexcept {
+  return state_->parts.context.split.selected;
+}
+std::size_t Sequence::query_window_tokens() const noexcept {
+  return state_->parts.context.traits().query_window_tokens;
+}
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
-  return state_->cache_capacity_tokens();
+  return state_->parts.cache.capacity_tokens();
 }
 StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
-SequenceCounters Sequence::counters() const noexcept { return state_->counters(); }
+SequenceCounters Sequence::counters() const noexcept { return state_->parts.context.counters; }
 void Sequence::reset_counters() noexcept { state_->reset_counters(); }
 
 }  // namespace terrace

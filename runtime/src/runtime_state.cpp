@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sequence_state.hpp"
+#include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
 

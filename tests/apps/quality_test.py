@@ -183,9 +183,6 @@ class Drift(unittest.TestCase):
                 self.assertGreater(row["value"], 0, name)
             if name.endswith("grown"):
                 self.assertEqual(figures["refreshes"], 0)
-                self.assertEqual(figures["longest_refresh_slice"], 0)
-            if figures["refreshes"] > 0:  # on a slow machine none may be done by the end
-                self.assertGreater(figures["longest_refresh_slice"], 0)
             step = figures["step_seconds"]
             self.assertTrue(0 < step["median"] <= step["p99"] <= step["longest"] < 60, name)
 

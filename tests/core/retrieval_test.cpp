@@ -51,17 +51,5 @@ TEST(RetrievalPolicy, SaysThatMemoryIsLackingWhereAPartThrows) {
   }
 }
 
-TEST(RetrievalPolicy, SaysSoOfABuildInSlicesToo) {
-  for (const Lacking at : {Lacking::begin, Lacking::piece}) {
-    const Greedy policy(at);
-    const SteadyClock clock;
-    IndexProgress progress;
-    const auto built = policy.build_some({.clock = &clock}, progress, TimePoint::max());
-    ASSERT_FALSE(built.has_value());
-    EXPECT_EQ(built.error().code, Errc::out_of_memory);
-    EXPECT_EQ(progress.parts_done, 1U);
-  }
-}
-
 }  // namespace
 }  // namespace terrace

@@ -117,67 +117,6 @@ TEST(Drift, ClustersOfTheirOwnBatchNeedNoRefresh) {
 }
 
 /// A millisecond passes whenever somebody looks.
-class TickingClock final : public Clock {
- public:
-  [[nodiscard]] TimePoint now() const noexcept override {
-    now_ += std::chrono::milliseconds{1};
-    return now_;
-  }
-  [[nodiscard]] TimePoint stopped() const noexcept { return now_; }
-
- private:
-  mutable TimePoint now_{};
-};
-
-/// Builds an index anew in slices of that time, and returns how many it took.
-std::size_t slices_of(const RetrievalPolicy& policy, PolicyIndex& index, std::size_t end,
-                      Duration slice) {
-  TickingClock clock;
-  BuildRequest request = index.request({sinks, end});
-  request.anew = true;
-  request.clock = &clock;
-  IndexProgress progress;
-  std::size_t slices = 0;
-  for (bool whole = false; !whole; ++slices) {
-    const TimePoint begin = clock.now();
-    const auto built = policy.build_some(request, progress, begin + slice);
-    if (!built) {
-      ADD_FAILURE() << built.error().message();
-      return 0;
-    }
-    whole = *built;
-    // A piece takes a look. The first comes after two.
-    EXPECT_LE(clock.stopped() - begin, std::max<Duration>(slice, std::chrono::milliseconds{2}));
-  }
-  return slices;
-}
-
-TEST(RefreshSlice, StartsNothingThatIsLikelyToOutlastItsTime) {
-  BlockStore rows(shape, 16, length);
-  fill_with_a_turn(rows);
-  for (const std::string& name : testing::selecting_policies()) {
-    SCOPED_TRACE(name);
-    const auto policy = policies::make_retrieval_policy(name).value();
-    PolicyIndex index(*policy, rows, sinks);
-    index.build(length);
-    EXPECT_GE(slices_of(*policy, index, length, std::chrono::milliseconds{7}), 1U);
-  }
-}
-
-TEST(RefreshSlice, IsSmallHoweverLongTheSequence) {
-  constexpr std::size_t long_length = 12'288;
-  BlockStore rows(shape, 16, long_length);
-  rows.fill_normal(17);
-  for (const std::string& name : testing::selecting_policies()) {
-    SCOPED_TRACE(name);
-    const auto policy = policies::make_retrieval_policy(name).value();
-    PolicyIndex index(*policy, rows, sinks);
-    index.build(long_length);
-    // Slices of one piece each: six times the tokens take so many more of them, not longer ones.
-    const std::size_t few = slices_of(*policy, index, long_length / 6, Duration::zero());
-    EXPECT_GE(slices_of(*policy, index, long_length, Duration::zero()), 3 * few);
-  }
-}
 
 }  // namespace
 }  // namespace terrace

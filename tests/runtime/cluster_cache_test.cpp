@@ -381,7 +381,7 @@ TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
 }
 
 TEST_P(EachClustering, LosesNothingWhileIndexesAreBuiltAnew) {
-  scenario_.runtime.refresh = {.tokens = 30, .slice = std::chrono::milliseconds{50}};
+  scenario_.runtime.refresh = {.tokens = 30};
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
   Drive drive(*runtime, traffic);

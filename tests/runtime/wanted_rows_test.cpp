@@ -1,5 +1,5 @@
 // What a step wants of each unit, against the plainest of models.
-#include "wanted_rows.hpp"
+#include "cache/wanted_rows.hpp"
 
 #include <gmock/gmock.h>
 

@@ -97,14 +97,11 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
   }
   const SequenceCounters counters = session.sequence->counters();
   TERRACE_ASSIGN(const StepSpread step, time_drift(job, session, progress));
-  const Duration longest_slice =
-      std::max(counters.longest_refresh_slice, session.sequence->counters().longest_refresh_slice);
   const DriftCurve bits(pass.scores.bits.begin(), pass.scores.bits.end());
   const std::size_t settled = (job.decode - options.turn_after) / 2;
   return DriftRun{.policy = policy,
                   .refresh_tokens = refresh_tokens,
                   .refreshes = counters.refreshes,
-                  .longest_slice = seconds(longest_slice),
                   .step = step,
                   .recall = means(recall, options.span),
                   .mass = means(mass, options.span),
@@ -174,7 +171,6 @@ Json drift_rows(const DriftStudy& study) {
         {"attention_mass", to_json(run.mass)},
         {"bits_per_token", to_json(run.bits)},
         {"refreshes", run.refreshes},
-        {"longest_refresh_slice", run.longest_slice},
         {"step_seconds",
          {{"median", run.step.median}, {"p99", run.step.p99}, {"longest", run.step.longest}}}};
   }
@@ -191,15 +187,14 @@ std::string drift_table(const DriftStudy& study) {
   for (std::size_t at = 0; at < spans; at += each) {
     text += fmt::format(" {:>6}", at * study.span);
   }
-  text += fmt::format(" {:>8} {:>9} {:>8} {:>7} {:>7} {:>7}\n", "settled", "refreshes", "slice ms",
-                      "step ms", "p99", "longest");
+  text += fmt::format(" {:>8} {:>9} {:>7} {:>7} {:>7}\n", "settled", "refreshes", "step ms", "p99",
+                      "longest");
   for (const DriftRun& run : study.runs) {
     text += fmt::format("{:<24}", run.policy + (run.refresh_tokens == 0 ? "" : ", refreshed"));
     for (const auto& recall : means(run.recall, each)) text += in_columns(recall, 6);
     text += in_columns(run.settled_recall, 8);
-    text += fmt::format(" {:>9} {:>8.1f} {:>7.2f} {:>7.2f} {:>7.2f}\n", run.refreshes,
-                        1e3 * run.longest_slice, 1e3 * run.step.median, 1e3 * run.step.p99,
-                        1e3 * run.step.longest);
+    text += fmt::format(" {:>9} {:>7.2f} {:>7.2f} {:>7.2f}\n", run.refreshes, 1e3 * run.step.median,
+                        1e3 * run.step.p99, 1e3 * run.step.longest);
   }
   return text;
 }

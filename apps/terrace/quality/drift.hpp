@@ -35,8 +35,7 @@ struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
   std::uint64_t refreshes = 0;
-  double longest_slice = 0;  ///< of a refresh between two steps, seconds
-  StepSpread step = {};      ///< with nothing beside it but refreshes
+  StepSpread step = {};  ///< with nothing beside it but refreshes
   DriftCurve recall = {};
   DriftCurve mass = {};
   DriftCurve bits = {};  ///< per token

@@ -85,7 +85,6 @@ struct BuildRequest {
   std::uint64_t seed = 0;
   /// `fixed` is that of an index of the same rows: what it learnt from hints may be kept.
   bool anew = false;
-  const Clock* clock = nullptr;                  ///< of build_some()
   const std::atomic<bool>* cancelled = nullptr;  ///< looked at between iterations; may be null
 
   /// Whether `tokens` are added to those that the index has.
@@ -98,8 +97,7 @@ struct BuildReport {
                                ///< A part's own report leaves it 0
 };
 
-/// A part of an index in the making. It is laid down between two pieces of work and taken up again,
-/// and becomes the same bits whenever that happens.
+/// A part of an index in the making.
 class IndexPart {
  public:
   IndexPart() = default;
@@ -116,21 +114,6 @@ class IndexPart {
 
   /// Does all that is left.
   [[nodiscard]] Result<BuildReport> finish();
-};
-
-/// How far an index has come that is built, or extended, in slices of time.
-struct IndexProgress {
-  std::size_t parts_done = 0;
-  std::unique_ptr<IndexPart> part;  ///< the one under way
-  /// So long a piece may take, by those of this index and of the ones before: the longest, less a
-  /// little for each shorter one since.
-  Duration longest_piece{};
-
-  /// For another index, or another extension.
-  void restart() noexcept {
-    parts_done = 0;
-    part.reset();
-  }
 };
 
 /// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
@@ -189,8 +172,8 @@ class RetrievalPolicy {
   [[nodiscard]] virtual std::size_t select_scratch_floats(
       const KvShape& shape, std::size_t candidates) const noexcept = 0;
 
-  /// An index is built, and extended, in parts that share nothing: all at once, or one after the
-  /// other in the background.
+  /// An index is built, and extended, in parts that share nothing: side by side, or one after the
+  /// other.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
 
   /// What `request` points to stays where it is until the part is done. Of an extension only chunks
@@ -201,12 +184,6 @@ class RetrievalPolicy {
   /// Builds an index, or adds to one. On an error no row is lost: the runtime reports it and builds
   /// again. Where a part throws std::bad_alloc, that is out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
-
-  /// Goes on with an index, or an extension, until the time is over, by the request's clock, but
-  /// for a piece at least; no further one is begun in less time than pieces may take. Returns
-  /// whether nothing is left.
-  [[nodiscard]] Result<bool> build_some(const BuildRequest& request, IndexProgress& progress,
-                                        TimePoint until) const;
 
   /// Cuts an index to index.token_count tokens, between two batches of extensions: what stands for
   /// tokens before the cut forgets those behind it. `tokens` is empty, at the cut. Returns whether

@@ -45,10 +45,9 @@ struct SequenceCounters {
   LinkBytes bytes;
   CacheCounters cache;
   std::uint64_t steps = 0;
-  std::uint64_t builds = 0;          ///< of whole indexes, but for those that a prompt hides
-  std::uint64_t refreshes = 0;       ///< indexes that took over from older ones
-  Duration longest_refresh_slice{};  ///< of background work between two steps
-  std::uint64_t attended = 0;        ///< entries, summed over lists, layers and steps
+  std::uint64_t builds = 0;     ///< of whole indexes, but for those that a prompt hides
+  std::uint64_t refreshes = 0;  ///< indexes that took over from older ones
+  std::uint64_t attended = 0;   ///< entries, summed over lists, layers and steps
   std::uint64_t pseudo_entries = 0;
   std::uint64_t lists = 0;   ///< lists summed over layers and steps: the divisor of both
   Duration upkeep{};         ///< host time of cache upkeep; none without a cache

@@ -46,8 +46,7 @@ enum class IndexResidency : std::uint8_t {
 
 /// Building indexes anew while the sequence grows. When a new index takes over depends on time.
 struct RefreshOptions {
-  std::size_t tokens = 0;                          ///< every so many; 0 = never
-  Duration slice = std::chrono::milliseconds{20};  ///< of background work a step
+  std::size_t tokens = 0;  ///< every so many; 0 = never
 };
 
 struct PlanningOptions {

@@ -11,11 +11,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "terrace/core/backend.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/runtime/options.hpp"
 #include "terrace/runtime/sequence.hpp"
+#include "terrace/runtime/step.hpp"
 
 namespace terrace {
 
@@ -35,6 +37,11 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   Result<std::unique_ptr<Sequence>> open_sequence();
+
+  /// Begins a step of all these sequences, each with one query token at its length(): makes room
+  /// for it. A sequence that cannot begin does not take part; Step::status() says why. Errors:
+  /// invalid_argument: a sequence of another runtime.
+  Result<std::unique_ptr<Step>> begin_step(std::span<Sequence* const> sequences, Queue& compute);
 
   [[nodiscard]] Backend& backend() noexcept;
   [[nodiscard]] const RuntimeOptions& options() const noexcept;

@@ -1,0 +1,84 @@
+// A step of a batch: each of some sequences attends with one query token, layer by layer, all of
+// them in one call.
+//
+//   auto step = runtime->begin_step(sequences, *compute);         // makes room
+//   for (std::size_t l = 0; l < layers; ++l) {
+//     ... the engine computes q, k and v of all tokens on `compute` ...
+//     step->attend(LayerId{l}, tensors, output);                  // enqueues
+//   }
+//   step->end();                                                  // looks after caches, waits
+//   for each sequence: step->status(i)                            // what failed of which
+//
+// A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
+// batch without it. Outputs depend neither on who else is in a batch nor on the order.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/ops.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+class Runtime;
+class Sequence;
+
+/// The tensors of one layer, all tokens of a step. Device memory. Token i is that of sequence i;
+/// what belongs to a sequence that has failed is neither read nor written.
+struct StepTensors {
+  const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
+  KvTensors kv;                        ///< [tokens], KV dtype; keys are post-RoPE
+  const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
+  float* output = nullptr;             ///< out [tokens, query_heads, head_dim] f32
+  // From one token to the next, in floats; 0 = packed.
+  std::size_t query_stride = 0;
+  std::size_t output_stride = 0;
+  std::size_t layer_input_stride = 0;  ///< never 0 where there is a layer_input
+};
+
+/// Threads  one at a time. The runtime, its sequences and the compute queue must outlive the step,
+///          and no other call may be made on its sequences until it has ended
+class Step {
+ public:
+  /// Gives the step up if it has not ended: no sequence gets longer.
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  /// Enqueues append, selection, fetch and attention of one layer, for all sequences that have not
+  /// failed. Layers come in order.
+  ///
+  /// Order    work enqueued on the compute queue so far must produce the tensors; their memory
+  /// stays
+  ///          as it is until end(). The output is written in the queue's order
+  /// Errors   invalid_argument: not the layer's turn, a stride or a tensor that is missing; then
+  ///          nothing is enqueued. Errors of work that the sequences share; the step must be given
+  ///          up then
+  [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
+
+  /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
+  /// waits until rows are on the host and compute is done. Each sequence that has not failed gets a
+  /// token longer; the others are idle at their old length.
+  ///
+  /// Errors   invalid_argument: not all layers were attended. What fails of a sequence, status()
+  ///          says
+  [[nodiscard]] Status end();
+
+  /// Returns what has failed of a sequence, by its place in the batch: those of
+  /// Sequence::begin_step() or Sequence::end_step(). A sequence that does not come to rest within
+  /// the deadline is lost.
+  [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
+
+  [[nodiscard]] std::size_t sequences() const noexcept;
+
+ private:
+  friend class Runtime;
+  class State;
+  explicit Step(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,22 @@
+// Memory that caches of a sequence's layers use in turn, kept so that a step allocates nothing.
+#pragma once
+
+#include <vector>
+
+#include "cluster_units.hpp"
+#include "selection_count.hpp"
+#include "terrace/core/queue.hpp"
+#include "terrace/offload/resident_cache.hpp"
+
+namespace terrace {
+
+struct CacheScratch {
+  SelectionCount selection;
+  std::vector<offload::WantedUnit> wanted;
+  offload::CachePlan plan;
+  std::vector<UnitKey> evicted;
+  std::vector<UnitRow> rows;
+  std::vector<CopyExtent> extents;
+};
+
+}  // namespace terrace

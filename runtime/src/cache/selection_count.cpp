@@ -1,0 +1,86 @@
+#include "selection_count.hpp"
+
+#include <span>
+#include <utility>
+
+#include "cluster_units.hpp"
+#include "sequence/layer.hpp"
+
+namespace terrace {
+namespace {
+
+/// A list of a selection, and the place of its first row among all lists'.
+struct RowList {
+  std::span<const std::uint32_t> positions;
+  std::size_t first = 0;
+};
+
+/// Notes the rows of a list that lie in `cacheable`; returns how many do not. Rows that were in a
+/// list before are neither.
+template <typename IsNew, typename UnitOf>
+std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wanted, IsNew is_new,
+                      UnitOf unit_of) {
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < list.positions.size(); ++i) {
+    const std::uint32_t position = list.positions[i];
+    if (!is_new(position)) continue;
+    if (cacheable.contains(position)) {
+      wanted.add(unit_of(position), static_cast<std::uint32_t>(list.first + i));
+    } else {
+      ++others;
+    }
+  }
+  return others;
+}
+
+}  // namespace
+
+void SelectionCount::count(SequenceContext& context, const Layer& layer, const RowUnits& units) {
+  const SelectionBuffers lists = layer.selection.on_host();
+  SequenceCounters& counters = context.counters;
+  rows_.begin(units.count, context.lists() * context.list_rows());
+  if (context.group() > 1) {
+    const std::size_t positions = layer.rows.blocks() * context.block_tokens();
+    const std::size_t rows = context.shape().kv_heads * positions;
+    if (seen_.size() < rows) seen_.assign(rows, 0);
+    ++epoch_;
+  }
+  for (std::size_t list = 0; list < context.lists(); ++list) {
+    counters.attended += lists.counts[list];
+    if (context.traits().gives_pseudo_entries) counters.pseudo_entries += lists.pseudo_counts[list];
+    counters.cache.rows_resident += count_list(context, layer, list, units);
+  }
+  counters.bytes.demand += *lists.missed_count * context.shape().row_bytes();
+  counters.cache.rows_missed += *lists.missed_count;
+}
+
+std::size_t SelectionCount::count_list(const SequenceContext& context, const Layer& layer,
+                                       std::size_t list, const RowUnits& units) {
+  const SelectionBuffers lists = layer.selection.on_host();
+  const TokenRange cacheable = layer.rows.cacheable_positions();
+  const std::size_t first = list * context.list_rows();
+  const RowList rows{.positions = {lists.ids + first, lists.counts[list]}, .first = first};
+  const std::size_t head = list / context.group();
+  const auto count = [&](auto unit_of) {
+    if (context.group() == 1) {
+      return note_rows(rows, cacheable, rows_, [](std::uint32_t) { return true; }, unit_of);
+    }
+    // Another query head of the KV head may want the row too.
+    std::uint64_t* const seen = seen_.data() + head * layer.rows.blocks() * context.block_tokens();
+    const auto is_new = [&](std::uint32_t position) {
+      return std::exchange(seen[position], epoch_) != epoch_;
+    };
+    return note_rows(rows, cacheable, rows_, is_new, unit_of);
+  };
+  if (units.clusters == nullptr) {
+    return count([tokens = static_cast<std::uint32_t>(units.block_tokens)](std::uint32_t position) {
+      return UnitKey{position / tokens};
+    });
+  }
+  return count([of_row = units.clusters->units_of(head).data(),
+                begin = units.clusters->first_position()](std::uint32_t position) {
+    return of_row[position - begin];
+  });
+}
+
+}  // namespace terrace

@@ -1,0 +1,42 @@
+// Counts which units of a cache the rows of a selection belong to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "wanted_rows.hpp"
+
+namespace terrace {
+
+class ClusterMembers;
+class Layer;
+struct SequenceContext;
+
+/// Rows belong to blocks of so many tokens, or to clusters.
+struct RowUnits {
+  std::size_t count = 0;  ///< keys are below it
+  std::size_t block_tokens = 0;
+  const ClusterMembers* clusters = nullptr;  ///< null = blocks
+};
+
+class SelectionCount {
+ public:
+  /// Counts the layer's selection as the host has it: rows by unit here, all else in the sequence's
+  /// counters.
+  void count(SequenceContext& context, const Layer& layer, const RowUnits& units);
+
+  /// The rows that are the cache's business.
+  [[nodiscard]] WantedRows& rows() noexcept { return rows_; }
+
+ private:
+  /// Returns how many rows of a list are no business of the cache.
+  std::size_t count_list(const SequenceContext& context, const Layer& layer, std::size_t list,
+                         const RowUnits& units);
+
+  WantedRows rows_;
+  std::vector<std::uint64_t> seen_;  ///< [kv_heads, positions]: when last; if lists overlap
+  std::uint64_t epoch_ = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,69 @@
+#include "selection_report.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+void SelectionReport::report(const SequenceContext& context, Layer& layer) {
+  sort_positions(context, layer);
+  count_clusters(context, layer);
+  epochs_.resize(context.shape().layers);
+  const bool renamed = std::exchange(epochs_[layer.number], layer.index.epoch) != layer.index.epoch;
+  const TokenRange cacheable = layer.rows.cacheable_positions();
+  context.journal.note_selection({.layer = layer.id(),
+                                  .position = context.length,
+                                  .sinks = layer.sinks,
+                                  .window = layer.window,
+                                  .resident_head = cacheable.begin / context.block_tokens(),
+                                  .resident_tail = cacheable.end / context.block_tokens(),
+                                  .positions = positions_,
+                                  .head_counts = head_counts_,
+                                  .clusters = clusters_,
+                                  .clusters_renamed = renamed});
+}
+
+void SelectionReport::sort_positions(const SequenceContext& context, const Layer& layer) {
+  const SelectionBuffers lists = layer.selection.on_host();
+  const std::size_t heads = context.shape().kv_heads;
+  const std::size_t group = context.group();
+  positions_.clear();
+  head_counts_.assign(heads, 0);
+  for (std::size_t head = 0; head < heads; ++head) {
+    const auto begin = static_cast<std::ptrdiff_t>(positions_.size());
+    for (std::size_t list = head * group; list < (head + 1) * group; ++list) {
+      const std::uint32_t* const ids = lists.ids + list * context.list_rows();
+      positions_.insert(positions_.end(), ids, ids + lists.counts[list]);
+    }
+    std::sort(positions_.begin() + begin, positions_.end());
+    positions_.erase(std::unique(positions_.begin() + begin, positions_.end()), positions_.end());
+    head_counts_[head] = static_cast<std::uint32_t>(positions_.end() - positions_.begin() - begin);
+  }
+}
+
+void SelectionReport::count_clusters(const SequenceContext& context, Layer& layer) {
+  clusters_.clear();
+  if (context.layout().chunk_clusters == 0) return;
+  layer.index.read_members(context);
+  const ClusterMembers& members = layer.index.members;
+  rows_.begin(members.units(), positions_.size());
+  const TokenRange cacheable = layer.rows.cacheable_positions();
+  std::size_t end = 0;
+  for (std::size_t head = 0; head < head_counts_.size(); ++head) {
+    const std::span<const UnitKey> units = members.units_of(head);
+    std::size_t i = end;
+    for (end += head_counts_[head]; i < end; ++i) {
+      if (!cacheable.contains(positions_[i])) continue;
+      rows_.add(units[positions_[i] - members.first_position()], static_cast<std::uint32_t>(i));
+    }
+  }
+  for (const UnitKey unit : rows_.units()) {
+    clusters_.push_back({.unit = unit,
+                         .rows_wanted = rows_.count(unit),
+                         .size_rows = static_cast<std::uint32_t>(members.of(unit).size())});
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,55 @@
+// A sequence's share of the runtime's cache, dealt out over its layers.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "cache_scratch.hpp"
+
+namespace terrace {
+
+class Layer;
+struct SequenceContext;
+
+class SequenceCache {
+ public:
+  using LayerSpan = std::span<const std::unique_ptr<Layer>>;
+
+  SequenceCache(SequenceContext& context, LayerSpan layers) noexcept
+      : context_(context), layers_(layers) {}
+
+  /// Makes room for a sequence of `length` tokens; joins those that share the cache.
+  Status reserve(std::size_t length);
+  /// Takes as much as there is for it now, whoever has come or gone since.
+  Status fit();
+  void leave();
+
+  /// Whether the sequence takes part.
+  [[nodiscard]] bool joined() const noexcept { return sharers_ != 0; }
+  /// Of each layer.
+  [[nodiscard]] std::size_t capacity_tokens() const noexcept { return tokens_; }
+
+  /// Keeps the last blocks of a prompt on the device that its cache will take over.
+  void place_seeds(TokenRange prompt);
+  /// Has device memory ready for what caches may hold of so many tokens, as far as there is any:
+  /// mapping it takes longer than a step.
+  void reserve_blocks(std::size_t length);
+
+  /// Begins to copy what caches of these layers need from the host.
+  Status send_changes(LayerSpan layers);
+
+  [[nodiscard]] CacheScratch& scratch() noexcept { return scratch_; }
+
+ private:
+  [[nodiscard]] std::size_t slot_tokens() const noexcept;
+  [[nodiscard]] std::size_t slots() const noexcept { return tokens_ / slot_tokens(); }
+  void place_seed(Layer& layer, std::size_t block);
+
+  SequenceContext& context_;
+  LayerSpan layers_;
+  CacheScratch scratch_;
+  std::size_t tokens_ = 0;
+  std::size_t sharers_ = 0;  ///< as of the last step; 0 = not in the deal
+};
+
+}  // namespace terrace

@@ -1,0 +1,58 @@
+#include "unit_cache.hpp"
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+namespace {
+
+std::uint64_t refused_units(const offload::ResidentCache& cache) {
+  return cache.counters().refused_units + cache.counters().no_room_units;
+}
+
+}  // namespace
+
+Status UnitCache::reserve(std::size_t slots, std::size_t length) {
+  if (resident_ == nullptr) {
+    TERRACE_ASSIGN(auto cache, make_resident_cache(context_.options().cache, slots, unit_count()));
+    resident_ = std::make_unique<offload::ResidentCache>(std::move(cache));
+  }
+  resident_->reserve_keys(unit_count());
+  return reserve_memory(length);
+}
+
+void UnitCache::resize(std::size_t slots) {
+  if (resident_ == nullptr) return;
+  scratch_.evicted.clear();
+  resident_->resize(slots, scratch_.evicted);
+  release_evicted(scratch_.evicted);
+}
+
+Status UnitCache::take_step() {
+  const TimePoint begin = context_.clock().now();
+  scratch_.selection.count(context_, layer_, row_units());
+  scratch_.wanted.clear();
+  want_units();
+  if (resident_ == nullptr) return {};
+  const std::uint64_t refused_before = refused_units(*resident_);
+  resident_->plan_step(scratch_.wanted, scratch_.plan);
+  context_.counters.cache.refused += refused_units(*resident_) - refused_before;
+  const Status done = carry_out();
+  context_.count_upkeep(begin);
+  return done;
+}
+
+std::uint32_t UnitCache::count_unit(UnitKey unit, bool hit) {
+  CacheCounters& counters = context_.counters.cache;
+  const std::uint32_t rows = scratch_.selection.rows().count(unit);
+  if (hit) counters.rows_hit += rows;
+  ++(hit ? counters.blocks_hit : counters.blocks_missed);
+  return rows;
+}
+
+bool UnitCache::displace_for(const offload::WantedUnit& admitted) {
+  context_.journal.note_loss();
+  scratch_.evicted.clear();
+  return resident_->displace_for(admitted, scratch_.evicted);
+}
+
+}  // namespace terrace

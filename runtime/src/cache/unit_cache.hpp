@@ -1,0 +1,46 @@
+// What caches of blocks and of clusters share: each step is counted, planned, and its plan carried
+// out.
+#pragma once
+
+#include <memory>
+
+#include "cache_scratch.hpp"
+#include "layer_cache.hpp"
+#include "terrace/offload/resident_cache.hpp"
+
+namespace terrace {
+
+class UnitCache : public LayerCache {
+ public:
+  UnitCache(SequenceContext& context, Layer& layer, CacheScratch& scratch) noexcept
+      : context_(context), layer_(layer), scratch_(scratch) {}
+
+  Status reserve(std::size_t slots, std::size_t length) final;
+  void resize(std::size_t slots) final;
+  Status take_step() final;
+
+ protected:
+  /// Keys of units are below it.
+  [[nodiscard]] virtual std::size_t unit_count() const noexcept = 0;
+  virtual Status reserve_memory(std::size_t length) = 0;
+  [[nodiscard]] virtual RowUnits row_units() = 0;
+  /// Lists in `scratch_.wanted` the units that have wanted rows.
+  virtual void want_units() = 0;
+  /// Carries out `scratch_.plan`.
+  virtual Status carry_out() = 0;
+  /// Units that a smaller cache has no room for.
+  virtual void release_evicted(std::span<const UnitKey> units) = 0;
+
+  /// Returns how many rows of a unit the step wanted, and counts them.
+  std::uint32_t count_unit(UnitKey unit, bool hit);
+  /// Device memory is smaller than the cache was meant to be: lists in `scratch_.evicted` what goes
+  /// for a unit, or gives the unit up and returns false.
+  bool displace_for(const offload::WantedUnit& admitted);
+
+  SequenceContext& context_;
+  Layer& layer_;
+  CacheScratch& scratch_;
+  std::unique_ptr<offload::ResidentCache> resident_;  ///< null = wanted units are only counted
+};
+
+}  // namespace terrace

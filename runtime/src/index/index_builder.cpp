@@ -1,0 +1,177 @@
+#include "index_builder.hpp"
+
+#include <algorithm>
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+IndexBuilder::IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room)
+    : context_(context), layers_(layers), room_(room), hidden_until_(layers.size()) {}
+
+BuildRequest IndexBuilder::request(const Layer& layer, TokenRange tokens) const {
+  const LayerIndex& index = layer.index;
+  const TokenRange& coded = index.coverage.tokens;
+  const std::size_t first = coded.empty() ? tokens.begin : coded.begin;
+  BuildRequest request{.shape = context_.shape(),
+                       .layer = layer.id(),
+                       .rows = layer.rows.host_table(),
+                       .tokens = tokens,
+                       .fixed = index.host.fixed(),
+                       .index = index.host.view(context_.layout(), first),
+                       .iterations = context_.runtime.planned_iterations(
+                           layer.number, {.rows = tokens.size(), .prompt = tokens}, {}),
+                       .seed = context_.options().seed};
+  request.index.token_count = tokens.begin - first;
+  return request;
+}
+
+Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
+  if (tokens.empty() || context_.is_dense(layer.number)) return {};
+  LayerIndex& index = layer.index;
+  Queue& queue = context_.lanes.cluster();
+  TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(tokens.end); }));
+  TERRACE_TRY(note_arrival(layer));
+  TERRACE_TRY(queue.wait_for(index.uploaded));  // it may still read the old index
+  const bool anew = index.coverage.trained > 0;
+  index.members_stale = true;
+  ++index.epoch;
+  index.coverage.tokens = {};
+  index.coverage.lost_ends.clear();
+  index.hidden_by = hidden_by;
+  BuildRequest wanted = request(layer, tokens);
+  wanted.anew = anew;
+  wanted.cancelled = context_.runtime.plans_iterations() ? &cancelled_ : nullptr;
+  TERRACE_ASSIGN(index.coded,
+                 queue.call(Phase::cluster, [this, &layer, wanted]() -> Result<std::size_t> {
+                   run(layer, wanted);
+                   return 0;
+                 }));
+  index.building = true;
+  if (hidden_by.empty()) ++context_.counters.builds;
+  index.coverage.start(tokens);
+  TERRACE_TRY(room_.device().stage(layer, tokens, /*with_fixed=*/true));
+  return room_.device().send();
+}
+
+Status IndexBuilder::note_arrival(Layer& layer) {
+  Queue& offload = context_.lanes.offload();
+  TERRACE_TRY(offload.wait_for(layer.tickets().offloaded));
+  const auto note = [record = &layer.index.build,
+                     clock = &context_.clock()]() -> Result<std::size_t> {
+    record->rows_arrived = clock->now();
+    return 0;
+  };
+  TERRACE_ASSIGN(const Ticket arrived, offload.call(Phase::offload, note));
+  return context_.lanes.cluster().wait_for(arrived);
+}
+
+void IndexBuilder::run(Layer& layer, BuildRequest request) {
+  const Clock& clock = context_.clock();
+  LayerIndex& index = layer.index;
+  // Compute wrote them before the rows left for the host.
+  request.hints = {index.hints.pre_rope_keys, index.hints.query_window,
+                   index.hints.attention_scores};
+  index.build.begin = clock.now();
+  // Planned here, where it is known how long earlier layers took and how late this one begins.
+  const std::size_t rows = request.tokens.size();
+  const TokenRange prompt = index.hidden_by.empty() ? request.tokens : index.hidden_by;
+  request.iterations = context_.runtime.planned_iterations(
+      layer.number, {.rows = rows, .prompt = prompt}, index.build.begin - index.build.rows_arrived);
+  const auto report = context_.runtime.build(request);
+  index.build.end = clock.now();
+  // The queue goes on: a failed index loses no row.
+  index.build.status = report.map([](const BuildReport&) {});
+  if (!report) return;
+  index.build.report = *report;
+  context_.runtime.observe_clustering(rows, report->mean_iterations,
+                                      index.build.end - index.build.begin);
+}
+
+bool IndexBuilder::building() const noexcept {
+  return std::ranges::any_of(layers_, [](const auto& layer) { return layer->index.building; });
+}
+
+Status IndexBuilder::await(FunctionRef<void()> come_to_rest) {
+  Status first_failure;
+  std::vector<Layer*> failed;
+  for (const auto& layer : layers_) {
+    LayerIndex& index = layer->index;
+    if (!index.building) continue;
+    const Status built = await_one(*layer);
+    if (!built && built.error().code == Errc::not_ready) return built;
+    if (!built) {
+      if (failed.empty()) first_failure = built;
+      failed.push_back(layer.get());
+      continue;
+    }
+    index.building = false;
+    index.hints.query_window = {};  // what a policy learns lies in the index's fixed part
+    observe(*layer);
+  }
+  cancelled_.store(false, std::memory_order_relaxed);
+  if (failed.empty()) return {};
+  TERRACE_TRY(build_again(failed, come_to_rest));
+  return tl::unexpected(first_failure.error().while_doing("building the index failed"));
+}
+
+Status IndexBuilder::build_again(std::span<Layer* const> failed, FunctionRef<void()> come_to_rest) {
+  // The rows are all there. A failure takes what stands behind it on its queue with it.
+  come_to_rest();
+  for (const auto& layer : layers_) room_.device().mark_stale(*layer);
+  for (Layer* const layer : failed) {
+    layer->index.building = false;
+    TERRACE_TRY(build(*layer, layer->index.coverage.tokens, {}));
+  }
+  return {};
+}
+
+Status IndexBuilder::await_one(Layer& layer) {
+  const TimePoint begin = context_.clock().now();
+  // With planned iterations a build that is late stops after the iteration it is in.
+  if (context_.runtime.plans_iterations()) cancel();
+  if (layer.number + 1 == layers_.size()) hidden_until_[layer.number] = begin;
+  const Status coded = wait(layer.index.coded, context_.deadline());
+  waited_ += context_.clock().now() - begin;
+  return coded ? layer.index.build.status : coded;
+}
+
+void IndexBuilder::observe(const Layer& layer) {
+  const LayerIndex& index = layer.index;
+  const std::size_t i = layer.number;
+  if (index.hidden_by.empty()) return;
+  if (index.build.end > hidden_until_[i]) ++late_layers_;
+  // Behind the last layer comes whatever its user does, which says nothing of a layer's compute.
+  if (i == 0 || i + 1 == layers_.size()) return;
+  context_.runtime.observe_compute(
+      {.rows = index.coverage.tokens.size(), .prompt = index.hidden_by},
+      hidden_until_[i] - hidden_until_[i - 1]);
+}
+
+void IndexBuilder::start_prompt() { hidden_until_.assign(layers_.size(), TimePoint::max()); }
+
+Status IndexBuilder::note_compute(const Layer& layer, Queue& compute) {
+  TimePoint* const until = &hidden_until_[layer.number];
+  const Clock* const clock = &context_.clock();
+  return compute
+      .call(Phase::update,
+            [until, clock]() -> Result<std::size_t> {
+              *until = clock->now();
+              return 0;
+            })
+      .map([](Ticket) {});
+}
+
+ClusteringReport IndexBuilder::report() const {
+  ClusteringReport report{.planned = context_.runtime.plans_iterations(),
+                          .late_layers = late_layers_,
+                          .waited = waited_};
+  for (const auto& layer : layers_) {
+    const BuildRecord& build = layer->index.build;
+    report.iterations.push_back(build.report.iterations);
+    report.busy += build.end - build.begin;
+  }
+  return report;
+}
+
+}  // namespace terrace

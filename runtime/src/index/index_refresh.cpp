@@ -1,0 +1,145 @@
+#include "index_refresh.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sequence/layer.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+Status IndexRefresh::go_on() {
+  if (context_.options().refresh.tokens == 0 || context_.layout().empty()) return {};
+  if (layer_ == nullptr) {
+    Layer* const layer = stalest();
+    return layer != nullptr ? start(*layer) : Status{};
+  }
+  const Result<bool> done = poll(done_);
+  if (!done) return give_up();
+  return *done ? take_up() : Status{};
+}
+
+Layer* IndexRefresh::stalest() const noexcept {
+  Layer* stalest = nullptr;
+  std::size_t most = context_.options().refresh.tokens;
+  for (const auto& layer : layers_) {
+    const IndexCoverage& coverage = layer->index.coverage;
+    if (layer->index.building || coverage.tokens.empty()) continue;
+    const std::size_t since = coverage.tokens.end - coverage.fresh_end;
+    if (since < most) continue;
+    stalest = layer.get();
+    most = since + 1;
+  }
+  return stalest;
+}
+
+Status IndexRefresh::start(Layer& layer) {
+  const TokenRange& coded = layer.index.coverage.tokens;
+  const std::size_t block_tokens = context_.block_tokens();
+  // The last block is still being written.
+  const TokenRange tokens{coded.begin, coded.end / block_tokens * block_tokens};
+  if (tokens.end <= tokens.begin) return {};
+  layer_ = &layer;
+  built_ = tokens;
+  batches_.assign(1, tokens.begin);
+  blocks_.clear();
+  if (!reserve()) return give_up();
+  if (context_.layout().fixed_bytes > 0) {
+    std::memcpy(memory_.fixed(), layer.index.host.fixed(), context_.layout().fixed_bytes);
+  }
+  return enqueue(tokens);
+}
+
+bool IndexRefresh::reserve() {
+  const IndexLayout& layout = context_.layout();
+  const std::size_t tokens = layer_->index.coverage.tokens.size();
+  return memory_.reserve(context_.backend(), layout, divide_up(tokens, layout.chunk_tokens))
+      .has_value();
+}
+
+Status IndexRefresh::enqueue(TokenRange tokens) {
+  while (blocks_.size() * context_.block_tokens() < tokens.end) {
+    blocks_.push_back(layer_->rows.on_host(blocks_.size()));
+  }
+  under_way_ = tokens;
+  begun_at_ = context_.length;
+  BuildRequest request = builder_.request(*layer_, tokens);
+  request.rows = {.blocks = blocks_.data(), .block_tokens = context_.block_tokens()};
+  request.fixed = memory_.fixed();
+  request.index = memory_.view(context_.layout(), built_.begin);
+  request.index.token_count = tokens.begin - built_.begin;
+  request.anew = true;
+  request.cancelled = &cancelled_;
+  const auto work = [this, request]() -> Result<std::size_t> {
+    Serial alone;
+    result_ = context_.policy().build(request, alone).map([](const BuildReport&) {});
+    return 0;
+  };
+  TERRACE_ASSIGN(done_, context_.lanes.refresh()->call(Phase::cluster, work));
+  return {};
+}
+
+Status IndexRefresh::take_up() {
+  const std::size_t coded_end = layer_->index.coverage.tokens.end;
+  const bool was_cut = coded_end < under_way_.end;
+  if (!result_ || was_cut) return give_up();
+  // A step waits for what is still lacking then: for a block of tokens, not for long, or for as few
+  // as there will be, where as many come as are added.
+  const bool adding = under_way_.begin >= built_.end;
+  const bool gains = !adding || context_.length - begun_at_ < under_way_.size();
+  const bool nearly_there = coded_end - under_way_.end <= context_.block_tokens();
+  return nearly_there || !gains ? publish() : catch_up();
+}
+
+Status IndexRefresh::catch_up() {
+  // A chunk of tokens at once: more come meanwhile, but fewer.
+  const std::size_t begin = under_way_.end;
+  const std::size_t end =
+      std::min(layer_->index.coverage.tokens.end, begin + context_.layout().chunk_tokens);
+  if (!reserve()) return give_up();
+  TERRACE_TRY(context_.lanes.refresh()->wait_for(layer_->tickets().offloaded));
+  if (context_.traits().batch_tokens_max > 1) batches_.push_back(begin);
+  return enqueue({begin, end});
+}
+
+Status IndexRefresh::publish() {
+  Layer& layer = *layer_;
+  LayerIndex& index = layer.index;
+  IndexCoverage& coverage = index.coverage;
+  // What still codes into the old index, or copies it, must have ended.
+  const Result<bool> coded = poll(index.coded);
+  const Result<bool> uploaded = poll(index.uploaded);
+  if (!coded || !uploaded || !*coded || !*uploaded) return {};
+  const std::size_t end = coverage.tokens.end;
+  std::swap(index.host, memory_);
+  std::swap(coverage.batches, batches_);
+  index.members_stale = true;
+  ++index.epoch;
+  coverage.tokens.end = under_way_.end;
+  coverage.fresh_end = built_.end;
+  coverage.trained = built_.size();
+  stop();
+  ++context_.counters.refreshes;
+  room_.device().mark_stale(layer);
+  // The new index ends before the old one did: what it lacks is coded now or, should that fail,
+  // before anything else.
+  coverage.lost_ends.insert(coverage.lost_ends.begin(), end);
+  TERRACE_TRY(upkeep_.code_lost_tokens(layer));
+  TERRACE_ASSIGN(const std::size_t bytes, room_.device().renew(layer));
+  context_.counters.bytes.index += bytes;
+  return {};
+}
+
+Status IndexRefresh::give_up() {
+  layer_->index.coverage.fresh_end = built_.end;
+  stop();
+  return context_.lanes.refresh()->clear_error();
+}
+
+void IndexRefresh::stop() noexcept {
+  layer_ = nullptr;
+  done_ = {};
+  cancelled_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace terrace

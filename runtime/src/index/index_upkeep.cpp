@@ -1,0 +1,176 @@
+#include "index_upkeep.hpp"
+
+#include <algorithm>
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+bool IndexUpkeep::takes_batches() const noexcept { return context_.traits().batch_tokens_max > 1; }
+
+Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request) {
+  // A prompt's tokens are worth waking the other threads for, a step's are not.
+  const bool wakes_others = context_.phase == SequencePhase::prefill;
+  return context_.lanes.cluster().call(
+      Phase::update, [runtime = &context_.runtime, request, wakes_others]() -> Result<std::size_t> {
+        Serial alone;
+        TERRACE_TRY(wakes_others ? runtime->build(request)
+                                 : runtime->policy->build(request, alone));
+        return 0;
+      });
+}
+
+Status IndexUpkeep::extend(Layer& layer, std::size_t end) {
+  LayerIndex& index = layer.index;
+  IndexCoverage& coverage = index.coverage;
+  const TokenRange tokens{coverage.tokens.end, end};
+  if (tokens.empty()) return {};
+  // Should it fail, an extension before it that is still under way fails with it.
+  const Result<bool> coded = poll(index.coded);
+  if (coded && *coded) coverage.coded_before = tokens.begin;
+  TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(end); }));
+  TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
+  TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
+  TERRACE_ASSIGN(index.coded, enqueue(builder_.request(layer, tokens)));
+  coverage.tokens.end = end;
+  if (takes_batches()) coverage.batches.push_back(tokens.begin);
+  index.members_stale = true;
+  const Result<std::size_t> bytes = room_.device().stage(layer, tokens, /*with_fixed=*/false);
+  if (!bytes) {
+    room_.device().mark_stale(layer);
+    return tl::unexpected(bytes.error());
+  }
+  if (context_.phase != SequencePhase::prefill) context_.counters.bytes.index += *bytes;
+  return {};
+}
+
+Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
+  const bool anew = layer.index.coverage.tokens.empty() || is_outgrown(layer.index, tokens.size());
+  TERRACE_TRY(anew ? builder_.build(layer, tokens, hidden_by) : extend(layer, tokens.end));
+  return room_.device().send();
+}
+
+Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
+  Status coded;
+  for (std::size_t i = 0; coded && i < layers_.size(); ++i) coded = code(*layers_[i]);
+  // Of all layers at once, also of those before one that failed.
+  TERRACE_TRY(room_.device().send());
+  return coded;
+}
+
+Status IndexUpkeep::code_passed_tokens() {
+  return code_layers([&](Layer& layer) { return code_passed_tokens(layer); });
+}
+
+Status IndexUpkeep::code_lost_tokens() {
+  return code_layers([&](Layer& layer) { return code_lost_tokens(layer); });
+}
+
+Status IndexUpkeep::code_lost_tokens(Layer& layer) {
+  std::vector<std::size_t>& ends = layer.index.coverage.lost_ends;
+  while (!ends.empty()) {
+    TERRACE_TRY(extend(layer, ends.front()));
+    ends.erase(ends.begin());
+  }
+  return {};
+}
+
+Status IndexUpkeep::code_passed_tokens(Layer& layer) {
+  const bool has_index = !context_.layout().empty() && context_.split.selected > 0;
+  if (!has_index || context_.is_dense(layer.number)) return {};
+  const LayerIndex& index = layer.index;
+  const TokenRange& coded = index.coverage.tokens;
+  if (!coded.empty() && !index.building) TERRACE_TRY(room_.device().renew(layer));
+  TERRACE_TRY(code_lost_tokens(layer));
+  const std::size_t length = context_.length;
+  const TokenRange middle{context_.sinks_at(length).end, context_.window_at(length).begin};
+  if (takes_batches() && !coded.empty()) {
+    return batch_is_due(layer) ? extend(layer, length) : Status{};
+  }
+  if (middle.empty() || middle.end <= coded.end) return {};
+  if (coded.empty() || is_outgrown(index, middle.size())) {
+    return builder_.build(layer, {middle.begin, length}, {});
+  }
+  return extend(layer, middle.end);
+}
+
+void IndexUpkeep::cut() {
+  const std::size_t together = context_.traits().indexed_together;
+  const std::size_t length = context_.length;
+  for (const auto& layer : layers_) {
+    IndexCoverage& coverage = layer->index.coverage;
+    layer->index.members_stale = true;
+    std::erase_if(coverage.lost_ends, [&](std::size_t end) { return end > length; });
+    if (coverage.tokens.end <= length) continue;
+    // What stands for several tokens must not remember those that are gone. Where indexing them
+    // again fails it is tried again, and reported, when the next step begins.
+    const std::size_t kept = coverage.remembered_from(length, together);
+    const bool nothing_is_left = kept == coverage.tokens.begin && kept < length;
+    if (nothing_is_left && builder_.build(*layer, {kept, length}, {})) continue;
+    cut_at(*layer, kept);
+    // Who takes batches indexes the rest with what comes next, as before.
+    const bool goes_on = !nothing_is_left && kept < length && !takes_batches();
+    if (goes_on) static_cast<void>(extend(*layer, length));
+  }
+  static_cast<void>(room_.device().send());
+}
+
+void IndexUpkeep::cut_at(Layer& layer, std::size_t end) {
+  IndexCoverage& coverage = layer.index.coverage;
+  coverage.end_at(end);
+  if (coverage.tokens.empty()) return;
+  const Result<bool> changed = context_.policy().cut(builder_.request(layer, {end, end}));
+  if (!changed) {
+    coverage.tokens = {};  // the next step builds it anew
+  } else if (*changed) {
+    room_.device().mark_stale(layer);
+  }
+}
+
+void IndexUpkeep::forget_lost_coding() {
+  for (const auto& layer : layers_) {
+    LayerIndex& index = layer->index;
+    IndexCoverage& coverage = index.coverage;
+    room_.device().mark_stale(*layer);
+    if (index.building) continue;     // who waits for the build sees to it
+    if (poll(index.coded)) continue;  // done, or still under way
+    index.coded = {};
+    const std::vector<std::size_t> lost = coverage.ends_behind(coverage.coded_before);
+    cut_at(*layer, coverage.coded_before);
+    if (coverage.tokens.empty()) {
+      coverage.lost_ends.clear();
+    } else {
+      coverage.lost_ends.insert(coverage.lost_ends.begin(), lost.begin(), lost.end());
+    }
+  }
+}
+
+bool IndexUpkeep::is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept {
+  const std::size_t trained = index.coverage.trained;
+  return trained < context_.traits().training_tokens && tokens >= 2 * trained;
+}
+
+std::size_t IndexUpkeep::batch_tokens() const noexcept {
+  const RetrievalTraits& traits = context_.traits();
+  const policies::BudgetSplit& split = context_.split;
+  // As many tokens as the window holds anyway cost no budget while they wait. Beyond these they
+  // take the place of selected ones: of half of them at most, half a batch of delay included.
+  const std::size_t batch =
+      std::clamp(split.window, traits.batch_tokens_min, traits.batch_tokens_max);
+  const std::size_t most = (2 * split.window + split.selected) / 3;
+  return std::max<std::size_t>(1, std::min(batch, most));
+}
+
+bool IndexUpkeep::batch_is_due(const Layer& layer) const noexcept {
+  const policies::BudgetSplit& split = context_.split;
+  const std::size_t length = context_.length;
+  const std::size_t batch = batch_tokens();
+  const std::size_t waiting = length - std::min(length, layer.index.coverage.tokens.end);
+  // Layers take turns: one batch of one layer is too little work to hold a step up.
+  const bool on_turn = (length + layer.number * batch / layers_.size()) % batch == 0;
+  // After a cut more may wait than half the selected tokens could make room for.
+  const std::size_t most = std::min(2 * batch, split.window + split.selected / 2);
+  return waiting >= std::max<std::size_t>(1, most) || (on_turn && 2 * waiting >= batch);
+}
+
+}  // namespace terrace

@@ -1,0 +1,52 @@
+// Keeps indexes up with a sequence: adds tokens that have left the window, cuts what is truncated,
+// codes again what was lost.
+#pragma once
+
+#include "index_builder.hpp"
+
+namespace terrace {
+
+class IndexUpkeep {
+ public:
+  IndexUpkeep(SequenceContext& context, LayerSpan layers, IndexRoom& room,
+              IndexBuilder& builder) noexcept
+      : context_(context), layers_(layers), room_(room), builder_(builder) {}
+
+  /// Enqueues the coding of tokens up to `end` that are not coded yet, and stages the copying.
+  Status extend(Layer& layer, std::size_t end);
+  /// Builds the index of a prompt's tokens, or extends it by them.
+  Status add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by);
+
+  /// Codes in all layers what has left the window since the last step.
+  Status code_passed_tokens();
+  /// Codes again what was lost, in the batches it was in: of others other clusters would be made.
+  Status code_lost_tokens();
+  Status code_lost_tokens(Layer& layer);
+
+  /// Forgets in all layers what is indexed from the sequence's length on.
+  void cut();
+  /// After a failure: what may have been lost is forgotten, to be coded again.
+  void forget_lost_coding();
+
+ private:
+  /// Calls `code` for each layer up to one that fails, and sends what is to be copied.
+  Status code_layers(FunctionRef<Status(Layer&)> code);
+  Status code_passed_tokens(Layer& layer);
+  [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request);
+  /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
+  void cut_at(Layer& layer, std::size_t end);
+
+  [[nodiscard]] bool takes_batches() const noexcept;
+  /// Tokens that wait in the window for each other before they are indexed.
+  [[nodiscard]] std::size_t batch_tokens() const noexcept;
+  [[nodiscard]] bool batch_is_due(const Layer& layer) const noexcept;
+  /// Whether an index of so many tokens was trained on too few of them.
+  [[nodiscard]] bool is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept;
+
+  SequenceContext& context_;
+  LayerSpan layers_;
+  IndexRoom& room_;
+  IndexBuilder& builder_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,39 @@
+#include "sequence_indexes.hpp"
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+SequenceIndexes::SequenceIndexes(SequenceContext& context, LayerSpan layers)
+    : room(context, layers),
+      builder(context, layers, room),
+      upkeep(context, layers, room, builder),
+      refresh(context, layers, room, builder, upkeep),
+      context_(context),
+      layers_(layers) {}
+
+Status SequenceIndexes::prepare() {
+  // First, while nothing is being coded: an index changes hands between two extensions.
+  TERRACE_TRY(refresh.go_on());
+  TERRACE_TRY(upkeep.code_passed_tokens());
+  if (room.streams()) {
+    // A prompt that found no room for a larger index has left none.
+    TERRACE_TRY(context_.reclaiming([&] { return room.reserve(room.indexed_end()); }));
+    TERRACE_TRY(room.device().prefetch(*layers_.front()));
+  }
+  room.ready = true;
+  return {};
+}
+
+Status SequenceIndexes::restore() {
+  TERRACE_TRY(room.reserve(room.indexed_end()));
+  for (const auto& layer : layers_) {
+    const TokenRange tokens = layer->index.coverage.tokens;
+    if (tokens.empty()) continue;
+    TERRACE_TRY(room.device().stage(*layer, tokens, /*with_fixed=*/true));
+    TERRACE_TRY(room.device().send());
+  }
+  return {};
+}
+
+}  // namespace terrace

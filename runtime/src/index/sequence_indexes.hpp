@@ -1,0 +1,30 @@
+// The indexes of a sequence, all layers: their memory, and who builds, extends and renews them.
+#pragma once
+
+#include "index_builder.hpp"
+#include "index_refresh.hpp"
+#include "index_room.hpp"
+#include "index_upkeep.hpp"
+
+namespace terrace {
+
+class SequenceIndexes {
+ public:
+  SequenceIndexes(SequenceContext& context, LayerSpan layers);
+
+  IndexRoom room;
+  IndexBuilder builder;
+  IndexUpkeep upkeep;
+  IndexRefresh refresh;
+
+  /// Has ready what the next step reads.
+  Status prepare();
+  /// Brings all indexes back to the device. Errors: out_of_memory, those of queues.
+  Status restore();
+
+ private:
+  SequenceContext& context_;
+  LayerSpan layers_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,85 @@
+#include "streamed_indexes.hpp"
+
+#include "sequence/layer.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+StreamedIndexes::Stage& StreamedIndexes::stage_of(const Layer& layer) noexcept {
+  return stages_[layer.number % 2];
+}
+
+Status StreamedIndexes::reserve(std::size_t chunks) {
+  const auto reserve_stages = [&]() -> Status {
+    for (Stage& stage : stages_) {
+      TERRACE_TRY(wait(stage.read, context_.deadline()));
+      // The table that growing would move may still be on its way.
+      if (stage.memory.chunk_count() < chunks) {
+        TERRACE_TRY(wait(stage.streamed, context_.deadline()));
+      }
+      TERRACE_TRY(stage.memory.reserve(context_.backend(), context_.layout(), chunks));
+    }
+    return {};
+  };
+  const Status reserved = reserve_stages();
+  if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
+  // One stage that grew would leave the other none: both are given up, and steps reserve smaller
+  // ones.
+  for (const Stage& stage : stages_) {
+    TERRACE_TRY(wait(stage.streamed, context_.deadline()));
+    TERRACE_TRY(wait(stage.read, context_.deadline()));
+  }
+  reset();
+  return reserved;
+}
+
+Status StreamedIndexes::prefetch(Layer& layer) {
+  LayerIndex& index = layer.index;
+  const std::size_t position = context_.length;
+  const bool nothing_to_select =
+      context_.window_at(position).begin <= context_.sinks_at(position).end;
+  if (index.coverage.tokens.empty() || nothing_to_select) return {};
+  Stage& stage = stage_of(layer);
+  const IndexLayout& layout = context_.layout();
+  Queue& queue = context_.lanes.index();
+  TERRACE_TRY(queue.wait_for(stage.read));
+  TERRACE_TRY(queue.wait_for(index.coded));
+  TERRACE_TRY(stage.memory.table().flush(queue));
+  extents_.clear();
+  const TokenRange chunks{0, divide_up(index.coverage.tokens.size(), layout.chunk_tokens)};
+  std::size_t bytes = append_chunk_copies(layout, index.host, stage.memory, chunks, extents_);
+  if (layout.fixed_bytes > 0) {
+    extents_.push_back({stage.memory.fixed(), index.host.fixed(), layout.fixed_bytes});
+    bytes += layout.fixed_bytes;
+  }
+  TERRACE_ASSIGN(stage.streamed, queue.copy(Phase::index, extents_));
+  index.uploaded = stage.streamed;
+  context_.counters.bytes.index += bytes;
+  return {};
+}
+
+Result<IndexView> StreamedIndexes::view(Layer& layer, Queue& compute) {
+  Stage& stage = stage_of(layer);
+  TERRACE_TRY(compute.wait_for(stage.streamed));
+  const TokenRange tokens = layer.index.coverage.tokens;
+  IndexView view = stage.memory.view(context_.layout(), tokens.begin);
+  view.token_count = tokens.size();
+  return view;
+}
+
+void StreamedIndexes::note_read(const Layer& layer, Ticket read) noexcept {
+  stage_of(layer).read = read;
+}
+
+void StreamedIndexes::end_step() noexcept {
+  for (Stage& stage : stages_) stage.read = {};
+}
+
+void StreamedIndexes::come_to_rest() {
+  for (Stage& stage : stages_) {
+    stage.streamed = stage.read = {};
+    stage.memory.table().touch_all();
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,44 @@
+// A sequence's queues beside compute: each kind of work has its own, so that none holds another up
+// and a failure stays with the sequence. Queues of all sequences share the threads of a few lanes.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace {
+
+class Lanes {
+ public:
+  /// `refreshes`: whether indexes are built anew in the background.
+  static Result<Lanes> open(Backend& backend, bool refreshes);
+
+  [[nodiscard]] Queue& offload() const noexcept { return *queues_[0]; }  ///< device to host: rows
+  [[nodiscard]] Queue& index() const noexcept { return *queues_[1]; }    ///< host to device: codes
+  [[nodiscard]] Queue& refill() const noexcept { return *queues_[2]; }   ///< host to device: cache
+  [[nodiscard]] Queue& cluster() const noexcept {
+    return *queues_[3];
+  }  ///< host: steps wait for it
+  /// Host work that no step waits for; null where there is none.
+  [[nodiscard]] Queue* refresh() const noexcept { return queues_[4].get(); }
+
+  struct Rest {
+    bool at_rest = true;        ///< all queues have stopped and can be used again
+    bool failed = false;        ///< some work had failed
+    bool compute_ended = true;  ///< nothing is left in the compute queue
+  };
+
+  /// Waits until all work has stopped, that of `compute` (may be null) too, then clears errors.
+  [[nodiscard]] Rest settle(Queue* compute, Duration patience) const;
+
+  /// Ends the queues: cancels what is enqueued and waits for what runs.
+  void close() noexcept {
+    for (std::unique_ptr<Queue>& queue : queues_) queue.reset();
+  }
+
+ private:
+  std::array<std::unique_ptr<Queue>, 5> queues_;
+};
+
+}  // namespace terrace

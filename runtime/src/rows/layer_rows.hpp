@@ -1,0 +1,113 @@
+// Where the rows of one layer lie, block by block: every block has a page on the host, and may have
+// a block of device memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pointer_table.hpp"
+#include "terrace/core/ops.hpp"
+#include "terrace/core/queue.hpp"
+#include "terrace/offload/host_pages.hpp"
+
+namespace terrace {
+
+class RuntimeState;
+
+/// Why a block is in device memory.
+enum class BlockPlace : std::uint8_t {
+  absent,
+  resident,  ///< sinks, window, or not yet spilled
+  cached,    ///< a copy that the resident cache keeps
+};
+
+/// Who uses a layer's memory. A default ticket is done.
+struct LayerTickets {
+  Ticket offloaded;  ///< the newest rows, and what was selected, are on the host
+  Ticket attended;   ///< the last op of the last step
+  Ticket refilled;   ///< the last copy from the host into device blocks or slots
+};
+
+/// Threads  one at a time
+class LayerRows {
+ public:
+  explicit LayerRows(RuntimeState& runtime);
+
+  /// Makes room for so many blocks: tables and host pages; new blocks are absent on the device. A
+  /// policy that keeps everything has no pages. Errors: out_of_memory.
+  Status reserve(std::size_t blocks);
+  /// Whether reserve() would leave the host's table where it is.
+  [[nodiscard]] bool holds(std::size_t blocks) const noexcept { return host_.holds(blocks); }
+  /// Pages that so many blocks lack.
+  [[nodiscard]] std::size_t missing_pages(std::size_t blocks) const noexcept;
+  /// Forgets the blocks behind the first `blocks`, which must be absent.
+  void trim(std::size_t blocks);
+
+  [[nodiscard]] std::size_t blocks() const noexcept { return places_.size(); }
+  [[nodiscard]] BlockPlace place(std::size_t block) const noexcept { return places_[block]; }
+  [[nodiscard]] bool absent(std::size_t block) const noexcept {
+    return places_[block] == BlockPlace::absent;
+  }
+  [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
+  [[nodiscard]] std::byte* on_device(std::size_t block) const noexcept { return device_[block]; }
+
+  /// Gives an absent block its memory.
+  void put(std::size_t block, std::byte* slot, BlockPlace place);
+  /// The block's memory stays, for another reason.
+  void keep_as(std::size_t block, BlockPlace place) noexcept { places_[block] = place; }
+  /// Returns the memory of a block, which is absent from then on.
+  [[nodiscard]] std::byte* take_out(std::size_t block);
+  /// Gives the memory of a block back to the runtime. An absent block stays as it is.
+  void release(std::size_t block);
+
+  /// Memory of blocks that went, which copies under way may still write: for the next refills.
+  std::vector<std::byte*> spare_slots;
+  void release_spare_slots();
+
+  /// Makes sure that no other sequence shares a block's page. Who reads the page must be done with
+  /// it. Errors: out_of_memory.
+  Status own(std::size_t block);
+  [[nodiscard]] bool is_shared(std::size_t block) const;
+
+  /// Shares all pages of another layer. This one must be empty. Errors: out_of_memory.
+  Status share(const LayerRows& other);
+
+  // Tables as ops read them.
+  [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
+  [[nodiscard]] BlockTable device_table() const noexcept { return table(device_.data()); }
+  /// The device's blocks, for work whose arguments are read on the host.
+  [[nodiscard]] BlockTable device_blocks() const noexcept { return table(device_.host_data()); }
+  /// Enqueues what has changed of device_table().
+  [[nodiscard]] Status flush(Queue& queue) {
+    return device_.flush(queue).map([](Ticket) {});
+  }
+  void touch_table() { device_.touch_all(); }
+
+  /// Blocks up to the first that is not resident, and from the last one on: [begin, end) are the
+  /// cache's business.
+  [[nodiscard]] TokenRange cacheable_positions() const noexcept;
+  /// Whether the first `blocks` are all resident.
+  [[nodiscard]] bool all_resident(std::size_t blocks) const noexcept;
+
+  /// Where a row lies in its block.
+  [[nodiscard]] std::size_t row_offset(std::size_t head, std::size_t position) const noexcept;
+
+  /// Gives all pages back.
+  void close();
+
+  LayerTickets tickets;
+  std::size_t first_window_block = 0;  ///< blocks before it have passed the window
+
+ private:
+  [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
+
+  RuntimeState& runtime_;
+  offload::PageTable pages_;
+  PointerTable host_{Tier::host};
+  PointerTable device_{Tier::device};
+  std::vector<BlockPlace> places_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,155 @@
+#include "sequence_rows.hpp"
+
+#include <algorithm>
+
+#include "sequence/layer.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+Status SequenceRows::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const {
+  std::size_t missing = 0;
+  if (!context_.keeps_everything()) {
+    const std::size_t blocks = divide_up(length, context_.block_tokens());
+    for (const auto& layer : layers_) missing += layer->rows.missing_pages(blocks);
+  }
+  if (missing > 0) {
+    // Pages that a prompt had taken before it was refused would stay with the pool, and all memory
+    // could be theirs.
+    const auto lock = context_.runtime.lock_pages();
+    TERRACE_TRY(context_.runtime.pages().check_room(missing));
+  }
+  return context_.reclaiming(reserve);
+}
+
+Status SequenceRows::reserve_positions(std::size_t length) {
+  for (const auto& layer : layers_) TERRACE_TRY(layer->reserve_positions(length));
+  return {};
+}
+
+Status SequenceRows::own_block(std::size_t block) {
+  for (const auto& layer : layers_) TERRACE_TRY(layer->own_block(block));
+  return {};
+}
+
+Status SequenceRows::place_block(std::size_t block) {
+  for (const auto& layer : layers_) TERRACE_TRY(layer->place_block(block));
+  return {};
+}
+
+Status SequenceRows::place_needed(std::size_t position) {
+  for (const auto& layer : layers_) {
+    for (std::size_t block = 0; block < layer->rows.blocks(); ++block) {
+      if (layer->needs_block(block, position)) TERRACE_TRY(layer->place_block(block));
+    }
+  }
+  return {};
+}
+
+void SequenceRows::place_spare(std::size_t length) {
+  // Blocks that hold tokens of an earlier prompt and were spilled are on the host only.
+  const std::size_t begin = divide_up(context_.length, context_.block_tokens());
+  for (const auto& layer : layers_) {
+    // Newest first, at the cost of the oldest: up to the end no block is missing behind one that
+    // is there.
+    for (std::size_t block = layer->rows.blocks(); block-- > begin;) {
+      if (!layer->rows.absent(block)) continue;
+      Result<std::byte*> slot = context_.runtime.take_spare_block();
+      while (!slot && slot.error().code == Errc::out_of_memory &&
+             layer->spill_oldest(block, length)) {
+        slot = context_.runtime.take_spare_block();
+      }
+      if (!slot) break;
+      layer->rows.put(block, *slot, BlockPlace::resident);
+    }
+  }
+}
+
+Status SequenceRows::load_needed() {
+  std::vector<Loading> loading;
+  Status loaded;
+  for (const auto& layer : layers_) {
+    if (loaded) loaded = take_needed(*layer, loading);
+  }
+  if (loaded) loaded = load(loading);
+  // Only what has arrived is there. A slot that is still being written is kept for later refills,
+  // which come behind that.
+  const bool under_way = !loaded && loaded.error().code == Errc::not_ready;
+  for (const Loading& one : loading) {
+    if (loaded) {
+      one.layer->rows.put(one.block, one.slot, BlockPlace::resident);
+    } else if (under_way) {
+      one.layer->rows.spare_slots.push_back(one.slot);
+    } else {
+      context_.runtime.give_block(one.slot);
+    }
+  }
+  if (loaded) note_load(loading);
+  return loaded;
+}
+
+Status SequenceRows::take_needed(Layer& layer, std::vector<Loading>& loading) {
+  const std::size_t length = context_.length;
+  const std::size_t blocks = divide_up(length, context_.block_tokens());
+  layer.rows.first_window_block = layer.window_at(length).begin / context_.block_tokens();
+  for (std::size_t block = 0; block < blocks; ++block) {
+    if (!layer.needs_block(block, length)) {
+      layer.release_left_behind(block);
+    } else if (!layer.rows.absent(block)) {
+      TERRACE_TRY(layer.place_block(block));
+    } else {
+      TERRACE_ASSIGN(std::byte* const slot, context_.runtime.take_block(context_.owner));
+      loading.push_back({&layer, block, slot});
+    }
+  }
+  return {};
+}
+
+Status SequenceRows::load(std::span<const Loading> loading) {
+  if (loading.empty()) return {};
+  const std::size_t bytes = context_.runtime.block_bytes();
+  std::vector<CopyExtent> extents;
+  for (const Loading& one : loading) {
+    extents.push_back({one.slot, one.layer->rows.on_host(one.block), bytes});
+  }
+  TERRACE_ASSIGN(const Ticket loaded, context_.lanes.refill().copy(Phase::refill, extents));
+  for (const Loading& one : loading) one.layer->tickets().refilled = loaded;
+  context_.counters.bytes.refill += extents.size() * bytes;
+  return wait(loaded, context_.deadline());
+}
+
+void SequenceRows::note_load(std::span<const Loading> loaded) const {
+  if (!context_.journal.listens()) return;
+  for (const auto& layer : layers_) {
+    const auto blocks =
+        static_cast<std::size_t>(std::ranges::count(loaded, layer.get(), &Loading::layer));
+    context_.journal.note_load({.layer = layer->id(),
+                                .position = context_.length,
+                                .window_begin = layer->window_at(context_.length).begin,
+                                .loaded_bytes = blocks * context_.runtime.block_bytes()});
+  }
+}
+
+void SequenceRows::release_passed() {
+  if (context_.options().placement == Placement::resident_first || context_.keeps_everything()) {
+    return;
+  }
+  for (const auto& layer : layers_) layer->release_passed_blocks();
+}
+
+bool SequenceRows::spill_one() {
+  if (context_.keeps_everything()) return false;
+  return std::ranges::any_of(layers_, [](const auto& layer) { return layer->spill_one(); }) ||
+         std::ranges::any_of(layers_, [](const auto& layer) { return layer->cache->spill(); });
+}
+
+void SequenceRows::trim(std::size_t blocks) {
+  for (const auto& layer : layers_) {
+    layer->drop_blocks_from(blocks);
+    layer->rows.trim(blocks);
+  }
+}
+
+std::size_t SequenceRows::blocks() const noexcept { return layers_.front()->rows.blocks(); }
+
+}  // namespace terrace

@@ -1,0 +1,135 @@
+#include "layer.hpp"
+
+#include <algorithm>
+
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+Layer::Layer(SequenceContext& context, std::size_t layer)
+    : number(layer), rows(context.runtime), context_(context) {}
+
+TokenRange Layer::window_at(std::size_t position) const noexcept {
+  TokenRange at = context_.window_at(position);
+  const TokenRange& indexed = index.coverage.tokens;
+  if (context_.is_dense(number)) {
+    at.begin = context_.sinks_at(position).end;
+  } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
+    at.begin -= std::min(at.begin - indexed.end, context_.split.selected);
+  }
+  return at;
+}
+
+bool Layer::needs_block(std::size_t block, std::size_t position) const noexcept {
+  const std::size_t begin = block * context_.block_tokens();
+  return begin < context_.sinks_at(position).end ||
+         begin + context_.block_tokens() > window_at(position).begin;
+}
+
+bool Layer::selection_applies() const noexcept {
+  return context_.selects() && context_.split.selected > 0 && !index.coverage.tokens.empty() &&
+         !candidates().empty();
+}
+
+bool Layer::attends_to_all() const noexcept {
+  if (!context_.selects() || context_.options().when == RetrievalWhen::always) return false;
+  return rows.all_resident(context_.length / context_.block_tokens() + 1);
+}
+
+Status Layer::reserve_positions(std::size_t length) {
+  const std::size_t blocks = divide_up(length, context_.block_tokens());
+  // Coding, and changes of cached clusters, read the table that growing would move.
+  if (!context_.keeps_everything() && !rows.holds(blocks)) {
+    TERRACE_TRY(wait(index.coded, context_.deadline()));
+    if (cache->reads_host_table()) TERRACE_TRY(wait(rows.tickets.refilled, context_.deadline()));
+  }
+  return rows.reserve(blocks);
+}
+
+Status Layer::place_block(std::size_t block) {
+  if (rows.place(block) == BlockPlace::cached) {
+    // A copy is now needed in its own right; its memory simply changes hands.
+    cache->forget_block(block);
+    rows.keep_as(block, BlockPlace::resident);
+  } else if (rows.absent(block)) {
+    TERRACE_ASSIGN(std::byte* const slot, context_.runtime.take_block(context_.owner));
+    rows.put(block, slot, BlockPlace::resident);
+  }
+  return {};
+}
+
+void Layer::drop_block(std::size_t block) {
+  if (rows.place(block) == BlockPlace::cached) cache->forget_block(block);
+  rows.release(block);
+}
+
+void Layer::drop_blocks_from(std::size_t block) {
+  for (; block < rows.blocks(); ++block) drop_block(block);
+}
+
+void Layer::drop_cached_from(std::size_t block) {
+  for (; block < rows.blocks(); ++block) {
+    if (rows.place(block) == BlockPlace::cached) drop_block(block);
+  }
+}
+
+void Layer::release_passed_blocks() {
+  const std::size_t passed = window_at(context_.length).begin / context_.block_tokens();
+  for (std::size_t& block = rows.first_window_block; block < passed; ++block) {
+    if (needs_block(block, context_.length)) continue;
+    if (rows.place(block) != BlockPlace::resident) continue;
+    if (!cache->adopt_block(block)) rows.release(block);
+  }
+}
+
+void Layer::release_left_behind(std::size_t block) {
+  const bool stays = context_.options().placement == Placement::resident_first;
+  if (!stays && rows.place(block) == BlockPlace::resident) rows.release(block);
+}
+
+bool Layer::at_rest() const {
+  return wait(rows.tickets.attended, context_.deadline()) &&
+         wait(rows.tickets.refilled, context_.deadline());
+}
+
+bool Layer::spill_oldest(std::size_t end, std::size_t position) {
+  for (std::size_t block = 0; block < end; ++block) {
+    if (rows.absent(block) || needs_block(block, position)) continue;
+    if (!at_rest()) return false;
+    // The cache would have been offered a block that has left the window.
+    const bool offered = context_.options().placement == Placement::offload;
+    if (cache->keeps_blocks() && (offered || rows.place(block) == BlockPlace::cached)) {
+      context_.journal.note_loss();
+    }
+    drop_block(block);
+    return true;
+  }
+  return false;
+}
+
+bool Layer::spill_one() {
+  if (!rows.spare_slots.empty() && at_rest()) {
+    rows.release_spare_slots();
+    return true;
+  }
+  return spill_oldest(rows.blocks(), context_.length);
+}
+
+Status Layer::own_block(std::size_t block) {
+  if (context_.keeps_everything() || !rows.is_shared(block)) return {};
+  // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
+  if (cache->reads_host_table()) TERRACE_TRY(wait(rows.tickets.refilled, context_.deadline()));
+  const Status read = wait(index.coded, context_.deadline());
+  if (!read && read.error().code == Errc::not_ready) return read;
+  return rows.own(block);
+}
+
+void Layer::give_up_device_memory() {
+  cache->give_up_device_memory();
+  rows.release_spare_slots();
+  drop_blocks_from(0);
+  selection = {};
+  selected = false;
+}
+
+}  // namespace terrace

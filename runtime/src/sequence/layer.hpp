@@ -1,0 +1,90 @@
+// One layer of a sequence: its rows, its index, its part of the resident cache, and what the last
+// step selected of it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cache/layer_cache.hpp"
+#include "index/layer_index.hpp"
+#include "rows/layer_rows.hpp"
+#include "sequence_context.hpp"
+#include "step/selection_lists.hpp"
+
+namespace terrace {
+
+class Layer {
+ public:
+  Layer(SequenceContext& context, std::size_t number);
+
+  const std::size_t number;
+  LayerRows rows;
+  LayerIndex index;
+  std::unique_ptr<LayerCache> cache;  ///< never null
+  SelectionLists selection;
+
+  // Of the last step.
+  bool selected = false;
+  TokenRange sinks;
+  TokenRange window;
+
+  [[nodiscard]] LayerId id() const noexcept { return static_cast<LayerId>(number); }
+  [[nodiscard]] LayerTickets& tickets() noexcept { return rows.tickets; }
+
+  /// The window for the token at `position`. Before the budget's window it has the tokens that are
+  /// not indexed yet, which take the place of selected ones; a dense layer's is everything behind
+  /// the sinks.
+  [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+
+  /// Whether the token at `position` attends to rows of a block whatever is selected.
+  [[nodiscard]] bool needs_block(std::size_t block, std::size_t position) const noexcept;
+
+  /// Tokens that a step may select.
+  [[nodiscard]] TokenRange candidates() const noexcept {
+    return {sinks.end, std::min(window.begin, index.coverage.tokens.end)};
+  }
+  [[nodiscard]] bool selection_applies() const noexcept;
+  /// Whether a step attends to every row, because none has been spilled.
+  [[nodiscard]] bool attends_to_all() const noexcept;
+
+  /// Makes room for `length` positions, tables and host pages. Errors: out_of_memory, not_ready.
+  Status reserve_positions(std::size_t length);
+
+  /// Has a block in device memory in its own right. Errors: out_of_memory.
+  Status place_block(std::size_t block);
+  /// Gives a block's device memory up, a cached copy too.
+  void drop_block(std::size_t block);
+  void drop_blocks_from(std::size_t block);
+  /// Gives up copies that the cache keeps of blocks from `block` on.
+  void drop_cached_from(std::size_t block);
+
+  /// Hands blocks that have passed the window to the cache, or gives them up.
+  void release_passed_blocks();
+  /// The same of a block that a prompt left for the cache to take over with the first step. Cut
+  /// before that, the window begins elsewhere, and the block would be neither the cache's nor ever
+  /// given up.
+  void release_left_behind(std::size_t block);
+
+  /// Spills the first block before `end` that the token at `position` does not need. Returns
+  /// whether there was one.
+  bool spill_oldest(std::size_t end, std::size_t position);
+  /// Gives up spare memory, or the oldest block. Returns whether there was any.
+  bool spill_one();
+  /// Whether the device has ended its work with the layer's blocks: another sequence's queue may
+  /// write a block as soon as it is free.
+  [[nodiscard]] bool at_rest() const;
+
+  /// Makes sure that no other sequence shares the page of a block. Errors: out_of_memory,
+  /// not_ready.
+  Status own_block(std::size_t block);
+
+  void give_up_device_memory();
+
+ private:
+  SequenceContext& context_;
+};
+
+/// Layers stay where they are: work that is enqueued points at them.
+using Layers = std::vector<std::unique_ptr<Layer>>;
+
+}  // namespace terrace

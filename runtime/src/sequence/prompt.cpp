@@ -1,0 +1,260 @@
+#include "prompt.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+namespace {
+
+/// Adds the elements behind those already kept, of which only the last `limit` stay.
+void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_t limit) {
+  kept.insert(kept.end(), more.begin(), more.end());
+  if (kept.size() > limit) {
+    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(limit));
+  }
+}
+
+}  // namespace
+
+Status Prompt::begin(std::size_t tokens) {
+  if (context_.phase != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_prefill: the sequence is not idle");
+  }
+  if (tokens == 0) return fail(Errc::invalid_argument, "begin_prefill: a prompt of 0 tokens");
+  if (tokens > max_positions - context_.length) {
+    return fail(Errc::invalid_argument, "begin_prefill: {} tokens and {} more are more than {}",
+                context_.length, tokens, max_positions);
+  }
+  // Rows and hints of an earlier prompt are still read to build from.
+  TERRACE_TRY(parts_.await_indexes());
+  TERRACE_TRY(parts_.recovering(parts_.indexes.upkeep.code_lost_tokens()));
+  const std::size_t total = context_.length + tokens;
+  context_.resolve_budget(total);
+  const std::size_t blocks = parts_.rows.blocks();
+  const bool streamed = parts_.indexes.room.streams();
+  const Status reserved = parts_.rows.reclaiming_for(total + 1, [&] { return reserve(total); });
+  if (!reserved) {
+    parts_.rows.trim(blocks);
+    static_cast<void>(parts_.recovering(reserved));
+    if (reserved.error().code == Errc::out_of_memory) give_back(streamed);
+    return reserved;
+  }
+  if (context_.options().placement == Placement::resident_first) parts_.rows.place_spare(total);
+  for (const auto& layer : parts_.layers) layer->index.hints.query_window.clear();
+  end_ = total;
+  note_in_journal();
+  parts_.cache.place_seeds({context_.length, end_});
+  parts_.cache.reserve_blocks(end_);
+  next_layer_ = 0;
+  appended_ = context_.length;
+  context_.compute = nullptr;
+  parts_.indexes.builder.start_prompt();
+  parts_.indexes.room.ready = false;
+  context_.phase = SequencePhase::prefill;
+  return {};
+}
+
+Status Prompt::reserve(std::size_t total) {
+  // With the first token behind it: a new region of host memory takes longer than a step.
+  TERRACE_TRY(parts_.rows.reserve_positions(total + 1));
+  TERRACE_TRY(parts_.rows.own_block(context_.length / context_.block_tokens()));
+  TERRACE_TRY(parts_.workspace.reserve(total, parts_.layers));
+  TERRACE_TRY(parts_.rows.place_needed(total));
+  TERRACE_TRY(parts_.indexes.room.reserve(total));
+  return parts_.cache.reserve(total + 1);
+}
+
+void Prompt::give_back(bool streamed_before) {
+  parts_.indexes.room.trim();
+  if (context_.length == 0) {
+    forget_first_prompt();
+  } else if (parts_.indexes.room.streams() && !streamed_before) {
+    make_indexes_resident();
+  }
+}
+
+void Prompt::forget_first_prompt() {
+  parts_.give_up_device_memory();
+  parts_.indexes.room.start_over();
+  context_.forget_budget();
+}
+
+void Prompt::make_indexes_resident() {
+  if (!parts_.come_to_rest()) return;
+  parts_.indexes.room.start_over();
+  if (parts_.indexes.restore()) return;
+  for (const auto& layer : parts_.layers) parts_.indexes.room.device().mark_stale(*layer);
+}
+
+void Prompt::note_in_journal() const {
+  if (!context_.journal.listens()) return;
+  for (const auto& layer : parts_.layers) {
+    context_.journal.note_prompt({.layer = layer->id(),
+                                  .tokens = {context_.length, end_},
+                                  .window_begin = context_.window_at(end_).begin,
+                                  .placed_begin = layer->window_at(end_).begin});
+  }
+}
+
+Status Prompt::check_turn(std::string_view call, LayerId id, const Queue& compute) const {
+  if (context_.phase != SequencePhase::prefill) {
+    return fail(Errc::invalid_argument, "{}: no prefill is under way", call);
+  }
+  if (index(id) != next_layer_ || next_layer_ == parts_.layers.size()) {
+    return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
+  }
+  // Layers share buffers, in the order of one queue.
+  if (context_.compute != nullptr && context_.compute != &compute) {
+    return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
+                call);
+  }
+  return {};
+}
+
+Status Prompt::check_hints(const PromptPiece& piece) const {
+  const RetrievalTraits& traits = context_.traits();
+  const std::size_t rows = piece.tokens.size() * context_.shape().kv_heads;
+  const std::size_t keys = rows * context_.shape().head_dim;
+  if (traits.needs_pre_rope_keys && piece.hints.pre_rope_keys.size() != keys) {
+    return fail(Errc::invalid_argument,
+                "append: policy {} needs the keys before RoPE, {} numbers; the piece has {}",
+                traits.name, keys, piece.hints.pre_rope_keys.size());
+  }
+  if (traits.needs_attention_scores && piece.hints.attention_scores.size() != rows) {
+    return fail(Errc::invalid_argument,
+                "append: policy {} needs attention scores, {} numbers; the piece has {}",
+                traits.name, rows, piece.hints.attention_scores.size());
+  }
+  return {};
+}
+
+Status Prompt::keep_hints(Layer& layer, const PromptHints& hints, Queue& compute) {
+  const RetrievalTraits& traits = context_.traits();
+  const bool wanted =
+      traits.needs_pre_rope_keys || traits.query_window_tokens > 0 || traits.needs_attention_scores;
+  if (!wanted) return {};
+  // Work that is enqueued before produces the hints, as it does the rows.
+  const auto keep = [this, kept = &layer.index.hints, hints]() -> Result<std::size_t> {
+    const RetrievalTraits& asked = context_.traits();
+    const KvShape& shape = context_.shape();
+    if (asked.needs_pre_rope_keys) {
+      kept->pre_rope_keys.insert(kept->pre_rope_keys.end(), hints.pre_rope_keys.begin(),
+                                 hints.pre_rope_keys.end());
+    }
+    keep_last(kept->query_window, hints.query_window,
+              asked.query_window_tokens * shape.query_heads * shape.head_dim);
+    if (asked.needs_attention_scores) {
+      kept->attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
+    }
+    return 0;
+  };
+  return compute.call(Phase::update, keep).map([](Ticket) {});
+}
+
+Status Prompt::store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute) {
+  const LayerRows& rows = layer.rows;
+  const std::size_t size = context_.block_tokens();
+  const auto here = [&](std::size_t position) {
+    return rows.place(position / size) == BlockPlace::resident;
+  };
+  std::size_t position = piece.tokens.begin;
+  while (position < piece.tokens.end) {
+    // The longest run of tokens whose blocks are all here, or all not.
+    std::size_t end = position;
+    while (end < piece.tokens.end && here(end) == here(position)) {
+      end = std::min((end / size + 1) * size, piece.tokens.end);
+    }
+    if (here(position)) {
+      StoreRows store{.source = piece.kv,
+                      .tokens = {position, end},
+                      .target = rows.device_blocks(),
+                      .shape = context_.shape()};
+      const std::size_t skipped = (position - piece.tokens.begin) * piece.kv.token_stride;
+      store.source.keys += skipped;
+      store.source.values += skipped;
+      TERRACE_TRY(context_.backend().ops().store_rows(compute, Phase::update, store));
+    }
+    position = end;
+  }
+  return {};
+}
+
+Result<Ticket> Prompt::store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready) {
+  TERRACE_TRY(context_.lanes.offload().wait_for(ready));
+  const StoreRows store{.source = piece.kv,
+                        .tokens = piece.tokens,
+                        .target = layer.rows.host_table(),
+                        .shape = context_.shape(),
+                        .crosses_link = true};
+  TERRACE_ASSIGN(layer.tickets().offloaded, context_.backend().ops().store_rows(
+                                                context_.lanes.offload(), Phase::offload, store));
+  context_.counters.bytes.offload += piece.tokens.size() * context_.shape().token_bytes();
+  return layer.tickets().offloaded;
+}
+
+Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compute) {
+  TERRACE_TRY(check_turn("append", id, compute));
+  if (piece.tokens.begin != appended_ || piece.tokens.end > end_ || piece.tokens.empty()) {
+    return fail(Errc::invalid_argument,
+                "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
+                piece.tokens.begin, piece.tokens.end, appended_, end_);
+  }
+  TERRACE_TRY(check_hints(piece));
+  context_.compute = &compute;
+  Layer& layer = *parts_.layers[index(id)];
+  TERRACE_TRY(keep_hints(layer, piece.hints, compute));
+  TERRACE_TRY(layer.rows.flush(compute));
+  TERRACE_TRY(store_on_device(layer, piece, compute));
+  TERRACE_ASSIGN(Ticket stored, compute.record());
+  if (!context_.keeps_everything()) {
+    TERRACE_ASSIGN(stored, store_on_host(layer, piece, stored));
+  }
+  appended_ = piece.tokens.end;
+  return stored;
+}
+
+Status Prompt::finish(LayerId id, Queue& compute) {
+  TERRACE_TRY(check_turn("finish", id, compute));
+  if (appended_ != end_) {
+    return fail(Errc::invalid_argument, "finish: layer {} has not been appended whole", index(id));
+  }
+  Layer& layer = *parts_.layers[index(id)];
+  SequenceIndexes& indexes = parts_.indexes;
+  // Work that came before on the compute queue hides the clustering of the layer before.
+  if (layer.number > 0) {
+    TERRACE_TRY(indexes.builder.note_compute(*parts_.layers[layer.number - 1], compute));
+  }
+  TERRACE_ASSIGN(layer.tickets().attended, compute.record());
+  if (!context_.layout().empty() && context_.split.selected > 0) {
+    const TokenRange tokens{context_.sinks_at(end_).end, end_};
+    TERRACE_TRY(indexes.upkeep.add_prompt(layer, tokens, {context_.length, end_}));
+  }
+  ++next_layer_;
+  appended_ = context_.length;
+  return {};
+}
+
+Status Prompt::end() {
+  if (context_.phase != SequencePhase::prefill || next_layer_ != parts_.layers.size()) {
+    return fail(Errc::invalid_argument, "end_prefill: {} of {} layers are finished", next_layer_,
+                parts_.layers.size());
+  }
+  for (const auto& layer : parts_.layers) {
+    Status stored = wait(layer->tickets().offloaded, context_.deadline());
+    if (stored) stored = wait(layer->tickets().attended, context_.deadline());
+    if (!stored) {
+      parts_.come_to_rest();
+      context_.phase = SequencePhase::lost;
+      return tl::unexpected(stored.error().while_doing("prefill failed, the sequence is lost"));
+    }
+  }
+  for (const auto& layer : parts_.layers) {
+    layer->tickets().attended = {};
+    layer->rows.first_window_block = 0;
+  }
+  context_.compute = nullptr;
+  context_.length = end_;
+  context_.phase = SequencePhase::idle;
+  return {};
+}
+
+}  // namespace terrace

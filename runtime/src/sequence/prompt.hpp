@@ -1,0 +1,42 @@
+// The storing of a prompt: rows go to the host behind the compute that follows, sinks and window
+// stay on the device, and each layer's index is built on the host while the next layers compute.
+#pragma once
+
+#include "sequence_parts.hpp"
+
+namespace terrace {
+
+class Prompt {
+ public:
+  explicit Prompt(SequenceParts& parts) noexcept : parts_(parts), context_(parts.context) {}
+
+  Status begin(std::size_t tokens);
+  Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
+  Status finish(LayerId layer, Queue& compute);
+  Status end();
+
+ private:
+  Status reserve(std::size_t total);
+  /// What a refused prompt had taken is given back.
+  void give_back(bool streamed_before);
+  /// Of an empty sequence: its first prompt decided on the budget, and took for it what a shorter
+  /// one may need.
+  void forget_first_prompt();
+  /// Brings indexes back that gave way to a prompt.
+  void make_indexes_resident();
+  void note_in_journal() const;
+
+  Status check_turn(std::string_view call, LayerId layer, const Queue& compute) const;
+  [[nodiscard]] Status check_hints(const PromptPiece& piece) const;
+  Status keep_hints(Layer& layer, const PromptHints& hints, Queue& compute);
+  Status store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute);
+  Result<Ticket> store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready);
+
+  SequenceParts& parts_;
+  SequenceContext& context_;
+  std::size_t end_ = 0;
+  std::size_t next_layer_ = 0;  ///< layers are finished in order
+  std::size_t appended_ = 0;    ///< positions of next_layer_ appended so far
+};
+
+}  // namespace terrace

@@ -1,0 +1,82 @@
+// What the parts of a sequence share: whom they ask, what its length and its budget are, where they
+// count.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "journal.hpp"
+#include "lanes.hpp"
+#include "runtime_state.hpp"
+#include "terrace/core/function_ref.hpp"
+#include "terrace/policies/budget.hpp"
+#include "terrace/runtime/counters.hpp"
+#include "terrace/runtime/sequence.hpp"
+
+namespace terrace {
+
+/// Positions are 32-bit in selections.
+inline constexpr std::size_t max_positions = std::size_t{1} << 31;
+
+struct SequenceContext {
+  SequenceContext(RuntimeState& shared, SequenceState& self, Lanes queues);
+
+  RuntimeState& runtime;
+  SequenceState& owner;  ///< under which name device memory is asked for
+  const SequenceId id;
+  Lanes lanes;
+  Journal journal;
+  SequenceCounters counters;
+
+  SequencePhase phase = SequencePhase::idle;
+  std::size_t length = 0;
+  bool budget_resolved = false;
+  std::size_t budget_tokens = 0;
+  policies::BudgetSplit split;
+
+  Queue* compute = nullptr;       ///< the embedder's, as long as work of the sequence may be in it
+  Ticket computed;                ///< the step's compute, as far as it is known
+  std::vector<Buffer> abandoned;  ///< that copies past their deadline may still use
+
+  [[nodiscard]] Backend& backend() const noexcept { return *runtime.backend; }
+  [[nodiscard]] const RuntimeOptions& options() const noexcept { return runtime.options; }
+  [[nodiscard]] const RetrievalPolicy& policy() const noexcept { return *runtime.policy; }
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept { return runtime.policy->traits(); }
+  [[nodiscard]] const IndexLayout& layout() const noexcept { return runtime.index_layout; }
+  [[nodiscard]] const KvShape& shape() const noexcept { return runtime.shape(); }
+  [[nodiscard]] const Clock& clock() const noexcept { return runtime.backend->clock(); }
+  [[nodiscard]] Duration deadline() const noexcept { return runtime.options.deadline; }
+  [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime.options.block_tokens; }
+
+  [[nodiscard]] bool selects() const noexcept { return traits().selects; }
+  [[nodiscard]] bool keeps_everything() const noexcept { return traits().keeps_everything; }
+  [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {
+    return layer < runtime.options.dense_layers;
+  }
+  [[nodiscard]] std::size_t lists() const noexcept { return list_count(shape(), traits().lists); }
+  /// Lists of one KV head.
+  [[nodiscard]] std::size_t group() const noexcept { return lists() / shape().kv_heads; }
+  /// Rows that a list has room for.
+  [[nodiscard]] std::size_t list_rows() const noexcept { return split.selected; }
+
+  // Ranges for the token at `position`.
+  [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
+  [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+
+  void resolve_budget(std::size_t context);
+  void forget_budget() noexcept;
+
+  /// Counts what looking after the cache has taken since `begin`. Compute that ends before it does
+  /// is taken to hide nothing of it.
+  void count_upkeep(TimePoint begin);
+
+  /// Tries `reserve` again after each block that some sequence could spare. What spilling takes
+  /// from this sequence, `reserve` must take back behind all that it can fail for.
+  Status reclaiming(FunctionRef<Status()> reserve) const;
+
+  /// Copies at once and waits for it. Past the deadline the context keeps `on_host`, the memory of
+  /// the copy's host side, for a copy that is still under way.
+  Status copy_now(Queue& queue, Phase why, std::span<const CopyExtent> extents, Buffer& on_host);
+};
+
+}  // namespace terrace

@@ -1,0 +1,104 @@
+#include "sequence_parts.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace terrace {
+
+Layers SequenceParts::make_layers(SequenceContext& context) {
+  Layers layers;
+  for (std::size_t i = 0; i < context.shape().layers; ++i) {
+    layers.push_back(std::make_unique<Layer>(context, i));
+  }
+  return layers;
+}
+
+SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes lanes)
+    : context(runtime, owner, std::move(lanes)),
+      layers(make_layers(context)),
+      rows(context, layers),
+      indexes(context, layers),
+      cache(context, layers),
+      workspace(context) {
+  for (const auto& layer : layers) {
+    layer->cache = make_layer_cache(context, *layer, cache.scratch());
+  }
+}
+
+bool SequenceParts::come_to_rest() {
+  indexes.refresh.cancel();
+  const Lanes::Rest rest = context.lanes.settle(context.compute, context.deadline());
+  if (rest.compute_ended) context.compute = nullptr;  // nothing of ours is left in it: it may go
+  if (rest.failed) indexes.upkeep.forget_lost_coding();
+  // What is still under way is known by its tickets.
+  if (!rest.at_rest) return false;
+  indexes.refresh.stop();
+  for (const auto& layer : layers) {
+    layer->tickets() = {};
+    layer->index.uploaded = {};
+    // A failed queue may have skipped the copying of what was set.
+    layer->rows.touch_table();
+  }
+  indexes.room.device().come_to_rest();
+  indexes.room.ready = false;
+  return true;
+}
+
+Status SequenceParts::recovering(const Status& done) {
+  if (done) return done;
+  // What failed between calls must not fail them for good. Memory that was refused failed nothing,
+  // but work that found none did.
+  const Errc code = done.error().code;
+  const bool failed = code == Errc::out_of_memory ? has_failed_work() : code != Errc::not_ready;
+  if (failed && come_to_rest()) recover();
+  return done;
+}
+
+bool SequenceParts::has_failed_work() const {
+  return std::ranges::any_of(layers, [](const auto& layer) {
+    return std::ranges::any_of(std::array{layer->tickets().offloaded, layer->tickets().refilled,
+                                          layer->index.coded, layer->index.uploaded},
+                               [](const Ticket& ticket) { return !poll(ticket).has_value(); });
+  });
+}
+
+void SequenceParts::recover() {
+  context.journal.note_loss();
+  indexes.room.device().forget_staged();
+  for (const auto& layer : layers) {
+    layer->cache->drop_unsettled();
+    layer->drop_cached_from(0);
+    layer->selected = false;
+    indexes.room.device().mark_stale(*layer);
+  }
+  indexes.room.ready = false;
+}
+
+Status SequenceParts::await_indexes() {
+  return indexes.builder.await([this] { come_to_rest(); });
+}
+
+void SequenceParts::pause() {
+  give_up_device_memory();
+  context.journal.note_pause();
+  context.phase = SequencePhase::paused;
+}
+
+void SequenceParts::pause_or_lose() {
+  context.journal.note_loss();
+  // What a copy that does not end still writes to must not become another's.
+  if (come_to_rest()) {
+    pause();
+  } else {
+    context.phase = SequencePhase::lost;
+  }
+}
+
+void SequenceParts::give_up_device_memory() {
+  cache.leave();
+  for (const auto& layer : layers) layer->give_up_device_memory();
+  indexes.room.device().reset();
+  workspace.reset();
+}
+
+}  // namespace terrace

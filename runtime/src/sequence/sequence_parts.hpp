@@ -1,0 +1,53 @@
+// What a sequence is made of. Prompts, steps and the rest of its life work on these parts.
+//
+//   SequenceRows      where rows are: host pages, device blocks
+//   SequenceIndexes   what selection reads: built, extended, cut, renewed
+//   SequenceCache     copies of rows that are wanted again
+//   Workspace         memory that a step's ops use
+//   Layer             each layer's part of these
+#pragma once
+
+#include "cache/selection_report.hpp"
+#include "cache/sequence_cache.hpp"
+#include "index/sequence_indexes.hpp"
+#include "layer.hpp"
+#include "rows/sequence_rows.hpp"
+#include "step/workspace.hpp"
+
+namespace terrace {
+
+struct SequenceParts {
+  SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes lanes);
+
+  SequenceContext context;
+  Layers layers;
+  SequenceRows rows;
+  SequenceIndexes indexes;
+  SequenceCache cache;
+  Workspace workspace;
+  SelectionReport report;
+
+  /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether they
+  /// have come to rest; if not, tickets tell what has not.
+  bool come_to_rest();
+
+  /// Returns `done`. Behind a failure that would come again, all queues are at rest and cleared.
+  Status recovering(const Status& done);
+  /// After a failure, at rest: any copy may be missing. Only what lies on the host, and resident
+  /// rows below the length, can be relied on.
+  void recover();
+
+  Status await_indexes();
+
+  /// Pauses. The queues must have come to rest.
+  void pause();
+  /// Pauses behind a failure; the sequence is lost where the queues do not come to rest.
+  void pause_or_lose();
+  void give_up_device_memory();
+
+ private:
+  static Layers make_layers(SequenceContext& context);
+  [[nodiscard]] bool has_failed_work() const;
+};
+
+}  // namespace terrace

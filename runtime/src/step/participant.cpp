@@ -1,0 +1,285 @@
+#include "participant.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sequence/sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
+
+Status Participant::begin() {
+  if (context_.phase != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
+  }
+  if (context_.length >= max_positions) {
+    return fail(Errc::invalid_argument, "begin_step: the sequence has {} tokens, as many as it can",
+                context_.length);
+  }
+  context_.resolve_budget(context_.length + 1);
+  TERRACE_TRY(parts_.await_indexes());
+  TERRACE_TRY(parts_.recovering(prepare()));
+  TERRACE_TRY(reserve());
+  next_layer_ = 0;
+  context_.compute = nullptr;
+  gathers_ = false;
+  context_.phase = SequencePhase::step;
+  return {};
+}
+
+Status Participant::prepare() {
+  if (!parts_.indexes.room.ready) {
+    TERRACE_TRY(parts_.indexes.prepare());
+    TERRACE_TRY(parts_.await_indexes());
+  }
+  const bool caches = parts_.cache.joined();
+  const TimePoint begin = context_.clock().now();
+  if (caches) TERRACE_TRY(parts_.cache.fit());
+  parts_.rows.release_passed();
+  if (caches) context_.count_upkeep(begin);
+  return {};
+}
+
+Status Participant::reserve() {
+  const std::size_t blocks = parts_.rows.blocks();
+  const std::size_t length = context_.length + 1;
+  const std::size_t block = context_.length / context_.block_tokens();
+  const auto reserve_all = [&]() -> Status {
+    TERRACE_TRY(parts_.rows.reserve_positions(length));
+    TERRACE_TRY(parts_.rows.own_block(block));
+    TERRACE_TRY(parts_.rows.place_block(block));
+    TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
+    return parts_.cache.reserve(length);
+  };
+  if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
+    parts_.rows.trim(blocks);
+    static_cast<void>(parts_.recovering(reserved));
+    context_.journal.note_loss();
+    return reserved;
+  }
+  parts_.indexes.room.ready = false;
+  return {};
+}
+
+Status Participant::check_turn(std::string_view call, LayerId id, const StepInput& input,
+                               const Queue& compute) const {
+  if (context_.phase != SequencePhase::step) {
+    return fail(Errc::invalid_argument, "{}: no step is under way", call);
+  }
+  if (index(id) != next_layer_ || all_layers_done()) {
+    return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
+  }
+  // Layers share buffers, in the order of one queue.
+  if (context_.compute != nullptr && context_.compute != &compute) {
+    return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
+                call);
+  }
+  if (context_.traits().needs_layer_input && input.layer_input == nullptr) {
+    return fail(Errc::invalid_argument, "{}: policy {} needs the layer's input", call,
+                context_.traits().name);
+  }
+  return {};
+}
+
+Status Participant::open_layer(LayerId id, const StepInput& input, Queue& compute) {
+  context_.compute = &compute;
+  layer_ = parts_.layers[index(id)].get();
+  input_ = input;
+  // Whoever computes attention, by now that of the layer before is enqueued.
+  TERRACE_TRY(note_attention());
+  if (layer_->number + 1 < parts_.layers.size()) {
+    TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1]));
+  }
+  TERRACE_TRY(layer_->cache->publish(compute));
+  TERRACE_TRY(layer_->rows.flush(compute));
+  layer_->sinks = context_.sinks_at(context_.length);
+  layer_->window = layer_->window_at(context_.length);
+  if (layer_->attends_to_all()) layer_->window.begin = layer_->sinks.end;
+  layer_->selected = layer_->selection_applies();
+  return {};
+}
+
+StoreRows Participant::store() const noexcept {
+  return {.source = input_.kv,
+          .tokens = {context_.length, context_.length + 1},
+          .target = layer_->rows.device_blocks(),
+          .shape = context_.shape()};
+}
+
+Result<SelectRequest> Participant::select(Queue& compute) {
+  TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
+  // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
+  const std::size_t borrowed = context_.window_at(context_.length).begin - layer_->window.begin;
+  const TokenBudget& budget = context_.options().budget;
+  return SelectRequest{.shape = context_.shape(),
+                       .layer = layer_->id(),
+                       .query = input_.query,
+                       .layer_input = input_.layer_input,
+                       .candidates = layer_->candidates(),
+                       .count = {.mean = context_.split.selected - borrowed},
+                       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
+                       .index = view,
+                       .resident = layer_->rows.device_table(),
+                       .sinks = layer_->sinks,
+                       .window = layer_->window,
+                       .scratch = parts_.workspace.select_scratch(),
+                       .out = parts_.workspace.selection(*layer_)};
+}
+
+void Participant::note_selected(Ticket selected) noexcept {
+  parts_.indexes.room.device().note_read(*layer_, selected);
+}
+
+Status Participant::close_layer(Ticket ready) {
+  ++next_layer_;
+  return copy_to_host(batch_ending_at(next_layer_), ready);
+}
+
+LayerSpan Participant::batch_ending_at(std::size_t layers_done) const noexcept {
+  const std::size_t rest = layers_done % layers_per_batch;
+  if (rest != 0 && layers_done != parts_.layers.size()) return {};
+  const std::size_t count = rest != 0 ? rest : layers_per_batch;
+  return LayerSpan(parts_.layers).subspan(layers_done - count, count);
+}
+
+LayerSpan Participant::half_ending_at(std::size_t layers_done) const noexcept {
+  // Selections come in batches: no upkeep is held up by another half of one.
+  const LayerSpan layers = parts_.layers;
+  const std::size_t batches = divide_up(layers.size(), layers_per_batch);
+  const std::size_t first = std::min(layers.size(), divide_up(batches, 2) * layers_per_batch);
+  if (layers_done == first) return layers.first(first);
+  if (layers_done == layers.size()) return layers.subspan(first);
+  return {};
+}
+
+Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
+  if (context_.keeps_everything() || layers.empty()) return {};
+  Queue& offload = context_.lanes.offload();
+  TERRACE_TRY(offload.wait_for(ready));
+  const std::size_t position = context_.length;
+  const std::size_t block = position / context_.block_tokens();
+  const KvShape& shape = context_.shape();
+  extents_.clear();
+  for (const auto& layer : layers) {
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const std::size_t at = layer->rows.row_offset(head, position);
+      extents_.push_back(
+          {layer->rows.on_host(block) + at, layer->rows.on_device(block) + at, shape.row_bytes()});
+    }
+  }
+  // Upkeep reads what was selected while attention runs.
+  for (const auto& layer : layers) {
+    if (!layer->selected) continue;
+    extents_.push_back(layer->selection.to_host());
+    context_.counters.bytes.index += extents_.back().bytes;
+    context_.journal.add_ids(extents_.back().bytes);
+  }
+  TERRACE_ASSIGN(const Ticket offloaded, offload.copy(Phase::offload, extents_));
+  for (const auto& layer : layers) layer->tickets().offloaded = offloaded;
+  return {};
+}
+
+KvView Participant::view() const noexcept {
+  const bool selected = layer_->selected;
+  return {.resident = layer_->rows.device_table(),
+          .sinks = layer_->sinks,
+          .window = layer_->window,
+          .scope = context_.traits().lists,
+          .selected = selected ? parts_.workspace.rows() : nullptr,
+          .selected_count = selected ? layer_->selection.on_device().counts : nullptr,
+          .selected_stride = context_.list_rows()};
+}
+
+DecodeAttention Participant::attention(float* output) const noexcept {
+  const KvView rows = view();
+  return {.shape = context_.shape(),
+          .query = input_.query,
+          .output = output,
+          .resident = rows.resident,
+          .sinks = rows.sinks,
+          .window = rows.window,
+          .scope = rows.scope,
+          .selected = rows.selected,
+          .selected_count = rows.selected_count,
+          .selected_stride = rows.selected_stride,
+          .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
+          .pseudo = parts_.workspace.pseudo(*layer_),
+          .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
+          .scratch = parts_.workspace.attention_scratch()};
+}
+
+void Participant::note_attended(Ticket attended) noexcept {
+  layer_->tickets().attended = context_.computed = attended;
+  // Estimates are rows of the index.
+  const bool reads_index = layer_->selected && context_.traits().gives_pseudo_entries;
+  if (reads_index) parts_.indexes.room.device().note_read(*layer_, attended);
+}
+
+Status Participant::note_attention() {
+  if (!gathers_ || next_layer_ == 0) return {};
+  Layer& before = *parts_.layers[next_layer_ - 1];
+  TERRACE_ASSIGN(before.tickets().attended, context_.compute->record());
+  context_.computed = before.tickets().attended;
+  return {};
+}
+
+Status Participant::keep_up() {
+  TERRACE_TRY(note_attention());
+  // For a figure alone: a queue that fails here fails again where it matters.
+  if (parts_.cache.joined()) {
+    if (const Result<Ticket> all = context_.compute->record()) context_.computed = *all;
+  }
+  for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
+    Layer& layer = *parts_.layers[i];
+    TERRACE_TRY(wait(layer.tickets().offloaded, context_.deadline()));
+    TERRACE_TRY(keep_up(layer));
+    TERRACE_TRY(parts_.cache.send_changes(half_ending_at(i + 1)));
+  }
+  return {};
+}
+
+Status Participant::keep_up(Layer& layer) {
+  const std::size_t lists = context_.lists();
+  context_.counters.lists += lists;
+  context_.counters.attended += lists * (layer.sinks.size() + layer.window.size());
+  if (!layer.selected) return {};
+  const Status kept = layer.cache->take_step();
+  // What was decided is counted, also where the copying fails.
+  if (context_.journal.listens()) parts_.report.report(context_, layer);
+  return kept;
+}
+
+Status Participant::conclude() {
+  TERRACE_TRY(wait(parts_.layers.back()->tickets().attended, context_.deadline()));
+  // All done: the embedder's queue need not outlive the step.
+  for (const auto& layer : parts_.layers) layer->tickets().attended = {};
+  parts_.indexes.room.device().end_step();
+  context_.computed = {};
+  context_.compute = nullptr;
+  ++context_.length;
+  ++context_.counters.steps;
+  const KvShape& shape = context_.shape();
+  const std::size_t offloaded =
+      context_.keeps_everything() ? 0 : shape.layers * shape.token_bytes();
+  context_.counters.bytes.offload += offloaded;
+  context_.phase = SequencePhase::idle;
+  // The step itself is done. A failure here comes again, and is reported, when the next one begins.
+  static_cast<void>(parts_.indexes.prepare());
+  context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
+  return {};
+}
+
+Status Participant::abandon() {
+  context_.computed = {};
+  const bool at_rest = parts_.come_to_rest();
+  context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
+  if (at_rest) {
+    parts_.recover();
+    return {};
+  }
+  return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
+}
+
+}  // namespace terrace

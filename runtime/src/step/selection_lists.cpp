@@ -1,0 +1,26 @@
+#include "selection_lists.hpp"
+
+namespace terrace {
+
+Status SelectionLists::reserve(Backend& backend, std::size_t lists, std::size_t rows) {
+  if (host_) return {};
+  AllocationRequest request{.bytes = (lists * (rows + 2) + 1) * sizeof(std::uint32_t),
+                            .purpose = Purpose::staging};
+  TERRACE_ASSIGN(device_, backend.allocate(request));
+  request.tier = Tier::host;
+  TERRACE_ASSIGN(host_, backend.allocate(request));
+  lists_ = lists;
+  rows_ = rows;
+  return {};
+}
+
+SelectionBuffers SelectionLists::parts_of(const Buffer& memory) const noexcept {
+  auto* const words = memory.as<std::uint32_t>();
+  std::uint32_t* const counts = words + lists_ * rows_;
+  return {.ids = words,
+          .counts = counts,
+          .missed_count = counts + lists_,
+          .pseudo_counts = counts + lists_ + 1};
+}
+
+}  // namespace terrace

@@ -1,0 +1,41 @@
+// Memory for what a layer's step selects, on the device and as the host reads it afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace {
+
+/// Where the parts of a selection lie in one tier.
+struct SelectionBuffers {
+  std::uint32_t* ids = nullptr;            ///< [lists, rows]
+  std::uint32_t* counts = nullptr;         ///< [lists]
+  std::uint32_t* missed_count = nullptr;   ///< [1]
+  std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
+};
+
+class SelectionLists {
+ public:
+  /// Has room for `lists` lists of `rows` rows. Errors: out_of_memory.
+  Status reserve(Backend& backend, std::size_t lists, std::size_t rows);
+
+  [[nodiscard]] SelectionBuffers on_device() const noexcept { return parts_of(device_); }
+  [[nodiscard]] SelectionBuffers on_host() const noexcept { return parts_of(host_); }
+
+  /// The copy of the device's lists to the host.
+  [[nodiscard]] CopyExtent to_host() const noexcept {
+    return {host_.data(), device_.data(), device_.bytes()};
+  }
+
+ private:
+  [[nodiscard]] SelectionBuffers parts_of(const Buffer& memory) const noexcept;
+
+  std::size_t lists_ = 0;
+  std::size_t rows_ = 0;
+  Buffer device_;
+  Buffer host_;
+};
+
+}  // namespace terrace

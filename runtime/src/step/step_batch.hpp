@@ -1,0 +1,65 @@
+// The ops of a step, for all its participants at once: append, select, resolve, fetch, attend.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "participant.hpp"
+
+namespace terrace {
+
+/// Threads  one at a time
+class StepBatch {
+ public:
+  struct Member {
+    Participant* participant = nullptr;
+    Status status = {};  ///< what failed of this one; the others go on without it
+  };
+
+  /// Participants have begun their step. A batch of the same members can be used for many steps:
+  /// nothing is allocated then.
+  StepBatch(RuntimeState& runtime, std::span<Participant* const> participants);
+
+  [[nodiscard]] std::span<Member> members() noexcept { return members_; }
+  [[nodiscard]] std::span<const Member> members() const noexcept { return members_; }
+
+  /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
+  /// Errors: invalid_argument, and nothing is enqueued; those of ops, which all members share.
+  Status prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
+                 Queue& compute);
+  /// The same with attention; `outputs` are the members'.
+  Status attend(LayerId layer, std::span<const StepInput> inputs, std::span<float* const> outputs,
+                Queue& compute);
+  /// Ends the step: all tokens are kept but those of members that failed, whose steps are given up.
+  ///
+  /// Threads  holds each sequence's mutex in turn
+  void end();
+  /// Gives the step of all members up.
+  void give_up();
+
+ private:
+  /// Calls for each member that has not failed, and notes what fails there.
+  template <typename Call>
+  void for_each_member(Call call);
+  Status check_turns(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
+                     const Queue& compute);
+  Result<Ticket> store(Queue& compute);
+  /// Returns a ticket of what leaves for the host: rows, and which others were selected.
+  Result<Ticket> select(Queue& compute, Ticket stored);
+  void list_selecting(Queue& compute);
+  static void abandon(Member& member);
+
+  RuntimeState& runtime_;
+  std::vector<Member> members_;
+
+  // Arguments of a layer's ops, kept so that a step allocates nothing.
+  std::vector<StoreRows> stores_;
+  std::vector<Participant*> selecting_;
+  std::vector<SelectRequest> selects_;
+  std::vector<ResolveRows> resolves_;
+  std::vector<FetchRows> fetches_;
+  std::vector<DecodeAttention> attentions_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,41 @@
+// What is behind a Step: which sequences take part, and where their tokens lie in its tensors.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "step_batch.hpp"
+#include "terrace/runtime/step.hpp"
+
+namespace terrace {
+
+class Step::State {
+ public:
+  /// Begins the step of all sequences; who cannot begin does not take part.
+  State(RuntimeState& runtime, std::span<SequenceState* const> sequences, Queue& compute);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Status attend(LayerId layer, const StepTensors& tensors);
+  Status end();
+  [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
+  [[nodiscard]] std::size_t sequences() const noexcept { return statuses_.size(); }
+
+ private:
+  [[nodiscard]] Status check(const StepTensors& tensors) const;
+  void give_up();
+  void take_statuses();
+
+  RuntimeState& runtime_;
+  Queue& compute_;
+  std::vector<Status> statuses_;     ///< of those that do not take part, and of all at the end
+  std::vector<std::size_t> places_;  ///< per member of the batch: its place among the sequences
+  std::optional<StepBatch> batch_;
+  std::vector<StepInput> inputs_;
+  std::vector<float*> outputs_;
+  bool ended_ = false;
+};
+
+}  // namespace terrace

@@ -1,0 +1,156 @@
+#include "workspace.hpp"
+
+#include <cstring>
+
+#include "reserve_buffer.hpp"
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+// A buffer that has to grow has room for nothing meanwhile: the old memory is given back first.
+
+Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<Layer>> layers) {
+  const bool may_select = context_.split.selected > 0;
+  if (may_select) TERRACE_TRY(reserve_pseudo_entries(length));
+  TERRACE_TRY(reserve_attention(length));
+  if (!context_.selects() || !may_select) return {};
+  for (const auto& layer : layers) {
+    TERRACE_TRY(
+        layer->selection.reserve(context_.backend(), context_.lists(), context_.list_rows()));
+  }
+  TERRACE_TRY(reserve_seen(length));
+  TERRACE_TRY(reserve_lists(layers));
+  return reserve_candidates(length);
+}
+
+Status Workspace::reserve_attention(std::size_t length) {
+  const policies::BudgetSplit& split = context_.split;
+  const bool everything = context_.keeps_everything() || context_.options().dense_layers > 0 ||
+                          context_.options().when == RetrievalWhen::spilled;
+  const std::size_t listed = everything ? length : split.sinks + split.window + split.selected;
+  const std::size_t entries = listed + 1 + pseudo_entries_;
+  if (entries <= entries_) return {};
+  const std::size_t room = everything ? with_room(entries) : entries;
+  const std::size_t floats = attention_scratch_floats(context_.shape(), room);
+  entries_ = 0;
+  TERRACE_TRY(reserve_buffer(context_.backend(), attention_scratch_, floats * sizeof(float),
+                             Purpose::staging));
+  entries_ = room;
+  return {};
+}
+
+Status Workspace::reserve_lists(std::span<const std::unique_ptr<Layer>> layers) {
+  Backend& backend = context_.backend();
+  const std::size_t rows = context_.lists() * context_.list_rows();
+  const auto reserve = [&](Buffer& buffer, std::size_t bytes) {
+    return reserve_buffer(backend, buffer, rows * bytes, Purpose::staging);
+  };
+  const std::size_t row_bytes = context_.shape().row_bytes();
+  for (const auto& layer : layers) TERRACE_TRY(layer->cache->reserve_staging(rows * row_bytes));
+  if (layers.front()->cache->staging() == nullptr) TERRACE_TRY(reserve(staging_, row_bytes));
+  TERRACE_TRY(reserve(rows_, sizeof(std::byte*)));
+  TERRACE_TRY(reserve(missed_, sizeof(MissedRow)));
+  if (context_.traits().gives_logit_bias) TERRACE_TRY(reserve(logit_bias_, sizeof(float)));
+  return {};
+}
+
+Status Workspace::reserve_seen(std::size_t length) {
+  if (context_.traits().lists == ListScope::kv_head || length <= positions_) return {};
+  Backend& backend = context_.backend();
+  const std::size_t room = with_room(length);
+  const std::size_t bytes = context_.shape().kv_heads * room * sizeof(std::uint32_t);
+  positions_ = 0;
+  TERRACE_TRY(reserve_buffer(backend, seen_, bytes, Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, seen_epoch_, sizeof(std::uint32_t), Purpose::staging));
+  TERRACE_ASSIGN(Buffer zeros, backend.allocate({.bytes = bytes, .tier = Tier::host}));
+  std::memset(zeros.data(), 0, bytes);
+  const CopyExtent extents[] = {{seen_.data(), zeros.data(), bytes},
+                                {seen_epoch_.data(), zeros.data(), sizeof(std::uint32_t)}};
+  TERRACE_TRY(context_.copy_now(context_.lanes.index(), Phase::update, extents, zeros));
+  positions_ = room;
+  return {};
+}
+
+Status Workspace::reserve_pseudo_entries(std::size_t length) {
+  const RetrievalPolicy& policy = context_.policy();
+  if (policy.pseudo_capacity(length) <= pseudo_entries_) return {};
+  const std::size_t entries = policy.pseudo_capacity(with_room(length));
+  const std::size_t all = context_.lists() * entries;
+  Backend& backend = context_.backend();
+  pseudo_entries_ = 0;
+  TERRACE_TRY(reserve_buffer(backend, pseudo_rows_, all * sizeof(std::byte*), Purpose::staging));
+  TERRACE_TRY(reserve_buffer(backend, pseudo_bias_, all * sizeof(float), Purpose::staging));
+  pseudo_entries_ = entries;
+  return {};
+}
+
+Status Workspace::reserve_candidates(std::size_t length) {
+  if (length <= candidates_) return {};
+  const std::size_t room = with_room(length);
+  const std::size_t floats = context_.policy().select_scratch_floats(context_.shape(), room);
+  candidates_ = 0;
+  TERRACE_TRY(reserve_buffer(context_.backend(), select_scratch_, floats * sizeof(float),
+                             Purpose::staging));
+  candidates_ = room;
+  return {};
+}
+
+void Workspace::reset() noexcept {
+  for (Buffer* const buffer :
+       {&staging_, &rows_, &missed_, &logit_bias_, &select_scratch_, &attention_scratch_, &seen_,
+        &seen_epoch_, &pseudo_rows_, &pseudo_bias_}) {
+    buffer->reset();
+  }
+  candidates_ = entries_ = positions_ = pseudo_entries_ = 0;
+}
+
+Selection Workspace::selection(const Layer& layer) const noexcept {
+  const SelectionBuffers lists = layer.selection.on_device();
+  Selection selection{.capacity = context_.list_rows(),
+                      .ids = lists.ids,
+                      .id_count = lists.counts,
+                      .logit_bias = logit_bias_.as<float>()};
+  if (context_.traits().gives_pseudo_entries) {
+    selection.pseudo = {.rows = pseudo_rows_.as<const std::byte*>(),
+                        .bias = pseudo_bias_.as<float>(),
+                        .count = lists.pseudo_counts,
+                        .stride = pseudo_entries_};
+  }
+  return selection;
+}
+
+ResolveRows Workspace::resolve(const Layer& layer) const noexcept {
+  const SelectionBuffers lists = layer.selection.on_device();
+  std::byte* const own_staging = layer.cache->staging();
+  return {.shape = context_.shape(),
+          .scope = context_.traits().lists,
+          .ids = lists.ids,
+          .id_count = lists.counts,
+          .id_stride = context_.list_rows(),
+          .resident = layer.rows.device_table(),
+          .cached = layer.cache->rows(),
+          .staging = own_staging != nullptr ? own_staging : staging_.data(),
+          .rows = rows_.as<std::byte*>(),
+          .missed = missed_.as<MissedRow>(),
+          .missed_count = lists.missed_count,
+          .seen = seen_.as<std::uint32_t>(),
+          .seen_epoch = seen_epoch_.as<std::uint32_t>(),
+          .seen_stride = positions_};
+}
+
+FetchRows Workspace::fetch(const Layer& layer) const noexcept {
+  return {.shape = context_.shape(),
+          .missed = missed_.as<MissedRow>(),
+          .missed_count = layer.selection.on_device().missed_count,
+          .source = layer.rows.host_table()};
+}
+
+PseudoEntries Workspace::pseudo(const Layer& layer) const noexcept {
+  if (!layer.selected || !context_.traits().gives_pseudo_entries) return {};
+  return {.rows = pseudo_rows_.as<const std::byte*>(),
+          .bias = pseudo_bias_.as<float>(),
+          .count = layer.selection.on_device().pseudo_counts,
+          .stride = pseudo_entries_};
+}
+
+}  // namespace terrace
