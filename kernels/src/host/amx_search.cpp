@@ -2,23 +2,25 @@
 #include "host/amx_search.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <utility>
 
 #ifdef __x86_64__
 #include <cpuid.h>
-
-// Some of these functions start from a variable that they leave uninitialized on purpose.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")
+#include "host/prefetch.hpp"
+#include "host/x86_instructions.hpp"
+
+// All headers that the next one includes are included above: functions that other files share must
+// not be compiled to these instructions.
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")
 
 #include "host/search_in_tiles-inl.hpp"
 
@@ -185,7 +187,7 @@ void pack_block(const AmxShape& shape, const DistanceTerms& terms, std::byte* bl
 }  // namespace
 }  // namespace terrace::kernels::host
 
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES
 
 namespace terrace::kernels::host {
 namespace {

@@ -7,7 +7,7 @@
 #include "terrace/core/dtype.hpp"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "host/x86_instructions.hpp"
 
 namespace terrace::kernels::host {
 namespace {
@@ -16,8 +16,7 @@ constexpr std::size_t vector_lanes = 16;
 constexpr std::size_t tile_vectors = bf16_tile_centroids / vector_lanes;
 constexpr std::size_t sums_at_once = 24;  // leave registers for the operands
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512bf16")
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512bf16")
 
 /// Rounds what up to 16 elements are beyond their origin to the nearest.
 void round_elements(const float* source, const float* origin, std::size_t count,
@@ -88,7 +87,7 @@ void search_all(NearestSearch& search, const Bf16Tile& tile) {
   for (; row < search.row_count; ++row) search_rows<1, vectors>(search, row, tile);
 }
 
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES
 
 }  // namespace
 

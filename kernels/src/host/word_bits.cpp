@@ -1,7 +1,7 @@
 #include "host/word_bits.hpp"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "host/x86_instructions.hpp"
 
 namespace terrace::kernels::host {
 
@@ -9,8 +9,7 @@ bool has_word_bits_lookup() noexcept {
   return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
 }
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vbmi")
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vbmi")
 
 std::uint64_t look_up(const WordBits& words, const CodePlanes& codes, std::size_t count) noexcept {
   const __mmask64 there = count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
@@ -39,7 +38,7 @@ std::uint64_t look_up(const WordBits& words, const CodePlanes& codes, std::size_
   return _mm512_mask_test_epi8_mask(there, bytes[0], bits);
 }
 
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES
 
 }  // namespace terrace::kernels::host
 
