@@ -171,6 +171,9 @@ class Inputs(ModelTest):
         (self.folder / "text").write_text(text)
         self.assertEqual(self.figures("--text", self.folder / "text", "--needles-file", "-",
                                       stdin=needles), expected)
+        short = terrace("run", *SHORT, "--text", "-", stdin="x")
+        self.assertEqual(short.returncode, 2)
+        self.assertIn("terrace: standard input: has 1 tokens", short.stderr)
         both = terrace("run", *SHORT, "--text", "-", "--needles-file", "-", stdin=text)
         self.assertEqual(both.returncode, 2)
         self.assertIn("--needles-file -", both.stderr)

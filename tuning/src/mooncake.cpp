@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "imported_requests.hpp"
+#include "line_reader.hpp"
 #include "mooncake_request.hpp"
-#include "source_file.hpp"
 #include "terrace/tuning/import.hpp"
 
 namespace terrace::tuning {
@@ -59,7 +59,7 @@ void record_blocks(const MooncakeRequest& request, const TraceHead& head,
 }  // namespace
 
 Status import_mooncake(const Conversion& files, const MooncakeOptions& options) {
-  TERRACE_ASSIGN(SourceFile file, SourceFile::open(files.source));
+  TERRACE_ASSIGN(InputFile file, InputFile::open_named(files.source));
   const std::string name = file.name();
   LineReader lines(std::move(file));
   const TraceHead head = mooncake_head(options);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "imported_requests.hpp"
-#include "source_file.hpp"
+#include "line_reader.hpp"
 #include "terrace/tuning/import.hpp"
 
 namespace terrace::tuning {
@@ -173,7 +173,13 @@ std::string append_record(const unsigned char* bytes, ObjectWriter<std::uint64_t
 }  // namespace
 
 Status import_csv(const Conversion& files, const ObjectOptions& options) {
-  TERRACE_ASSIGN(SourceFile file, SourceFile::open(files.source));
+  if (!options.ignore_sizes && options.id_column == options.size_column) {
+    return fail(Errc::invalid_argument,
+                "--obj-id-col and --obj-size-col are both {}; name two columns, or give "
+                "--ignore-obj-size",
+                options.id_column);
+  }
+  TERRACE_ASSIGN(InputFile file, InputFile::open_named(files.source));
   const std::string name = file.name();
   LineReader lines(std::move(file));
   TERRACE_ASSIGN(auto writer, ObjectWriter<std::string>::create(files, "csv", options));
@@ -194,7 +200,7 @@ Status import_csv(const Conversion& files, const ObjectOptions& options) {
 }
 
 Status import_oraclegeneral(const Conversion& files, const ObjectOptions& options) {
-  TERRACE_ASSIGN(SourceFile file, SourceFile::open(files.source));
+  TERRACE_ASSIGN(InputFile file, InputFile::open_named(files.source));
   TERRACE_ASSIGN(auto writer, ObjectWriter<std::uint64_t>::create(files, "oraclegeneral", options));
   std::array<unsigned char, record_bytes * 8192> bytes{};
   for (std::uint64_t number = 1;;) {

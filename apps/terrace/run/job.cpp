@@ -5,8 +5,8 @@
 
 #include "config_check.hpp"
 #include "program_files.hpp"
-#include "run/input.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/core/input_file.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {

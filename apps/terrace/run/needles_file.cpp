@@ -3,8 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "run/input.hpp"
 #include "run/needles.hpp"
+#include "terrace/core/input_file.hpp"
 #include "terrace/core/json_text.hpp"
 
 namespace terrace::apps {
@@ -66,8 +66,9 @@ Status check_needle(const Needle& needle, const std::string& file, std::size_t v
 
 Result<std::vector<Needle>> read_needles_file(const std::filesystem::path& path,
                                               std::size_t context, std::size_t vocabulary) {
-  const std::string file = path.string();
-  TERRACE_ASSIGN(const std::string text, read_whole_input(file, file_bytes_max));
+  TERRACE_ASSIGN(InputFile input, InputFile::open_named(path));
+  const std::string& file = input.name();
+  TERRACE_ASSIGN(const std::string text, input.read_whole(file_bytes_max));
   if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {
     return fail(Errc::corrupt, "{}: is no JSON: {}", file, flaw);
   }

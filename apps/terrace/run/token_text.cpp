@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "program_files.hpp"
-#include "run/input.hpp"
+#include "terrace/core/input_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -31,8 +31,9 @@ Result<std::string> read_default_text(std::size_t wanted, std::string& bytes) {
   for (const fs::path& folder : default_text_folders()) {
     const std::vector<fs::path> files = files_of(folder);
     for (const fs::path& file : files) {
-      TERRACE_ASSIGN(const Input input, read_input(file, wanted - bytes.size()));
-      bytes += input.bytes;
+      TERRACE_ASSIGN(InputFile input, InputFile::open(file));
+      TERRACE_ASSIGN(const std::string read, input.read_up_to(wanted - bytes.size()));
+      bytes += read;
     }
     if (!files.empty()) return folder.string();
   }
@@ -47,14 +48,14 @@ TokenId read_id(const char* bytes) {
 
 Result<TokenText> read_ids(const std::string& path, std::size_t vocabulary, std::size_t wanted) {
   constexpr std::size_t id_bytes = 4;
-  TERRACE_ASSIGN(const Input input, read_input(path, wanted * id_bytes));
-  const std::string& bytes = input.bytes;
-  if (input.file_bytes % id_bytes != 0) {
+  TERRACE_ASSIGN(InputFile input, InputFile::open_named(path));
+  TERRACE_ASSIGN(const std::string bytes, input.read_up_to(wanted * id_bytes));
+  if (input.known_bytes() % id_bytes != 0) {
     return fail(Errc::invalid_argument,
                 "--tokens {}: {} bytes are no whole number of 32-bit ids; use tools/tokenize.py",
-                path, input.file_bytes);
+                path, input.known_bytes());
   }
-  TokenText text{.path = path};
+  TokenText text{.path = input.name()};
   for (std::size_t i = 0; i < bytes.size(); i += id_bytes) {
     text.tokens.push_back(read_id(bytes.data() + i));
     if (index(text.tokens.back()) < vocabulary) continue;
@@ -66,13 +67,14 @@ Result<TokenText> read_ids(const std::string& path, std::size_t vocabulary, std:
 }
 
 Result<TokenText> read_text(const std::string& path, std::size_t wanted) {
-  TokenText text{.path = path};
+  TokenText text;
   std::string bytes;
   if (path.empty()) {
     TERRACE_ASSIGN(text.path, read_default_text(wanted, bytes));
   } else {
-    TERRACE_ASSIGN(Input input, read_input(path, wanted));
-    bytes = std::move(input.bytes);
+    TERRACE_ASSIGN(InputFile input, InputFile::open_named(path));
+    TERRACE_ASSIGN(bytes, input.read_up_to(wanted));
+    text.path = input.name();
   }
   text.tokens.reserve(bytes.size());
   for (const char c : bytes) text.tokens.push_back(TokenId{static_cast<unsigned char>(c)});

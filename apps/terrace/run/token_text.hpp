@@ -16,15 +16,14 @@ struct TextSource {
 };
 
 struct TokenText {
-  std::string path;
+  std::string path = {};
   std::vector<TokenId> tokens = {};
 };
 
 /// Reads the first `wanted` tokens, and no more of the file than they take.
 ///
 /// Errors   invalid_argument: too few tokens, half an id, an id outside the vocabulary, or bytes
-/// for
-///          a model with other tokens; those of read_input
+///          for a model with other tokens; those of InputFile
 Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary, std::size_t wanted);
 
 }  // namespace terrace::apps

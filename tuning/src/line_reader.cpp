@@ -1,14 +1,8 @@
-#include "source_file.hpp"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "line_reader.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-
-#include "terrace/core/file_errors.hpp"
+#include <utility>
 
 namespace terrace::tuning {
 namespace {
@@ -44,47 +38,6 @@ std::string other_form(std::string_view first_bytes, bool binary) {
     return fmt::format("the file is {}; {}", form.name, form.advice);
   }
   return {};
-}
-
-Result<SourceFile> SourceFile::open(const std::filesystem::path& path) {
-  const bool standard = path == "-";
-  const std::string name = standard ? "standard input" : path.string();
-  // A descriptor of its own, so that both are closed alike.
-  const int descriptor = standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                  : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return cannot_read(name, errno);
-  struct stat status{};
-  const bool sized = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  // Another program may have read the beginning of standard input.
-  const off_t begin = sized ? std::max<off_t>(0, ::lseek(descriptor, 0, SEEK_CUR)) : 0;
-  const off_t left = sized ? std::max<off_t>(0, status.st_size - begin) : 0;
-  return SourceFile(name, descriptor, static_cast<std::uint64_t>(left));
-}
-
-SourceFile::~SourceFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-Result<std::size_t> SourceFile::read(char* bytes, std::size_t count) {
-  std::size_t done = 0;
-  while (done < count) {
-    const ssize_t more = ::read(descriptor_, bytes + done, count - done);
-    if (more < 0 && errno == EINTR) continue;
-    if (more < 0) return cannot_read(name_, errno);
-    if (more == 0) break;
-    done += static_cast<std::size_t>(more);
-  }
-  read_bytes_ += done;
-  if (done < count && read_bytes_ < file_bytes_) {
-    return fail(Errc::io_error, "{}: cannot be read: it had {} bytes, and was cut to {} meanwhile",
-                name_, file_bytes_, read_bytes_);
-  }
-  return done;
-}
-
-std::optional<double> SourceFile::share(std::uint64_t bytes) const noexcept {
-  if (file_bytes_ == 0) return std::nullopt;
-  return std::min(1.0, static_cast<double>(bytes) / static_cast<double>(file_bytes_));
 }
 
 tl::unexpected<Error> LineReader::wrong(std::string_view what) const {
