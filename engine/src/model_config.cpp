@@ -80,7 +80,7 @@ Status check_heads(const ConfigFields& fields, const ModelConfig& config) {
 }
 
 /// Numbers below zero, and those that no token has, are how some files say "none".
-Result<std::vector<TokenId>> read_end_tokens(const ConfigFields& fields, std::size_t vocabulary) {
+Result<std::vector<TokenId>> end_tokens_of(const ConfigFields& fields, std::size_t vocabulary) {
   std::vector<TokenId> tokens;
   const json* const value = fields.find("eos_token_id");
   if (value == nullptr) return tokens;
@@ -96,18 +96,6 @@ Result<std::vector<TokenId>> read_end_tokens(const ConfigFields& fields, std::si
     }
   }
   return tokens;
-}
-
-Result<std::vector<TokenId>> end_tokens_of(const std::filesystem::path& folder,
-                                           const ConfigFields& fields, std::size_t vocabulary) {
-  const std::filesystem::path path = folder / "generation_config.json";
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
-    TERRACE_ASSIGN(const json root, read_json_object(path));
-    const ConfigFields own(root, path.string());
-    if (own.find("eos_token_id") != nullptr) return read_end_tokens(own, vocabulary);
-  }
-  return read_end_tokens(fields, vocabulary);
 }
 
 }  // namespace
@@ -126,7 +114,6 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
   TERRACE_ASSIGN(config.tied_embeddings, fields.flag("tie_word_embeddings"));
   TERRACE_ASSIGN(config.attention_biases, fields.flag("attention_bias"));
   TERRACE_ASSIGN(config.mlp_biases, fields.flag("mlp_bias"));
-  TERRACE_ASSIGN(config.end_tokens, end_tokens_of(folder, fields, config.vocabulary));
   TERRACE_TRY(check_keys(fields, config, unused));
   if (!unused.empty()) {
     config.notes.push_back(
@@ -134,6 +121,20 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
          fmt::format("{}: keys that have no effect: {}", path.string(), shown_list(unused))});
   }
   return config;
+}
+
+Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder,
+                                             std::size_t vocabulary) {
+  const std::filesystem::path generation = folder / "generation_config.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(generation, ignored)) {
+    TERRACE_ASSIGN(const json root, read_json_object(generation));
+    const ConfigFields fields(root, generation.string());
+    if (fields.find("eos_token_id") != nullptr) return end_tokens_of(fields, vocabulary);
+  }
+  const std::filesystem::path path = folder / "config.json";
+  TERRACE_ASSIGN(const json root, read_json_object(path));
+  return end_tokens_of(ConfigFields(root, path.string()), vocabulary);
 }
 
 }  // namespace terrace::engine

@@ -159,6 +159,12 @@ class EndTokens(ModelTest):
         self.configure(model, eos_token_id=list(range(256)))
         run_json("--model", model, *SHORT)
 
+    def test_a_broken_generation_config_stops_nobody_who_does_not_generate(self):
+        model = self.copy()
+        (model / "generation_config.json").write_text("{")
+        run_json("--model", model, *SHORT)
+        self.fails("generation_config.json", "--model", model, *SHORT, "--generate")
+
 
 class Inputs(ModelTest):
     def test_standard_input_is_a_dash(self):

@@ -65,7 +65,8 @@ FuzzedReader model_config_reader() {
     const ExactCopy copy(text);
     TERRACE_TRY(status_of(parse_json_object(copy.bytes(), "config.json")));
     folder->write("config.json", text);
-    return status_of(read_model_config(folder->path()));
+    TERRACE_ASSIGN(const ModelConfig config, read_model_config(folder->path()));
+    return status_of(read_end_tokens(folder->path(), config.vocabulary));
   };
   return {{"model_config", mutations_of(corpus), read, json_flaw}, corpus};
 }

@@ -128,6 +128,12 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
+  std::vector<TokenId> end_tokens;
+  if (options.generate) {
+    auto read = engine::read_end_tokens(folder, shape->vocabulary).map_error(as_model_error);
+    if (!read) return tl::unexpected(read.error());
+    end_tokens = std::move(*read);
+  }
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
   TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
@@ -141,6 +147,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
                 .context = options.context,
                 .decode = options.decode,
                 .generate = options.generate,
+                .end_tokens = std::move(end_tokens),
                 .needles = std::move(needles)};
 }
 

@@ -30,6 +30,7 @@ struct RunJob {
   std::size_t context = 0;
   std::size_t decode = 0;
   bool generate = false;
+  std::vector<TokenId> end_tokens;  ///< that generating stops at; may be none
   std::vector<Needle> needles;
 
   /// Tokens that a sequence of the job may come to have.

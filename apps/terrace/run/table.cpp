@@ -71,7 +71,7 @@ std::string attended(const RunJob& job, std::size_t budget_tokens) {
 }
 
 /// Whether fewer tokens may be decoded than were asked for.
-bool may_end(const RunJob& job) { return job.generate && !job.model.config().end_tokens.empty(); }
+bool may_end(const RunJob& job) { return job.generate && !job.end_tokens.empty(); }
 
 std::string head(const RunJob& job, const Machine& machine, std::size_t budget_tokens) {
   const engine::ModelConfig& model = job.model.config();

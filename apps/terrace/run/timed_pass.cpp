@@ -30,7 +30,7 @@ TokenId most_likely(std::span<const float> logits) {
 
 bool has_ended(const RunJob& job, std::span<const TokenId> fed) {
   if (!job.generate || fed.empty()) return false;
-  return std::ranges::count(job.model.config().end_tokens, fed.back()) > 0;
+  return std::ranges::count(job.end_tokens, fed.back()) > 0;
 }
 
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,

@@ -28,11 +28,10 @@ struct ModelConfig {
   double rms_norm_epsilon = 1e-6;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
-  bool tied_embeddings = false;          ///< the output head is the embedding matrix
-  bool attention_biases = false;         ///< of the projections to and from attention
-  bool mlp_biases = false;               ///< of the feed-forward part
-  std::vector<TokenId> end_tokens = {};  ///< generated text ends with one of them; may be none
-  std::vector<ModelNote> notes = {};     ///< on what in config.json has no effect
+  bool tied_embeddings = false;       ///< the output head is the embedding matrix
+  bool attention_biases = false;      ///< of the projections to and from attention
+  bool mlp_biases = false;            ///< of the feed-forward part
+  std::vector<ModelNote> notes = {};  ///< on what in config.json has no effect
 
   /// Elements of one token's queries, over all heads.
   [[nodiscard]] std::size_t query_size() const noexcept { return query_heads * head_dim; }
@@ -47,8 +46,7 @@ struct ModelConfig {
 
 /// Reads `folder`/config.json as Hugging Face writes it for LlamaForCausalLM: the spelling of
 /// transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Keys that may be missing
-/// take Hugging Face's defaults. End tokens are those of generation_config.json, where it is there
-/// and names some, or else of config.json.
+/// take Hugging Face's defaults.
 ///
 /// Errors   io_error: no such file; corrupt: no JSON object; invalid_argument: a key is missing or
 ///          its value cannot be; unsupported: another architecture, activation, RoPE type,
@@ -56,5 +54,14 @@ struct ModelConfig {
 ///          names the file and the key, and what is accepted
 /// Tests    tests/engine/model_config_test.cpp, tests/engine/rope_config_test.cpp
 Result<ModelConfig> read_model_config(const std::filesystem::path& folder);
+
+/// Returns the tokens with which generated text ends, which may be none: those of `folder`'s
+/// generation_config.json, where it is there and names some, or else of its config.json. Only who
+/// generates text needs them.
+///
+/// Errors   as read_model_config; tokens outside the vocabulary are passed over
+/// Tests    tests/engine/model_config_test.cpp
+Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder,
+                                             std::size_t vocabulary);
 
 }  // namespace terrace::engine
