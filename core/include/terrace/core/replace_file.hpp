@@ -63,7 +63,7 @@ class PendingFile {
 /// that ends the program, where no destructor runs. The library itself handles no signal.
 ///
 /// Threads  any; safe in a signal's handler
-/// Limits   knows of 64 files at a time
+/// Limits   knows of 64 files at a time; one that another thread is opening meanwhile may stay
 void remove_pending_files() noexcept;
 
 /// Gives files their names, in order. What fails here though check_replaceable() found nothing
