@@ -99,7 +99,9 @@ TEST(Recommended, IsTheSimplestOfATie) {
     tied.push_back(tuned_object(result, each)["tied_with_best"].get<bool>());
   }
   EXPECT_THAT(tied, ElementsAre(true, true, true, true, false, false));
-  EXPECT_THAT(tuning::describe_tie(result), HasSubstr("arc and sieve tie with it within 1 %"));
+  EXPECT_THAT(tuning::describe_tie(result), HasSubstr("arc and sieve tie with it within 1 %. "));
+  EXPECT_THAT(tuning::describe_tie(timed(1.01, {{"lru", 1}, {"arc", 1.5}})),
+              HasSubstr("lru ties with it"));
   const std::vector<std::string> table = lines(tuned_table(result));
   EXPECT_THAT(table[2], testing::EndsWith(" 0.500   ="));
   EXPECT_THAT(table[5], testing::EndsWith(" 0.500"));

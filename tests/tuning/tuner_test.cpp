@@ -123,7 +123,7 @@ TEST_F(TunerTest, CountsNoChoiceThatKnowsTheFuture) {
   const auto words_of = [&](std::vector<std::string> policies) {
     const TuneRequest request{.device_memory = 60'000, .policies = std::move(policies)};
     const std::string page = report_page(tune_with(request).value(), request, "here");
-    const std::size_t end = page.find(" choices whose cache fits");
+    const std::size_t end = page.find(" choices have a cache that fits");
     return page.substr(end - 8, 8);
   };
   EXPECT_EQ(words_of({"lru", "belady"}), words_of({"lru"}));

@@ -17,7 +17,8 @@ double most_seconds(const TuneResult& result) {
 
 bool ties(const TunedRow& row, double most) { return !row.offline && row.outcome.seconds <= most; }
 
-/// Of what ties: by the place of its policy among those that there are, then by what it moves.
+/// Whether `a` is to be taken where both tie: by the place of its policy among those that there
+/// are, then by the bytes that it moves.
 bool preferred(const TunedRow& a, const TunedRow& b) {
   const auto all = policies::replacement_policies();
   const auto place = [&all](const TunedRow& row) {
@@ -64,10 +65,9 @@ std::string describe_tie(const TuneResult& result) {
     names += name;
   }
   return fmt::format(
-      "{1} tie with it within {0:.0f} %; of choices that tie the simplest is recommended: no "
-      "cache, "
-      "else the policy that --help lists first",
-      100 * tie_share, names);
+      "{} {} with it within {:.0f} %. Among choices that tie, the simplest is recommended: no "
+      "cache, or else the policy that --help lists first.",
+      names, others.size() == 1 ? "ties" : "tie", 100 * tie_share);
 }
 
 }  // namespace terrace::tuning

@@ -133,23 +133,25 @@ std::string unit_words(const TunedRow& row) {
   return fmt::format("blocks of {} tokens", row.block_tokens);
 }
 
-/// Of what was tried what could be recommended: no cache knows the future.
-std::ptrdiff_t choice_count(const TuneResult& result) {
-  return std::ranges::count(result.rows, false, &TunedRow::offline);
+/// Says how many caches could be recommended, for none knows the future, and what room they had.
+std::string choices_in_words(const TuneResult& result, std::size_t device_memory) {
+  return fmt::format(
+      "{} choices have a cache that fits beside sinks, window, index and staging, which take {} of "
+      "{}.",
+      std::ranges::count(result.rows, false, &TunedRow::offline), format_size(result.fixed_bytes),
+      format_size(device_memory));
 }
 
 std::string reason_for_none(const TuneResult& result, std::size_t device_memory) {
   const TunedRow& first = result.rows.front();
   const TunedRow& none = result.without_cache;
   return fmt::format(
-      "<p>Recommended: <b>no cache</b>. None of the {} choices whose cache fits beside the {} that "
-      "sinks, window, index and staging take of {} has a predicted time per {} that is less by "
-      "more than {:.0f} %: no cache has {:.4f} ms. The best of them, {}, has {:.4f} ms and moves "
+      "<p>Recommended: <b>no cache</b>. {} None has a predicted time per {} that is less by more "
+      "than {:.0f} %: no cache has {:.4f} ms. The best of them, {}, has {:.4f} ms. It moves "
       "{:.1f} kB where no cache moves {:.1f}.</p>\n",
-      choice_count(result), format_size(result.fixed_bytes), format_size(device_memory),
-      result.head.step_name(), 100 * tie_share, 1e3 * none.seconds_per_token(),
-      escaped(describe(first)), 1e3 * first.seconds_per_token(), bytes_per_token(first) / 1e3,
-      bytes_per_token(none) / 1e3);
+      choices_in_words(result, device_memory), result.head.step_name(), 100 * tie_share,
+      1e3 * none.seconds_per_token(), escaped(describe(first)), 1e3 * first.seconds_per_token(),
+      bytes_per_token(first) / 1e3, bytes_per_token(none) / 1e3);
 }
 
 std::string reason(const TuneResult& result, std::size_t device_memory) {
@@ -159,16 +161,14 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
   const double faster = none.seconds_per_token() / std::max(1e-12, best.seconds_per_token());
   const std::string tie = describe_tie(result);
   return fmt::format(
-      "<p>Recommended: <b>{}</b>. Of the {} choices whose cache fits beside the {} that sinks, "
-      "window, index and staging take of {}, it has the least predicted time per {}, {:.4f} ms{}; "
-      "without a cache it is {:.4f} ms ({:.2f} times as much). It moves {:.1f} kB where no cache "
-      "moves {:.1f}, and hits {:.1f} % of the rows that the best cache of its size could hit."
-      "</p>\n",
-      escaped(describe(best)), choice_count(result), format_size(result.fixed_bytes),
-      format_size(device_memory), result.head.step_name(), 1e3 * best.seconds_per_token(),
-      tie.empty() ? "" : fmt::format(" ({})", tie), 1e3 * none.seconds_per_token(), faster,
-      bytes_per_token(best) / 1e3, bytes_per_token(none) / 1e3,
-      100 * best.optimum_ratio().value_or(0));
+      "<p>Recommended: <b>{}</b>. {} Its predicted time per {} is {:.4f} ms, {}. Without a cache "
+      "it is {:.4f} ms, {:.2f} times as much. It moves {:.1f} kB where no cache moves {:.1f}. It "
+      "hits {:.1f} % of the rows that the best cache of its size could hit.{}</p>\n",
+      escaped(describe(best)), choices_in_words(result, device_memory), result.head.step_name(),
+      1e3 * best.seconds_per_token(), tie.empty() ? "the least of all" : "the least but for ties",
+      1e3 * none.seconds_per_token(), faster, bytes_per_token(best) / 1e3,
+      bytes_per_token(none) / 1e3, 100 * best.optimum_ratio().value_or(0),
+      tie.empty() ? "" : " " + tie);
 }
 
 }  // namespace

@@ -173,16 +173,16 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   return publish_all(files);
 }
 
-/// How the recommended cache compares with no cache, and with what else is as good.
+/// How the recommended cache compares with no cache, and with what else is as good, a line each.
 std::string comparison(const tuning::TuneResult& result) {
   const tuning::TunedRow& best = result.recommended();
   const std::string tie = tuning::describe_tie(result);
   const std::string words =
       best.cache.none()
-          ? std::string("and no cache that was tried is faster by more than a tie")
-          : fmt::format("{:.2f} times as fast as no cache",
+          ? std::string("No cache that was tried is faster by more than a tie.")
+          : fmt::format("It is {:.2f} times as fast as no cache.",
                         result.without_cache.seconds_per_token() / best.seconds_per_token());
-  return tie.empty() ? words : fmt::format("{}; {}", words, tie);
+  return tie.empty() ? words : fmt::format("{}\n{}", words, tie);
 }
 
 void print_result(const tuning::TuneResult& result, std::size_t device_memory,
@@ -192,7 +192,7 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
       "trace    {}\n"
       "machine  {}\n"
       "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
-      "recommended: {}: {:.4f} ms a {}, {}\n",
+      "recommended: {}: {:.4f} ms a {}\n{}\n",
       tuning::describe_trace(result), costs, format_size(device_memory),
       format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
       1e3 * best.seconds_per_token(), result.head.step_name(), comparison(result));
