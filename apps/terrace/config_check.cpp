@@ -1,14 +1,61 @@
 #include "config_check.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 
 #include "backend_choice.hpp"
 #include "command.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/core/nearest_name.hpp"
+#include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/runtime.hpp"
 
 namespace terrace::apps {
+
+namespace {
+
+/// Puts the file or the flag that set a key before a message that begins with the key: policies
+/// know neither.
+Error with_place(const Error& error, const Config& config) {
+  std::string_view named;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.name.size() > named.size() && error.message().starts_with(key.name)) named = key.name;
+  }
+  if (named.empty() || !is_set(config, named)) return error;
+  return error.while_doing(config.source(named).place);
+}
+
+/// Refuses a policy of the cache that nothing knows. `none` is one, and the name that is meant by
+/// words for no.
+Status check_cache_policy(const Config& config) {
+  const std::string& asked = config.text("cache.policy");
+  std::vector<std::string_view> known{"none"};
+  for (const auto& entry : policies::replacement_policies()) {
+    if (entry.name == asked) return {};
+    if (!entry.needs_foresight) known.push_back(entry.name);
+  }
+  if (asked == known.front()) return {};
+  constexpr std::array<std::string_view, 5> words_for_none{"off", "no", "false", "disabled", "0"};
+  const bool means_none = std::ranges::find(words_for_none, asked) != words_for_none.end();
+  const std::string_view meant = means_none ? known.front() : nearest_name(asked, known);
+  return fail(Errc::invalid_argument, "cache.policy: unknown policy '{}'{} (known are {})",
+              shown(asked), meant.empty() ? "" : fmt::format("; did you mean {}?", meant),
+              fmt::join(known, ", "));
+}
+
+/// Makes every retrieval policy, for a key of one that is not named may be wrong, too.
+Status check_all_policies(const Config& config, const KvShape& shape) {
+  TERRACE_ASSIGN(const RuntimeOptions options, RuntimeOptions::from(config, shape));
+  for (const auto& entry : policies::retrieval_policies()) {
+    TERRACE_TRY(policies::make_retrieval_policy(entry.name, options.retrieval));
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> policy_names(const Config& config) {
   std::vector<std::string> names;
@@ -28,7 +75,9 @@ Result<std::vector<std::string>> policy_names(const Config& config) {
 }
 
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend) {
-  TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config));
+  const auto placed = [&](const Error& error) { return with_place(error, config); };
+  TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config).map_error(placed));
+  TERRACE_TRY(check_cache_policy(config).map_error(placed));
   for (const std::string& policy : policies) {
     Config own = config;
     const Status named = own.set("retrieval.policy", policy, {ConfigOrigin::flag, "a list"});
@@ -39,7 +88,7 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
           return Runtime::open(options, std::move(chosen.backend));
         });
     if (opened) continue;
-    Error error = opened.error();
+    Error error = placed(opened.error());
     if (error.code == Errc::unsupported) error.code = Errc::invalid_argument;  // chosen by the user
     return tl::unexpected(error);
   }
@@ -50,8 +99,11 @@ Status check_config(const Config& config) {
   TERRACE_TRY(check_decodes(config));
   // Any shape will do, and the host's backend: what depends on model and machine is checked there.
   const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
-  return check_policies(config, shape, [](const Config& own) {
+  TERRACE_TRY(check_policies(config, shape, [](const Config& own) {
     return offload::make_backend("host", backend_options(own));
+  }));
+  return check_all_policies(config, shape).map_error([&](const Error& error) {
+    return with_place(error, config);
   });
 }
 

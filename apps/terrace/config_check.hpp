@@ -18,11 +18,12 @@ using MakeBackend = FunctionRef<Result<offload::ChosenBackend>(const Config&)>;
 
 /// Opens a runtime for each policy, on a backend of its own, and drops it: a mistake in the last
 /// policy's settings must not show after minutes of the first.
-/// Errors: invalid_argument naming the key and what is known; the backend's.
+/// Errors: invalid_argument naming the key, what set it and what is known; the backend's.
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend);
 
-/// Checks what can be known of a config without a model and on any machine.
-/// Errors: invalid_argument naming the key and what is known.
+/// Checks what can be known of a config without a model and on any machine: also the keys of
+/// policies that it does not name, for a run may.
+/// Errors: invalid_argument naming the key, what set it and what is known.
 Status check_config(const Config& config);
 
 }  // namespace terrace::apps

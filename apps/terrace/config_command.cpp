@@ -19,8 +19,10 @@ std::string describe_source(const ConfigSource& source) {
 }
 
 Result<int> validate(const SharedOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options));
+  TERRACE_ASSIGN(const Settings settings, resolve_settings(options));
+  const Config& config = settings.config;
   TERRACE_TRY(check_config(config));
+  TERRACE_TRY(settings.profile);
   if (options.json()) {
     Json document = document_head("config validate", config, read_machine());
     document["valid"] = true;
@@ -31,11 +33,17 @@ Result<int> validate(const SharedOptions& options) {
   return 0;
 }
 
+void print_row(std::string_view key, std::string_view value, std::string_view origin,
+               std::string_view meaning) {
+  print_out("{:<26} {:<12} {:<16} {}\n", key, value, origin, meaning);
+}
+
 void print_rows(const Config& config) {
+  print_row("key", "value", "set by", "meaning");
   for (const ConfigKey& key : config_keys()) {
     const std::string_view value = config.text(key.name);
-    print_out("{:<26} {:<12} {:<16} {}\n", key.name, value.empty() ? "''" : value,
-              describe_source(config.source(key.name)), key.meaning);
+    print_row(key.name, value.empty() ? "''" : value, describe_source(config.source(key.name)),
+              key.meaning);
   }
 }
 

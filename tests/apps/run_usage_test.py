@@ -104,12 +104,26 @@ class WrongUsage(StatusTest):
         self.wrong("mass", *validate, "retrieval.policy=pqcache", "--set",
                    "retrieval.budget=mass:0.9")
         self.assertEqual(terrace(*validate, "retrieval.policy=full,pqcache").returncode, 0)
+        self.wrong("--set: quest.page_tokens", *validate, "quest.page_tokens=24")
+
+    def test_wrong_keys_of_policies_name_what_set_them(self):
+        config = self.write("c.yaml", "# a comment\nquest:\n  page_tokens: 24\n")
+        for command in (("config", "validate"), ("run", "--policy", "full,quest")):
+            self.wrong("c.yaml:3: quest.page_tokens", *command, "--config", config)
+        config.write_text("cache:\n  policy: off\n")
+        for command in (("config", "validate"), ("run",)):
+            self.wrong("c.yaml:2: cache.policy: unknown policy 'off'; did you mean none?", *command,
+                       "--config", config)
+        self.wrong("--cache: cache.policy|lfuu|did you mean lfu?|none, lru", "run", "--cache",
+                   "lfuu")
+        self.wrong("--policy: retrieval.policy: unknown policy 'guess'", "run", "--policy", "guess")
 
     def test_profiles(self):
         presets = "pcie4-a100, pcie4-h100, pcie4-h200, pcie5-a100, pcie5-h100, pcie5-h200"
         for command in (("run", "--context", 64, "--decode", 1), ("bench", "kernels", "--quick"),
                         ("bench", "pcie", "--quick"), ("bench", "cache", "--quick"),
-                        ("bench", "quality", "--quick"), ("config", "explain")):
+                        ("bench", "quality", "--quick"), ("config", "explain"),
+                        ("config", "validate")):
             self.wrong(f"/nowhere.yaml|{presets}", *command, "--profile", "/nowhere.yaml")
             self.wrong("did you mean pcie5-h100?", *command, "--profile", "pcie5-h10")
 
@@ -123,6 +137,11 @@ class WrongUsage(StatusTest):
         bundled = json.loads(terrace("run", "--format", "json", "--context", 8, "--decode", 1,
                                      "--policy", "streaming").stdout)["model"]
         self.wrong("model's folder", "run", "--timeline", pathlib.Path(bundled) / "config.json")
+
+    def test_explain_names_its_columns(self):
+        table = terrace("config", "explain").stdout.splitlines()
+        self.assertEqual(table[0].split(), ["key", "value", "set", "by", "meaning"])
+        self.assertEqual(table[0].index("meaning"), table[1].index(table[1].split("  ")[-1]))
 
     def test_texts(self):
         short = self.write("short.txt", "x" * 100)
