@@ -166,7 +166,16 @@ std::vector<NamedFile> model_sources(const std::filesystem::path& folder) {
 }
 
 bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet) {
-  const auto reason = why_no_slot(cache, sharing);
+  auto reason = why_no_slot(cache, sharing);
+  const bool has_default = !cache.none() && cache.tokens == 0 && sharing.selected_tokens > 0;
+  if (!reason && has_default && cache_slots(cache, sharing) == 0) {
+    reason = fmt::format(
+        "the cache's size where none is given, twice the {} tokens that a step selects, holds no "
+        "{} of {} tokens: no cache; give --cache-tokens",
+        sharing.selected_tokens,
+        cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
+        sharing.slot_tokens);
+  }
   if (reason && !quiet) warn("{}", *reason);
   return reason.has_value();
 }

@@ -90,8 +90,8 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
 /// than this program does. None where no folder is named.
 std::vector<NamedFile> model_sources(const std::filesystem::path& folder);
 
-/// Says on standard error that a cache of a given size has no slot, and what to give. Returns
-/// whether that is so.
+/// Says on standard error that a cache has no slot, and what to give. Returns whether that is so.
+/// Where nothing is selected no cache is missed.
 bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet);
 
 /// Adds a flag that takes how many there are of something.

@@ -103,7 +103,7 @@ class Kernels(unittest.TestCase):
         text = re.sub(r"kmeans_iteration: \[.*\]", "kmeans_iteration: [3600, 0, 0]",
                       self.profile.read_text())
         run = ("run", "--context", "600", "--decode", "2", "--policy", "pqcache", "--profile",
-               str(self.profile))
+               str(self.profile), "--set", "cache.policy=none")
         auto = (*run, "--set", "planning.iterations=auto")
         explain = ("config", "explain", "--profile", str(self.profile))
 

@@ -56,7 +56,8 @@ class Numbers(ModelTest):
         for more in ((), ("--generate",)):
             self.fails("layer 1|65504|--kv-dtype bf16", "--model", model, *SHORT, *more)
         for policy in ("full", "wave"):
-            run = run_json("--model", model, *SIZE, "--policy", policy, "--kv-dtype", "bf16")
+            run = run_json("--model", model, *SIZE, "--policy", policy, "--cache", "none",
+                           "--kv-dtype", "bf16")
             self.assertGreater(run["runs"][0]["bits_per_byte"], 0)
 
     def test_logits_that_are_not_finite_name_the_position(self):

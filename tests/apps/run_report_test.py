@@ -165,7 +165,7 @@ class TimelineTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "timeline.json"
             run_json("--context", "300", "--decode", "4", "--policy", "full,pqcache",
-                     "--timeline", str(file))
+                     "--timeline", str(file), "-q")
             events = json.loads(file.read_text())["traceEvents"]
             self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], [file.name])
         names = {event["args"]["name"] for event in events if event["ph"] == "M"}
@@ -229,7 +229,7 @@ class Prompts(unittest.TestCase):
             for budget in ("0.1", "8", "1.0"):
                 with self.subTest(context=context, budget=budget):
                     document = run_json("--context", context, "--decode", 3, "--budget", budget,
-                                        "--policy", "all")
+                                        "--policy", "all", "-q")
                     ran = {run["policy"] for run in document["runs"]}
                     self.assertLessEqual(POLICIES, ran)
 

@@ -169,7 +169,7 @@ class SmallLimits(unittest.TestCase):
     def test_a_small_stack_is_no_limit(self):
         for threads in ("device=1,host=1", "device=2,host=2"):
             process = self.limited("run", "--context", "600", "--decode", "2", "--policy", "wave",
-                                   "--threads", threads, RLIMIT_STACK=64 << 10)
+                                   "--threads", threads, "-q", RLIMIT_STACK=64 << 10)
             self.assertEqual((process.returncode, process.stderr), (0, ""), threads)
 
     def test_little_address_space_ends_in_one_line(self):

@@ -112,11 +112,12 @@ class Import(unittest.TestCase):
                     ("--to csv does not go with --from", "oraclegeneral", "--to", "csv"),
                     ("only csv has columns", "oraclegeneral", "--obj-id-col", 3),
                     ("only csv and oraclegeneral", "mooncake", "--ignore-obj-size"),
+                    ("both 2; name two columns", "csv", "--obj-size-col", 2),
                     ("obj-id-col", "csv", "--obj-id-col", 0)):
                 process = terrace(*convert, *arguments)
                 self.assertEqual(process.returncode, 2, process.stderr)
                 self.assertIn(words, process.stderr)
-            process = terrace(*convert, "csv", "--obj-size-col", 2)
+            process = terrace(*convert, "csv", "--obj-id-col", 1, "--obj-size-col", 2)
             self.assertEqual(process.returncode, 1)
             self.assertIn("o.csv:1: obj_size in column 2", process.stderr)
             self.assertFalse((folder / "t").exists())

@@ -123,8 +123,6 @@ class Traces(Traced):
             self.assertEqual(terrace(*command, "--cache-tokens", 1, "-q").stderr, "")
             self.assertEqual(terrace(*command, "--cache-tokens", 0).stderr, "")
             self.assertEqual(terrace(*command, "--cache-tokens", 32).stderr, "")
-        process = terrace("run", "--context", 256, "--decode", 1, "--policy", "pqcache")
-        self.assertEqual(process.stderr, "")
 
     def test_a_block_too_large_for_the_default_cache_is_said_to_leave_none(self):
         replay = ("trace", "replay", self.trace, "--block-tokens", 65536)
@@ -135,6 +133,13 @@ class Traces(Traced):
         self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
         for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 65536)):
             self.assertEqual(terrace(*replay, *silent).stderr, "")
+        run = ("run", "--context", 256, "--decode", 1, "--policy", "pqcache,oracle")
+        process = terrace(*run)
+        self.assertEqual(process.returncode, 0)
+        self.assertRegex(process.stderr, r"^terrace: warning: .* where none is given, twice the "
+                         r"\d+ tokens .* holds no block of 32 tokens: no cache; .*\n$")
+        for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 32)):
+            self.assertEqual(terrace(*run, *silent).stderr, "")
 
     def test_info_says_what_is_in_it(self):
         document = self.document("trace", "info", self.trace, "--model",
@@ -171,6 +176,9 @@ class Traces(Traced):
         self.fails(1, "checksum", "trace", "replay", bad)
         bad.unlink()
         self.fails(1, "nowhere", "trace", "info", "/nowhere")
+        for command in (("info",), ("replay",), ("convert",)):
+            more = (self.folder / "csv",) if command == ("convert",) else ()
+            self.fails(2, "not from standard input", "trace", *command, "-", *more)
         other = self.folder / "model"
         other.mkdir()
         (other / "config.json").write_text("{}")
@@ -206,7 +214,7 @@ class Traces(Traced):
         tune = ("tune", "--trace", self.trace, "--device-memory", "1MiB", "--profile",
                 "pcie5-h100", "--write-config", small, "--report", large)
         for command in (run, tune):
-            process = terrace(*command, "--format", "json", file_bytes=2000)
+            process = terrace(*command, "--format", "json", "-q", file_bytes=2000)
             self.assertEqual(process.returncode, 1, process.stderr)
             self.assertIn("large: cannot", process.stderr)
             self.assertIn("File too large", process.stderr)
@@ -374,7 +382,6 @@ class Clusters(unittest.TestCase):
         self.assertEqual(run["bytes"]["demand"], without["demand_bytes"])
         # The index lies on the device, as when the trace was recorded.
         self.assertEqual(run["bytes"]["index"], self.live["block"]["bytes"]["index"])
-        table = terrace(*tune).stdout.splitlines()
         named = ", clusters, " if better == "cluster" else ", blocks of "
         self.assertRegex(terrace(*tune).stdout, f"(?m)^recommended: .*{named}.* ms a token$")
 

@@ -277,6 +277,13 @@ TEST(ImportCsv, NamesTheLineThatIsNoRequest) {
   EXPECT_THAT(imported_objects("time,id,size\n", &import_csv), HasSubstr("holds no request"));
 }
 
+TEST(ImportCsv, RefusesOneColumnForBothIdAndSize) {
+  EXPECT_THAT(imported_objects("1,2,30\n", &import_csv, {.id_column = 3}),
+              HasSubstr("--obj-id-col and --obj-size-col are both 3"));
+  EXPECT_THAT(imported_objects("1,2,30\n", &import_csv, {.id_column = 3, .ignore_sizes = true}),
+              HasSubstr("s0.l0.u0,0,0,0,0,1,1"));
+}
+
 std::string record(std::uint32_t time, std::uint64_t id, std::uint32_t size, std::int64_t next) {
   std::string bytes;
   const auto put = [&bytes](std::uint64_t value, int count) {

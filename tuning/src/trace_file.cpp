@@ -10,6 +10,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "terrace/core/input_file.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "trace_codec.hpp"
 
@@ -149,6 +150,10 @@ Status TraceWriter::finish(const std::optional<RecordedRun>& run) {
 }
 
 Result<TraceReader> TraceReader::open(const std::filesystem::path& path, TraceCounts counts) {
+  if (path == standard_input) {
+    return fail(Errc::invalid_argument,
+                "-: a trace is read from a file, not from standard input: name the file");
+  }
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error == std::errc::operation_not_supported) {

@@ -77,22 +77,14 @@ Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
   return Replayed{std::move(future), std::move(replay), std::move(end)};
 }
 
-/// Says that a cache whose size nobody gave has no slot either.
-void warn_of_no_slot(const tuning::ReplaySetup& setup, const tuning::CacheReplay& replay,
+/// Says of a trace that was imported that nothing gives its cache a size.
+void warn_of_no_size(const tuning::ReplaySetup& setup, const tuning::CacheReplay& replay,
                      const TraceHead& head, bool quiet) {
-  if (quiet || setup.cache.none() || replay.slots() > 0) return;
-  if (head.selected_tokens == 0) {  // imported
-    warn(
-        "the trace says nothing of a cache's size, and none is given: no cache; give "
-        "--cache-tokens, at least {}",
-        replay.slot_tokens());
-    return;
-  }
+  const bool has_size = replay.slots() > 0 || head.selected_tokens > 0;
+  if (quiet || setup.cache.none() || has_size) return;
   warn(
-      "the cache's size where none is given, twice the {} tokens that a step selects, holds no {} "
-      "of {} tokens: no cache; give --cache-tokens",
-      head.selected_tokens,
-      setup.cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",
+      "the trace says nothing of a cache's size, and none is given: no cache; give "
+      "--cache-tokens, at least {}",
       replay.slot_tokens());
 }
 
@@ -134,7 +126,7 @@ Result<int> trace_replay(const TraceOptions& options) {
       setup.cache,
       {.slot_tokens = replayed.replay.slot_tokens(), .selected_tokens = head.selected_tokens},
       options.shared.quiet);
-  if (!told) warn_of_no_slot(setup, replayed.replay, head, options.shared.quiet);
+  if (!told) warn_of_no_size(setup, replayed.replay, head, options.shared.quiet);
   const std::size_t capacity = replayed.replay.slots() * replayed.replay.slot_tokens();
   std::optional<CacheFigures> cache;
   if (capacity > 0) {
