@@ -119,6 +119,11 @@ class Kernels(unittest.TestCase):
         said = terrace(*explain).stderr
         self.assertRegex(said, line.replace(r"pqcache\S*", "[^\n]*pqcache[^\n]*"))
         self.assertEqual(said.count("within 79 %"), said.count("\n"), "a line for each setting")
+        for bench in (("quality", "--budget", "0.5,0.6", "--needles", "0"),
+                      ("drift", "--turn-after", "4")):
+            process = terrace("bench", *bench, "--context", "600", "--decode", "8", *auto[5:])
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertRegex(process.stderr, "^" + line + "$", "once")
         for silent in ((*auto, "-q"), (*explain, "-q"), run):
             self.assertEqual(terrace(*silent).stderr, "")
         residuals(0.25, 0.25, 0.25)

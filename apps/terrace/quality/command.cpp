@@ -2,8 +2,10 @@
 
 #include <array>
 #include <memory>
+#include <set>
 
 #include "output.hpp"
+#include "profile_report.hpp"
 #include "progress.hpp"
 #include "quality/benches.hpp"
 #include "quality/drift.hpp"
@@ -71,6 +73,20 @@ void print_study(const Study& study, const Machine& machine, bool json, const Vi
   print_document(document);
 }
 
+/// Warns once of each policy whose clustering was planned by fits that hold only loosely.
+class PlanWarnings {
+ public:
+  explicit PlanWarnings(bool quiet) : quiet_(quiet) {}
+
+  void take(const std::string& policy, const std::optional<policies::CostModel>& planned_by) {
+    if (planned_by && told_.insert(policy).second) warn_of_loose_fits(policy, *planned_by, quiet_);
+  }
+
+ private:
+  bool quiet_;
+  std::set<std::string> told_;
+};
+
 Status check_report(const QualityOptions& options) {
   TERRACE_ASSIGN(const Config config, resolve_config(options.run.shared));
   std::vector<NamedFile> sources = job_sources(options.run, config);
@@ -83,6 +99,12 @@ Result<int> bench_quality(const QualityOptions& options) {
   TERRACE_TRY(check_report(options));
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const QualityStudy study, study_quality(options, progress));
+  PlanWarnings warnings(options.run.shared.quiet);
+  for (const TextQuality& text : study.texts) {
+    for (const QualityCell& cell : text.cells) {
+      if (cell.figures) warnings.take(cell.policy, cell.figures->planned_by);
+    }
+  }
   const Machine machine = read_machine(study.gpu);
   print_study(study, machine, options.run.shared.json(),
               {"bench quality", quality_rows, quality_table});
@@ -96,6 +118,8 @@ Result<int> bench_quality(const QualityOptions& options) {
 Result<int> bench_drift(const DriftOptions& options) {
   Progress progress(options.run.shared.quiet);
   TERRACE_ASSIGN(const DriftStudy study, study_drift(options, progress));
+  PlanWarnings warnings(options.run.shared.quiet);
+  for (const DriftRun& run : study.runs) warnings.take(run.policy, run.planned_by);
   print_study(study, read_machine(study.gpu), options.run.shared.json(),
               {"bench drift", drift_rows, drift_table});
   return 0;

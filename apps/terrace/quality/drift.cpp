@@ -88,7 +88,9 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
   session.decoder->observe(&probe);
   TERRACE_TRY(prefill(job, session));
   const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
+  TERRACE_ASSIGN(const ClusteringReport clustering, session.sequence->clustering());
   TERRACE_ASSIGN(const QualityPass pass, run_quality_pass(job, session, fed, probe, progress));
+  const bool planned = session.runtime->traits().clusters && clustering.planned;
   DriftCurve recall;
   DriftCurve mass;
   for (const engine::AttentionQuality& step : pass.scores.attention) {
@@ -103,6 +105,8 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
                   .refresh_tokens = refresh_tokens,
                   .refreshes = counters.refreshes,
                   .step = step,
+                  .planned_by = planned ? std::optional(session.runtime->options().planning.costs)
+                                        : std::nullopt,
                   .recall = means(recall, options.span),
                   .mass = means(mass, options.span),
                   .bits = means(bits, options.span),

@@ -9,6 +9,7 @@
 #include "document.hpp"
 #include "progress.hpp"
 #include "run/options.hpp"
+#include "terrace/policies/iteration_planner.hpp"
 
 namespace terrace::apps {
 
@@ -35,7 +36,8 @@ struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
   std::uint64_t refreshes = 0;
-  StepSpread step = {};  ///< with nothing beside it but refreshes
+  StepSpread step = {};                                ///< with nothing beside it but refreshes
+  std::optional<policies::CostModel> planned_by = {};  ///< where iterations were planned
   DriftCurve recall = {};
   DriftCurve mass = {};
   DriftCurve bits = {};  ///< per token
