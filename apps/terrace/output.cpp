@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <iterator>
 #include <string>
 
 namespace terrace::apps {
@@ -36,7 +35,7 @@ void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args a
   // There is nowhere else to say that a message is lost.
   try {
     std::string text(head.data(), head.size());
-    fmt::vformat_to(std::back_inserter(text), format, arguments);
+    text += fmt::vformat(format, arguments);
     if (head.size() > 0) text += '\n';
     [[maybe_unused]] const std::size_t lost = std::fwrite(text.data(), 1, text.size(), stderr);
   } catch (const std::exception&) {
