@@ -17,13 +17,12 @@ namespace terrace::apps {
 Result<MachineProfile> profile_to_extend(const std::string& file, const Machine& machine);
 
 /// Reads the profile of a file, lets `put` change it and replaces the file, all while no other
-/// command does so: no section of two commands is lost. What is measured is measured before.
+/// command does so: no section of two commands is lost. Measure first: others wait for the lock.
 ///
 /// Order    the lock is on the file's folder, and advisory; where the file system has none, two
 ///          commands that end at the same time may lose a section
 /// Errors   as profile_to_extend(); io_error: the file cannot be written; not_ready: another
-/// command
-///          has held the lock for longer than `patience`
+///          command has held the lock for longer than `patience`
 Status extend_profile(const std::string& file, const Machine& machine, Duration patience,
                       FunctionRef<void(MachineProfile&)> put);
 

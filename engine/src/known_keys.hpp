@@ -1,4 +1,4 @@
-// What a model's config may say beside the numbers that are read from it.
+// Keys that a model's config may have beside the numbers that are read from it.
 #pragma once
 
 #include <string>

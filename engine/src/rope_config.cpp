@@ -28,7 +28,7 @@ struct RopeFields {
   }
 };
 
-/// What transformers takes where yarn's or longrope's factor is missing.
+/// Returns the factor that transformers takes where yarn or longrope names none.
 double stretch(const ModelConfig& config, std::size_t original_positions) {
   return static_cast<double>(config.positions_max) / static_cast<double>(original_positions);
 }

@@ -8,7 +8,7 @@
 namespace terrace::engine {
 namespace {
 
-/// What to do where a dtype cannot hold a number; an f32 is told apart from what no dtype holds.
+/// Says what to do where a dtype cannot hold a number. `finite`: f32 can hold it.
 const char* advice(Dtype dtype, bool finite) {
   if (dtype == Dtype::f16 && finite) {
     return "f16 ends at 65504: store keys and values as bf16 or f32 (--kv-dtype bf16)";

@@ -114,7 +114,7 @@ Piece* WorkerQueue::next_piece() {
   if (ready_.pop(piece)) return piece;
   active_.exchange(false, std::memory_order_acq_rel);
   if (ready_.read_available() == 0) return nullptr;
-  // Whoever enqueued it in between has announced the queue, or leaves the piece to this turn.
+  // A caller that enqueued it in between has announced the queue, or leaves the piece to this turn.
   if (active_.exchange(true, std::memory_order_acq_rel)) return nullptr;
   ready_.pop(piece);
   return piece;

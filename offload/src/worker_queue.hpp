@@ -1,6 +1,6 @@
 // A queue that hands its work to the thread of a lane, through a lock-free ring of pieces, which
-// come back through another. What the thread does with a piece its subclass says. A queue has an
-// order and a failure of its own, whoever else is served by the lane.
+// come back through another. The subclass says what the thread does with a piece. A queue has an
+// order and a failure of its own, whichever other queues the lane serves.
 //
 // A full queue holds its caller up until a piece is free, at most `enqueue_timeout` (not_ready).
 // Destruction lets the running piece end and cancels the rest: their tickets, which others may wait
@@ -55,7 +55,7 @@ class WorkerQueue : public Queue, private LaneMember {
   virtual void work(Piece& piece) = 0;
 
   /// Whether a piece waits for another queue's, which is not done: the queue then has no turn until
-  /// it is. What says false waits in work().
+  /// it is. A piece for which this is false waits in work().
   [[nodiscard]] virtual bool steps_back(const Piece& piece) const = 0;
 
   /// Publishes that a piece is done, and frees it. From one thread.

@@ -96,7 +96,7 @@ class Notes(ModelTest):
         text = json.dumps(header).encode()
         path.write_bytes(struct.pack("<Q", len(text)) + text + data + raw)
 
-    def test_what_has_no_effect_is_named_once(self):
+    def test_keys_and_tensors_without_effect_are_named_once(self):
         model = self.copy()
         self.configure(model, future_gate=True, attention_dropout=0.1)
         self.add_tensor(model, "model.layers.0.self_attn.q_norm.weight", "F16", [64], bytes(128))
@@ -112,7 +112,7 @@ class Notes(ModelTest):
             self.assertEqual(process.returncode, 0, process.stderr)
             self.assertEqual(process.stderr.splitlines()[:2], expected)
 
-    def test_what_nothing_needs_is_told_to_those_who_ask(self):
+    def test_tensors_that_nothing_needs_are_named_with_verbose(self):
         model = self.copy()
         self.add_tensor(model, "model.layers.0.self_attn.rotary_emb.inv_freq", "I64", [2],
                         bytes(16))
@@ -121,7 +121,7 @@ class Notes(ModelTest):
                       "model.layers.0.self_attn.rotary_emb.inv_freq",
                       self.warnings("--model", model, "-v"))
 
-    def test_what_would_change_the_result_is_refused(self):
+    def test_keys_that_would_change_the_result_are_refused(self):
         model = self.copy()
         self.configure(model, sliding_window=128)
         self.fails("config.json|sliding_window is 128|without the key", "--model", model, *SHORT)
@@ -190,7 +190,7 @@ class Inputs(ModelTest):
         self.assertEqual((process.returncode, process.stderr), (0, ""))
         return json.loads(process.stdout)["runs"][0]["bits_per_token"]
 
-    def test_what_never_ends_is_read_as_far_as_needed(self):
+    def test_files_without_an_end_are_read_as_far_as_needed(self):
         self.assertGreater(self.figures("--text", "/dev/zero", stdin=None), 0)
         self.assertGreater(self.figures("--tokens", "/dev/zero", stdin=None), 0)
         for option in ("--needles-file", "--profile"):

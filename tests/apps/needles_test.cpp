@@ -128,7 +128,7 @@ TEST(NeedlesFile, ThatIsSomethingElseIsCorrupt) {
   }
 }
 
-/// What a side file with one needle says, with a part of it put otherwise.
+/// Reads a side file with one needle in which `to` stands in place of `from`.
 Status read_altered(const std::string& from, const std::string& to) {
   std::string text =
       R"({"version": 1, "context_tokens": 64, "needles": [{"depth": 0.25, "statement": [1],)"

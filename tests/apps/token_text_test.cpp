@@ -72,7 +72,7 @@ TEST_F(TokenText, KeepsEveryByte) {
   }
 }
 
-TEST_F(TokenText, TakesNoMoreThanItNeedsOfWhatNeverEnds) {
+TEST_F(TokenText, ReadsNoMoreThanItNeedsOfAFileWithoutEnd) {
   EXPECT_EQ(read_tokens({.text_file = "/dev/zero"}, 256, 100)->tokens.size(), 100U);
   EXPECT_EQ(read_tokens({.tokens_file = "/dev/zero"}, 256, 100)->tokens.size(), 100U);
   const auto needles = read_needles_file("/dev/zero", 100, 256);

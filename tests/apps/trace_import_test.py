@@ -67,7 +67,7 @@ class Import(unittest.TestCase):
                 self.assertEqual(info["trace"]["block_tokens"], 16)
                 self.assertEqual(info["counts"]["rows"], 521)
                 trace.unlink()
-            # What a config file says of runs says nothing of these requests.
+            # The block size of runs, in a config file, is not the one of these requests.
             config = folder / "c.yaml"
             config.write_text("kv:\n  block_tokens: 16\n")
             self.assertIn("blocks of 512", terrace(*convert, "--config", config).stderr)
@@ -100,7 +100,7 @@ class Import(unittest.TestCase):
         self.assertEqual((process.returncode, process.stderr), (0, ""))
         return round(200 * json.loads(process.stdout)["cache"]["hit_rate_units"])
 
-    def test_what_objects_do_not_have(self):
+    def test_options_that_objects_do_not_have(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             csv = folder / "o.csv"
@@ -194,7 +194,7 @@ class Import(unittest.TestCase):
             self.assertEqual(process.returncode, 0, process.stderr)
             self.assertIn("recommended: no cache: ", process.stdout)
 
-    def test_what_is_a_requests_is_called_that(self):
+    def test_figures_of_requests_are_named_by_request(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             requests, trace, page = folder / "m.jsonl", folder / "m.trace", folder / "page.html"

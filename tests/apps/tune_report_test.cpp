@@ -107,7 +107,7 @@ TEST(Recommended, IsTheSimplestOfATie) {
   EXPECT_THAT(table[5], testing::EndsWith(" 0.500"));
 }
 
-TEST(Recommended, MovesTheLeastOfItsPolicysTie) {
+TEST(Recommended, MovesTheLeastAmongTiedChoicesOfItsPolicy) {
   auto result = timed(2, {{"lru", 1}, {"lru", 1.005}, {"lru", 1.009}, {"lru", 1.02}, {"lfu", 1}});
   for (std::size_t i = 0; i < 5; ++i) result.rows[i].outcome.bytes.refill = 100 - 10 * (i % 2) - i;
   EXPECT_EQ(result.recommended().outcome.seconds, 1.005) << "the fourth moves less, and is no tie";

@@ -94,7 +94,7 @@ TEST(GoldenLogits, AreMetByBiasesAndEveryRopeScaling) {
 }
 
 /// A tolerance that let a scaling pass for another would test nothing.
-TEST(GoldenLogits, OfOneRopeScalingAreMissedByAllOthers) {
+TEST(GoldenLogits, DifferBetweenRopeScalings) {
   const std::vector<json> cases = cases_of("variant_logits.json");
   for (std::size_t i = 0; i < cases.size(); ++i) {
     for (std::size_t j = 0; j < cases.size(); ++j) {

@@ -245,7 +245,7 @@ TEST(ModelConfig, RefusesWhatIsNoJsonObject) {
   EXPECT_EQ(read("").error().code, Errc::corrupt);
 }
 
-TEST(ModelConfig, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+TEST(ModelConfig, RefusesFlawsThatItsJsonParserOverlooks) {
   const std::string text = plain_config().dump();
   ASSERT_TRUE(read(text + "\n").has_value());
   using namespace std::string_literals;

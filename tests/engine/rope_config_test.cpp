@@ -1,5 +1,5 @@
-// RoPE scalings as config.json spells them. What they compute is in rope_test.cpp, and that it is
-// what transformers computes in golden_logits_test.cpp.
+// RoPE scalings as config.json spells them. rope_test.cpp tests their numbers, and
+// golden_logits_test.cpp that transformers computes the same.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ std::string error_of(const json& scaling, const json& more = json::object()) {
   return config ? "" : std::string(config.error().message());
 }
 
-TEST(RopeConfig, ReadsWhatNeedsAFactorAlone) {
+TEST(RopeConfig, ReadsKindsThatNeedNothingButAFactor) {
   EXPECT_EQ(read_scaling({{"type", "linear"}, {"factor", 4}})->rope_scaling,
             RopeScaling(LinearRopeScaling{.factor = 4}));
   EXPECT_EQ(read_scaling({{"rope_type", "dynamic"}, {"factor", 2.5}})->rope_scaling,

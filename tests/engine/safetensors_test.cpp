@@ -88,8 +88,8 @@ std::string nested(std::size_t depth) {
   return std::string(depth, '[') + "1" + std::string(depth, ']');
 }
 
-// What the reference parser (safetensors 0.8.0 of PyPI) accepts, is accepted, and the other way
-// round, but for one rule that it leaves out and the format has: no name may be there twice.
+// All files that the reference parser (safetensors 0.8.0 of PyPI) accepts are accepted, and no
+// others. One rule of the format it does not check: no name may be there twice.
 TEST(ParseSafetensors, TakesAllThatTheReferenceParserTakes) {
   const std::string entry = R"({"dtype": "F16", "shape": [1], "data_offsets": [0, 2]})";
   const std::string headers[] = {

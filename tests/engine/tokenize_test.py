@@ -82,7 +82,7 @@ class TokenizeTool(unittest.TestCase):
         for word in mentions.split("|"):
             self.assertIn(word, failed.stderr)
 
-    def test_what_cannot_be_read_says_why(self):
+    def test_a_file_that_cannot_be_read_is_named_with_the_reason(self):
         out = self.folder / "out.u32"
         link = self.folder / "link"
         link.symlink_to("gone")
@@ -95,7 +95,7 @@ class TokenizeTool(unittest.TestCase):
         (self.folder / "config.json").write_text("[]")
         self.fails("config.json: holds no JSON object", "/dev/null", out, model=self.folder)
 
-    def test_ids_that_are_none(self):
+    def test_a_file_that_holds_no_ids_is_refused(self):
         ids = self.folder / "ids.u32"
         ids.write_bytes(b"12345")
         self.fails("5 bytes are no whole number", "--decode", ids)

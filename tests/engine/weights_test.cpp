@@ -99,7 +99,7 @@ TEST(LlamaWeights, UsesAHeadThatDiffersThoughTheConfigTiesIt) {
               AllOf(HasSubstr("lm_head.weight"), HasSubstr("tie_word_embeddings")));
 }
 
-TEST(LlamaWeights, TakesAHeadThatRepeatsTheEmbeddingsForThem) {
+TEST(LlamaWeights, TakesAHeadEqualToTheEmbeddingsForTied) {
   ModelConfig config = small_config();
   config.tied_embeddings = true;
   SafetensorsWriter writer;

@@ -38,7 +38,7 @@ std::string check_corpus(const Reader& reader, const Corpus& corpus);
 /// Text of printable characters alone that a C++ string literal gives back.
 std::string escaped(std::string_view text);
 
-/// What `read` makes of a text, for Reader::read.
+/// Returns the error of a result, for Reader::read, without its value.
 template <typename Value>
 Status status_of(const Result<Value>& result) {
   if (result) return {};

@@ -14,7 +14,7 @@ struct Case {
 
 class LibraryReaders : public testing::TestWithParam<Case> {};
 
-TEST_P(LibraryReaders, TakeWhatIsRightAndRefuseWhatIsNot) {
+TEST_P(LibraryReaders, TakeRightInputsAndRefuseWrongOnes) {
   const FuzzedReader fuzzed = GetParam().make();
   EXPECT_EQ(check_corpus(fuzzed.reader, fuzzed.corpus), "");
 }

@@ -10,16 +10,16 @@ struct FuzzedReader {
   Corpus corpus;  ///< what its inputs are made of, where these are files
 };
 
-// Of the engine.
+// The readers of engine.
 FuzzedReader model_config_reader();
 FuzzedReader safetensors_reader();
 FuzzedReader tensor_index_reader();
 
-// Of the runtime.
+// The readers of runtime.
 FuzzedReader config_yaml_reader();
 FuzzedReader machine_profile_reader();
 
-// Of the tuning.
+// The readers of tuning.
 FuzzedReader mooncake_reader();
 FuzzedReader csv_reader();
 FuzzedReader oraclegeneral_reader();

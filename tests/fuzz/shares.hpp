@@ -1,4 +1,4 @@
-// What share of TERRACE_FUZZ_STEPS each kind of input gets, over both programs of fuzz tests.
+// The share of TERRACE_FUZZ_STEPS that each kind of input gets, over both programs of fuzz tests.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 
 namespace terrace {
 
-/// What libyaml says against a text; empty where it reads the whole of it.
+/// Returns the error of libyaml for a text; empty where it reads the whole of it.
 std::string yaml_error(std::string_view text);
 
 }  // namespace terrace

@@ -85,7 +85,7 @@ TEST_F(LaneTest, AQueueThatWaitsHoldsUpNoOther) {
   EXPECT_GT(waits->counters().waited, Duration{});
 }
 
-TEST_F(LaneTest, AFailureStaysItsQueues) {
+TEST_F(LaneTest, AFailureOfOneQueueFailsNoOther) {
   const auto fails = queue("copies");
   const auto goes_on = queue("copies");
   ASSERT_TRUE(fails->call(Phase::model, []() -> Result<std::size_t> {
@@ -98,7 +98,7 @@ TEST_F(LaneTest, AFailureStaysItsQueues) {
   EXPECT_TRUE(fails->clear_error());
 }
 
-TEST_F(LaneTest, TheEndOfAQueueThatWaitsIsNoOnesElse) {
+TEST_F(LaneTest, TheEndOfAWaitingQueueEndsNoOther) {
   const auto compute = backend_->make_queue({.name = "compute"}).value();
   auto ends = queue("copies");
   const auto goes_on = queue("copies");

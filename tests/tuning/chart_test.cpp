@@ -32,7 +32,7 @@ TEST(Chart, HasAColourForEachPolicyAndTheirBound) {
   EXPECT_EQ(colours.size(), series);
 }
 
-TEST(Chart, NamesTogetherWhatWouldHideEachOther) {
+TEST(Chart, NamesCurvesTogetherThatWouldHideEachOther) {
   const std::vector<ChartPoint> points{{1, 2}, {3, 4}};
   const std::vector<ChartPoint> others{{1, 2}, {3, 3}};
   const std::string drawn =

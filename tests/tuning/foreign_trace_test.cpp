@@ -63,7 +63,7 @@ TEST(ForeignTrace, RefusesCountsThatNobodyCanHave) {
               HasSubstr("link_seconds is negative"));
 }
 
-TEST(ForeignTrace, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+TEST(ForeignTrace, RefusesFlawsThatItsJsonParserOverlooks) {
   const TemporaryFolder folder;
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   ASSERT_TRUE(writer.finish(std::nullopt).has_value());

@@ -122,7 +122,7 @@ TEST(ImportMooncake, NamesASizeOnlyIfItFitsTheLinesBeforeToo) {
   }
 }
 
-TEST(ImportMooncake, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
+TEST(ImportMooncake, RefusesFlawsThatItsJsonParserOverlooks) {
   const std::string request = one_request;
   using namespace std::string_literals;
   for (const std::string& line : {request + "\0"s, request + "\0 more"s, "\xEF\xBB\xBF" + request,
@@ -131,7 +131,7 @@ TEST(ImportMooncake, RefusesWhatItsParserReadsOverThoughItIsNoJson) {
   }
 }
 
-TEST(ImportMooncake, TakesWhatIsMeantTheSameOtherwiseWritten) {
+TEST(ImportMooncake, TakesOtherSpellingsOfTheSameRequests) {
   const std::string plain = imported(std::string(one_request) + "\n" + one_request + "\n");
   EXPECT_THAT(plain, HasSubstr("s0.l0.u1,0,0,1,1,488,1\n"));
   const std::string request = one_request;

@@ -1,5 +1,5 @@
-// Whatever becomes of a run's sequences, and in whatever order, its trace gives its counters, or
-// says that it does not.
+// A trace gives the counters of its run, or says that it does not, however the run's sequences
+// begin, go on and end.
 #include <fmt/core.h>
 
 #include <array>
@@ -314,7 +314,7 @@ Hardship little_memory(Rng& rng) {
 }
 Hardship faults(Rng&) { return {.faults = true, .events = 10}; }
 
-TEST(ReplayOfLives, GivesTheCountersOfRandomOnesOrSaysThatSomethingWasLost) {
+TEST(ReplayOfLives, GivesTheCountersOfRandomLivesOrSaysThatSomethingWasLost) {
   for (Hardship (*const draw)(Rng&) : {&little_memory, &faults}) {
     const std::size_t rounds = testing::random_rounds(100);
     const std::size_t lost = expect_followed_or_lost(rounds, draw);

@@ -116,7 +116,7 @@ double bytes_of_unit(const std::filesystem::path& path, const CacheOptions& cach
   return static_cast<double>(peak) / static_cast<double>(head.shape.layers * units);
 }
 
-TEST(TraceMemory, OfAReplayHasABoundWhereNextToNoUnitIsWanted) {
+TEST(TraceMemory, HasABoundInAReplayThatWantsNextToNoUnit) {
   constexpr double most = std::size_t{1} << 30;
   const TemporaryFolder folder;
   for (const auto& entry : policies::replacement_policies()) {

@@ -1,4 +1,4 @@
-// What all imports of requests have in common.
+// The part that all imports of requests have in common.
 #pragma once
 
 #include <fmt/core.h>

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What a parser of JSON says against a text, without what it was about to read, which may be long.
+/// Returns the complaint of a JSON parser, without the text that it was reading: it may be long.
 std::string reason_of(std::string_view what) {
   constexpr std::string_view place = "column ";
   if (const auto at = what.find(place); at != std::string_view::npos) what.remove_prefix(at);
@@ -29,7 +29,7 @@ class RequestParser final : public Json::json_sax_t {
  public:
   explicit RequestParser(MooncakeRequest& request) : request_(request) {}
 
-  /// What is wrong; empty where nothing is. To be asked when the line is parsed.
+  /// Says what is wrong; empty where nothing is. To be asked when the line is parsed.
   [[nodiscard]] std::string flaw() const {
     if (!flaw_.empty()) return flaw_;
     if (!has_length_) return "no field input_length; give one";

@@ -1,4 +1,4 @@
-// What a model's files say that has no effect, told to the user.
+// Tells the user which parts of a model's files have no effect.
 #pragma once
 
 #include "command.hpp"

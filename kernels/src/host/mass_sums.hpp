@@ -1,4 +1,4 @@
-// What clusters are taken to weigh for a query, added up.
+// Adds up the estimated weights of clusters for a query.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace terrace::kernels::host {
 /// Logits that are added at a time.
 inline constexpr std::size_t mass_logits_max = 64;
 
-/// What logits weigh, relative to exp(`base`).
+/// The sum of the weights of logits, relative to exp(`base`).
 struct MassEstimate {
   double base = -std::numeric_limits<double>::infinity();
   double sum = 0;

@@ -1,4 +1,4 @@
-// What to refuse of a text before nlohmann-json parses it.
+// Flaws of a text that nlohmann-json overlooks: to be refused before it parses the text.
 #pragma once
 
 #include <string_view>

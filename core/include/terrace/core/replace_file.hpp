@@ -14,7 +14,7 @@
 namespace terrace {
 
 /// A file that is written under a temporary name beside its own, so that nobody reads half of it:
-/// of several files all are written before the first is published. What is not published is
+/// of several files all are written before the first is published. A file not published is
 /// removed. The temporary name is random, and no file or link of that name is ever written to, so
 /// that writers of one file in many containers never meet.
 ///

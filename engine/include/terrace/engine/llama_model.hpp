@@ -64,7 +64,7 @@ class LlamaModel {
 
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const LlamaWeights& weights() const noexcept { return weights_; }
-  /// What in the model's files has no effect; none of it keeps the model from being run.
+  /// Names the parts of the model's files that have no effect. The model runs without them.
   [[nodiscard]] const std::vector<ModelNote>& notes() const noexcept { return config_.notes; }
   [[nodiscard]] std::size_t parameters() const noexcept { return weights_.parameters(); }
 

@@ -1,4 +1,4 @@
-// What a user may want to know of a model's files though it can be run. The library prints nothing.
+// Remarks on a model's files for the user, though the model runs. The library prints nothing.
 #pragma once
 
 #include <string>

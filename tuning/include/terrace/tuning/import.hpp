@@ -39,7 +39,7 @@ struct MooncakeOptions {
 [[nodiscard]] Status import_mooncake(const Conversion& files, const MooncakeOptions& options = {});
 
 struct ObjectOptions {
-  // Of csv, from 1; the time of a request and what else there is counts for nothing.
+  // Columns of csv, from 1; the time of a request and all other columns count for nothing.
   std::size_t id_column = 2;
   std::size_t size_column = 3;
   bool ignore_sizes = false;  ///< each object is one row

@@ -90,7 +90,7 @@ struct TraceHead {
   /// Whether no run was recorded, with a policy that selected: requests were imported.
   [[nodiscard]] bool of_requests() const noexcept { return policy.empty(); }
 
-  /// What a step is, for figures that are given of one.
+  /// Returns the name of a step, for figures that are given of one.
   [[nodiscard]] std::string_view step_name() const noexcept {
     return of_requests() ? "request" : "token";
   }
