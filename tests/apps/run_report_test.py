@@ -253,7 +253,7 @@ class Prompts(unittest.TestCase):
         self.assertIn("8192", process.stderr)
 
     def test_generating_prints_text_and_scores_nothing(self):
-        job = ("--context", 256, "--decode", 16, "--generate", "--policy", "full,pqcache")
+        job = ("--context", 256, "--decode", 16, "--generate", "--policy", "full,pqcache", "-q")
         for run in run_json(*job)["runs"]:
             self.assertEqual(len(run["generated"]["ids"]), 16)
             self.assertEqual(len(run["generated"]["text"]), 16)

@@ -206,7 +206,7 @@ class StandingStill(unittest.TestCase):
         for policy in ("streaming", "wave", "pqcache"):
             for link in ("link.latency=1000s", "link.bandwidth=1B/s"):
                 process = terrace("run", "--context", "600", "--decode", "3", "--policy", policy,
-                                  "--set", link, "--set", "deadline=500ms")
+                                  "--set", link, "--set", "deadline=500ms", "-q")
                 self.assertEqual(process.returncode, 1, (policy, link))
                 self.assertIn("is not done in time", process.stderr)
                 self.assertEqual(process.stderr.count("\n"), 1)
