@@ -70,7 +70,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 # The sanitizers' builds have the debug assertions on. A device's threads are fibers, of which the
 # thread sanitizer watches each switch: with all steps its part alone would take hours.
 check-all: packages lint  ## everything there is, without a time limit
-	@for preset in release host-asan host-tsan; do \
+	@for preset in release clang host-asan host-tsan; do \
 	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
