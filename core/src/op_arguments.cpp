@@ -230,6 +230,22 @@ Status require_attention_apart(std::string_view name, const DecodeAttention& op)
                         {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)}});
 }
 
+/// Returns the floats from the first token's vectors to the end of the last one's; `tokens` is not
+/// 0.
+std::size_t strided_floats(const KvShape& shape, std::size_t tokens, std::size_t stride) {
+  return plus(times(tokens - 1, stride), query_floats(shape));
+}
+
+Status require_tile_apart(std::string_view name, const TileAttention& op) {
+  const std::size_t written =
+      op.output == nullptr ? 0 : strided_floats(op.shape, op.tokens, op.output_stride);
+  const std::size_t read = strided_floats(op.shape, op.tokens, op.query_stride);
+  const std::size_t state = times(op.tokens, tile_state_floats(op.shape, 1));
+  return require_apart(
+      name, {{"output", range_of(op.output, written)}, {"state", range_of(op.state, state)}},
+      {{"query", range_of(op.query, read)}});
+}
+
 /// Reading a table of blocks takes little beside copying to them.
 Status require_target(std::string_view name, const StoreRows& op) {
   const KvTensors& source = op.source;
@@ -393,6 +409,27 @@ Status validate(const DecodeAttention& op) {
        {op.scratch != nullptr || !(resides || estimates || op.selected != nullptr),
         "scratch must be given"}}));
   return require_attention_apart(name, op);
+}
+
+Status validate(const TileAttention& op) {
+  constexpr std::string_view name = "tile_attention";
+  TERRACE_TRY(require_shape(name, op.shape));
+  if (op.tokens == 0) return {};
+  constexpr auto signed_limit = static_cast<std::ptrdiff_t>(limit);
+  const std::size_t packed = query_floats(op.shape);
+  TERRACE_TRY(require(
+      name, {{op.tokens <= limit, "tokens must not be above 2^32"},
+             {op.row_count <= limit, "row_count must not be above 2^32"},
+             {op.seen >= -signed_limit && op.seen <= signed_limit, "seen must be -2^32 to 2^32"},
+             {op.query != nullptr, "query must be given"},
+             {op.state != nullptr, "state must be given"},
+             {op.row_count == 0 || is_given(op.rows, op.shape),
+              "rows must have blocks of 1 to 2^32 tokens, below 2^64 bytes"},
+             {op.tokens == 1 || op.query_stride >= packed,
+              "query_stride must not be below query_heads * head_dim"},
+             {op.tokens == 1 || op.output == nullptr || op.output_stride >= packed,
+              "output_stride must not be below query_heads * head_dim"}}));
+  return require_tile_apart(name, op);
 }
 
 Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept {

@@ -44,7 +44,8 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .resolve_rows = enqueue<resolve_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,
                     .cache_rows = enqueue<host::cache_rows>,
-                    .decode_attention = enqueue<host::decode_attention>};
+                    .decode_attention = enqueue<host::decode_attention>,
+                    .tile_attention = enqueue<host::tile_attention>};
 
 }  // namespace
 

@@ -40,7 +40,8 @@ constexpr Ops table{.store_rows = enqueue<stored_bytes, StoreRows>,
                     .resolve_rows = compute<ResolveRows>,
                     .fetch_rows = compute<FetchRows>,
                     .cache_rows = enqueue<cached_bytes, CacheRows>,
-                    .decode_attention = compute<DecodeAttention>};
+                    .decode_attention = compute<DecodeAttention>,
+                    .tile_attention = compute<TileAttention>};
 
 }  // namespace
 

@@ -17,7 +17,7 @@
 #include <limits>
 #include <numbers>
 
-#include "host/attention_entries.hpp"
+#include "host/attention_piece.hpp"
 #include "host/prefetch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -33,20 +33,10 @@
 #define TERRACE_KERNELS_ATTENTION_ONCE
 namespace terrace::kernels::host {
 
-constexpr std::size_t heads_per_pass = 8;  // query heads that share one reading of the rows
-constexpr std::size_t heads_at_once = 4;   // of these, heads that take a tile's steps together
+constexpr std::size_t heads_at_once = 4;  // of a pass, heads that take a tile's steps together
 constexpr std::size_t lanes_max = 16;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr float log2_e = std::numbers::log2e_v<float>;
-
-/// Query heads that attend to one piece, and where their parts of the result go.
-struct PieceHeads {
-  const float* query = nullptr;  // [count, head_dim]
-  std::size_t count = 0;
-  float scale = 1;                 // of logits
-  float* partial = nullptr;        // of head 0: output [head_dim], maximum, sum
-  std::size_t partial_stride = 0;  // floats between heads
-};
 
 /// The online softmax of up to 4 heads in the making. What belongs together lies together: strides
 /// of pages would cost half of the speed. Room is for whole vectors, which need no tails.
@@ -353,7 +343,7 @@ HWY_INLINE void attend_piece_of(const EntryPiece& piece, const PieceHeads& heads
   attend_piece_as<Elements, 0>(piece, heads, dims);
 }
 
-void attend_piece(const EntryPiece& piece, const PieceHeads& heads, const KvShape& shape) {
+void attend_on_target(const EntryPiece& piece, const PieceHeads& heads, const KvShape& shape) {
   switch (shape.dtype) {
     case Dtype::f32:
       return attend_piece_as<F32Elements, 0>(piece, heads, shape.head_dim);
@@ -371,7 +361,15 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 namespace {
 
-HWY_EXPORT(attend_piece);
+HWY_EXPORT(attend_on_target);
+
+}  // namespace
+
+void attend_piece(const EntryPiece& piece, const PieceHeads& heads, const KvShape& shape) noexcept {
+  HWY_DYNAMIC_DISPATCH(attend_on_target)(piece, heads, shape);
+}
+
+namespace {
 
 /// Attends to one piece of one list, for all query heads that use the list.
 void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
@@ -388,7 +386,7 @@ void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
                            .scale = op.scale,
                            .partial = op.scratch + (head * pieces + piece) * (dims + 2),
                            .partial_stride = pieces * (dims + 2)};
-    HWY_DYNAMIC_DISPATCH(attend_piece)(entries, heads, op.shape);
+    attend_piece(entries, heads, op.shape);
   }
 }
 

@@ -56,19 +56,27 @@ class PieceCut {
 };
 
 /// Writes the rows of `count` positions from `position` on, a block at a time.
-void write_resident_rows(const DecodeAttention& op, std::size_t head, std::size_t position,
-                         std::size_t count, const std::byte** rows) noexcept {
-  const std::size_t block_tokens = op.resident.block_tokens;
-  const std::size_t row_bytes = op.shape.row_bytes();
+void write_rows(const KvShape& shape, const BlockTable& table, std::size_t head,
+                std::size_t position, std::size_t count, const std::byte** rows) noexcept {
+  const std::size_t block_tokens = table.block_tokens;
+  const std::size_t row_bytes = shape.row_bytes();
   while (count > 0) {
     const std::size_t run = std::min(count, block_tokens - position % block_tokens);
-    const std::byte* row = row_address(op.shape, op.resident, head, position);
+    const std::byte* row = row_address(shape, table, head, position);
     TERRACE_DEBUG_ASSERT(row != nullptr);
     for (std::size_t i = 0; i < run; ++i) rows[i] = row + i * row_bytes;
     rows += run;
     position += run;
     count -= run;
   }
+}
+
+/// Sets how many entries a piece has, of `taken` that were written, and fills up what is behind.
+void end_piece(std::size_t taken, EntryPiece& out) noexcept {
+  out.count = std::min(taken, attention_split);
+  if (taken == 0) return;
+  std::fill(out.rows.begin() + static_cast<std::ptrdiff_t>(taken), out.rows.end(),
+            out.rows[taken - 1]);
 }
 
 }  // namespace
@@ -85,8 +93,8 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
   PieceCut cut(piece);
   for (const TokenRange& range : {op.sinks, op.window}) {
     const Slice slice = cut.next_section(range.size());
-    write_resident_rows(op, kv_head_of(op, list), range.begin + slice.first, slice.count,
-                        &out.rows[slice.place]);
+    write_rows(op.shape, op.resident, kv_head_of(op, list), range.begin + slice.first, slice.count,
+               &out.rows[slice.place]);
   }
   const Slice selected = cut.next_section(selected_count(op, list));
   out.rows_ahead = selected.count == 0 ? rows_ahead_max : tile_rows;
@@ -101,11 +109,18 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
     out.rows[pseudo.place + i] = op.pseudo.rows[source];
     if (op.pseudo.bias != nullptr) out.bias[pseudo.place + i] = op.pseudo.bias[source];
   }
-  const std::size_t taken = cut.taken();
-  out.count = std::min(taken, attention_split);
-  if (taken == 0) return;
-  std::fill(out.rows.begin() + static_cast<std::ptrdiff_t>(taken), out.rows.end(),
-            out.rows[taken - 1]);
+  end_piece(cut.taken(), out);
+}
+
+void gather_piece(const TileAttention& op, std::size_t kv_head, std::size_t piece,
+                  EntryPiece& out) noexcept {
+  const std::size_t rows = op.rows_seen(op.tokens - 1);
+  const std::size_t begin = std::min(piece * attention_split, rows);
+  const std::size_t taken = std::min(rows - begin, piece_room);
+  out.biased = false;
+  out.rows_ahead = rows_ahead_max;
+  write_rows(op.shape, op.rows, kv_head, begin, taken, out.rows.data());
+  end_piece(taken, out);
 }
 
 }  // namespace terrace::kernels::host

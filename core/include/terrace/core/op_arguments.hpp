@@ -30,6 +30,7 @@ namespace terrace {
 [[nodiscard]] Status validate(const FetchRows& op);
 [[nodiscard]] Status validate(const CacheRows& op);
 [[nodiscard]] Status validate(const DecodeAttention& op);
+[[nodiscard]] Status validate(const TileAttention& op);
 
 /// Returns an error of a call of a batch, with the call's place named before it.
 [[nodiscard]] Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept;

@@ -393,6 +393,47 @@ constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t
   return shape.query_heads * pieces * (shape.head_dim + 2);
 }
 
+/// Exact attention of many query tokens over one tile of rows, with a running state: a long context
+/// is attended to tile by tile, each tile's rows being device memory only while it is worked on.
+///
+/// A tile is cut at multiples of `attention_split` rows from its begin; each piece is an online
+/// softmax of its own, as in DecodeAttention, and is merged into the state in order: both are taken
+/// to the greater of their maxima. A piece without weight, which is one of which nothing is seen or
+/// all logits are -inf, adds nothing. So the bits of a token's output depend neither on the other
+/// tokens of a call, nor on the number of threads, nor on the lengths of tiles, if those are
+/// multiples of `attention_split`.
+struct TileAttention {
+  KvShape shape;
+  const float* query = nullptr;  ///< [tokens, query_heads, head_dim], post-RoPE
+  std::size_t query_stride = 0;  ///< floats from one token to the next
+  std::size_t tokens = 0;
+  BlockTable rows;  ///< device blocks; position 0 is the tile's first row
+  std::size_t row_count = 0;
+  /// Rows of the tile that token 0 sees, each further token seeing one more. Below 0 the tile
+  /// begins with rows that come after token 0.
+  std::ptrdiff_t seen = 0;
+  /// In and out [tokens, query_heads, head_dim + 2]: a sum of weighted values, the greatest logit
+  /// in units of the backend's own, the sum of weights.
+  float* state = nullptr;
+  bool first = false;             ///< `state` begins here: nothing of it is read
+  float* output = nullptr;        ///< [tokens, query_heads, head_dim]; null = more tiles follow
+  std::size_t output_stride = 0;  ///< floats from one token to the next
+  float scale = 1.0F;             ///< logits are scale * q.k
+
+  /// Returns how many rows of the tile token `token` sees, from the first on.
+  [[nodiscard]] constexpr std::size_t rows_seen(std::size_t token) const noexcept {
+    const std::ptrdiff_t count = seen + static_cast<std::ptrdiff_t>(token);
+    if (count <= 0) return 0;
+    const auto positive = static_cast<std::size_t>(count);
+    return positive < row_count ? positive : row_count;
+  }
+};
+
+/// Returns the floats of TileAttention::state for `tokens` query tokens.
+constexpr std::size_t tile_state_floats(const KvShape& shape, std::size_t tokens) noexcept {
+  return tokens * shape.query_heads * (shape.head_dim + 2);
+}
+
 /// The kernels of a backend. An absent (null) entry means unsupported: ask before choosing.
 struct Ops {
   Op<StoreRows> store_rows = {};
@@ -405,6 +446,7 @@ struct Ops {
   Op<FetchRows> fetch_rows = {};
   Op<CacheRows> cache_rows = {};
   Op<DecodeAttention> decode_attention = {};
+  Op<TileAttention> tile_attention = {};
 };
 
 }  // namespace terrace

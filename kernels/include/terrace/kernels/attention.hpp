@@ -1,9 +1,10 @@
-// Attention of one query token over rows that lie anywhere in host memory.
+// Attention over rows that lie in host memory: of one query token over chosen rows anywhere, or of
+// many tokens over all rows of a tile.
 //
 //   DecodeAttention op{.shape = shape, .query = q, .output = out, .resident = table, ...};
 //   host::decode_attention(op, threads);
 //
-// Not here: prefill, more than one query token, or choosing the rows.
+// Not here: choosing the rows.
 #pragma once
 
 #include "terrace/core/ops.hpp"
@@ -28,5 +29,19 @@ namespace terrace::kernels::host {
 ///          Flash-Decoding 2023 (ideas only)
 /// Tests    tests/kernels/attention_test.cpp
 void decode_attention(const DecodeAttention& op, Parallel& threads);
+
+/// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
+///
+/// A piece has the bits of a piece of decode_attention; pieces are merged into the state one after
+/// the other. Bits depend on the rows that a token sees, on where tiles begin in them, in pieces of
+/// `attention_split`, and on nothing else.
+///
+/// Logits   as decode_attention; rows that no token sees are not read
+/// Shapes   as decode_attention
+/// Memory   rows need no alignment; query, state and output must not overlap
+/// Threads  parts of 16 tokens or more of a KV head; allocates nothing, 150 KiB of stack a thread
+/// Cost     4 * head_dim flops per row, query head and token; reads rows once per part
+/// Tests    tests/kernels/tile_attention_test.cpp
+void tile_attention(const TileAttention& op, Parallel& threads);
 
 }  // namespace terrace::kernels::host

@@ -15,6 +15,9 @@ namespace terrace::kernels::reference {
 /// -inf logits and NaN behave as in host::decode_attention.
 void decode_attention(const DecodeAttention& op);
 
+/// Attention over a tile, piece by piece. A state's maximum is in units of the logits.
+void tile_attention(const TileAttention& op);
+
 /// Codes each sub-vector with the centroid of least sum (x - c)^2, ties to the lower one; 0 for one
 /// that is not `clustered_below`.
 void pq_encode(const PqEncode& op);
