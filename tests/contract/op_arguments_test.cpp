@@ -396,6 +396,62 @@ TEST_F(OpArguments, OfDecodeAttention) {
   EXPECT_TRUE(validate(unbiased).has_value());
 }
 
+TEST_F(OpArguments, OfTileAttention) {
+  const TileAttention op{.shape = shape,
+                         .query = room<float>(),
+                         .query_stride = query_floats + 2,
+                         .tokens = 3,
+                         .rows = blocks(),
+                         .row_count = 60,
+                         .seen = -1,
+                         .state = room<float>(),
+                         .output = room<float>(),
+                         .output_stride = query_floats};
+  using Op = TileAttention;
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.shape.head_dim = 0; }, "has a zero"},
+       {[](Op& o) { o.query = nullptr; }, "query must be given"},
+       {[](Op& o) { o.state = nullptr; }, "state must be given"},
+       {[](Op& o) { o.tokens = absurd; }, "tokens must not be above 2^32"},
+       {[](Op& o) { o.row_count = absurd; }, "row_count must not be above 2^32"},
+       {[](Op& o) { o.seen = absurd; }, "seen must be -2^32 to 2^32"},
+       {[](Op& o) { o.seen = -static_cast<std::ptrdiff_t>(absurd); }, "seen must be"},
+       {[](Op& o) { o.rows.blocks = nullptr; }, "rows must have blocks"},
+       {[](Op& o) { o.rows.block_tokens = 0; }, "rows must have blocks"},
+       {[](Op& o) { o.query_stride = query_floats - 1; }, "query_stride must not be below"},
+       {[](Op& o) { o.output_stride = query_floats - 1; }, "output_stride must not be below"},
+       // The last float of each, and the first.
+       {[](Op& o) { o.output = o.state + 3 * 4 * 18 - 1; }, "output must not overlap state"},
+       {[](Op& o) { o.state = o.output + 3 * query_floats - 1; }, "output must not overlap state"},
+       {[](Op& o) { o.output = as<float>(o.query + 3 * query_floats + 3); },
+        "output must not overlap query"},
+       {[](Op& o) { o.state = as<float>(o.query + 3 * query_floats + 3); },
+        "state must not overlap query"},
+       {[](Op& o) {
+          o.query_stride = absurd;
+          o.query = as<float>(o.state) - 8;
+        },
+        "state must not overlap query"}});
+  Op beside = op;
+  beside.state = as<float>(op.query + 3 * query_floats + 4);
+  beside.output = beside.state + 3 * 4 * 18;
+  EXPECT_TRUE(validate(beside).has_value());
+  Op begun = op;
+  begun.output = nullptr;
+  begun.output_stride = 0;
+  EXPECT_TRUE(validate(begun).has_value()) << "more tiles follow";
+  Op alone = op;
+  alone.tokens = 1;
+  alone.query_stride = alone.output_stride = 0;
+  EXPECT_TRUE(validate(alone).has_value()) << "there is no next token";
+  Op nothing_seen = op;
+  nothing_seen.row_count = 0;
+  nothing_seen.rows = {};
+  EXPECT_TRUE(validate(nothing_seen).has_value()) << "there are no rows";
+  EXPECT_TRUE(validate(Op{.shape = op.shape}).has_value()) << "there are no tokens";
+}
+
 TEST_F(OpArguments, MayBeMissingWhereThereAreNoCandidates) {
   ExactSelect op{.common = common(), .index = index()};
   op.common.candidates.end = op.common.candidates.begin;
@@ -428,6 +484,8 @@ TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
   EXPECT_EQ(difference_made<DecodeAttention>([](auto& o) { o.scope = ListScope::query_head; }),
             "scope");
   EXPECT_EQ(difference_made<DecodeAttention>([](auto& o) { o.window.end = 1; }), "");
+  EXPECT_EQ(difference_made<TileAttention>([](auto& o) { o.shape.layers = 9; }), "shape");
+  EXPECT_EQ(difference_made<TileAttention>([](auto& o) { o.seen = 1; }), "");
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.fetch_rows, nullptr);
   EXPECT_NE(ops.cache_rows, nullptr);
   EXPECT_NE(ops.decode_attention, nullptr);
+  EXPECT_NE(ops.tile_attention, nullptr);
 }
 
 TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
@@ -156,6 +157,7 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.fetch_rows(*compute, Phase::fetch, {})));
   EXPECT_TRUE(refused(ops.cache_rows(*compute, Phase::refill, {})));
   EXPECT_TRUE(refused(ops.decode_attention(*compute, Phase::attend, {})));
+  EXPECT_TRUE(refused(ops.tile_attention(*compute, Phase::attend, {})));
   EXPECT_TRUE(compute->drain(patience).has_value());
 }
 

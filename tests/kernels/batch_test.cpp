@@ -14,6 +14,7 @@
 #include "kernels/page_scene.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
+#include "kernels/tile_scenario.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
 
 namespace terrace {
@@ -369,6 +370,26 @@ TEST(Batch, AttendsLikeItsCalls) {
       const DecodeAttention op = held->scenario.op(held->output.data());
       return Call<DecodeAttention>{
           held, op, {memory_of(held->output)}, memory_of(held->scenario.scratch_)};
+    });
+  }
+}
+
+TEST(Batch, AttendsToTilesLikeItsCalls) {
+  for (const std::size_t group : {1U, 3U}) {
+    expect_batches_like_calls<TileAttention>([&](std::size_t i) {
+      const auto held = std::make_shared<testing::TileScenario>(
+          testing::TileCase{.shape = make_shape(group, 2, 16, Dtype::f16),
+                            .rows = one_of<std::size_t>({9, 600, 0, 1}, i),
+                            .tokens = one_of<std::size_t>({1, 5, 2}, i),
+                            .seen = one_of<std::ptrdiff_t>({1000, 0, 500, -1}, i)});
+      TileAttention op = held->op();
+      if (i % 5 == 3) {  // in the middle of tiles
+        Rng rng(testing::seed(), {93, i});
+        for (float& x : held->state_.span()) x = std::abs(testing::normal(rng));
+        op.first = false;
+        op.output = nullptr;
+      }
+      return Call<TileAttention>{held, op, {memory_of(held->state_), memory_of(held->output_)}};
     });
   }
 }

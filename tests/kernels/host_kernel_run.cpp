@@ -49,6 +49,9 @@ void run(std::span<const ClusterSelect> batch) {
 void run(std::span<const DecodeAttention> batch) {
   host::for_each_call(batch, threads, host::decode_attention);
 }
+void run(std::span<const TileAttention> batch) {
+  host::for_each_call(batch, threads, host::tile_attention);
+}
 void run(std::span<const ResolveRows> batch) {
   host::for_each_call(batch, threads,
                       [](const ResolveRows& op, Parallel&) { host::resolve_rows(op); });

@@ -9,6 +9,7 @@
 #include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
+#include "kernels/tile_scenario.hpp"
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/select.hpp"
@@ -33,6 +34,21 @@ TEST(NumberOfThreads, DoesNotChangeAttention) {
     std::vector<float> output(expected.size());
     kernels::host::decode_attention(scenario.op(output.data()), threads);
     EXPECT_EQ(output, expected) << count << " threads";
+  }
+}
+
+TEST(NumberOfThreads, DoesNotChangeAttentionToATile) {
+  testing::TileScenario scenario(
+      {.shape = make_shape(3, 2, 80, Dtype::bf16), .rows = 1100, .tokens = 70, .seen = 480});
+  const auto attend = [&](Parallel& threads) {
+    return scenario.attend(
+        70, 512, [&](const TileAttention& op) { kernels::host::tile_attention(op, threads); });
+  };
+  Serial serial;
+  const std::vector<float> expected = attend(serial);
+  for (const std::size_t count : {1U, 2U, 4U, 9U}) {
+    PartThreads threads(count);
+    EXPECT_EQ(attend(threads), expected) << count << " threads";
   }
 }
 

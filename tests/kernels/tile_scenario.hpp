@@ -1,0 +1,123 @@
+// Query tokens that attend to rows tile by tile, set up from a few numbers.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/block_store.hpp"
+#include "kernels/guarded.hpp"
+#include "kernels/kernel_run.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace::testing {
+
+struct TileCase {
+  KvShape shape;
+  std::size_t block_tokens = 32;
+  std::size_t rows = 0;
+  std::size_t tokens = 1;
+  std::ptrdiff_t seen = 0;  // rows that token 0 sees
+  std::size_t misalignment = 0;
+
+  [[nodiscard]] std::string text() const {
+    return to_text(shape) + ", " + std::to_string(rows) + " rows in blocks of " +
+           std::to_string(block_tokens) + ", " + std::to_string(tokens) + " tokens that see from " +
+           std::to_string(seen) + " on, misaligned by " + std::to_string(misalignment) + ", " +
+           seed_text();
+  }
+};
+
+class TileScenario {
+ public:
+  explicit TileScenario(const TileCase& options)
+      : options_(options),
+        store_(options.shape, options.block_tokens, options.rows, options.misalignment),
+        query_(options.tokens * query_stride()),
+        state_(tile_state_floats(options.shape, options.tokens), std::nanf("")),
+        output_(options.tokens * output_stride(), std::nanf("")) {
+    store_.fill_normal(1);
+    Rng rng(seed(), {2});
+    for (float& x : query_) x = normal(rng);
+  }
+
+  /// Returns the op of `count` tokens from `token` on over the tile of rows [begin, end), which
+  /// begins with a block. It is the first one if it begins with row 0, the last with the last row.
+  TileAttention op(std::size_t token, std::size_t count, TokenRange tile) {
+    const KvShape& shape = options_.shape;
+    const bool is_last = tile.end == options_.rows;
+    const auto first_seen = static_cast<std::ptrdiff_t>(token) + options_.seen;
+    return {.shape = shape,
+            .query = query_.data() + token * query_stride(),
+            .query_stride = query_stride(),
+            .tokens = count,
+            .rows = {store_.blocks().data() + tile.begin / options_.block_tokens,
+                     options_.block_tokens},
+            .row_count = tile.size(),
+            .seen = first_seen - static_cast<std::ptrdiff_t>(tile.begin),
+            .state = state_.data() + tile_state_floats(shape, token),
+            .first = tile.begin == 0,
+            .output = is_last ? output_.data() + token * output_stride() : nullptr,
+            .output_stride = output_stride(),
+            .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim))};
+  }
+  TileAttention op() { return op(0, options_.tokens, {0, options_.rows}); }
+
+  /// Attends with `tokens` tokens a call to tiles of `tile_rows` rows, by each(call).
+  template <typename Attend>
+  std::vector<float> attend(std::size_t tokens, std::size_t tile_rows, Attend each) {
+    std::fill_n(state_.data(), state_.size(), std::nanf(""));
+    std::fill_n(output_.data(), output_.size(), std::nanf(""));
+    for (std::size_t token = 0; token < options_.tokens; token += tokens) {
+      const std::size_t count = std::min(tokens, options_.tokens - token);
+      for (std::size_t row = 0; row == 0 || row < options_.rows; row += tile_rows) {
+        each(op(token, count, {row, std::min(row + tile_rows, options_.rows)}));
+      }
+    }
+    return packed_output();
+  }
+  std::vector<float> run(std::size_t tokens, std::size_t tile_rows) {
+    return attend(tokens, tile_rows, [](const TileAttention& op) { testing::run(op); });
+  }
+  std::vector<float> run() { return run(options_.tokens, all_rows); }
+  std::vector<float> run_reference() {
+    return attend(options_.tokens, all_rows, kernels::reference::tile_attention);
+  }
+
+  [[nodiscard]] std::size_t query_floats() const {
+    return options_.shape.query_heads * options_.shape.head_dim;
+  }
+  /// Returns whether no float beside the outputs was written.
+  [[nodiscard]] bool guards_intact() {
+    for (std::size_t i = 0; i < output_.size(); ++i) {
+      if (i % output_stride() >= query_floats() && !std::isnan(output_[i])) return false;
+    }
+    return state_.intact() && output_.intact();
+  }
+
+  static constexpr std::size_t all_rows = std::size_t{1} << 20;
+
+  TileCase options_;
+  BlockStore store_;
+  std::vector<float> query_;
+  Guarded<float> state_;
+  Guarded<float> output_;
+
+ private:
+  [[nodiscard]] std::size_t query_stride() const { return query_floats() + 5; }
+  [[nodiscard]] std::size_t output_stride() const { return query_floats() + 3; }
+
+  /// Returns the outputs without what lies between them.
+  std::vector<float> packed_output() {
+    std::vector<float> packed;
+    for (std::size_t token = 0; token < options_.tokens; ++token) {
+      const float* first = output_.data() + token * output_stride();
+      packed.insert(packed.end(), first, first + query_floats());
+    }
+    return packed;
+  }
+};
+
+}  // namespace terrace::testing
