@@ -88,5 +88,8 @@ void run(std::span<const ResolveRows> batch) {
 void run(std::span<const DecodeAttention> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::decode_attention(batch, launch); });
 }
+void run(std::span<const TileAttention> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::tile_attention(batch, launch); });
+}
 
 }  // namespace terrace::testing

@@ -9,25 +9,19 @@
 
 #include <cmath>
 
-#include "device/block_scan.cuh"
+#include "device/attention_piece.cuh"
 #include "device/calls.cuh"
 #include "device/dot_rows.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
 
-// A block's dynamic shared memory, under the one name that all kernels declare it by.
-extern __shared__ uint4 dynamic_shared_memory[];
-
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr unsigned warps = threads / 32;
-constexpr unsigned heads_max = 4;
+constexpr unsigned threads = attention_threads;
+constexpr unsigned heads_max = attention_heads_max;
 constexpr unsigned split = attention_split;
-// What a block waits for is memory: another one works meanwhile. Some registers are spilled for it.
-constexpr unsigned blocks_per_processor = 2;
 
 /// How many pieces a list may have. How many it has the device knows.
 __host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
@@ -36,31 +30,6 @@ __host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
                               (op.pseudo.count == nullptr ? 0 : op.pseudo.stride);
   return entries == 0 ? 1 : static_cast<unsigned>((entries + split - 1) / split);
 }
-
-/// What a block keeps in shared memory, for `heads` query heads.
-template <typename Elements>
-struct PieceMemory {
-  unsigned padded;  ///< floats of a query
-  unsigned slab;    ///< dims that the lanes of a warp cover at once
-  unsigned heads;
-
-  __host__ __device__ PieceMemory(unsigned dims, unsigned head_count)
-      : padded(padded_dims<Elements>(dims)),
-        slab(padded < 32 * Elements::per_vector ? padded : 32 * Elements::per_vector),
-        heads(head_count) {}
-
-  [[nodiscard]] __host__ __device__ std::size_t bytes() const {
-    return split * sizeof(std::byte*) + sizeof(float) * heads * (padded + split + warps * slab + 2);
-  }
-  __device__ const std::byte** rows() const {
-    return reinterpret_cast<const std::byte**>(dynamic_shared_memory);
-  }
-  __device__ float* queries() const { return reinterpret_cast<float*>(rows() + split); }
-  __device__ float* weights() const { return queries() + heads * padded; }  // [heads, split]
-  __device__ float* partials() const { return weights() + heads * split; }  // [warps, heads, slab]
-  __device__ float* maxima() const { return partials() + warps * heads * slab; }  // [heads]
-  __device__ float* sums() const { return maxima() + heads; }                     // [heads]
-};
 
 /// The sections of a list, and how many entries they have.
 struct ListSections {
@@ -100,69 +69,6 @@ __device__ Entry entry_at(const DecodeAttention& op, const ListSections& section
   return {op.pseudo.rows[place], op.pseudo.bias == nullptr ? 0.0F : op.pseudo.bias[place]};
 }
 
-/// Turns a head's logits into weights exp(logit - maximum). One warp a head.
-template <typename Elements>
-__device__ void weigh(const PieceMemory<Elements>& memory, unsigned count) {
-  const unsigned lane = threadIdx.x % 32;
-  for (unsigned h = threadIdx.x / 32; h < memory.heads; h += warps) {
-    float* const weights = memory.weights() + h * split;
-    float maximum = -INFINITY;
-    for (unsigned i = lane; i < count; i += 32) maximum = fmaxf(maximum, weights[i]);
-    maximum = warp_max(maximum);
-    // With all logits -inf any finite base gives weights 0.
-    const float base = maximum == -INFINITY ? 0.0F : maximum;
-    float sum = 0;
-    for (unsigned i = lane; i < count; i += 32) {
-      const float weight = expf(weights[i] - base);
-      weights[i] = weight;
-      sum += weight;
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) {
-      memory.maxima()[h] = maximum;
-      memory.sums()[h] = sum;
-    }
-  }
-}
-
-/// Sums weight * value over a warp's rows for the dims from `dim` on that a lane holds, and leaves
-/// the warp's sums in shared memory.
-template <typename Elements, unsigned heads>
-__device__ void add_values(const PieceMemory<Elements>& memory, const LaneSplit& lanes,
-                           unsigned dims, unsigned dim, unsigned count) {
-  constexpr unsigned width = Elements::per_vector;
-  const unsigned warp = threadIdx.x / 32;
-  const unsigned mine = dim + lanes.lane * width;
-  float sums[heads][width] = {};
-  if (mine < dims) {
-#pragma unroll 8
-    for (unsigned i = warp * lanes.rows + lanes.row; i < count; i += warps * lanes.rows) {
-      float values[width];
-      load_vector<Elements>(memory.rows()[i] + (dims + mine) * Elements::bytes, dims - mine,
-                            values);
-#pragma unroll
-      for (unsigned h = 0; h < heads; ++h) {
-        const float weight = memory.weights()[h * split + i];
-#pragma unroll
-        for (unsigned v = 0; v < width; ++v) sums[h][v] += weight * values[v];
-      }
-    }
-  }
-#pragma unroll
-  for (unsigned h = 0; h < heads; ++h) {
-#pragma unroll
-    for (unsigned v = 0; v < width; ++v) {
-      for (unsigned mask = lanes.lanes; mask < 32; mask *= 2) {
-        sums[h][v] += __shfl_xor_sync(all_lanes, sums[h][v], static_cast<int>(mask));
-      }
-      const unsigned at = lanes.lane * width + v;
-      if (lanes.row == 0 && at < memory.slab) {
-        memory.partials()[(warp * heads + h) * memory.slab + at] = sums[h][v];
-      }
-    }
-  }
-}
-
 /// Where the results of a piece go: to the scratch memory, or, of the only piece, to the output.
 struct PieceTarget {
   const DecodeAttention& op;
@@ -189,7 +95,7 @@ struct PieceTarget {
 
 /// blockIdx: piece, list, call and which of the list's query heads.
 template <typename Elements, unsigned heads, unsigned capacity>
-__global__ void __launch_bounds__(threads, blocks_per_processor)
+__global__ void __launch_bounds__(threads, attention_blocks_per_processor)
     attend_piece(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
   const DecodeAttention& op = calls.of_block();
   const unsigned pieces = capacity == 1 ? gridDim.x : pieces_of(op);
@@ -227,21 +133,11 @@ __global__ void __launch_bounds__(threads, blocks_per_processor)
   __syncthreads();
   weigh(memory, count);
   __syncthreads();
-  const LaneSplit lanes = LaneSplit::of<Elements>(dims);
-  for (unsigned dim = 0; dim < dims; dim += memory.slab) {
-    add_values<Elements, heads>(memory, lanes, dims, dim, count);
-    __syncthreads();
-    const unsigned width = dims - dim < memory.slab ? dims - dim : memory.slab;
-    for (unsigned i = threadIdx.x; i < used * width; i += threads) {
-      const unsigned h = i / width;
-      float sum = 0;
-      for (unsigned w = 0; w < warps; ++w) {
-        sum += memory.partials()[(w * heads + h) * memory.slab + i % width];
-      }
-      target.write(first_head + h, dim + i % width, sum, memory.sums()[h]);
-    }
-    __syncthreads();
-  }
+  sum_values<Elements, heads>(
+      memory, dims, count, used, [](unsigned, unsigned) { return true; },
+      [&](unsigned h, unsigned dim, float value) {
+        target.write(first_head + h, dim, value, memory.sums()[h]);
+      });
   if (threadIdx.x < used) {
     target.write_sums(first_head + threadIdx.x, memory.maxima()[threadIdx.x],
                       memory.sums()[threadIdx.x]);

@@ -30,7 +30,8 @@ constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
                     .resolve_rows = enqueue<cuda::resolve_rows>,
                     .fetch_rows = enqueue<cuda::fetch_rows>,
                     .cache_rows = enqueue<cuda::cache_rows>,
-                    .decode_attention = enqueue<cuda::decode_attention>};
+                    .decode_attention = enqueue<cuda::decode_attention>,
+                    .tile_attention = enqueue<cuda::tile_attention>};
 
 }  // namespace
 

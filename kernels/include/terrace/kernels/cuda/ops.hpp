@@ -81,4 +81,11 @@ namespace terrace::kernels::cuda {
 /// Cost     one launch, and another to merge where a list may have more than one piece
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
+/// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
+/// Bits of a token depend on the same as on the host; of a tile of one piece they are
+/// decode_attention's. Cost: one launch, each block reading the tile for four query heads.
+///
+/// Limits   tokens * group < 2^31
+[[nodiscard]] Status tile_attention(std::span<const TileAttention> batch, const Launch& launch);
+
 }  // namespace terrace::kernels::cuda

@@ -1,0 +1,153 @@
+// Attention of up to four query heads to one piece of `attention_split` rows, by one block: logits
+// of all rows, a softmax over them, the weighted sum of their values.
+//
+//   const PieceMemory<Elements> memory(dims, heads);
+//   ...                                         // rows() and queries() are filled; a barrier
+//   dot_rows<Elements, heads>(...);             // writes logits to weights(); a barrier
+//   weigh(memory, count);                       // a barrier
+//   sum_values<Elements, heads>(memory, dims, count, used, sees, write);
+//
+// Which query heads share a block, and where rows lie, changes no sum.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstddef>
+
+#include "device/block_scan.cuh"
+#include "device/dot_rows.cuh"
+#include "terrace/core/ops.hpp"
+
+// A block's dynamic shared memory, under the one name that all kernels declare it by.
+extern __shared__ uint4 dynamic_shared_memory[];
+
+namespace terrace::kernels::cuda {
+
+inline constexpr unsigned attention_threads = 256;  // of a block
+inline constexpr unsigned attention_warps = attention_threads / 32;
+inline constexpr unsigned attention_heads_max = 4;
+// What a block waits for is memory: another one works meanwhile. Some registers are spilled for it.
+inline constexpr unsigned attention_blocks_per_processor = 2;
+
+/// What a block keeps in shared memory, for `heads` query heads.
+template <typename Elements>
+struct PieceMemory {
+  unsigned padded;  ///< floats of a query
+  unsigned slab;    ///< dims that the lanes of a warp cover at once
+  unsigned heads;
+
+  __host__ __device__ PieceMemory(unsigned dims, unsigned head_count)
+      : padded(padded_dims<Elements>(dims)),
+        slab(padded < 32 * Elements::per_vector ? padded : 32 * Elements::per_vector),
+        heads(head_count) {}
+
+  [[nodiscard]] __host__ __device__ std::size_t bytes() const {
+    return attention_split * sizeof(std::byte*) +
+           sizeof(float) * heads * (padded + attention_split + attention_warps * slab + 2);
+  }
+  __device__ const std::byte** rows() const {
+    return reinterpret_cast<const std::byte**>(dynamic_shared_memory);
+  }
+  __device__ float* queries() const { return reinterpret_cast<float*>(rows() + attention_split); }
+  __device__ float* weights() const {
+    return queries() + heads * padded;
+  }  // [heads, attention_split]
+  __device__ float* partials() const {
+    return weights() + heads * attention_split;
+  }  // [warps, heads, slab]
+  __device__ float* maxima() const {
+    return partials() + attention_warps * heads * slab;
+  }                                                            // [heads]
+  __device__ float* sums() const { return maxima() + heads; }  // [heads]
+};
+
+/// Turns a head's logits into weights exp(logit - maximum). One warp a head.
+template <typename Elements>
+__device__ inline void weigh(const PieceMemory<Elements>& memory, unsigned count) {
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned h = threadIdx.x / 32; h < memory.heads; h += attention_warps) {
+    float* const weights = memory.weights() + h * attention_split;
+    float maximum = -INFINITY;
+    for (unsigned i = lane; i < count; i += 32) maximum = fmaxf(maximum, weights[i]);
+    maximum = warp_max(maximum);
+    // With all logits -inf any finite base gives weights 0.
+    const float base = maximum == -INFINITY ? 0.0F : maximum;
+    float sum = 0;
+    for (unsigned i = lane; i < count; i += 32) {
+      const float weight = expf(weights[i] - base);
+      weights[i] = weight;
+      sum += weight;
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) {
+      memory.maxima()[h] = maximum;
+      memory.sums()[h] = sum;
+    }
+  }
+}
+
+/// Sums weight * value over a warp's rows for the dims from `dim` on that a lane holds, and leaves
+/// the warp's sums in shared memory. Head h takes row i if sees(h, i).
+template <typename Elements, unsigned heads, typename Sees>
+__device__ inline void add_values(const PieceMemory<Elements>& memory, const LaneSplit& lanes,
+                                  unsigned dims, unsigned dim, unsigned count, Sees sees) {
+  constexpr unsigned width = Elements::per_vector;
+  const unsigned warp = threadIdx.x / 32;
+  const unsigned mine = dim + lanes.lane * width;
+  float sums[heads][width] = {};
+  if (mine < dims) {
+#pragma unroll 8
+    for (unsigned i = warp * lanes.rows + lanes.row; i < count; i += attention_warps * lanes.rows) {
+      float values[width];
+      load_vector<Elements>(memory.rows()[i] + (dims + mine) * Elements::bytes, dims - mine,
+                            values);
+#pragma unroll
+      for (unsigned h = 0; h < heads; ++h) {
+        const float weight = memory.weights()[h * attention_split + i];
+#pragma unroll
+        for (unsigned v = 0; v < width; ++v) {
+          if (sees(h, i)) sums[h][v] += weight * values[v];
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (unsigned h = 0; h < heads; ++h) {
+#pragma unroll
+    for (unsigned v = 0; v < width; ++v) {
+      for (unsigned mask = lanes.lanes; mask < 32; mask *= 2) {
+        sums[h][v] += __shfl_xor_sync(all_lanes, sums[h][v], static_cast<int>(mask));
+      }
+      const unsigned at = lanes.lane * width + v;
+      if (lanes.row == 0 && at < memory.slab) {
+        memory.partials()[(warp * heads + h) * memory.slab + at] = sums[h][v];
+      }
+    }
+  }
+}
+
+/// Sums weight * value over a piece's rows, head h taking row i if sees(h, i), and calls
+/// write(h, dim, sum) on one thread for each dimension of the first `used` heads. Every thread of
+/// the block calls it.
+template <typename Elements, unsigned heads, typename Sees, typename Write>
+__device__ inline void sum_values(const PieceMemory<Elements>& memory, unsigned dims,
+                                  unsigned count, unsigned used, Sees sees, Write write) {
+  const LaneSplit lanes = LaneSplit::of<Elements>(dims);
+  for (unsigned dim = 0; dim < dims; dim += memory.slab) {
+    add_values<Elements, heads>(memory, lanes, dims, dim, count, sees);
+    __syncthreads();
+    const unsigned width = dims - dim < memory.slab ? dims - dim : memory.slab;
+    for (unsigned i = threadIdx.x; i < used * width; i += attention_threads) {
+      const unsigned h = i / width;
+      float sum = 0;
+      for (unsigned w = 0; w < attention_warps; ++w) {
+        sum += memory.partials()[(w * heads + h) * memory.slab + i % width];
+      }
+      write(h, dim + i % width, sum);
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace terrace::kernels::cuda
