@@ -44,7 +44,7 @@ test-asan: packages
 	@cmake --preset host-asan
 	@cmake --build --preset host-asan --target terrace_library_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
-	  --exclude-regex '^run\.|^apps_test_NOT_BUILT$$'
+	  --exclude-regex '^run\.|^(apps_test|fuzz_apps_test)_NOT_BUILT$$'
 
 # The thread sanitizer watches tests of code that runs on several threads; check-all gives it all.
 test-tsan: packages
@@ -74,13 +74,13 @@ check-all: packages lint  ## everything there is, without a time limit
 	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
-	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset || exit 1; \
+	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
 	done
 	@for preset in cuda-asan cuda-tsan; do \
 	  case $$preset in *tsan) steps=$(FUZZ_STEPS_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL_SANITIZED);; esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset && \
-	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset || exit 1; \
+	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
 	done
 ifdef NVCC
 	@cmake --preset cuda-compile && cmake --build --preset cuda-compile && ctest --preset cuda-compile

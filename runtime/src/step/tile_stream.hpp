@@ -1,0 +1,76 @@
+// Brings all rows of a layer past attention, tile by tile: rows that lie on the host are copied to
+// one of two places in device memory while attention reads the other; rows that lie in device
+// memory stay where they are.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/ops.hpp"
+
+namespace terrace {
+
+class Layer;
+class RuntimeState;
+struct SequenceContext;
+
+/// What tokens of one sequence ask of a layer: queries of positions [first, first + tokens).
+struct ExactQueries {
+  const float* query = nullptr;
+  std::size_t query_stride = 0;
+  float* output = nullptr;
+  std::size_t output_stride = 0;
+  std::size_t first = 0;
+  std::size_t tokens = 0;
+  float* state = nullptr;  ///< [tokens, query_heads, head_dim + 2]
+};
+
+/// Returns how many tokens a tile has: a multiple of a block's and of attention_split.
+[[nodiscard]] std::size_t tile_tokens(std::size_t block_tokens) noexcept;
+
+/// Threads  one at a time. Used on one compute queue until end_step()
+class TileStream {
+ public:
+  explicit TileStream(RuntimeState& runtime) noexcept : runtime_(runtime) {}
+
+  /// Has memory for tiles ready. Errors: out_of_memory.
+  Status reserve();
+
+  /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended.
+  /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
+  Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
+                        Ticket stored, Queue& compute);
+
+  /// All work of the step is done.
+  void end_step() noexcept;
+
+ private:
+  struct Stage {
+    Buffer rows;
+    Ticket copied;
+    Ticket read;
+  };
+  /// Where the blocks of a layer are while its tiles pass.
+  struct Table {
+    Buffer host;
+    Buffer device;
+    [[nodiscard]] BlockTable from(std::size_t block, std::size_t block_tokens) const noexcept {
+      return {.blocks = device.as<std::byte*>() + block, .block_tokens = block_tokens};
+    }
+  };
+
+  Result<BlockTable> place_blocks(Layer& layer, std::size_t blocks, Queue& compute);
+  /// Copies blocks [begin, end) that are on the host alone. Returns whether there were any.
+  Result<bool> copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,
+                         Stage& stage);
+  [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
+
+  RuntimeState& runtime_;
+  std::array<Stage, 2> stages_;
+  std::vector<Table> tables_;  ///< of the step under way
+  std::vector<CopyExtent> extents_;
+};
+
+}  // namespace terrace

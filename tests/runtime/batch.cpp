@@ -1,0 +1,100 @@
+#include "runtime/batch.hpp"
+
+namespace terrace::testing {
+
+std::vector<BatchMember> one_token_each(std::span<const std::size_t> sequences) {
+  std::vector<BatchMember> members;
+  for (const std::size_t sequence : sequences) members.push_back({sequence});
+  return members;
+}
+
+Batch::Batch(Runtime& runtime, std::size_t count)
+    : runtime_(runtime),
+      shape_(runtime.options().shape),
+      compute_(runtime.backend().make_queue({.name = "compute"}).value()) {
+  for (std::size_t i = 0; i < count; ++i) {
+    traffics_.push_back(std::make_unique<Traffic>(shape_, i + 1));
+    drives_.push_back(std::make_unique<Drive>(runtime, *traffics_.back()));
+  }
+  outputs_.resize(count);
+}
+
+void Batch::fill(LayerData& data, std::size_t layer, std::span<const BatchMember> members) const {
+  for (const BatchMember& member : members) {
+    const Traffic& traffic = *traffics_[member.sequence];
+    const std::size_t begin = drives_[member.sequence]->sequence().length();
+    std::vector<float>& window = data.windows.emplace_back();
+    for (std::size_t position = begin; position < begin + member.tokens; ++position) {
+      const auto query = traffic.query(layer, position);
+      data.queries.insert(data.queries.end(), query.begin(), query.end());
+      window.insert(window.end(), query.begin(), query.end());
+      const auto rows = traffic.rows(layer, {position, position + 1});
+      data.rows.insert(data.rows.end(), rows.begin(), rows.end());
+    }
+  }
+  for (const std::vector<float>& window : data.windows) {
+    data.hints.push_back({.query_window = window});
+  }
+  data.outputs.resize(data.queries.size());
+}
+
+void Batch::keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
+                 std::size_t count) {
+  const auto floats = static_cast<std::ptrdiff_t>(shape_.query_heads * shape_.head_dim);
+  for (std::size_t token = first; token < first + count; ++token) {
+    StepOutput& all = outputs_[member].emplace_back();
+    for (const LayerData& layer : layers) {
+      const auto begin = layer.outputs.begin() + static_cast<std::ptrdiff_t>(token) * floats;
+      all.insert(all.end(), begin, begin + floats);
+    }
+  }
+}
+
+std::vector<Status> Batch::step(std::span<const BatchMember> members,
+                                std::span<const std::size_t> accepted) {
+  constexpr std::chrono::seconds patience{60};
+  std::vector<StepMember> parts;
+  for (const auto& [sequence, tokens] : members) {
+    parts.push_back({&drives_[sequence]->sequence(), tokens});
+  }
+  std::vector<LayerData> layers(shape_.layers);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) fill(layers[layer], layer, members);
+  const auto step = runtime_.begin_step(parts, *compute_).value();
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    LayerData& data = layers[layer];
+    const Status attended = step->attend(
+        static_cast<LayerId>(layer), {.query = data.queries.data(),
+                                      .kv = {.keys = data.rows.data(),
+                                             .values = data.rows.data() + shape_.row_bytes() / 2,
+                                             .token_stride = shape_.kv_heads * shape_.row_bytes(),
+                                             .head_stride = shape_.row_bytes()},
+                                      .output = data.outputs.data(),
+                                      .hints = data.hints});
+    EXPECT_TRUE(attended.has_value()) << attended.error().message();
+  }
+  const Status ended = step->end(accepted);
+  EXPECT_TRUE(ended.has_value()) << ended.error().message();
+  EXPECT_TRUE(compute_->drain(patience).has_value());
+  std::vector<Status> statuses;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    statuses.push_back(step->status(i));
+    const std::size_t kept = accepted.empty() ? members[i].tokens : accepted[i];
+    if (statuses.back()) keep(layers, members[i].sequence, first, kept);
+    first += members[i].tokens;
+  }
+  return statuses;
+}
+
+void Batch::expect_step(std::span<const BatchMember> members,
+                        std::span<const std::size_t> accepted) {
+  for (const Status& status : step(members, accepted)) {
+    EXPECT_TRUE(status.has_value()) << status.error().message();
+  }
+}
+
+void Batch::expect_step(std::span<const std::size_t> sequences) {
+  expect_step(one_token_each(sequences));
+}
+
+}  // namespace terrace::testing

@@ -1,0 +1,69 @@
+// Sequences of one runtime that go through steps together, fed by traffic of their own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/scenario.hpp"
+#include "terrace/runtime/step.hpp"
+
+namespace terrace::testing {
+
+/// A sequence of a Batch, by its number, and how many tokens it brings.
+struct BatchMember {
+  std::size_t sequence = 0;
+  std::size_t tokens = 1;
+};
+
+std::vector<BatchMember> one_token_each(std::span<const std::size_t> sequences);
+
+class Batch {
+ public:
+  /// Sequence i is fed by traffic of seed i + 1.
+  Batch(Runtime& runtime, std::size_t count);
+
+  /// A step of those sequences, of which so many tokens are kept; empty = all. Returns what became
+  /// of each.
+  std::vector<Status> step(std::span<const BatchMember> members,
+                           std::span<const std::size_t> accepted = {});
+  /// The same, of one token each, where nobody may fail.
+  void expect_step(std::span<const std::size_t> sequences);
+  /// The same of any tokens.
+  void expect_step(std::span<const BatchMember> members,
+                   std::span<const std::size_t> accepted = {});
+
+  [[nodiscard]] Drive& drive(std::size_t i) noexcept { return *drives_[i]; }
+  [[nodiscard]] Sequence& sequence(std::size_t i) noexcept { return drives_[i]->sequence(); }
+  [[nodiscard]] const Traffic& traffic(std::size_t i) const noexcept { return *traffics_[i]; }
+  [[nodiscard]] Queue& compute() noexcept { return *compute_; }
+  /// Of each token that was kept: [layers, query_heads, head_dim].
+  [[nodiscard]] const std::vector<StepOutput>& outputs(std::size_t i) const noexcept {
+    return outputs_[i];
+  }
+
+ private:
+  struct LayerData {
+    std::vector<float> queries;
+    std::vector<std::byte> rows;
+    std::vector<float> outputs;
+    std::vector<PromptHints> hints;
+    std::vector<std::vector<float>> windows;  ///< what hints point to
+  };
+
+  void fill(LayerData& data, std::size_t layer, std::span<const BatchMember> members) const;
+  void keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
+            std::size_t count);
+
+  Runtime& runtime_;
+  KvShape shape_;
+  std::unique_ptr<Queue> compute_;
+  std::vector<std::unique_ptr<Traffic>> traffics_;
+  std::vector<std::unique_ptr<Drive>> drives_;
+  std::vector<std::vector<StepOutput>> outputs_;
+};
+
+}  // namespace terrace::testing
