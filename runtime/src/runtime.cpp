@@ -21,18 +21,19 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
   return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
 }
 
-Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<Sequence* const> sequences,
+Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
                                                   Queue& compute) {
-  std::vector<SequenceState*> states;
-  for (Sequence* const sequence : sequences) {
-    SequenceState* const state = sequence->state_.get();
+  std::vector<Step::Part> parts;
+  for (const StepMember& member : members) {
+    SequenceState* const state = member.sequence->state_.get();
     if (&state->parts.context.runtime != state_.get()) {
       return fail(Errc::invalid_argument, "begin_step: sequence {} is of another runtime",
-                  states.size());
+                  parts.size());
     }
-    states.push_back(state);
+    parts.push_back({state, member.tokens});
   }
-  return std::unique_ptr<Step>(new Step(std::make_unique<Step::State>(*state_, states, compute)));
+  return std::unique_ptr<Step>(
+      new Step(std::make_unique<Step::State>(*state_, parts, compute)));
 }
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }
@@ -63,6 +64,21 @@ Sequence::~Sequence() = default;
 Status Sequence::begin_prefill(std::size_t tokens) {
   const auto lock = guard(*state_);
   return state_->prompt.begin(tokens);
+}
+
+Status Sequence::begin_prompt(std::size_t tokens) {
+  const auto lock = guard(*state_);
+  return state_->begin_prompt(tokens);
+}
+
+bool Sequence::index_ready() const {
+  const auto lock = guard(*state_);
+  return state_->index_ready();
+}
+
+Status Sequence::await_indexes() {
+  const auto lock = guard(*state_);
+  return state_->parts.await_indexes();
 }
 
 Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {

@@ -8,9 +8,7 @@ namespace terrace {
 
 bool IndexUpkeep::takes_batches() const noexcept { return context_.traits().batch_tokens_max > 1; }
 
-Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request) {
-  // A prompt's tokens are worth waking the other threads for, a step's are not.
-  const bool wakes_others = context_.phase == SequencePhase::prefill;
+Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request, bool wakes_others) {
   return context_.lanes.cluster().call(
       Phase::update, [runtime = &context_.runtime, request, wakes_others]() -> Result<std::size_t> {
         Serial alone;
@@ -20,7 +18,7 @@ Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request) {
       });
 }
 
-Status IndexUpkeep::extend(Layer& layer, std::size_t end) {
+Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   LayerIndex& index = layer.index;
   IndexCoverage& coverage = index.coverage;
   const TokenRange tokens{coverage.tokens.end, end};
@@ -31,7 +29,7 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end) {
   TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(end); }));
   TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
   TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
-  TERRACE_ASSIGN(index.coded, enqueue(builder_.request(layer, tokens)));
+  TERRACE_ASSIGN(index.coded, enqueue(builder_.request(layer, tokens), of_prompt));
   coverage.tokens.end = end;
   if (takes_batches()) coverage.batches.push_back(tokens.begin);
   index.members_stale = true;
@@ -40,13 +38,14 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end) {
     room_.device().mark_stale(layer);
     return tl::unexpected(bytes.error());
   }
-  if (context_.phase != SequencePhase::prefill) context_.counters.bytes.index += *bytes;
+  if (!of_prompt) context_.counters.bytes.index += *bytes;
   return {};
 }
 
 Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
   const bool anew = layer.index.coverage.tokens.empty() || is_outgrown(layer.index, tokens.size());
-  TERRACE_TRY(anew ? builder_.build(layer, tokens, hidden_by) : extend(layer, tokens.end));
+  TERRACE_TRY(anew ? builder_.build(layer, tokens, hidden_by)
+                   : extend(layer, tokens.end, /*of_prompt=*/true));
   return room_.device().send();
 }
 
@@ -59,6 +58,8 @@ Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
 }
 
 Status IndexUpkeep::code_passed_tokens() {
+  // Tokens of a prompt are indexed together, whatever pieces they come in.
+  if (context_.in_prompt()) return {};
   return code_layers([&](Layer& layer) { return code_passed_tokens(layer); });
 }
 

@@ -13,7 +13,8 @@ class IndexUpkeep {
       : context_(context), layers_(layers), room_(room), builder_(builder) {}
 
   /// Enqueues the coding of tokens up to `end` that are not coded yet, and stages the copying.
-  Status extend(Layer& layer, std::size_t end);
+  /// A prompt's tokens are worth waking other threads for, a step's are not.
+  Status extend(Layer& layer, std::size_t end, bool of_prompt = false);
   /// Builds the index of a prompt's tokens, or extends it by them.
   Status add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by);
 
@@ -32,7 +33,7 @@ class IndexUpkeep {
   /// Calls `code` for each layer up to one that fails, and sends what is to be copied.
   Status code_layers(FunctionRef<Status(Layer&)> code);
   Status code_passed_tokens(Layer& layer);
-  [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request);
+  [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request, bool wakes_others);
   /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
   void cut_at(Layer& layer, std::size_t end);
 

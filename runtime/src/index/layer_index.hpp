@@ -8,18 +8,12 @@
 #include "cache/cluster_units.hpp"
 #include "index_coverage.hpp"
 #include "index_memory.hpp"
+#include "kept_hints.hpp"
 #include "terrace/core/queue.hpp"
 
 namespace terrace {
 
 struct SequenceContext;
-
-/// PromptHints that the policy asked for, as they are kept until the index is built.
-struct KeptHints {
-  std::vector<float> pre_rope_keys;
-  std::vector<float> query_window;
-  std::vector<float> attention_scores;
-};
 
 /// What a build says of itself: written on the cluster queue, read once its ticket is done.
 struct BuildRecord {

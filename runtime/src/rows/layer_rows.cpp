@@ -89,6 +89,11 @@ bool LayerRows::all_resident(std::size_t blocks) const noexcept {
                      [](BlockPlace place) { return place == BlockPlace::resident; });
 }
 
+bool LayerRows::all_on_device(std::size_t blocks) const noexcept {
+  return std::none_of(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(blocks),
+                      [](BlockPlace place) { return place == BlockPlace::absent; });
+}
+
 std::size_t LayerRows::row_offset(std::size_t head, std::size_t position) const noexcept {
   const std::size_t block_tokens = runtime_.options.block_tokens;
   return (head * block_tokens + position % block_tokens) * runtime_.shape().row_bytes();

@@ -90,6 +90,8 @@ class LayerRows {
   [[nodiscard]] TokenRange cacheable_positions() const noexcept;
   /// Whether the first `blocks` are all resident.
   [[nodiscard]] bool all_resident(std::size_t blocks) const noexcept;
+  /// Whether none of the first `blocks` is on the host alone.
+  [[nodiscard]] bool all_on_device(std::size_t blocks) const noexcept;
 
   /// Where a row lies in its block.
   [[nodiscard]] std::size_t row_offset(std::size_t head, std::size_t position) const noexcept;

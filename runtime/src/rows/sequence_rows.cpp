@@ -32,8 +32,10 @@ Status SequenceRows::own_block(std::size_t block) {
   return {};
 }
 
-Status SequenceRows::place_block(std::size_t block) {
-  for (const auto& layer : layers_) TERRACE_TRY(layer->place_block(block));
+Status SequenceRows::place_blocks(std::size_t begin, std::size_t end) {
+  for (const auto& layer : layers_) {
+    for (std::size_t block = begin; block < end; ++block) TERRACE_TRY(layer->place_block(block));
+  }
   return {};
 }
 

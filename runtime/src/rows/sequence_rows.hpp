@@ -27,7 +27,8 @@ class SequenceRows {
   Status reserve_positions(std::size_t length);
   /// Makes sure that no other sequence shares pages of a block.
   Status own_block(std::size_t block);
-  Status place_block(std::size_t block);
+  /// Has blocks [begin, end) in device memory, to be written.
+  Status place_blocks(std::size_t begin, std::size_t end);
 
   /// Has in device memory what the token at `position` attends to whatever is selected.
   Status place_needed(std::size_t position);

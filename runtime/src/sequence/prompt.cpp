@@ -3,17 +3,6 @@
 #include <algorithm>
 
 namespace terrace {
-namespace {
-
-/// Adds the elements behind those already kept, of which only the last `limit` stay.
-void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_t limit) {
-  kept.insert(kept.end(), more.begin(), more.end());
-  if (kept.size() > limit) {
-    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(limit));
-  }
-}
-
-}  // namespace
 
 Status Prompt::begin(std::size_t tokens) {
   if (context_.phase != SequencePhase::idle) {
@@ -110,46 +99,6 @@ Status Prompt::check_turn(std::string_view call, LayerId id, const Queue& comput
   return {};
 }
 
-Status Prompt::check_hints(const PromptPiece& piece) const {
-  const RetrievalTraits& traits = context_.traits();
-  const std::size_t rows = piece.tokens.size() * context_.shape().kv_heads;
-  const std::size_t keys = rows * context_.shape().head_dim;
-  if (traits.needs_pre_rope_keys && piece.hints.pre_rope_keys.size() != keys) {
-    return fail(Errc::invalid_argument,
-                "append: policy {} needs the keys before RoPE, {} numbers; the piece has {}",
-                traits.name, keys, piece.hints.pre_rope_keys.size());
-  }
-  if (traits.needs_attention_scores && piece.hints.attention_scores.size() != rows) {
-    return fail(Errc::invalid_argument,
-                "append: policy {} needs attention scores, {} numbers; the piece has {}",
-                traits.name, rows, piece.hints.attention_scores.size());
-  }
-  return {};
-}
-
-Status Prompt::keep_hints(Layer& layer, const PromptHints& hints, Queue& compute) {
-  const RetrievalTraits& traits = context_.traits();
-  const bool wanted =
-      traits.needs_pre_rope_keys || traits.query_window_tokens > 0 || traits.needs_attention_scores;
-  if (!wanted) return {};
-  // Work that is enqueued before produces the hints, as it does the rows.
-  const auto keep = [this, kept = &layer.index.hints, hints]() -> Result<std::size_t> {
-    const RetrievalTraits& asked = context_.traits();
-    const KvShape& shape = context_.shape();
-    if (asked.needs_pre_rope_keys) {
-      kept->pre_rope_keys.insert(kept->pre_rope_keys.end(), hints.pre_rope_keys.begin(),
-                                 hints.pre_rope_keys.end());
-    }
-    keep_last(kept->query_window, hints.query_window,
-              asked.query_window_tokens * shape.query_heads * shape.head_dim);
-    if (asked.needs_attention_scores) {
-      kept->attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
-    }
-    return 0;
-  };
-  return compute.call(Phase::update, keep).map([](Ticket) {});
-}
-
 Status Prompt::store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute) {
   const LayerRows& rows = layer.rows;
   const std::size_t size = context_.block_tokens();
@@ -198,10 +147,10 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
                 "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
                 piece.tokens.begin, piece.tokens.end, appended_, end_);
   }
-  TERRACE_TRY(check_hints(piece));
+  TERRACE_TRY(check_hints("append", context_, piece.hints, piece.tokens.size()));
   context_.compute = &compute;
   Layer& layer = *parts_.layers[index(id)];
-  TERRACE_TRY(keep_hints(layer, piece.hints, compute));
+  TERRACE_TRY(keep_hints(context_, layer.index.hints, piece.hints, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());

@@ -27,8 +27,6 @@ class Prompt {
   void note_in_journal() const;
 
   Status check_turn(std::string_view call, LayerId layer, const Queue& compute) const;
-  [[nodiscard]] Status check_hints(const PromptPiece& piece) const;
-  Status keep_hints(Layer& layer, const PromptHints& hints, Queue& compute);
   Status store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute);
   Result<Ticket> store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready);
 

@@ -30,6 +30,9 @@ struct SequenceContext {
 
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
+  std::size_t prompt_end = 0;  ///< of a prompt that comes in steps
+  bool prompt_comes = false;   ///< its tokens are not all there, or not indexed
+  bool has_decoded = false;    ///< a token outside of prompts has been attended
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
@@ -62,6 +65,9 @@ struct SequenceContext {
   // Ranges for the token at `position`.
   [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+
+  /// Whether the next token belongs to a prompt that has been announced.
+  [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt_end; }
 
   void resolve_budget(std::size_t context);
   void forget_budget() noexcept;

@@ -1,5 +1,6 @@
 #include "sequence_state.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -42,11 +43,11 @@ bool SequenceState::spill_one(bool own_thread) {
 
 Status SequenceState::begin_step() {
   step_status() = {};
-  return participant.begin();
+  return participant.begin(1);
 }
 
 Status SequenceState::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
-  float* const outputs[] = {output};
+  const StepOutput outputs[] = {{.data = output}};
   TERRACE_TRY(alone_.attend(layer, {&input, 1}, outputs, compute));
   return step_status();
 }
@@ -80,6 +81,32 @@ Status SequenceState::abandon_step() {
   step_status() = {};
   alone_.give_up();
   return step_status();
+}
+
+Status SequenceState::begin_prompt(std::size_t tokens) {
+  SequenceContext& context = parts.context;
+  if (context.phase != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_prompt: the sequence is not idle");
+  }
+  if (tokens > max_positions - context.length) {
+    return fail(Errc::invalid_argument, "begin_prompt: {} tokens and {} more are more than {}",
+                context.length, tokens, max_positions);
+  }
+  context.prompt_end = context.length + tokens;
+  if (tokens == 0) return participant.index_prompt();
+  if (!context.prompt_comes) {
+    for (const auto& layer : parts.layers) layer->index.hints.query_window.clear();
+  }
+  context.prompt_comes = true;
+  if (!context.has_decoded) context.forget_budget();
+  context.resolve_budget(context.prompt_end);
+  return {};
+}
+
+bool SequenceState::index_ready() const {
+  return std::ranges::none_of(parts.layers, [](const auto& layer) {
+    return layer->index.building && !poll(layer->index.coded).value_or(true);
+  });
 }
 
 Status SequenceState::truncate(std::size_t length) {

@@ -28,6 +28,8 @@ class SequenceState {
   Status end_step();
   Status abandon_step();
 
+  Status begin_prompt(std::size_t tokens);
+  [[nodiscard]] bool index_ready() const;
   Status truncate(std::size_t length);
   Status pause();
   Status resume();

@@ -10,15 +10,21 @@ namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
 
-Status Participant::begin() {
+Status Participant::begin(std::size_t tokens) {
   if (context_.phase != SequencePhase::idle) {
     return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
   }
-  if (context_.length >= max_positions) {
-    return fail(Errc::invalid_argument, "begin_step: the sequence has {} tokens, as many as it can",
-                context_.length);
+  if (tokens == 0) return fail(Errc::invalid_argument, "begin_step: a step of no token");
+  if (tokens > max_positions - context_.length) {
+    return fail(Errc::invalid_argument, "begin_step: {} tokens and {} more are more than {}",
+                context_.length, tokens, max_positions);
   }
-  context_.resolve_budget(context_.length + 1);
+  tokens_ = tokens;
+  exact_ = tokens > 1 || context_.in_prompt();
+  const std::size_t length = context_.length + tokens;
+  // A budget that is a share follows a prompt that nobody announced.
+  if (exact_ && !context_.has_decoded && !context_.prompt_comes) context_.forget_budget();
+  context_.resolve_budget(std::max(length, context_.prompt_end));
   TERRACE_TRY(parts_.await_indexes());
   TERRACE_TRY(parts_.recovering(prepare()));
   TERRACE_TRY(reserve());
@@ -44,13 +50,14 @@ Status Participant::prepare() {
 
 Status Participant::reserve() {
   const std::size_t blocks = parts_.rows.blocks();
-  const std::size_t length = context_.length + 1;
+  const std::size_t length = context_.length + tokens_;
   const std::size_t block = context_.length / context_.block_tokens();
   const auto reserve_all = [&]() -> Status {
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     TERRACE_TRY(parts_.rows.own_block(block));
-    TERRACE_TRY(parts_.rows.place_block(block));
+    TERRACE_TRY(parts_.rows.place_blocks(block, divide_up(length, context_.block_tokens())));
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
+    if (exact_) TERRACE_TRY(parts_.workspace.reserve_state(tokens_));
     return parts_.cache.reserve(length);
   };
   if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
@@ -76,7 +83,10 @@ Status Participant::check_turn(std::string_view call, LayerId id, const StepInpu
     return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
                 call);
   }
-  if (context_.traits().needs_layer_input && input.layer_input == nullptr) {
+  if (context_.in_prompt()) {
+    TERRACE_TRY(check_hints(call, context_, input.hints, tokens_));
+  }
+  if (context_.traits().needs_layer_input && !exact_ && input.layer_input == nullptr) {
     return fail(Errc::invalid_argument, "{}: policy {} needs the layer's input", call,
                 context_.traits().name);
   }
@@ -94,6 +104,15 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   }
   TERRACE_TRY(layer_->cache->publish(compute));
   TERRACE_TRY(layer_->rows.flush(compute));
+  if (context_.in_prompt()) {
+    TERRACE_TRY(keep_hints(context_, layer_->index.hints, input.hints, compute));
+  }
+  if (exact_) {
+    layer_->sinks = {};
+    layer_->window = {0, context_.length + tokens_};
+    layer_->selected = false;
+    return {};
+  }
   layer_->sinks = context_.sinks_at(context_.length);
   layer_->window = layer_->window_at(context_.length);
   if (layer_->attends_to_all()) layer_->window.begin = layer_->sinks.end;
@@ -103,7 +122,7 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
 
 StoreRows Participant::store() const noexcept {
   return {.source = input_.kv,
-          .tokens = {context_.length, context_.length + 1},
+          .tokens = {context_.length, context_.length + tokens_},
           .target = layer_->rows.device_blocks(),
           .shape = context_.shape()};
 }
@@ -158,17 +177,8 @@ Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
   if (context_.keeps_everything() || layers.empty()) return {};
   Queue& offload = context_.lanes.offload();
   TERRACE_TRY(offload.wait_for(ready));
-  const std::size_t position = context_.length;
-  const std::size_t block = position / context_.block_tokens();
-  const KvShape& shape = context_.shape();
   extents_.clear();
-  for (const auto& layer : layers) {
-    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-      const std::size_t at = layer->rows.row_offset(head, position);
-      extents_.push_back(
-          {layer->rows.on_host(block) + at, layer->rows.on_device(block) + at, shape.row_bytes()});
-    }
-  }
+  for (const auto& layer : layers) list_new_rows(*layer);
   // Upkeep reads what was selected while attention runs.
   for (const auto& layer : layers) {
     if (!layer->selected) continue;
@@ -179,6 +189,49 @@ Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
   TERRACE_ASSIGN(const Ticket offloaded, offload.copy(Phase::offload, extents_));
   for (const auto& layer : layers) layer->tickets().offloaded = offloaded;
   return {};
+}
+
+void Participant::list_new_rows(const Layer& layer) {
+  const KvShape& shape = context_.shape();
+  const std::size_t block_tokens = context_.block_tokens();
+  const std::size_t end = context_.length + tokens_;
+  for (std::size_t position = context_.length; position < end;) {
+    const std::size_t block = position / block_tokens;
+    const std::size_t run_end = std::min(end, (block + 1) * block_tokens);
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const std::size_t at = layer.rows.row_offset(head, position);
+      extents_.push_back({layer.rows.on_host(block) + at, layer.rows.on_device(block) + at,
+                          (run_end - position) * shape.row_bytes()});
+    }
+    position = run_end;
+  }
+}
+
+Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& output,
+                                           Ticket stored, Queue& compute) {
+  const bool is_draft = context_.keeps_everything() && !context_.in_prompt();
+  if (is_draft) return attend_token_by_token(output, compute);
+  return tiles.attend(context_, *layer_,
+                      {.query = input_.query,
+                       .query_stride = input_.query_stride,
+                       .output = output.data,
+                       .output_stride = output.stride,
+                       .first = context_.length,
+                       .tokens = tokens_,
+                       .state = parts_.workspace.state()},
+                      stored, compute);
+}
+
+Result<Ticket> Participant::attend_token_by_token(const StepOutput& output, Queue& compute) {
+  Ticket attended;
+  for (std::size_t token = 0; token < tokens_; ++token) {
+    DecodeAttention one = attention({output.data + token * output.stride});
+    one.query += token * input_.query_stride;
+    one.window = {0, context_.length + token + 1};
+    TERRACE_ASSIGN(attended,
+                   context_.backend().ops().decode_attention(compute, Phase::attend, one));
+  }
+  return attended;
 }
 
 KvView Participant::view() const noexcept {
@@ -192,11 +245,11 @@ KvView Participant::view() const noexcept {
           .selected_stride = context_.list_rows()};
 }
 
-DecodeAttention Participant::attention(float* output) const noexcept {
+DecodeAttention Participant::attention(const StepOutput& output) const noexcept {
   const KvView rows = view();
   return {.shape = context_.shape(),
           .query = input_.query,
-          .output = output,
+          .output = output.data,
           .resident = rows.resident,
           .sinks = rows.sinks,
           .window = rows.window,
@@ -242,8 +295,10 @@ Status Participant::keep_up() {
 
 Status Participant::keep_up(Layer& layer) {
   const std::size_t lists = context_.lists();
-  context_.counters.lists += lists;
-  context_.counters.attended += lists * (layer.sinks.size() + layer.window.size());
+  context_.counters.lists += lists * tokens_;
+  // Token t of many attends to all rows up to its own.
+  const std::size_t others = (tokens_ - 1) * layer.window.size() - tokens_ * (tokens_ - 1) / 2;
+  context_.counters.attended += lists * (layer.sinks.size() + layer.window.size() + others);
   if (!layer.selected) return {};
   const Status kept = layer.cache->take_step();
   // What was decided is counted, also where the copying fails.
@@ -251,23 +306,37 @@ Status Participant::keep_up(Layer& layer) {
   return kept;
 }
 
-Status Participant::conclude() {
+Status Participant::conclude(std::size_t accepted) {
   TERRACE_TRY(wait(parts_.layers.back()->tickets().attended, context_.deadline()));
   // All done: the embedder's queue need not outlive the step.
   for (const auto& layer : parts_.layers) layer->tickets().attended = {};
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
-  ++context_.length;
+  context_.length += accepted;
   ++context_.counters.steps;
   const KvShape& shape = context_.shape();
   const std::size_t offloaded =
-      context_.keeps_everything() ? 0 : shape.layers * shape.token_bytes();
+      context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
   context_.counters.bytes.offload += offloaded;
   context_.phase = SequencePhase::idle;
+  if (!exact_) context_.has_decoded = true;
+  // A prompt that came whole, or in pieces, is indexed at once.
+  if (context_.prompt_comes && !context_.in_prompt()) static_cast<void>(index_prompt());
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(parts_.indexes.prepare());
   context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
+  return {};
+}
+
+Status Participant::index_prompt() {
+  context_.prompt_comes = false;
+  if (context_.layout().empty() || context_.split.selected == 0) return {};
+  const TokenRange tokens{context_.sinks_at(context_.length).end, context_.length};
+  if (tokens.empty()) return {};
+  for (const auto& layer : parts_.layers) {
+    TERRACE_TRY(parts_.indexes.upkeep.add_prompt(*layer, tokens, /*hidden_by=*/{}));
+  }
   return {};
 }
 

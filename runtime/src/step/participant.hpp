@@ -10,15 +10,23 @@
 
 #include "sequence/sequence_parts.hpp"
 #include "terrace/runtime/sequence.hpp"
+#include "tile_stream.hpp"
 
 namespace terrace {
+
+/// Where a participant's outputs of a layer go: [tokens, query_heads, head_dim].
+struct StepOutput {
+  float* data = nullptr;
+  std::size_t stride = 0;  ///< floats from one token to the next
+};
 
 class Participant {
  public:
   explicit Participant(SequenceParts& parts) noexcept : parts_(parts), context_(parts.context) {}
 
-  /// Makes room for the token at the sequence's length. Errors: those of Sequence::begin_step.
-  Status begin();
+  /// Makes room for `tokens` tokens from the sequence's length on. Errors: those of
+  /// Sequence::begin_step.
+  Status begin(std::size_t tokens);
 
   // A layer, in this order.
 
@@ -29,6 +37,10 @@ class Participant {
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
   [[nodiscard]] StoreRows store() const noexcept;
   [[nodiscard]] bool selects() const noexcept { return layer_->selected; }
+  /// Whether the tokens attend to all rows up to their own, wherever these lie.
+  [[nodiscard]] bool attends_exactly() const noexcept { return exact_; }
+  Result<Ticket> attend_exactly(TileStream& tiles, const StepOutput& output, Ticket stored,
+                                Queue& compute);
   Result<SelectRequest> select(Queue& compute);
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
@@ -36,7 +48,7 @@ class Participant {
   /// Sends rows and selections to the host where enough layers have some, behind `ready`.
   Status close_layer(Ticket ready);
   [[nodiscard]] KvView view() const noexcept;
-  [[nodiscard]] DecodeAttention attention(float* output) const noexcept;
+  [[nodiscard]] DecodeAttention attention(const StepOutput& output) const noexcept;
   void note_attended(Ticket attended) noexcept;
   /// Whoever computes attention by itself has enqueued it when the next call comes.
   void leave_attention_to_engine() noexcept { gathers_ = true; }
@@ -45,8 +57,10 @@ class Participant {
 
   /// Looks after the cache, beside compute. All layers must be enqueued.
   Status keep_up();
-  /// Waits for compute, and counts the token in.
-  Status conclude();
+  /// Waits for compute, and keeps the first `accepted` tokens.
+  Status conclude(std::size_t accepted);
+  /// Between steps: all tokens of a prompt are there, or no more will come.
+  Status index_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
   Status abandon();
 
@@ -54,6 +68,7 @@ class Participant {
   /// device memory see neither half-way.
   [[nodiscard]] std::mutex& mutex() const noexcept;
 
+  [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] std::size_t layers_done() const noexcept { return next_layer_; }
   [[nodiscard]] bool all_layers_done() const noexcept {
     return next_layer_ == parts_.layers.size();
@@ -62,8 +77,12 @@ class Participant {
  private:
   Status prepare();
   Status reserve();
+  /// Lists in extents_ how a layer's new rows are copied to the host.
+  void list_new_rows(const Layer& layer);
   Status note_attention();
   Status copy_to_host(LayerSpan layers, Ticket ready);
+  /// As so many steps of one token, whose bits a draft of a policy that keeps everything has.
+  Result<Ticket> attend_token_by_token(const StepOutput& output, Queue& compute);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.
   [[nodiscard]] LayerSpan batch_ending_at(std::size_t layers_done) const noexcept;
   /// The same of changes of caches that need rows from the host. The other half of the layers
@@ -75,6 +94,8 @@ class Participant {
   SequenceContext& context_;
   Layer* layer_ = nullptr;  ///< the one under way
   StepInput input_;
+  std::size_t tokens_ = 1;
+  bool exact_ = false;
   std::size_t next_layer_ = 0;
   bool gathers_ = false;  ///< the step's attention is the embedder's own
   std::vector<CopyExtent> extents_;

@@ -3,7 +3,7 @@
 namespace terrace {
 
 Status SelectionLists::reserve(Backend& backend, std::size_t lists, std::size_t rows) {
-  if (host_) return {};
+  if (host_ && lists == lists_ && rows <= rows_) return {};
   AllocationRequest request{.bytes = (lists * (rows + 2) + 1) * sizeof(std::uint32_t),
                             .purpose = Purpose::staging};
   TERRACE_ASSIGN(device_, backend.allocate(request));

@@ -5,7 +5,7 @@
 namespace terrace {
 
 StepBatch::StepBatch(RuntimeState& runtime, std::span<Participant* const> participants)
-    : runtime_(runtime) {
+    : runtime_(runtime), tiles_(runtime) {
   for (Participant* const participant : participants) members_.push_back({participant});
 }
 
@@ -31,8 +31,8 @@ Status StepBatch::prepare(std::string_view call, LayerId layer, std::span<const 
   TERRACE_TRY(check_turns(call, layer, inputs, compute));
   for_each_member(
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
-  TERRACE_ASSIGN(const Ticket stored, store(compute));
-  TERRACE_ASSIGN(const Ticket ready, select(compute, stored));
+  TERRACE_ASSIGN(stored_, store(compute));
+  TERRACE_ASSIGN(const Ticket ready, select(compute, stored_));
   for_each_member([&](Participant& one, std::size_t) { return one.close_layer(ready); });
   return {};
 }
@@ -74,36 +74,49 @@ void StepBatch::list_selecting(Queue& compute) {
 }
 
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
-                         std::span<float* const> outputs, Queue& compute) {
+                         std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(prepare("attend", layer, inputs, compute));
   attentions_.clear();
   for_each_member([&](Participant& one, std::size_t i) {
-    attentions_.push_back(one.attention(outputs[i]));
+    if (!one.attends_exactly()) attentions_.push_back(one.attention(outputs[i]));
     return Status{};
   });
   TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
   for_each_member([&](Participant& one, std::size_t) {
-    one.note_attended(attended);
+    if (!one.attends_exactly()) one.note_attended(attended);
     return Status{};
+  });
+  return attend_exactly(outputs, compute);
+}
+
+Status StepBatch::attend_exactly(std::span<const StepOutput> outputs, Queue& compute) {
+  for_each_member([&](Participant& one, std::size_t i) -> Status {
+    if (!one.attends_exactly()) return {};
+    TERRACE_TRY(tiles_.reserve());
+    TERRACE_ASSIGN(const Ticket attended, one.attend_exactly(tiles_, outputs[i], stored_, compute));
+    one.note_attended(attended);
+    return {};
   });
   return {};
 }
 
-void StepBatch::end() {
+void StepBatch::end(std::span<const std::size_t> accepted) {
   // All caches are looked after while the compute of all goes on.
   for_each_member([](Participant& one, std::size_t) { return one.keep_up(); });
-  for_each_member([](Participant& one, std::size_t) {
+  for_each_member([&](Participant& one, std::size_t i) {
     const std::lock_guard lock(one.mutex());
-    return one.conclude();
+    return one.conclude(accepted.empty() ? one.tokens() : accepted[i]);
   });
   for (Member& member : members_) {
     if (!member.status) abandon(member);
   }
+  tiles_.end_step();
 }
 
 void StepBatch::give_up() {
   for (Member& member : members_) abandon(member);
+  tiles_.end_step();
 }
 
 void StepBatch::abandon(Member& member) {

@@ -29,12 +29,13 @@ class StepBatch {
   Status prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
                  Queue& compute);
   /// The same with attention; `outputs` are the members'.
-  Status attend(LayerId layer, std::span<const StepInput> inputs, std::span<float* const> outputs,
-                Queue& compute);
-  /// Ends the step: all tokens are kept but those of members that failed, whose steps are given up.
+  Status attend(LayerId layer, std::span<const StepInput> inputs,
+                std::span<const StepOutput> outputs, Queue& compute);
+  /// Ends the step: of each member that has not failed the first `accepted` tokens are kept, all
+  /// where `accepted` is empty. The steps of those that failed are given up.
   ///
   /// Threads  holds each sequence's mutex in turn
-  void end();
+  void end(std::span<const std::size_t> accepted = {});
   /// Gives the step of all members up.
   void give_up();
 
@@ -50,8 +51,12 @@ class StepBatch {
   void list_selecting(Queue& compute);
   static void abandon(Member& member);
 
+  Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);
+
   RuntimeState& runtime_;
   std::vector<Member> members_;
+  TileStream tiles_;
+  Ticket stored_;  ///< the layer's new rows are in device memory
 
   // Arguments of a layer's ops, kept so that a step allocates nothing.
   std::vector<StoreRows> stores_;

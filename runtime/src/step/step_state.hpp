@@ -10,21 +10,28 @@
 
 namespace terrace {
 
+/// A sequence that is to take part.
+struct Step::Part {
+  SequenceState* sequence = nullptr;
+  std::size_t tokens = 1;
+};
+
 class Step::State {
  public:
   /// Begins the step of all sequences; who cannot begin does not take part.
-  State(RuntimeState& runtime, std::span<SequenceState* const> sequences, Queue& compute);
+  State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   Status attend(LayerId layer, const StepTensors& tensors);
-  Status end();
+  Status end(std::span<const std::size_t> accepted);
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
   [[nodiscard]] std::size_t sequences() const noexcept { return statuses_.size(); }
 
  private:
   [[nodiscard]] Status check(const StepTensors& tensors) const;
+  void hand_out(const StepTensors& tensors);
   void give_up();
   void take_statuses();
 
@@ -32,9 +39,11 @@ class Step::State {
   Queue& compute_;
   std::vector<Status> statuses_;     ///< of those that do not take part, and of all at the end
   std::vector<std::size_t> places_;  ///< per member of the batch: its place among the sequences
+  std::vector<std::size_t> tokens_;  ///< per sequence
+  std::vector<std::size_t> firsts_;  ///< per sequence: its first token's place in the tensors
   std::optional<StepBatch> batch_;
   std::vector<StepInput> inputs_;
-  std::vector<float*> outputs_;
+  std::vector<StepOutput> outputs_;
   bool ended_ = false;
 };
 

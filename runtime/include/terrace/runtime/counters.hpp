@@ -15,7 +15,8 @@ struct LinkBytes {
   std::uint64_t demand = 0;   ///< missed rows x row bytes, host to device
   std::uint64_t refill =
       0;  ///< admitted blocks, and those that a resumed sequence needs, host to device
-  std::uint64_t index = 0;  ///< codes, centroids, selected ids; either way
+  std::uint64_t streamed = 0;  ///< rows that exact attention over the host's reads, host to device
+  std::uint64_t index = 0;     ///< codes, centroids, selected ids; either way
 };
 
 /// Rows and blocks that steps wanted from the middle. A row that several lists of its KV head want

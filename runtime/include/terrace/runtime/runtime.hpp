@@ -38,10 +38,10 @@ class Runtime {
 
   Result<std::unique_ptr<Sequence>> open_sequence();
 
-  /// Begins a step of all these sequences, each with one query token at its length(): makes room
-  /// for it. A sequence that cannot begin does not take part; Step::status() says why. Errors:
-  /// invalid_argument: a sequence of another runtime.
-  Result<std::unique_ptr<Step>> begin_step(std::span<Sequence* const> sequences, Queue& compute);
+  /// Begins a step of all these sequences, with tokens from their length() on: makes room for them.
+  /// A sequence that cannot begin does not take part; Step::status() says why.
+  /// Errors: invalid_argument: a sequence of another runtime.
+  Result<std::unique_ptr<Step>> begin_step(std::span<const StepMember> members, Queue& compute);
 
   [[nodiscard]] Backend& backend() noexcept;
   [[nodiscard]] const RuntimeOptions& options() const noexcept;

@@ -42,11 +42,13 @@ struct PromptPiece {
   PromptHints hints = {};  ///< host memory; only what the policy's traits ask for
 };
 
-/// One token's query, key and value for one layer. Device memory.
+/// Queries, keys and values of a step's tokens for one layer. Device memory.
 struct StepInput {
-  const float* query = nullptr;        ///< [query_heads, head_dim] f32, post-RoPE
-  KvTensors kv;                        ///< one token, KV dtype
+  const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
+  std::size_t query_stride = 0;        ///< floats from one token to the next, of several
+  KvTensors kv;                        ///< [tokens], KV dtype
   const float* layer_input = nullptr;  ///< [hidden] f32, if the policy needs it
+  PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for
 };
 
 /// The rows a step attends to, for an engine with its own attention kernel. Device memory. What
@@ -86,6 +88,20 @@ class Sequence {
   /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small;
   ///          those of building an earlier prompt's index. The sequence is as before
   [[nodiscard]] Status begin_prefill(std::size_t tokens);
+
+  /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
+  /// (Runtime::begin_step) in pieces of any size. A budget that is a share is of the length with
+  /// the prompt. Its tokens attend exactly, and are indexed together once all are there. 0 ends a
+  /// prompt that will not come whole: what there is of it is indexed.
+  ///
+  /// Errors   invalid_argument: the sequence is not idle, or would get too long
+  [[nodiscard]] Status begin_prompt(std::size_t tokens);
+
+  /// Whether the next step would wait for no index to be built.
+  [[nodiscard]] bool index_ready() const;
+  /// Waits until indexes are built. Errors: not_ready: past the deadline; those of building, which
+  /// is tried again.
+  [[nodiscard]] Status await_indexes();
 
   /// Enqueues the storing of a piece of a layer's rows.
   ///

@@ -1,16 +1,22 @@
-// A step of a batch: each of some sequences attends with one query token, layer by layer, all of
-// them in one call.
+// A step of a batch: each of some sequences attends with some query tokens, layer by layer, all of
+// them in one call. One token: a step of decoding. Several: a piece of a prompt, or a draft that is
+// to be verified.
 //
-//   auto step = runtime->begin_step(sequences, *compute);         // makes room
+//   auto step = runtime->begin_step({{a.get()}, {b.get(), 512}}, *compute);      // makes room
 //   for (std::size_t l = 0; l < layers; ++l) {
 //     ... the engine computes q, k and v of all tokens on `compute` ...
 //     step->attend(LayerId{l}, tensors, output);                  // enqueues
 //   }
-//   step->end();                                                  // looks after caches, waits
+//   step->end();                                                // looks after caches, waits
 //   for each sequence: step->status(i)                            // what failed of which
 //
 // A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
 // batch without it. Outputs depend neither on who else is in a batch nor on the order.
+//
+// A sequence with one token attends to what its policy selects. One with several, and one whose
+// prompt is not whole yet (Sequence::begin_prompt), attends exactly: each token to all rows up to
+// its own, wherever they lie; rows on the host are streamed through device memory tile by tile.
+// Outputs are the same bits however a prompt is cut into pieces.
 #pragma once
 
 #include <cstddef>
@@ -20,19 +26,29 @@
 #include "terrace/core/ids.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/core/retrieval.hpp"
 
 namespace terrace {
 
 class Runtime;
 class Sequence;
 
-/// The tensors of one layer, all tokens of a step. Device memory. Token i is that of sequence i;
-/// what belongs to a sequence that has failed is neither read nor written.
+/// Who takes part in a step, and with how many tokens.
+struct StepMember {
+  Sequence* sequence = nullptr;
+  std::size_t tokens = 1;
+};
+
+/// The tensors of one layer, all tokens of a step: those of the first sequence, then those of the
+/// second. Device memory. What belongs to a sequence that has failed is neither read nor written.
 struct StepTensors {
   const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
   KvTensors kv;                        ///< [tokens], KV dtype; keys are post-RoPE
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
   float* output = nullptr;             ///< out [tokens, query_heads, head_dim] f32
+  /// [sequences], or none. Of tokens of announced prompts, what the policy's traits ask for. Host
+  /// memory; read in the compute queue's order.
+  std::span<const PromptHints> hints = {};
   // From one token to the next, in floats; 0 = packed.
   std::size_t query_stride = 0;
   std::size_t output_stride = 0;
@@ -60,12 +76,17 @@ class Step {
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
 
   /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
-  /// waits until rows are on the host and compute is done. Each sequence that has not failed gets a
-  /// token longer; the others are idle at their old length.
+  /// waits until rows are on the host and compute is done. Each sequence that has not failed gets
+  /// longer by its tokens; the others are idle at their old length.
   ///
   /// Errors   invalid_argument: not all layers were attended. What fails of a sequence, status()
   ///          says
   [[nodiscard]] Status end();
+
+  /// The same, and keeps of each sequence's tokens the first `accepted[i]` alone: the others of a
+  /// draft are dropped, as if they had never been. Errors   also invalid_argument: another count
+  /// than sequences(), or more than a sequence's tokens
+  [[nodiscard]] Status end(std::span<const std::size_t> accepted);
 
   /// Returns what has failed of a sequence, by its place in the batch: those of
   /// Sequence::begin_step() or Sequence::end_step(). A sequence that does not come to rest within
@@ -77,6 +98,7 @@ class Step {
  private:
   friend class Runtime;
   class State;
+  struct Part;
   explicit Step(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
