@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "harness/samples.hpp"
+
 namespace terrace::bench {
 namespace {
 
@@ -99,10 +101,6 @@ void register_contender(const std::string& name, const Contender& contender,
   }
 }
 
-double quantile(std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
-}
-
 /// A rate or a time, from the seconds of a run.
 double figure(const Question& question, const Contender& contender, double seconds) {
   return question.unit == "s" ? seconds : contender.bytes / seconds;
@@ -143,16 +141,12 @@ Row ask(const Question& question, const AskOptions& options) {
     row.failed = true;
     return row;
   }
-  std::ranges::sort(ours.seconds);
-  const double median = quantile(ours.seconds, 0.5);
-  row.value = figure(question, contest->ours, median);
-  row.samples = ours.seconds.size();
-  row.spread = (quantile(ours.seconds, 0.75) - quantile(ours.seconds, 0.25)) / median;
-  auto& peers = collector.of("peer").seconds;
+  put_samples(row, ours.seconds);
+  row.value = figure(question, contest->ours, *row.value);
+  const auto& peers = collector.of("peer").seconds;
   if (contest->peer && !peers.empty()) {
-    std::ranges::sort(peers);
     row.peer = PeerFigure{contest->peer->name, contest->peer->version,
-                          figure(question, *contest->peer, quantile(peers, 0.5))};
+                          figure(question, *contest->peer, median(peers))};
   }
   return row;
 }

@@ -13,7 +13,7 @@ Json number_or_null(const std::optional<double>& value) { return value ? Json(*v
 
 /// "21.4 GB/s", "3.31 ms": three digits and a prefix that people read.
 std::string quantity(double value, const std::string& unit) {
-  if (unit == "share") return fmt::format("{:.3f}", value);
+  if (unit == "share" || unit == "ratio") return fmt::format("{:.3f}", value);
   struct Prefix {
     double size;
     const char* name;
