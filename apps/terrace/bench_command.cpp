@@ -6,6 +6,7 @@
 
 #include "bench_pcie.hpp"
 #include "bench_rows.hpp"
+#include "bench_serving.hpp"
 #include "cache/questions.hpp"
 #include "kernels/questions.hpp"
 #include "output.hpp"
@@ -143,6 +144,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const bench = program.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   add_bench_pcie(*bench, invocation);
+  add_bench_serving(*bench, invocation);
   add_quality_bench(*bench, invocation);
   add_drift_bench(*bench, invocation);
   const auto options = std::make_shared<KernelsOptions>();

@@ -1,0 +1,235 @@
+#include "bench_serving.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <optional>
+
+#include "backend_choice.hpp"
+#include "bench_rows.hpp"
+#include "config_check.hpp"
+#include "output.hpp"
+#include "program_files.hpp"
+#include "serving/questions.hpp"
+#include "terrace/engine/model_config.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::array key_flags{
+    KeyFlag{"--policy", "retrieval.policy", "policies to serve with, separated by commas, or all"},
+    KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
+    KeyFlag{"--cache", "cache.policy", "replacement policy of the device cache, or none"},
+    KeyFlag{"--cache-granularity", "cache.granularity", "unit that is cached: block or cluster"},
+    KeyFlag{"--cache-tokens", "cache.tokens", "cache capacity in tokens per layer, all sequences"},
+    KeyFlag{"--backend", "backend", "auto, host or cuda"},
+    KeyFlag{"--placement", "placement", "offload or resident_first"},
+    KeyFlag{"--device-memory", "device.memory", "limit for KV, index, cache and staging: 8GiB"},
+    KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
+    KeyFlag{"--link-bandwidth", "link.bandwidth", "imitate a link of this speed: 25GB/s"},
+    KeyFlag{"--link-latency", "link.latency", "start-up time of a copy on the imitated link: 10us"},
+};
+
+struct NamedShape {
+  const char* name;
+  KvShape shape;
+};
+
+/// Shapes of models that need not be here; `tiny` is the bundled model's.
+constexpr std::array shapes{
+    NamedShape{"llama-3.1-8b", {.layers = 32, .query_heads = 32, .kv_heads = 8, .head_dim = 128}},
+    NamedShape{"llama-3.2-1b", {.layers = 16, .query_heads = 32, .kv_heads = 8, .head_dim = 64}},
+    NamedShape{"qwen3-0.6b", {.layers = 28, .query_heads = 16, .kv_heads = 8, .head_dim = 128}},
+};
+constexpr const char* bundled = "tiny";
+
+constexpr std::size_t sequences_max = std::size_t{1} << 16;
+constexpr std::size_t tokens_max = std::size_t{1} << 30;
+
+struct ServingBenchOptions : BenchOptions {
+  std::string shape = shapes.front().name;
+  std::string model;  ///< folder; empty = the shape
+  std::string sequences = "1,64";
+  std::size_t layers = 1;
+  std::size_t context = 4096;
+  std::size_t steps = 64;
+  std::size_t prefill_chunk = 512;
+};
+
+std::string shape_names() {
+  std::string names;
+  for (const NamedShape& known : shapes) names += std::string(known.name) + ", ";
+  return names + bundled;
+}
+
+Result<KvShape> shape_of_model(const std::filesystem::path& folder) {
+  return engine::read_model_config(folder).map(
+      [](const engine::ModelConfig& model) { return model.kv_shape(Dtype::f16); });
+}
+
+Result<KvShape> find_shape(const ServingBenchOptions& options) {
+  if (!options.model.empty()) return shape_of_model(options.model);
+  if (options.shape == bundled) {
+    TERRACE_ASSIGN(const std::filesystem::path folder, bundled_model());
+    return shape_of_model(folder);
+  }
+  const auto known = std::ranges::find(shapes, options.shape, &NamedShape::name);
+  if (known != shapes.end()) return known->shape;
+  return fail(Errc::invalid_argument, "--shape {}: known are {}; --model DIR reads any other",
+              options.shape, shape_names());
+}
+
+/// The shape of as many layers as are measured, in the config's dtype.
+Result<KvShape> measured_shape(const ServingBenchOptions& options, const Config& config) {
+  TERRACE_ASSIGN(KvShape shape, find_shape(options));
+  if (options.layers == 0 || options.layers > shape.layers) {
+    return fail(Errc::invalid_argument, "--layers {}: the model has {}", options.layers,
+                shape.layers);
+  }
+  shape.layers = options.layers;
+  shape.dtype = *parse_dtype(config.text("kv.dtype"));
+  return shape;
+}
+
+Status check_counts(const ServingBenchOptions& options) {
+  for (const auto& [flag, count] :
+       {std::pair{"--context", options.context}, std::pair{"--steps", options.steps},
+        std::pair{"--prefill-chunk", options.prefill_chunk}}) {
+    if (count > 0 && count <= tokens_max) continue;
+    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, tokens_max);
+  }
+  return {};
+}
+
+Result<std::vector<std::size_t>> read_sequences(const std::string& list) {
+  TERRACE_ASSIGN(const std::vector<std::string> numbers, split_names("--sequences", list));
+  std::vector<std::size_t> counts;
+  for (const std::string& number : numbers) {
+    std::size_t count = 0;
+    const char* const end = number.data() + number.size();
+    const auto read = std::from_chars(number.data(), end, count);
+    if (read.ec != std::errc{} || read.ptr != end || count == 0 || count > sequences_max) {
+      return fail(Errc::invalid_argument, "--sequences {}: give numbers from 1 to {}, as 1,64",
+                  list, sequences_max);
+    }
+    if (std::ranges::find(counts, count) == counts.end()) counts.push_back(count);
+  }
+  return counts;
+}
+
+Result<bench::ServingPolicy> serving_policy(const ServingBenchOptions& options, Config config,
+                                            const KvShape& shape, const std::string& name) {
+  TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
+  TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
+  // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
+  if (runtime.budget.kind == TokenBudget::Kind::tokens) {
+    const auto most = static_cast<double>(2 * (options.context + 4 * options.steps));
+    runtime.budget.value = std::min(runtime.budget.value, most);
+  }
+  TERRACE_ASSIGN(const auto policy, policies::make_retrieval_policy(name, runtime.retrieval));
+  TERRACE_ASSIGN(const IndexLayout index, policy->index_layout(shape));
+  const auto backend = [config]() -> Result<std::unique_ptr<Backend>> {
+    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config));
+    return std::move(chosen.backend);
+  };
+  return bench::ServingPolicy{.name = name,
+                              .options = {.runtime = std::move(runtime), .backend = backend},
+                              .builds_index = !index.empty()};
+}
+
+bench::Json parameters_of(const ServingBenchOptions& options, const Config& config,
+                          const KvShape& shape) {
+  return {{"shape", options.model.empty() ? options.shape : options.model},
+          {"layers", shape.layers},
+          {"query_heads", shape.query_heads},
+          {"kv_heads", shape.kv_heads},
+          {"head_dim", shape.head_dim},
+          {"dtype", to_string(shape.dtype)},
+          {"budget", config.text("retrieval.budget")},
+          {"cache", config.text("cache.policy")},
+          {"placement", config.text("placement")},
+          {"device_threads", config.integer("threads.device")},
+          {"host_threads", config.integer("threads.host")}};
+}
+
+Result<bench::ServingSettings> serving_settings(const ServingBenchOptions& options,
+                                                const Config& config, const KvShape& shape) {
+  bench::ServingSettings settings{
+      .sizes = {.context = options.context,
+                .steps = options.steps,
+                .prefill_chunk = options.prefill_chunk},
+      .threads = config.integer("threads.device") + config.integer("threads.host"),
+      .parameters = parameters_of(options, config, shape),
+      .quick = options.quick};
+  TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
+  TERRACE_ASSIGN(const std::vector<std::string> names, policy_names(config));
+  for (const std::string& name : names) {
+    TERRACE_ASSIGN(settings.policies.emplace_back(), serving_policy(options, config, shape, name));
+  }
+  return settings;
+}
+
+void print_table(const ServingBenchOptions& options, const Machine& machine, const KvShape& shape,
+                 std::span<const bench::Row> rows) {
+  print_out("machine  {}, {}, {} cores\n", machine.cpu, machine.isa, machine.cores);
+  print_out("model    {}: {} query heads, {} KV heads of {}, {}; layers {}{}\n\n{}",
+            options.model.empty() ? options.shape : options.model, shape.query_heads,
+            shape.kv_heads, shape.head_dim, to_string(shape.dtype), shape.layers,
+            quick_note(options), bench::table(rows));
+}
+
+Result<int> bench_serving(const ServingBenchOptions& options) {
+  TERRACE_ASSIGN(const Config config, bench_config(options));
+  TERRACE_TRY(check_counts(options));
+  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
+  std::string gpu;
+  TERRACE_TRY(check_policies(config, shape, [&](const Config& own) {
+    auto chosen = choose_backend(own);
+    if (chosen) gpu = chosen->choice.device;
+    return chosen;
+  }));
+  TERRACE_ASSIGN(const bench::ServingSettings settings, serving_settings(options, config, shape));
+  std::vector<bench::Question> questions = bench::serving_questions(settings);
+  TERRACE_TRY(keep_wanted(options, questions));
+  const Machine machine = read_machine(gpu);
+  const std::vector<bench::Row> rows = ask_all(questions, options);
+  if (options.shared.json()) {
+    print_rows_document("bench serving", config, machine, rows);
+  } else {
+    print_table(options, machine, shape, rows);
+  }
+  return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
+}
+
+}  // namespace
+
+void add_bench_serving(CLI::App& bench, Invocation& invocation) {
+  CLI::App* const serving = bench.add_subcommand(
+      "serving", "batches of sequences on a model's shape, with made-up keys and queries");
+  const auto options = std::make_shared<ServingBenchOptions>();
+  CLI::Option* const shape = serving->add_option(
+      "--shape", options->shape, fmt::format("{} [{}]", shape_names(), options->shape));
+  shape->option_text("NAME");
+  serving->add_option("--model", options->model, "folder whose config.json has the shape")
+      ->excludes(shape)
+      ->option_text("DIR");
+  add_count(*serving, "--layers", options->layers, "layers measured [1]");
+  serving->add_option("--sequences", options->sequences, "sizes of batches [1,64]")
+      ->option_text("N,...");
+  add_count(*serving, "--context", options->context, "tokens of a prompt, in the mean [4096]");
+  add_count(*serving, "--steps", options->steps, "steps of a batch [64]");
+  add_count(*serving, "--prefill-chunk", options->prefill_chunk,
+            "tokens of a prompt's piece [512]");
+  add_bench_options(*serving, *options);
+  add_key_flags(*serving, key_flags, options->shared);
+  serving->callback([options, &invocation] {
+    invocation = {[options] { return bench_serving(*options); }, options->shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps

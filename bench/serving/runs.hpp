@@ -1,0 +1,56 @@
+// What is measured of a serving engine, each in one run: what is compared takes turns.
+//
+// Outputs of some steps and sequences are checked. A wrong one, or a sequence that fails, is the
+// run's error.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "serving/engine.hpp"
+
+namespace terrace::bench {
+
+struct ServingSizes {
+  std::size_t sequences = 1;
+  std::size_t context = 4096;  ///< tokens of a prompt, in the mean
+  std::size_t steps = 64;
+  std::size_t prefill_chunk = 512;
+};
+
+/// Of a batch that is decoded while sequences leave and others arrive. Times are in seconds a
+/// sequence and layer.
+struct ServingFigures {
+  std::vector<double> step;        ///< of the batch
+  std::vector<double> alone;       ///< of one more sequence that always decodes by itself
+  std::vector<double> one_by_one;  ///< of the batch's sequences, each by itself in turn
+  std::vector<double> outside;   ///< share of a batch's step in which its compute queue stood still
+  std::size_t threads = 0;       ///< most that the process had
+  std::size_t device_bytes = 0;  ///< most that steps, departures and arrivals needed
+  std::size_t prompt_device_bytes = 0;  ///< most that the prompts of the beginning needed
+  std::size_t arrivals = 0;
+};
+Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
+
+/// Of prompts in pieces and in one piece. Times are in seconds a token and layer.
+struct PromptFigures {
+  std::vector<double> pieces;
+  std::vector<double> one_piece;
+  std::vector<double> clustering;  ///< of those in pieces, on a thread of its own
+};
+Result<PromptFigures> give_prompts(const ServingOptions& options, const ServingSizes& sizes);
+
+/// Seconds of one sequence's step, while another sequence's index is built and while none is.
+struct IndexingFigures {
+  std::vector<double> during;
+  std::vector<double> without;
+};
+
+/// Errors   unsupported: no step ended before the index was there
+Result<IndexingFigures> step_while_indexing(const ServingOptions& options,
+                                            const ServingSizes& sizes);
+
+/// Returns how many threads this process has. Errors: unsupported where the system does not say.
+Result<std::size_t> process_threads();
+
+}  // namespace terrace::bench
