@@ -1,0 +1,242 @@
+// An engine with continuous batching, of 200 lines: sequences arrive, get their prompts, decode
+// together in one step, and leave. Its model is made up; its KV memory is Terrace's.
+//
+// A real engine computes queries, keys and values where this one calls Model, and what it does with
+// outputs comes where this one counts tokens.
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <string>
+#include <terrace/offload/registry.hpp>
+#include <terrace/runtime/runtime.hpp>
+#include <vector>
+
+using namespace terrace;
+
+namespace {
+
+constexpr KvShape shape{
+    .layers = 2, .query_heads = 8, .kv_heads = 2, .head_dim = 64, .dtype = Dtype::f16};
+constexpr std::size_t query_floats = shape.query_heads * shape.head_dim;
+constexpr std::size_t piece_tokens = 256;  // of a prompt, that go through a layer at once
+constexpr std::size_t batch_max = 8;
+
+/// What a client has asked for.
+struct Request {
+  int number = 0;
+  std::size_t prompt_tokens = 0;
+  std::size_t output_tokens = 0;
+};
+
+/// Stands for projections and RoPE: numbers that depend on request, layer and position.
+struct Model {
+  static float number(std::size_t seed) {
+    return static_cast<float>(seed * 2654435761U % 2000) / 1000 - 1;
+  }
+
+  static void query(const Request& request, std::size_t layer, std::size_t position, float* out) {
+    const std::size_t seed = static_cast<std::size_t>(request.number) + 31 * layer + 7 * position;
+    for (std::size_t i = 0; i < query_floats; ++i) out[i] = number(seed + i);
+  }
+
+  /// Rows [tokens, kv_heads, 2, head_dim]; Terrace takes any strides.
+  static void rows(const Request& request, std::size_t layer, TokenRange tokens, std::byte* out) {
+    const std::size_t elements = shape.kv_heads * 2 * shape.head_dim;
+    for (std::size_t position = tokens.begin; position < tokens.end; ++position) {
+      for (std::size_t i = 0; i < elements; ++i) {
+        const std::size_t seed = static_cast<std::size_t>(request.number) + 131 * layer + i;
+        store_f32(out, shape.dtype, (position - tokens.begin) * elements + i,
+                  number(seed * (position + 1)));
+      }
+    }
+  }
+
+  static KvTensors tensors(const std::byte* rows) {
+    return {.keys = rows,
+            .values = rows + shape.row_bytes() / 2,
+            .token_stride = shape.token_bytes(),
+            .head_stride = shape.row_bytes()};
+  }
+};
+
+/// A request that is being served. Its KV memory goes with it.
+struct Running {
+  Request request;
+  std::unique_ptr<Sequence> sequence;
+  std::size_t decoded = 0;
+  [[nodiscard]] bool done() const { return decoded == request.output_tokens; }
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create() {
+    TERRACE_ASSIGN(auto chosen, offload::make_backend("host", {}));
+    RuntimeOptions options{.shape = shape, .policy = "pqcache"};
+    options.budget = {.kind = TokenBudget::Kind::tokens, .value = 256};
+    TERRACE_ASSIGN(auto runtime, Runtime::open(options, std::move(chosen.backend)));
+    // All sequences work on one queue: that of the engine's own kernels.
+    TERRACE_ASSIGN(auto compute, runtime->backend().make_queue({.name = "compute"}));
+    return std::unique_ptr<Engine>(new Engine(std::move(runtime), std::move(compute)));
+  }
+
+  void submit(const Request& request) { waiting_.push_back(request); }
+  [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
+  [[nodiscard]] std::size_t tokens() const { return tokens_; }
+
+  /// Admits whom there is room for, decodes a token of each, and lets those go that are done.
+  Status iterate() {
+    while (!waiting_.empty() && running_.size() < batch_max) {
+      const Request request = waiting_.front();
+      waiting_.pop_front();
+      if (const Status admitted = admit(request); !admitted) drop(request, admitted.error());
+    }
+    TERRACE_TRY(decode());
+    std::erase_if(running_, [](const Running& one) { return one.done(); });  // departures
+    return {};
+  }
+
+  /// A client that goes away in the middle: what its sequence holds is given back at once, and
+  /// nobody waits for it.
+  void cancel(int number) {
+    std::erase_if(running_, [=](const Running& one) { return one.request.number == number; });
+  }
+
+  /// For the demonstration: a sequence that cannot take part in the next step.
+  Status break_one(int number) {
+    for (Running& one : running_) {
+      if (one.request.number == number) return one.sequence->pause();
+    }
+    return {};
+  }
+
+ private:
+  Engine(std::unique_ptr<Runtime> runtime, std::unique_ptr<Queue> compute)
+      : runtime_(std::move(runtime)), compute_(std::move(compute)) {}
+
+  static void drop(const Request& request, const Error& error) {
+    std::printf("request %d is dropped: %s\n", request.number,
+                std::string(error.message()).c_str());
+  }
+
+  Status admit(const Request& request) {
+    TERRACE_ASSIGN(auto sequence, runtime_->open_sequence());
+    TERRACE_TRY(give_prompt(request, *sequence));
+    running_.push_back({request, std::move(sequence)});
+    return {};
+  }
+
+  /// Layer by layer, in pieces. The engine's own attention over the prompt comes between, on the
+  /// same queue.
+  Status give_prompt(const Request& request, Sequence& sequence) {
+    const std::size_t tokens = request.prompt_tokens;
+    prompt_.resize(tokens * shape.token_bytes());
+    TERRACE_TRY(sequence.begin_prefill(tokens));
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      const LayerId id{static_cast<std::uint32_t>(layer)};
+      Ticket stored;
+      for (std::size_t first = 0; first < tokens; first += piece_tokens) {
+        const TokenRange piece{first, std::min(first + piece_tokens, tokens)};
+        std::byte* const rows = prompt_.data() + first * shape.token_bytes();
+        Model::rows(request, layer, piece, rows);
+        const PromptPiece part{.tokens = piece, .kv = Model::tensors(rows)};
+        TERRACE_ASSIGN(stored, sequence.append(id, part, *compute_));
+      }
+      TERRACE_TRY(sequence.finish(id, *compute_));  // its index is built beside what follows
+      TERRACE_TRY(wait(stored, deadline));          // the next layer's rows take this memory
+    }
+    return sequence.end_prefill();
+  }
+
+  /// One step of the whole batch.
+  Status decode() {
+    if (running_.empty()) return {};
+    std::vector<Sequence*> sequences;
+    for (const Running& one : running_) sequences.push_back(one.sequence.get());
+    compute_inputs();
+    TERRACE_ASSIGN(const auto step, runtime_->begin_step(sequences, *compute_));
+    const std::size_t batch = running_.size();
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      const std::size_t token = layer * batch;
+      TERRACE_TRY(step->attend(LayerId{static_cast<std::uint32_t>(layer)},
+                               {.query = queries_.data() + token * query_floats,
+                                .kv = Model::tensors(rows_.data() + token * shape.token_bytes()),
+                                .output = outputs_.data() + token * query_floats}));
+    }
+    TERRACE_TRY(step->end());
+    close_failed(*step);
+    return {};
+  }
+
+  /// Those that failed are closed. The others have the outputs that they would have had without.
+  void close_failed(const Step& step) {
+    std::vector<Running> going_on;
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (step.status(i)) {
+        ++running_[i].decoded;
+        ++tokens_;
+        going_on.push_back(std::move(running_[i]));
+      } else {
+        drop(running_[i].request, step.status(i).error());
+      }
+    }
+    running_ = std::move(going_on);
+  }
+
+  /// Tensors of a step: [layers, batch] tokens, each layer's side by side.
+  void compute_inputs() {
+    const std::size_t tokens = shape.layers * running_.size();
+    queries_.resize(tokens * query_floats);
+    outputs_.resize(tokens * query_floats);
+    rows_.resize(tokens * shape.token_bytes());
+    for (std::size_t token = 0; token < tokens; ++token) {
+      const std::size_t layer = token / running_.size();
+      const Running& one = running_[token % running_.size()];
+      const std::size_t position = one.sequence->length();
+      Model::query(one.request, layer, position, queries_.data() + token * query_floats);
+      Model::rows(one.request, layer, {position, position + 1},
+                  rows_.data() + token * shape.token_bytes());
+    }
+  }
+
+  static constexpr Duration deadline = std::chrono::seconds{60};
+
+  // Members go in reverse order: sequences before the queue and the tensors that they work with.
+  std::vector<std::byte> prompt_;
+  std::vector<float> queries_;
+  std::vector<float> outputs_;
+  std::vector<std::byte> rows_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Queue> compute_;
+  std::deque<Request> waiting_;
+  std::vector<Running> running_;
+  std::size_t tokens_ = 0;
+};
+
+Status serve(Engine& engine) {
+  for (int i = 0; i < 12; ++i) {
+    const auto size = static_cast<std::size_t>(i);
+    engine.submit({.number = i, .prompt_tokens = 600 + 100 * size, .output_tokens = 20 + 5 * size});
+  }
+  for (int iteration = 0; !engine.idle(); ++iteration) {
+    if (iteration == 5) TERRACE_TRY(engine.break_one(3));
+    if (iteration == 10) engine.cancel(5);
+    TERRACE_TRY(engine.iterate());
+  }
+  return {};
+}
+
+}  // namespace
+
+int main() {
+  auto engine = Engine::create();
+  const auto begin = std::chrono::steady_clock::now();
+  const Status served = engine ? serve(**engine) : tl::unexpected(engine.error());
+  if (!served) {
+    std::fprintf(stderr, "serving: %s\n", std::string(served.error().message()).c_str());
+    return 1;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const std::size_t tokens = (*engine)->tokens();
+  std::printf("%zu tokens decoded, %.0f a second\n", tokens,
+              static_cast<double>(tokens) / seconds.count());
+}
