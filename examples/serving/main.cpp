@@ -1,5 +1,5 @@
-// An engine with continuous batching, of 200 lines: sequences arrive, get their prompts, decode
-// together in one step, and leave. Its model is made up; its KV memory is Terrace's.
+// An engine with continuous batching: sequences arrive, get their prompts, decode together in one
+// step, and leave. Its model is made up; its KV memory is Terrace's.
 //
 // A real engine computes queries, keys and values where this one calls Model, and what it does with
 // outputs comes where this one counts tokens.
@@ -71,7 +71,9 @@ class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create() {
     TERRACE_ASSIGN(auto chosen, offload::make_backend("host", {}));
-    RuntimeOptions options{.shape = shape, .policy = "pqcache"};
+    RuntimeOptions options;
+    options.shape = shape;
+    options.policy = "pqcache";
     options.budget = {.kind = TokenBudget::Kind::tokens, .value = 256};
     TERRACE_ASSIGN(auto runtime, Runtime::open(options, std::move(chosen.backend)));
     // All sequences work on one queue: that of the engine's own kernels.

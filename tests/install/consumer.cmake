@@ -31,11 +31,22 @@ separate_arguments(flags UNIX_COMMAND "${said}")
 run(${COMPILER} ${CONSUMER}/main.cpp ${flags} -o ${SCRATCH}/pkg_config_consumer)
 expect_version(${SCRATCH}/pkg_config_consumer)
 
-# The example of the README is a user too.
-run(${CMAKE_COMMAND} -S ${EXAMPLE} -B ${SCRATCH}/example
-  -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER})
-run(${CMAKE_COMMAND} --build ${SCRATCH}/example)
-run(${SCRATCH}/example/embed)
+# The examples are users too.
+function(run_example name)
+  run(${CMAKE_COMMAND} -S ${EXAMPLES}/${name} -B ${SCRATCH}/${name}
+    -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER})
+  run(${CMAKE_COMMAND} --build ${SCRATCH}/${name})
+  run(${SCRATCH}/${name}/${name})
+  set(said "${said}" PARENT_SCOPE)
+endfunction()
+
+run_example(embed)
 if(NOT said MATCHES "^one step over 1001 tokens attended to 100 of them")
   message(FATAL_ERROR "embed says '${said}'")
+endif()
+
+# Ten requests whole, five tokens of the one that fails, ten of the one that goes away.
+run_example(serving)
+if(NOT said MATCHES "^request 3 is dropped: [^\n]*\n505 tokens decoded, [1-9]")
+  message(FATAL_ERROR "serving says '${said}'")
 endif()
