@@ -147,11 +147,11 @@ Status ServingEngine::attend(Step& step) {
 Result<StepTimes> ServingEngine::step(std::span<ServedSequence* const> batch) {
   batch_.assign(batch.begin(), batch.end());
   TERRACE_TRY(fill_inputs());
-  std::vector<Sequence*> sequences;
-  for (const ServedSequence* const served : batch_) sequences.push_back(served->sequence.get());
+  std::vector<StepMember> members;
+  for (const ServedSequence* const served : batch_) members.push_back({served->sequence.get()});
   const Duration busy_before = busy();
   const TimePoint begin = now();
-  TERRACE_ASSIGN(const auto step, runtime_->begin_step(sequences, *compute_));
+  TERRACE_ASSIGN(const auto step, runtime_->begin_step(members, *compute_));
   const Status attended = attend(*step);
   const Duration wall = now() - begin;
   for (std::size_t i = 0; i < batch_.size(); ++i) {

@@ -1,5 +1,5 @@
-// An engine with continuous batching: sequences arrive, get their prompts, decode together in one
-// step, and leave. Its model is made up; its KV memory is Terrace's.
+// An engine with continuous batching: sequences arrive, give their prompts piece by piece beside
+// others that decode, all in one step, and leave. Its model is made up; its KV memory is Terrace's.
 //
 // A real engine computes queries, keys and values where this one calls Model, and what it does with
 // outputs comes where this one counts tokens.
@@ -18,7 +18,7 @@ namespace {
 constexpr KvShape shape{
     .layers = 2, .query_heads = 8, .kv_heads = 2, .head_dim = 64, .dtype = Dtype::f16};
 constexpr std::size_t query_floats = shape.query_heads * shape.head_dim;
-constexpr std::size_t piece_tokens = 256;  // of a prompt, that go through a layer at once
+constexpr std::size_t piece_tokens = 256;  // of a prompt, that go into one step
 constexpr std::size_t batch_max = 8;
 
 /// What a client has asked for.
@@ -65,6 +65,12 @@ struct Running {
   std::unique_ptr<Sequence> sequence;
   std::size_t decoded = 0;
   [[nodiscard]] bool done() const { return decoded == request.output_tokens; }
+  /// Of the next step: a piece of the prompt, or the token that was decoded last.
+  [[nodiscard]] std::size_t tokens() const {
+    const std::size_t length = sequence->length();
+    if (length >= request.prompt_tokens) return 1;
+    return std::min(piece_tokens, request.prompt_tokens - length);
+  }
 };
 
 class Engine {
@@ -85,14 +91,14 @@ class Engine {
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
   [[nodiscard]] std::size_t tokens() const { return tokens_; }
 
-  /// Admits whom there is room for, decodes a token of each, and lets those go that are done.
+  /// Admits whom there is room for, takes a step with all, and lets those go that are done.
   Status iterate() {
     while (!waiting_.empty() && running_.size() < batch_max) {
       const Request request = waiting_.front();
       waiting_.pop_front();
       if (const Status admitted = admit(request); !admitted) drop(request, admitted.error());
     }
-    TERRACE_TRY(decode());
+    TERRACE_TRY(step());
     std::erase_if(running_, [](const Running& one) { return one.done(); });  // departures
     return {};
   }
@@ -122,60 +128,39 @@ class Engine {
 
   Status admit(const Request& request) {
     TERRACE_ASSIGN(auto sequence, runtime_->open_sequence());
-    TERRACE_TRY(give_prompt(request, *sequence));
+    TERRACE_TRY(sequence->begin_prompt(request.prompt_tokens));
     running_.push_back({request, std::move(sequence)});
     return {};
   }
 
-  /// Layer by layer, in pieces. The engine's own attention over the prompt comes between, on the
-  /// same queue.
-  Status give_prompt(const Request& request, Sequence& sequence) {
-    const std::size_t tokens = request.prompt_tokens;
-    prompt_.resize(tokens * shape.token_bytes());
-    TERRACE_TRY(sequence.begin_prefill(tokens));
-    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-      const LayerId id{static_cast<std::uint32_t>(layer)};
-      Ticket stored;
-      for (std::size_t first = 0; first < tokens; first += piece_tokens) {
-        const TokenRange piece{first, std::min(first + piece_tokens, tokens)};
-        std::byte* const rows = prompt_.data() + first * shape.token_bytes();
-        Model::rows(request, layer, piece, rows);
-        const PromptPiece part{.tokens = piece, .kv = Model::tensors(rows)};
-        TERRACE_ASSIGN(stored, sequence.append(id, part, *compute_));
-      }
-      TERRACE_TRY(sequence.finish(id, *compute_));  // its index is built beside what follows
-      TERRACE_TRY(wait(stored, deadline));          // the next layer's rows take this memory
-    }
-    return sequence.end_prefill();
-  }
-
   /// One step of the whole batch.
-  Status decode() {
+  Status step() {
     if (running_.empty()) return {};
-    std::vector<Sequence*> sequences;
-    for (const Running& one : running_) sequences.push_back(one.sequence.get());
-    compute_inputs();
-    TERRACE_ASSIGN(const auto step, runtime_->begin_step(sequences, *compute_));
-    const std::size_t batch = running_.size();
+    std::vector<StepMember> members;
+    for (const Running& one : running_) members.push_back({one.sequence.get(), one.tokens()});
+    const std::size_t tokens = compute_inputs(members);
+    TERRACE_ASSIGN(const auto step, runtime_->begin_step(members, *compute_));
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-      const std::size_t token = layer * batch;
+      const std::size_t token = layer * tokens;
       TERRACE_TRY(step->attend(LayerId{static_cast<std::uint32_t>(layer)},
                                {.query = queries_.data() + token * query_floats,
                                 .kv = Model::tensors(rows_.data() + token * shape.token_bytes()),
                                 .output = outputs_.data() + token * query_floats}));
     }
     TERRACE_TRY(step->end());
-    close_failed(*step);
+    close_failed(*step, members);
     return {};
   }
 
   /// Those that failed are closed. The others have the outputs that they would have had without.
-  void close_failed(const Step& step) {
+  void close_failed(const Step& step, const std::vector<StepMember>& members) {
     std::vector<Running> going_on;
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (step.status(i)) {
-        ++running_[i].decoded;
-        ++tokens_;
+        // The last token of a prompt foretells the first one of the output.
+        const bool in_prompt = running_[i].sequence->length() < running_[i].request.prompt_tokens;
+        if (!in_prompt) ++running_[i].decoded;
+        tokens_ += members[i].tokens;
         going_on.push_back(std::move(running_[i]));
       } else {
         drop(running_[i].request, step.status(i).error());
@@ -184,26 +169,30 @@ class Engine {
     running_ = std::move(going_on);
   }
 
-  /// Tensors of a step: [layers, batch] tokens, each layer's side by side.
-  void compute_inputs() {
-    const std::size_t tokens = shape.layers * running_.size();
-    queries_.resize(tokens * query_floats);
-    outputs_.resize(tokens * query_floats);
-    rows_.resize(tokens * shape.token_bytes());
-    for (std::size_t token = 0; token < tokens; ++token) {
-      const std::size_t layer = token / running_.size();
-      const Running& one = running_[token % running_.size()];
-      const std::size_t position = one.sequence->length();
-      Model::query(one.request, layer, position, queries_.data() + token * query_floats);
-      Model::rows(one.request, layer, {position, position + 1},
-                  rows_.data() + token * shape.token_bytes());
+  /// Tensors of a step: of each layer all tokens, one sequence's behind the other's. Returns how
+  /// many tokens there are.
+  std::size_t compute_inputs(const std::vector<StepMember>& members) {
+    std::size_t tokens = 0;
+    for (const StepMember& member : members) tokens += member.tokens;
+    queries_.resize(shape.layers * tokens * query_floats);
+    outputs_.resize(queries_.size());
+    rows_.resize(shape.layers * tokens * shape.token_bytes());
+    std::size_t at = 0;
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const std::size_t first = members[i].sequence->length();
+        for (std::size_t position = first; position < first + members[i].tokens; ++position, ++at) {
+          const Request& request = running_[i].request;
+          Model::query(request, layer, position, queries_.data() + at * query_floats);
+          Model::rows(request, layer, {position, position + 1},
+                      rows_.data() + at * shape.token_bytes());
+        }
+      }
     }
+    return tokens;
   }
 
-  static constexpr Duration deadline = std::chrono::seconds{60};
-
   // Members go in reverse order: sequences before the queue and the tensors that they work with.
-  std::vector<std::byte> prompt_;
   std::vector<float> queries_;
   std::vector<float> outputs_;
   std::vector<std::byte> rows_;
