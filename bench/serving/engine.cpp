@@ -148,6 +148,7 @@ Result<StepTimes> ServingEngine::step(std::span<ServedSequence* const> batch) {
   batch_.assign(batch.begin(), batch.end());
   TERRACE_TRY(fill_inputs());
   std::vector<StepMember> members;
+  members.reserve(batch_.size());
   for (const ServedSequence* const served : batch_) members.push_back({served->sequence.get()});
   const Duration busy_before = busy();
   const TimePoint begin = now();

@@ -51,6 +51,7 @@ class Service {
  private:
   [[nodiscard]] std::vector<ServedSequence*> members() const {
     std::vector<ServedSequence*> all;
+    all.reserve(batch_.size());
     for (const auto& served : batch_) all.push_back(served.get());
     return all;
   }
