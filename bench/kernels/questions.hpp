@@ -14,6 +14,7 @@ std::vector<Question> coding_questions();
 std::vector<Question> pq_questions();
 std::vector<Question> cluster_questions();
 std::vector<Question> attention_questions();
+std::vector<Question> tile_attention_questions();
 
 /// All of them.
 std::vector<Question> kernel_questions();

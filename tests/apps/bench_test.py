@@ -16,7 +16,8 @@ KERNEL_ROWS = {
     "pq_select_g4_n131072_m2_b6_k1024", "pq_select_g4_n131072_m4_b6_k1024",
     "pq_encode_n32768_d128_m2_b6", "cluster_select_g4_n32768_c2048_k1024",
     "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
-    "decode_attention_g4_d128_f16_contiguous_two_threads", "gather_rows_256B", "memory_read"}
+    "decode_attention_g4_d128_f16_contiguous_two_threads", "tile_attention_t64_n4096_g4_d128",
+    "gather_rows_256B", "memory_read"}
 
 
 class Kernels(unittest.TestCase):

@@ -429,6 +429,7 @@ TEST_F(OpArguments, OfTileAttention) {
        {[](Op& o) { o.state = as<float>(o.query + 3 * query_floats + 3); },
         "state must not overlap query"},
        {[](Op& o) {
+          o.output = nullptr;
           o.query_stride = absurd;
           o.query = as<float>(o.state) - 8;
         },
