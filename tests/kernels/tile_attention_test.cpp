@@ -269,6 +269,18 @@ TEST_P(TileAttentionOfOddNumbers, LeavesOutLogitsOfMinusInfinity) {
   EXPECT_LE(max_difference(scenario_.run(), second), tolerance);
 }
 
+TEST_P(TileAttentionOfOddNumbers, TakesPiecesWhoseLogitsAreFarApart) {
+  // exp(1000 / sqrt(20)) is no float: whichever piece it is in, the other one's weights vanish.
+  for (std::size_t token = 0; token < 6; ++token) set_query(token, 3, 1);
+  for (const std::size_t position : {std::size_t{20}, row}) {
+    set(position, 3, 1000);
+    const std::vector<float> expected = scenario_.run_reference();
+    EXPECT_LE(max_difference(scenario_.run(), expected), tolerance);
+    EXPECT_LE(max_difference(scenario_.run(6, 512), expected), tolerance);
+    set(position, 3, 0);
+  }
+}
+
 TEST_P(TileAttentionOfOddNumbers, GivesZerosWhenAllLogitsAreMinusInfinity) {
   for (std::size_t token = 0; token < 6; ++token) set_query(token, 3, 1);
   for (std::size_t p = 0; p < 600; ++p) set(p, 3, -HUGE_VALF);
