@@ -58,7 +58,7 @@ struct PieceMemory {
   }  // [warps, heads, slab]
   __device__ float* maxima() const {
     return partials() + attention_warps * heads * slab;
-  }                                                            // [heads]
+  }  // [heads]
   __device__ float* sums() const { return maxima() + heads; }  // [heads]
 };
 
