@@ -32,8 +32,7 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
     }
     parts.push_back({state, member.tokens});
   }
-  return std::unique_ptr<Step>(
-      new Step(std::make_unique<Step::State>(*state_, parts, compute)));
+  return std::unique_ptr<Step>(new Step(std::make_unique<Step::State>(*state_, parts, compute)));
 }
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }

@@ -385,7 +385,7 @@ TEST(Batch, AttendsLikeItsCalls) {
 
 TEST(Batch, AttendsToTilesLikeItsCalls) {
   for (const std::size_t group : {1U, 3U}) {
-    expect_batches_like_calls<TileAttention>([&](std::size_t i) {
+    expect_batches_like_calls<TileAttention>(Large::where_there_is_time, [&](std::size_t i) {
       const auto held = std::make_shared<testing::TileScenario>(
           testing::TileCase{.shape = make_shape(group, 2, 16, Dtype::f16),
                             .rows = one_of<std::size_t>({9, 600, 0, 1}, i),
