@@ -1,4 +1,4 @@
-// What an observer hears of a sequence. Without an observer nothing is gathered.
+// All that an observer hears of a sequence. Without an observer nothing is gathered.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What caches of blocks and of clusters share: each step is counted, planned, and its plan carried
+// The part that caches of blocks and of clusters share: each step is counted, planned, and its plan carried
 // out.
 #pragma once
 

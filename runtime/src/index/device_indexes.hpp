@@ -50,7 +50,7 @@ class DeviceIndexes {
 
   /// Begins to bring a layer's index to the device, ahead of the layer.
   virtual Status prefetch(Layer& layer) = 0;
-  /// What a step reads, for work that is enqueued on `compute` from now on.
+  /// The index that a step reads, for work that is enqueued on `compute` from now on.
   virtual Result<IndexView> view(Layer& layer, Queue& compute) = 0;
   /// The last work that reads view() of a layer.
   virtual void note_read(const Layer& layer, Ticket read) noexcept = 0;

@@ -16,7 +16,7 @@ class IndexBuilder {
  public:
   IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room);
 
-  /// What a policy is asked for `tokens` of a layer: to build of them, or to add them.
+  /// The request to a policy for `tokens` of a layer: to build of them, or to add them.
   [[nodiscard]] BuildRequest request(const Layer& layer, TokenRange tokens) const;
 
   /// Enqueues the building of a layer's index. `hidden_by` is the prompt whose compute is to hide

@@ -15,7 +15,7 @@ namespace terrace {
 
 struct SequenceContext;
 
-/// What a build says of itself: written on the cluster queue, read once its ticket is done.
+/// The record of a build: written on the cluster queue, read once its ticket is done.
 struct BuildRecord {
   Status status;
   BuildReport report;

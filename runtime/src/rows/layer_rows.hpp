@@ -23,7 +23,7 @@ enum class BlockPlace : std::uint8_t {
   cached,    ///< a copy that the resident cache keeps
 };
 
-/// Who uses a layer's memory. A default ticket is done.
+/// Work that uses a layer's memory. A default ticket is done.
 struct LayerTickets {
   Ticket offloaded;  ///< the newest rows, and what was selected, are on the host
   Ticket attended;   ///< the last op of the last step

@@ -23,7 +23,7 @@ class Layer {
   std::unique_ptr<LayerCache> cache;  ///< never null
   SelectionLists selection;
 
-  // Of the last step.
+  // From the last step.
   bool selected = false;
   TokenRange sinks;
   TokenRange window;

@@ -17,9 +17,9 @@ class Prompt {
 
  private:
   Status reserve(std::size_t total);
-  /// What a refused prompt had taken is given back.
+  /// Gives back memory that a refused prompt had taken.
   void give_back(bool streamed_before);
-  /// Of an empty sequence: its first prompt decided on the budget, and took for it what a shorter
+  /// For an empty sequence: its first prompt decided on the budget, and took for it what a shorter
   /// one may need.
   void forget_first_prompt();
   /// Brings indexes back that gave way to a prompt.

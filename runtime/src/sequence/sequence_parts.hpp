@@ -1,4 +1,4 @@
-// What a sequence is made of. Prompts, steps and the rest of its life work on these parts.
+// The parts of a sequence. Prompts, steps and the rest of its life work on these parts.
 //
 //   SequenceRows      where rows are: host pages, device blocks
 //   SequenceIndexes   what selection reads: built, extended, cut, renewed

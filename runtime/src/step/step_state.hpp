@@ -1,4 +1,4 @@
-// What is behind a Step: which sequences take part, and where their tokens lie in its tensors.
+// The state behind a Step: which sequences take part, and where their tokens lie in its tensors.
 #pragma once
 
 #include <optional>

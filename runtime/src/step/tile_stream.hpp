@@ -16,7 +16,7 @@ class Layer;
 class RuntimeState;
 struct SequenceContext;
 
-/// What tokens of one sequence ask of a layer: queries of positions [first, first + tokens).
+/// Query tokens of one sequence in a layer: queries of positions [first, first + tokens).
 struct ExactQueries {
   const float* query = nullptr;
   std::size_t query_stride = 0;
