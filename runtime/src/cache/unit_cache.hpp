@@ -1,4 +1,4 @@
-// The part that caches of blocks and of clusters share: each step is counted, planned, and its plan carried
+// The common part of caches of blocks and clusters: a step is counted, planned, its plan carried
 // out.
 #pragma once
 

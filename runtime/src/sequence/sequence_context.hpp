@@ -1,4 +1,4 @@
-// All that the parts of a sequence share: whom they ask, what its length and its budget are, where they
+// All that parts of a sequence share: whom they ask, what its length and its budget are, where they
 // count.
 #pragma once
 
