@@ -186,6 +186,29 @@ TEST(Pieces, ShareABudgetThatFollowsALengthNobodyAnnounced) {
   batch.drive(0).expect_all_rows_right();
 }
 
+TEST(Pieces, GoOnInAFork) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  ASSERT_TRUE(batch.sequence(0).begin_prompt(prompt).has_value());
+  batch.expect_step(std::array{BatchMember{0, 200}});
+  const auto twin = batch.sequence(0).fork().value();
+  batch.expect_step(std::array{BatchMember{0, prompt - 200}});
+  // The twin's prompt is not whole: the budget stays, and nothing is indexed.
+  EXPECT_EQ(twin->budget_tokens(), batch.sequence(0).budget_tokens());
+  EXPECT_TRUE(twin->index_ready());
+  ASSERT_TRUE(batch.sequence(0).await_indexes().has_value());
+  EXPECT_EQ(twin->counters().builds, 0U);
+  EXPECT_GT(batch.sequence(0).counters().builds, 0U);
+  const auto compute = runtime->backend().make_queue({.name = "twin"}).value();
+  const StepMember members[] = {{twin.get(), 1}};
+  {
+    const auto step = runtime->begin_step(members, *compute).value();
+    EXPECT_TRUE(step->status(0).has_value());
+  }
+  EXPECT_EQ(twin->counters().builds, 0U);
+}
+
 TEST(Pieces, OfAPromptThatDoesNotComeWholeAreIndexed) {
   const Scenario scenario;
   const auto runtime = scenario.open();

@@ -201,6 +201,9 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
     TERRACE_TRY(copy_layer(*parts.layers[i], *twin->parts.layers[i]));
   }
   its.length = context.length;
+  its.prompt_end = context.prompt_end;
+  its.prompt_comes = context.prompt_comes;
+  its.has_decoded = context.has_decoded;
   its.phase = SequencePhase::paused;
   return twin;
 }
