@@ -1,4 +1,4 @@
-// What many measurements of one figure come to.
+// The median and spread of many measurements of one figure.
 #pragma once
 
 #include <vector>

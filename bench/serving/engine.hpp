@@ -1,5 +1,5 @@
 // An engine with continuous batching whose model is made up: it has keys, values and queries, and
-// no weights. What it takes is what Terrace takes.
+// no weights. All time that it takes is Terrace's.
 //
 //   auto engine = ServingEngine::create(options);
 //   auto one = (*engine)->admit({.tokens = 4096, .piece_tokens = 512, .seed = 1});
@@ -67,7 +67,7 @@ class ServingEngine {
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
 
  private:
-  /// What the model would have computed, and where: written on the host, read on the device.
+  /// Tensors as a model would have computed them: written on the host, read on the device.
   struct Tensor {
     Buffer host;
     Buffer device;

@@ -1,4 +1,4 @@
-// What serving costs: rows of `terrace bench serving`.
+// The costs of serving: rows of `terrace bench serving`.
 //
 // A step of a batch is compared with a step of one sequence alone, a prompt in pieces with one in
 // one piece, each in one run. Rows that one run answers share it.

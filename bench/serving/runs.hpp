@@ -1,4 +1,4 @@
-// What is measured of a serving engine, each in one run: what is compared takes turns.
+// Measurements of a serving engine, each in one run: rivals take turns.
 //
 // Outputs of some steps and sequences are checked. A wrong one, or a sequence that fails, is the
 // run's error.
@@ -18,8 +18,8 @@ struct ServingSizes {
   std::size_t prefill_chunk = 512;
 };
 
-/// Of a batch that is decoded while sequences leave and others arrive. Times are in seconds a
-/// sequence and layer.
+/// Figures of a batch that is decoded while sequences leave and others arrive. Times are in seconds
+/// a sequence and layer.
 struct ServingFigures {
   std::vector<double> step;        ///< of the batch
   std::vector<double> alone;       ///< of one more sequence that always decodes by itself
@@ -32,7 +32,7 @@ struct ServingFigures {
 };
 Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Of prompts in pieces and in one piece. Times are in seconds a token and layer.
+/// Figures of prompts in pieces and in one piece. Times are in seconds a token and layer.
 struct PromptFigures {
   std::vector<double> pieces;
   std::vector<double> one_piece;

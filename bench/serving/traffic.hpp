@@ -49,7 +49,7 @@ class RowPool {
   std::vector<float> floats_;
 };
 
-/// What one sequence has computed. The pool must outlive it.
+/// The tensors of one sequence. The pool must outlive it.
 class Traffic {
  public:
   Traffic(const RowPool& pool, std::uint64_t seed) : pool_(&pool), seed_(seed) {}

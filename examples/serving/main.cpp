@@ -21,7 +21,7 @@ constexpr std::size_t query_floats = shape.query_heads * shape.head_dim;
 constexpr std::size_t piece_tokens = 256;  // of a prompt, that go into one step
 constexpr std::size_t batch_max = 8;
 
-/// What a client has asked for.
+/// The wish of a client.
 struct Request {
   int number = 0;
   std::size_t prompt_tokens = 0;
@@ -65,7 +65,7 @@ struct Running {
   std::unique_ptr<Sequence> sequence;
   std::size_t decoded = 0;
   [[nodiscard]] bool done() const { return decoded == request.output_tokens; }
-  /// Of the next step: a piece of the prompt, or the token that was decoded last.
+  /// Tokens of the next step: a piece of the prompt, or the token that was decoded last.
   [[nodiscard]] std::size_t tokens() const {
     const std::size_t length = sequence->length();
     if (length >= request.prompt_tokens) return 1;

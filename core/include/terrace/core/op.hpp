@@ -40,7 +40,7 @@ class Op {
     return enqueue_(queue, phase, {&arguments, 1});
   }
 
-  /// Enqueues a batch of calls. The arguments are copied. Of no calls nothing is enqueued, and the
+  /// Enqueues a batch of calls. The arguments are copied. For no calls nothing is enqueued, and the
   /// ticket is that of record().
   template <typename Batch>
     requires std::convertible_to<const Batch&, std::span<const Arguments>>

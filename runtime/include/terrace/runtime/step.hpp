@@ -2,7 +2,8 @@
 // them in one call. One token: a step of decoding. Several: a piece of a prompt, or a draft that is
 // to be verified.
 //
-//   auto step = runtime->begin_step({{a.get()}, {b.get(), 512}}, *compute);      // makes room
+//   const StepMember members[] = {{a.get()}, {b.get(), 512}};
+//   auto step = runtime->begin_step(members, *compute);         // makes room
 //   for (std::size_t l = 0; l < layers; ++l) {
 //     ... the engine computes q, k and v of all tokens on `compute` ...
 //     step->attend(LayerId{l}, tensors, output);                  // enqueues
@@ -33,7 +34,7 @@ namespace terrace {
 class Runtime;
 class Sequence;
 
-/// Who takes part in a step, and with how many tokens.
+/// A sequence that takes part in a step, and with how many tokens.
 struct StepMember {
   Sequence* sequence = nullptr;
   std::size_t tokens = 1;
@@ -68,8 +69,7 @@ class Step {
   /// failed. Layers come in order.
   ///
   /// Order    work enqueued on the compute queue so far must produce the tensors; their memory
-  /// stays
-  ///          as it is until end(). The output is written in the queue's order
+  ///          stays as it is until end(). The output is written in the queue's order
   /// Errors   invalid_argument: not the layer's turn, a stride or a tensor that is missing; then
   ///          nothing is enqueued. Errors of work that the sequences share; the step must be given
   ///          up then
