@@ -89,7 +89,7 @@ class Engine {
 
   void submit(const Request& request) { waiting_.push_back(request); }
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
-  [[nodiscard]] std::size_t tokens() const { return tokens_; }
+  [[nodiscard]] std::size_t tokens_decoded() const { return tokens_decoded_; }
 
   /// Admits whom there is room for, takes a step with all, and lets those go that are done.
   Status iterate() {
@@ -148,19 +148,21 @@ class Engine {
                                 .output = outputs_.data() + token * query_floats}));
     }
     TERRACE_TRY(step->end());
-    close_failed(*step, members);
+    close_failed(*step);
     return {};
   }
 
   /// Those that failed are closed. The others have the outputs that they would have had without.
-  void close_failed(const Step& step, const std::vector<StepMember>& members) {
+  void close_failed(const Step& step) {
     std::vector<Running> going_on;
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (step.status(i)) {
         // The last token of a prompt foretells the first one of the output.
         const bool in_prompt = running_[i].sequence->length() < running_[i].request.prompt_tokens;
-        if (!in_prompt) ++running_[i].decoded;
-        tokens_ += members[i].tokens;
+        if (!in_prompt) {
+          ++running_[i].decoded;
+          ++tokens_decoded_;
+        }
         going_on.push_back(std::move(running_[i]));
       } else {
         drop(running_[i].request, step.status(i).error());
@@ -200,7 +202,7 @@ class Engine {
   std::unique_ptr<Queue> compute_;
   std::deque<Request> waiting_;
   std::vector<Running> running_;
-  std::size_t tokens_ = 0;
+  std::size_t tokens_decoded_ = 0;
 };
 
 Status serve(Engine& engine) {
@@ -227,7 +229,7 @@ int main() {
     return 1;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  const std::size_t tokens = (*engine)->tokens();
+  const std::size_t tokens = (*engine)->tokens_decoded();
   std::printf("%zu tokens decoded, %.0f a second\n", tokens,
               static_cast<double>(tokens) / seconds.count());
 }
