@@ -82,6 +82,9 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.when = meaning_of<RetrievalWhen>(
       config, "retrieval.when",
       {{"always", RetrievalWhen::always}, {"spilled", RetrievalWhen::spilled}});
+  options.prompts = meaning_of<PromptAttention>(
+      config, "retrieval.prompts",
+      {{"exact", PromptAttention::exact}, {"retrieved", PromptAttention::retrieved}});
   options.placement = meaning_of<Placement>(
       config, "placement",
       {{"offload", Placement::offload}, {"resident_first", Placement::resident_first}});
@@ -89,6 +92,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                                                        {{"auto", IndexResidency::automatic},
                                                         {"device", IndexResidency::device},
                                                         {"host", IndexResidency::host}});
+  options.until_ready = meaning_of<UntilReady>(
+      config, "index.until_ready", {{"exact", UntilReady::exact}, {"wait", UntilReady::wait}});
   options.refresh = {.tokens = config.integer("index.refresh_tokens")};
   options.block_tokens = config.integer("kv.block_tokens");
   options.cache = cache_options(config);

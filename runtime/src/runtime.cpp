@@ -77,7 +77,7 @@ bool Sequence::index_ready() const {
 
 Status Sequence::await_indexes() {
   const auto lock = guard(*state_);
-  return state_->parts.await_indexes();
+  return state_->await_indexes();
 }
 
 Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {

@@ -29,7 +29,8 @@ struct Decoding {
     RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = budget,
-                           .sink_tokens = 8};
+                           .sink_tokens = 8,
+                           .until_ready = UntilReady::wait};
     runtime = Runtime::open(options, std::move(backend)).value();
     decoder =
         Decoder::create(model, runtime->backend(),

@@ -224,46 +224,5 @@ TEST(Pieces, OfAPromptThatDoesNotComeWholeAreIndexed) {
   EXPECT_EQ(steps, testing::outputs_of(scenario, 300, 10));
 }
 
-TEST(Draft, OfAPolicyThatKeepsEverythingIsAsDecodedTokenByToken) {
-  Scenario scenario;
-  scenario.runtime.policy = "full";
-  const auto runtime = scenario.open();
-  Batch batch(*runtime, 1);
-  ASSERT_TRUE(batch.drive(0).prefill(150).has_value());
-  for (const std::size_t accepted : {3U, 0U, 1U, 5U, 2U, 4U}) {
-    batch.expect_step(std::array{BatchMember{0, 5}}, std::array{accepted});
-  }
-  EXPECT_EQ(batch.outputs(0), testing::outputs_of(scenario, 150, 3 + 0 + 1 + 5 + 2 + 4));
-}
-
-TEST(Draft, KeepsOnlyTheRowsThatWereAccepted) {
-  for (const std::string& policy : testing::selecting_policies()) {
-    SCOPED_TRACE(policy);
-    Scenario scenario;
-    scenario.runtime.policy = policy;
-    const auto runtime = scenario.open();
-    Batch batch(*runtime, 1);
-    ASSERT_TRUE(batch.drive(0).prefill(150).has_value());
-    for (const std::size_t accepted : {3U, 0U, 1U, 5U, 2U, 4U}) {
-      batch.expect_step(std::array{BatchMember{0, 5}}, std::array{accepted});
-    }
-    EXPECT_EQ(batch.sequence(0).length(), 165U);
-    decode(batch, 30);
-    batch.drive(0).expect_all_rows_right();
-  }
-}
-
-TEST(Draft, TakesNoMoreThanItBrought) {
-  const Scenario scenario;
-  const auto runtime = scenario.open();
-  Batch batch(*runtime, 1);
-  ASSERT_TRUE(batch.drive(0).prefill(100).has_value());
-  const StepMember members[] = {{&batch.sequence(0), 2}};
-  const auto step = runtime->begin_step(members, batch.compute()).value();
-  const Status ended = step->end(std::array<std::size_t, 1>{3});
-  ASSERT_FALSE(ended.has_value());
-  EXPECT_EQ(ended.error().code, Errc::invalid_argument);
-}
-
 }  // namespace
 }  // namespace terrace

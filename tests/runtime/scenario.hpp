@@ -96,6 +96,7 @@ struct Scenario {
       .policy = "pqcache",
       .budget = {.kind = TokenBudget::Kind::tokens, .value = 48},
       .sink_tokens = 4,
+      .until_ready = UntilReady::wait,
       .block_tokens = 8,
   };
   offload::HostBackendOptions backend{};

@@ -25,12 +25,16 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
   return config;
 }
 
-/// Whoever names no policy anywhere gets those of the command.
+/// Whoever names no policy anywhere gets those of the command. Steps wait for indexes, so that two
+/// runs are the same.
 Result<Settings> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
   Config& config = settings.config;
   if (!is_set(config, "retrieval.policy")) {
     TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
+  }
+  if (!is_set(config, "index.until_ready")) {
+    TERRACE_TRY(config.set("index.until_ready", "wait", {}));
   }
   return settings;
 }

@@ -30,7 +30,7 @@ Status ClusterCache::reserve_memory(std::size_t length) {
   room.slots = std::min(resident_->capacity_slots(), slots_.enough_for(room));
   // Refills under way use the tables that growing would move.
   if (!slots_.has_room(room)) {
-    TERRACE_TRY(wait(layer_.tickets().refilled, context_.deadline()));
+    TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
   }
   const auto reserve = [&] {
     return slots_.reserve(context_.backend(), context_.lanes.refill(), room);
@@ -126,7 +126,7 @@ bool ClusterCache::place(const offload::WantedUnit& admitted) {
 }
 
 void ClusterCache::list_rows_of(UnitKey unit) {
-  const std::uint32_t* const ids = layer_.selection.on_host().ids;
+  const std::uint32_t* const ids = layer_.token().selection.on_host().ids;
   std::vector<UnitRow>& rows = scratch_.rows;
   rows.clear();
   scratch_.selection.rows().for_each_place(unit, [&](std::uint32_t place) {
@@ -149,11 +149,12 @@ void ClusterCache::list_rows_of(UnitKey unit) {
 
 Result<Ticket> ClusterCache::flush(Queue& queue) {
   // What the last flush sent may still be read.
-  TERRACE_TRY(wait(layer_.tickets().refilled, context_.deadline()));
+  TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
   const Result<Ticket> flushed =
       slots_.flush(context_.backend(), queue, layer_.rows.host_table(), staging_.data());
   if (flushed || flushed.error().code != Errc::out_of_memory) return flushed;
-  TERRACE_TRY(wait(layer_.tickets().attended, context_.deadline()));  // it may read the slots
+  TERRACE_TRY(
+      context_.await(WaitReason::compute, layer_.tickets().attended));  // it may read the slots
   give_up_slots();
   return Ticket{};
 }
@@ -173,7 +174,7 @@ Status ClusterCache::await_changes() {
   if (slots_.changed()) {
     TERRACE_ASSIGN(layer_.tickets().refilled, flush(context_.lanes.refill()));
   }
-  return wait(layer_.tickets().refilled, context_.deadline());
+  return context_.await(WaitReason::refill, layer_.tickets().refilled);
 }
 
 bool ClusterCache::drop_clusters() {

@@ -46,6 +46,8 @@ class LayerCache {
   /// Counts what the layer's selection wanted, as the host has it now; decides what to keep and
   /// what to give up for it, and begins to copy.
   virtual Status take_step() { return {}; }
+  /// Counts alone: others of the same step follow, and the last token's selection decides.
+  virtual void count_token() {}
   /// Begins to copy what needs rows from the host, beside compute.
   virtual Status send_changes() { return {}; }
   /// Makes all changes and waits for them. Between steps.

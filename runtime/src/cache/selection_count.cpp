@@ -36,7 +36,7 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 }  // namespace
 
 void SelectionCount::count(SequenceContext& context, const Layer& layer, const RowUnits& units) {
-  const SelectionBuffers lists = layer.selection.on_host();
+  const SelectionBuffers lists = layer.token().selection.on_host();
   SequenceCounters& counters = context.counters;
   rows_.begin(units.count, context.lists() * context.list_rows());
   if (context.group() > 1) {
@@ -56,7 +56,7 @@ void SelectionCount::count(SequenceContext& context, const Layer& layer, const R
 
 std::size_t SelectionCount::count_list(const SequenceContext& context, const Layer& layer,
                                        std::size_t list, const RowUnits& units) {
-  const SelectionBuffers lists = layer.selection.on_host();
+  const SelectionBuffers lists = layer.token().selection.on_host();
   const TokenRange cacheable = layer.rows.cacheable_positions();
   const std::size_t first = list * context.list_rows();
   const RowList rows{.positions = {lists.ids + first, lists.counts[list]}, .first = first};

@@ -7,16 +7,16 @@
 
 namespace terrace {
 
-void SelectionReport::report(const SequenceContext& context, Layer& layer) {
+void SelectionReport::report(const SequenceContext& context, Layer& layer, std::size_t position) {
   sort_positions(context, layer);
   count_clusters(context, layer);
   epochs_.resize(context.shape().layers);
   const bool renamed = std::exchange(epochs_[layer.number], layer.index.epoch) != layer.index.epoch;
   const TokenRange cacheable = layer.rows.cacheable_positions();
   context.journal.note_selection({.layer = layer.id(),
-                                  .position = context.length,
-                                  .sinks = layer.sinks,
-                                  .window = layer.window,
+                                  .position = position,
+                                  .sinks = layer.token().sinks,
+                                  .window = layer.token().window,
                                   .resident_head = cacheable.begin / context.block_tokens(),
                                   .resident_tail = cacheable.end / context.block_tokens(),
                                   .positions = positions_,
@@ -26,7 +26,7 @@ void SelectionReport::report(const SequenceContext& context, Layer& layer) {
 }
 
 void SelectionReport::sort_positions(const SequenceContext& context, const Layer& layer) {
-  const SelectionBuffers lists = layer.selection.on_host();
+  const SelectionBuffers lists = layer.token().selection.on_host();
   const std::size_t heads = context.shape().kv_heads;
   const std::size_t group = context.group();
   positions_.clear();

@@ -15,8 +15,8 @@ struct SequenceContext;
 
 class SelectionReport {
  public:
-  /// After the step of the token at the context's length. The observer must be there.
-  void report(const SequenceContext& context, Layer& layer);
+  /// Of the layer's token, which lies at `position`. The observer must be there.
+  void report(const SequenceContext& context, Layer& layer, std::size_t position);
 
  private:
   /// Lists the distinct positions of each KV head, ascending.

@@ -27,11 +27,15 @@ void UnitCache::resize(std::size_t slots) {
   release_evicted(scratch_.evicted);
 }
 
-Status UnitCache::take_step() {
-  const TimePoint begin = context_.clock().now();
+void UnitCache::count_token() {
   scratch_.selection.count(context_, layer_, row_units());
   scratch_.wanted.clear();
   want_units();
+}
+
+Status UnitCache::take_step() {
+  const TimePoint begin = context_.clock().now();
+  count_token();
   if (resident_ == nullptr) return {};
   const std::uint64_t refused_before = refused_units(*resident_);
   resident_->plan_step(scratch_.wanted, scratch_.plan);

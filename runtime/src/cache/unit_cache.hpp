@@ -18,6 +18,7 @@ class UnitCache : public LayerCache {
   Status reserve(std::size_t slots, std::size_t length) final;
   void resize(std::size_t slots) final;
   Status take_step() final;
+  void count_token() final;
 
  protected:
   /// Keys of units are below it.

@@ -48,8 +48,9 @@ class DeviceIndexes {
 
   // A step.
 
-  /// Begins to bring a layer's index to the device, ahead of the layer.
-  virtual Status prefetch(Layer& layer) = 0;
+  /// Begins to bring a layer's index to the device, ahead of the layer, for tokens up to the one at
+  /// `position`.
+  virtual Status prefetch(Layer& layer, std::size_t position) = 0;
   /// The index that a step reads, for work that is enqueued on `compute` from now on.
   virtual Result<IndexView> view(Layer& layer, Queue& compute) = 0;
   /// The last work that reads view() of a layer.

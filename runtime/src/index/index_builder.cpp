@@ -92,6 +92,12 @@ bool IndexBuilder::building() const noexcept {
   return std::ranges::any_of(layers_, [](const auto& layer) { return layer->index.building; });
 }
 
+bool IndexBuilder::ready() const noexcept {
+  return std::ranges::none_of(layers_, [](const auto& layer) {
+    return layer->index.building && !poll(layer->index.coded).value_or(true);
+  });
+}
+
 Status IndexBuilder::await(FunctionRef<void()> come_to_rest) {
   Status first_failure;
   std::vector<Layer*> failed;
@@ -131,7 +137,7 @@ Status IndexBuilder::await_one(Layer& layer) {
   // With planned iterations a build that is late stops after the iteration it is in.
   if (context_.runtime.plans_iterations()) cancel();
   if (layer.number + 1 == layers_.size()) hidden_until_[layer.number] = begin;
-  const Status coded = wait(layer.index.coded, context_.deadline());
+  const Status coded = context_.await(WaitReason::index, layer.index.coded);
   waited_ += context_.clock().now() - begin;
   return coded ? layer.index.build.status : coded;
 }

@@ -27,6 +27,8 @@ class IndexBuilder {
   /// queues, and its error returned. Errors: not_ready, those of building.
   Status await(FunctionRef<void()> come_to_rest);
   [[nodiscard]] bool building() const noexcept;
+  /// Whether await() would return at once.
+  [[nodiscard]] bool ready() const noexcept;
   /// Lets builds under way end soon.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
 

@@ -15,9 +15,13 @@ void IndexCoverage::start(TokenRange built) {
 std::size_t IndexCoverage::remembered_from(std::size_t position,
                                            std::size_t indexed_together) const noexcept {
   if (position >= tokens.end || position <= tokens.begin) return position;
-  const std::size_t batch = *(std::ranges::upper_bound(batches, position) - 1);
+  const std::size_t batch = batch_of(position);
   const std::size_t offset = position - tokens.begin;
   return std::max(batch, tokens.begin + offset / indexed_together * indexed_together);
+}
+
+std::size_t IndexCoverage::batch_of(std::size_t position) const noexcept {
+  return *(std::ranges::upper_bound(batches, position) - 1);
 }
 
 std::vector<std::size_t> IndexCoverage::ends_behind(std::size_t end) const {

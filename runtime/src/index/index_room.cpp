@@ -28,14 +28,11 @@ Status IndexRoom::reserve(std::size_t tokens_end) {
   const std::size_t first = context_.sinks_at(tokens_end).end;
   const std::size_t chunks = divide_up(tokens_end - first, layout.chunk_tokens);
   if (chunks == 0) return {};
-  for (const auto& layer : layers_) {
-    // Coding reads the table that growing would move.
-    if (layer->index.host.chunk_count() < chunks) {
-      TERRACE_TRY(wait(layer->index.coded, context_.deadline()));
-    }
-  }
   for (const auto& layer : layers_.subspan(context_.options().dense_layers)) {
-    TERRACE_TRY(layer->index.host.reserve(context_.backend(), layout, chunks));
+    LayerIndex& index = layer->index;
+    TERRACE_TRY(index.host.reserve(context_.backend(), layout, chunks));
+    // Coding reads the table as it was when it was enqueued.
+    if (poll(index.coded).value_or(true)) index.host.table().forget_old_copies();
   }
   const Status reserved = device_->reserve(chunks);
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
@@ -48,7 +45,8 @@ Status IndexRoom::reserve(std::size_t tokens_end) {
 }
 
 Status IndexRoom::stream() {
-  for (const auto& layer : layers_) TERRACE_TRY(wait(layer->index.uploaded, context_.deadline()));
+  for (const auto& layer : layers_)
+    TERRACE_TRY(context_.await(WaitReason::upload, layer->index.uploaded));
   device_ = std::make_unique<StreamedIndexes>(context_, layers_);
   ready = false;  // nothing is on its way for the first layer
   return {};

@@ -29,7 +29,10 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(end); }));
   TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
   TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
-  TERRACE_ASSIGN(index.coded, enqueue(builder_.request(layer, tokens), of_prompt));
+  BuildRequest request = builder_.request(layer, tokens);
+  // After a cut nothing may be left of an index but what it has learnt.
+  request.anew = !request.extends() && coverage.trained > 0;
+  TERRACE_ASSIGN(index.coded, enqueue(request, of_prompt));
   coverage.tokens.end = end;
   if (takes_batches()) coverage.batches.push_back(tokens.begin);
   index.members_stale = true;
@@ -60,7 +63,7 @@ Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
 Status IndexUpkeep::code_passed_tokens() {
   // Tokens of a prompt are indexed together, whatever pieces they come in.
   if (context_.in_prompt()) return {};
-  return code_layers([&](Layer& layer) { return code_passed_tokens(layer); });
+  return code_layers([&](Layer& layer) { return code_passed_tokens(layer, context_.length); });
 }
 
 Status IndexUpkeep::code_lost_tokens() {
@@ -76,23 +79,90 @@ Status IndexUpkeep::code_lost_tokens(Layer& layer) {
   return {};
 }
 
-Status IndexUpkeep::code_passed_tokens(Layer& layer) {
-  const bool has_index = !context_.layout().empty() && context_.split.selected > 0;
-  if (!has_index || context_.is_dense(layer.number)) return {};
+Status IndexUpkeep::code_passed_tokens(Layer& layer, std::size_t length) {
+  if (!has_index(layer)) return {};
   const LayerIndex& index = layer.index;
   const TokenRange& coded = index.coverage.tokens;
   if (!coded.empty() && !index.building) TERRACE_TRY(room_.device().renew(layer));
   TERRACE_TRY(code_lost_tokens(layer));
-  const std::size_t length = context_.length;
-  const TokenRange middle{context_.sinks_at(length).end, context_.window_at(length).begin};
   if (takes_batches() && !coded.empty()) {
-    return batch_is_due(layer) ? extend(layer, length) : Status{};
+    return batch_is_due(layer, length) ? extend(layer, length) : Status{};
   }
+  const TokenRange middle = middle_at(length);
   if (middle.empty() || middle.end <= coded.end) return {};
-  if (coded.empty() || is_outgrown(index, middle.size())) {
-    return builder_.build(layer, {middle.begin, length}, {});
-  }
+  if (build_is_due(layer, length)) return builder_.build(layer, {middle.begin, length}, {});
   return extend(layer, middle.end);
+}
+
+TokenRange IndexUpkeep::middle_at(std::size_t length) const noexcept {
+  return {context_.sinks_at(length).end, context_.window_at(length).begin};
+}
+
+bool IndexUpkeep::has_index(const Layer& layer) const noexcept {
+  return !context_.layout().empty() && context_.split.selected > 0 &&
+         !context_.is_dense(layer.number);
+}
+
+bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noexcept {
+  const TokenRange& coded = layer.index.coverage.tokens;
+  const TokenRange middle = middle_at(length);
+  if (middle.empty() || middle.end <= coded.end) return false;
+  return coded.empty() || is_outgrown(layer.index, middle.size());
+}
+
+void IndexUpkeep::begin_draft(Layer& layer) const {
+  layer.index.replaced.reset();
+  layer.index.coverage.draft_begin = layer.index.coverage.tokens.end;
+}
+
+Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position) {
+  // Tokens of a prompt are indexed together, once all are there.
+  if (context_.in_prompt() || !has_index(layer)) return {};
+  LayerIndex& index = layer.index;
+  const std::size_t end_before = index.coverage.tokens.end;
+  const bool builds = !takes_batches() && build_is_due(layer, position);
+  if (builds) {
+    TERRACE_TRY(context_.await(WaitReason::index, index.coded));
+    TERRACE_TRY(index.keep_replaced(context_.backend(), context_.layout()));
+  }
+  TERRACE_TRY(code_passed_tokens(layer, position));
+  TERRACE_TRY(room_.device().send());
+  if (builds) index.coverage.draft_begin = index.coverage.tokens.end;
+  if (index.coverage.tokens.end == end_before) return {};
+  return room_.device().prefetch(layer, position);
+}
+
+Status IndexUpkeep::reject_draft() {
+  for (const auto& layer : layers_) {
+    if (!has_index(*layer)) continue;
+    TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
+    reject_draft(*layer);
+  }
+  return room_.device().send();
+}
+
+void IndexUpkeep::reject_draft(Layer& layer) {
+  LayerIndex& index = layer.index;
+  IndexCoverage& coverage = index.coverage;
+  const std::size_t length = context_.length;
+  if (index.replaced && coverage.draft_begin > length) {
+    index.put_back_replaced();
+    room_.device().mark_stale(layer);
+  }
+  index.replaced.reset();
+  // Without the rejected tokens so many would be indexed by now.
+  const std::size_t end =
+      takes_batches() ? length : std::max(coverage.draft_begin, middle_at(length).end);
+  if (coverage.tokens.end <= end) return;
+  index.members_stale = true;
+  ++index.epoch;  // clusters to come get the names of those that go
+  std::erase_if(coverage.lost_ends, [&](std::size_t lost) { return lost > end; });
+  const std::size_t kept = takes_batches()
+                               ? coverage.batch_of(end)
+                               : coverage.remembered_from(end, context_.traits().indexed_together);
+  cut_at(layer, kept);
+  // Where it fails, the next step codes it, and reports.
+  if (kept < end && !takes_batches()) static_cast<void>(extend(layer, end));
 }
 
 void IndexUpkeep::cut() {
@@ -162,9 +232,8 @@ std::size_t IndexUpkeep::batch_tokens() const noexcept {
   return std::max<std::size_t>(1, std::min(batch, most));
 }
 
-bool IndexUpkeep::batch_is_due(const Layer& layer) const noexcept {
+bool IndexUpkeep::batch_is_due(const Layer& layer, std::size_t length) const noexcept {
   const policies::BudgetSplit& split = context_.split;
-  const std::size_t length = context_.length;
   const std::size_t batch = batch_tokens();
   const std::size_t waiting = length - std::min(length, layer.index.coverage.tokens.end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.

@@ -1,5 +1,5 @@
-// Keeps indexes up with a sequence: adds tokens that have left the window, cuts what is truncated,
-// codes again what was lost.
+// Keeps indexes up with a sequence: adds tokens that have left the window, cuts what is truncated
+// or rejected, codes again what was lost.
 #pragma once
 
 #include "index_builder.hpp"
@@ -24,6 +24,17 @@ class IndexUpkeep {
   Status code_lost_tokens();
   Status code_lost_tokens(Layer& layer);
 
+  // A draft: several tokens of one step, of which each is to find the index that it would find in a
+  // step of its own.
+
+  /// A layer's first token is next.
+  void begin_draft(Layer& layer) const;
+  /// Enqueues what lies between two tokens, of which the second one is at `position`.
+  Status follow_draft(Layer& layer, std::size_t position);
+  /// Forgets in all layers what tokens from the sequence's length on, which were rejected, have
+  /// changed. Their work is done. Errors: not_ready, those of coding.
+  Status reject_draft();
+
   /// Forgets in all layers what is indexed from the sequence's length on.
   void cut();
   /// After a failure: what may have been lost is forgotten, to be coded again.
@@ -32,7 +43,9 @@ class IndexUpkeep {
  private:
   /// Calls `code` for each layer up to one that fails, and sends what is to be copied.
   Status code_layers(FunctionRef<Status(Layer&)> code);
-  Status code_passed_tokens(Layer& layer);
+  /// The same in one layer, of a sequence of `length` tokens.
+  Status code_passed_tokens(Layer& layer, std::size_t length);
+  void reject_draft(Layer& layer);
   [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request, bool wakes_others);
   /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
   void cut_at(Layer& layer, std::size_t end);
@@ -40,7 +53,12 @@ class IndexUpkeep {
   [[nodiscard]] bool takes_batches() const noexcept;
   /// Tokens that wait in the window for each other before they are indexed.
   [[nodiscard]] std::size_t batch_tokens() const noexcept;
-  [[nodiscard]] bool batch_is_due(const Layer& layer) const noexcept;
+  [[nodiscard]] bool batch_is_due(const Layer& layer, std::size_t length) const noexcept;
+  /// Whether the index is built anew before the token at `length`, or for the first time.
+  [[nodiscard]] bool build_is_due(const Layer& layer, std::size_t length) const noexcept;
+  [[nodiscard]] bool has_index(const Layer& layer) const noexcept;
+  /// Tokens that are indexed, at most, before the token at `length`.
+  [[nodiscard]] TokenRange middle_at(std::size_t length) const noexcept;
   /// Whether an index of so many tokens was trained on too few of them.
   [[nodiscard]] bool is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept;
 

@@ -4,6 +4,20 @@
 
 namespace terrace {
 
+Status LayerIndex::keep_replaced(Backend& backend, const IndexLayout& layout) {
+  ReplacedIndex& kept = replaced.emplace();
+  kept.coverage = coverage;
+  return coverage.tokens.empty() ? Status{} : kept.host.copy_from(host, backend, layout);
+}
+
+void LayerIndex::put_back_replaced() noexcept {
+  coverage = std::move(replaced->coverage);
+  if (!coverage.tokens.empty()) std::swap(host, replaced->host);
+  building = false;
+  ++epoch;
+  members_stale = true;
+}
+
 void LayerIndex::read_members(const SequenceContext& context) {
   if (!members_stale) return;
   IndexView view = host.view(context.layout(), coverage.tokens.begin);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cache/cluster_units.hpp"
@@ -24,6 +25,12 @@ struct BuildRecord {
   TimePoint end{};
 };
 
+/// An index that another one has taken the place of in the middle of a draft.
+struct ReplacedIndex {
+  IndexMemory host{Tier::host};
+  IndexCoverage coverage;
+};
+
 struct LayerIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
@@ -39,6 +46,12 @@ struct LayerIndex {
   /// Which rows belong to which cluster, as they were read last.
   ClusterMembers members;
   bool members_stale = true;  ///< clusters have got other rows since
+
+  /// Until the draft has ended: what was there before an index was built amid it.
+  std::optional<ReplacedIndex> replaced;
+  /// Keeps a copy of what is there. Coding of it must have ended. Errors: out_of_memory.
+  Status keep_replaced(Backend& backend, const IndexLayout& layout);
+  void put_back_replaced() noexcept;
 
   /// Reads `members` if they have changed. Coding must have ended.
   void read_members(const SequenceContext& context);

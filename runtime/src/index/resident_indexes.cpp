@@ -11,7 +11,7 @@ ResidentIndexes::ResidentIndexes(SequenceContext& context, LayerSpan layers)
 Status ResidentIndexes::reserve(std::size_t chunks) {
   for (const auto& layer : layers_) {
     if (copies_[layer->number].memory.chunk_count() < chunks) {
-      TERRACE_TRY(wait(layer->index.uploaded, context_.deadline()));
+      TERRACE_TRY(context_.await(WaitReason::upload, layer->index.uploaded));
     }
   }
   for (std::size_t i = context_.options().dense_layers; i < copies_.size(); ++i) {

@@ -21,7 +21,7 @@ class ResidentIndexes final : public DeviceIndexes {
   void forget_staged() noexcept override;
   void mark_stale(const Layer& layer) override;
   Result<std::size_t> renew(Layer& layer) override;
-  Status prefetch(Layer& /*layer*/) override { return {}; }
+  Status prefetch(Layer& /*layer*/, std::size_t /*position*/) override { return {}; }
   Result<IndexView> view(Layer& layer, Queue& compute) override;
   void note_read(const Layer& /*layer*/, Ticket /*read*/) noexcept override {}
   void come_to_rest() override;

@@ -19,7 +19,7 @@ Status SequenceIndexes::prepare() {
   if (room.streams()) {
     // A prompt that found no room for a larger index has left none.
     TERRACE_TRY(context_.reclaiming([&] { return room.reserve(room.indexed_end()); }));
-    TERRACE_TRY(room.device().prefetch(*layers_.front()));
+    TERRACE_TRY(room.device().prefetch(*layers_.front(), context_.length));
   }
   room.ready = true;
   return {};

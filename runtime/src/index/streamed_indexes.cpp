@@ -12,10 +12,10 @@ StreamedIndexes::Stage& StreamedIndexes::stage_of(const Layer& layer) noexcept {
 Status StreamedIndexes::reserve(std::size_t chunks) {
   const auto reserve_stages = [&]() -> Status {
     for (Stage& stage : stages_) {
-      TERRACE_TRY(wait(stage.read, context_.deadline()));
-      // The table that growing would move may still be on its way.
+      // The table that growing would move may be read, or still be on its way.
       if (stage.memory.chunk_count() < chunks) {
-        TERRACE_TRY(wait(stage.streamed, context_.deadline()));
+        TERRACE_TRY(context_.await(WaitReason::upload, stage.read));
+        TERRACE_TRY(context_.await(WaitReason::upload, stage.streamed));
       }
       TERRACE_TRY(stage.memory.reserve(context_.backend(), context_.layout(), chunks));
     }
@@ -26,16 +26,15 @@ Status StreamedIndexes::reserve(std::size_t chunks) {
   // One stage that grew would leave the other none: both are given up, and steps reserve smaller
   // ones.
   for (const Stage& stage : stages_) {
-    TERRACE_TRY(wait(stage.streamed, context_.deadline()));
-    TERRACE_TRY(wait(stage.read, context_.deadline()));
+    TERRACE_TRY(context_.await(WaitReason::upload, stage.streamed));
+    TERRACE_TRY(context_.await(WaitReason::upload, stage.read));
   }
   reset();
   return reserved;
 }
 
-Status StreamedIndexes::prefetch(Layer& layer) {
+Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   LayerIndex& index = layer.index;
-  const std::size_t position = context_.length;
   const bool nothing_to_select =
       context_.window_at(position).begin <= context_.sinks_at(position).end;
   if (index.coverage.tokens.empty() || nothing_to_select) return {};

@@ -24,7 +24,7 @@ class StreamedIndexes final : public DeviceIndexes {
   Status send() override { return {}; }
   void mark_stale(const Layer& /*layer*/) override {}
   Result<std::size_t> renew(Layer& /*layer*/) override { return 0; }
-  Status prefetch(Layer& layer) override;
+  Status prefetch(Layer& layer, std::size_t position) override;
   Result<IndexView> view(Layer& layer, Queue& compute) override;
   void note_read(const Layer& layer, Ticket read) noexcept override;
   void end_step() noexcept override;

@@ -38,8 +38,8 @@ class LayerRows {
   /// Makes room for so many blocks: tables and host pages; new blocks are absent on the device. A
   /// policy that keeps everything has no pages. Errors: out_of_memory.
   Status reserve(std::size_t blocks);
-  /// Whether reserve() would leave the host's table where it is.
-  [[nodiscard]] bool holds(std::size_t blocks) const noexcept { return host_.holds(blocks); }
+  /// Nobody reads a host table any more that reserve() has replaced.
+  void forget_old_tables() noexcept { host_.forget_old_copies(); }
   /// Pages that so many blocks lack.
   [[nodiscard]] std::size_t missing_pages(std::size_t blocks) const noexcept;
   /// Forgets the blocks behind the first `blocks`, which must be absent.

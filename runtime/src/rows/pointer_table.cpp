@@ -26,6 +26,7 @@ Status PointerTable::grow(Backend& backend, std::size_t count) {
   auto* entries = host.as<std::byte*>();
   std::copy_n(host_.as<std::byte*>(), size_, entries);
   std::fill(entries + size_, entries + capacity, nullptr);
+  if (host_) old_.push_back(std::move(host_));
   host_ = std::move(host);
   device_ = std::move(device);
   capacity_ = capacity;
@@ -67,6 +68,7 @@ Result<Ticket> PointerTable::flush(Queue& queue) {
 void PointerTable::reset() noexcept {
   host_.reset();
   device_.reset();
+  old_.clear();
   size_ = capacity_ = 0;
   changed_.clear();
 }

@@ -9,19 +9,20 @@
 
 namespace terrace {
 
-/// Threads  one at a time. set() takes effect for ops enqueued after the next flush(); growing and
-/// set() of an entry that an enqueued op reads need that op to be done.
+/// Threads  one at a time. set() takes effect for ops enqueued after the next flush(); set() of an
+/// entry that an enqueued op reads needs that op to be done, as does growing where the op runs on
+/// the device.
 class PointerTable {
  public:
   /// Which tier's ops read the table. On `host` there is one copy and no flush.
   explicit PointerTable(Tier tier) noexcept : tier_(tier) {}
 
-  /// Makes it at least `count` entries long; new ones are null. Errors: out_of_memory; nothing
-  /// changed.
+  /// Makes it at least `count` entries long; new ones are null. Where it has to move, the host's
+  /// copy stays readable where it was, as it was. Errors: out_of_memory; nothing changed.
   [[nodiscard]] Status reserve(Backend& backend, std::size_t count);
 
-  /// Whether reserve() would leave the table where it is.
-  [[nodiscard]] bool holds(std::size_t count) const noexcept { return count <= capacity_; }
+  /// Nobody reads copies any more that the table has moved away from.
+  void forget_old_copies() noexcept { old_.clear(); }
 
   void set(std::size_t i, std::byte* pointer);
   [[nodiscard]] std::byte* operator[](std::size_t i) const noexcept {
@@ -53,6 +54,7 @@ class PointerTable {
   Tier tier_;
   Buffer host_;
   Buffer device_;
+  std::vector<Buffer> old_;  ///< copies of the host's that may still be read
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
   std::vector<std::uint32_t> changed_;

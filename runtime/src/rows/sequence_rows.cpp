@@ -117,7 +117,7 @@ Status SequenceRows::load(std::span<const Loading> loading) {
   TERRACE_ASSIGN(const Ticket loaded, context_.lanes.refill().copy(Phase::refill, extents));
   for (const Loading& one : loading) one.layer->tickets().refilled = loaded;
   context_.counters.bytes.refill += extents.size() * bytes;
-  return wait(loaded, context_.deadline());
+  return context_.await(WaitReason::refill, loaded);
 }
 
 void SequenceRows::note_load(std::span<const Loading> loaded) const {

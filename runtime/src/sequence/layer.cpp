@@ -14,6 +14,9 @@ TokenRange Layer::window_at(std::size_t position) const noexcept {
   const TokenRange& indexed = index.coverage.tokens;
   if (context_.is_dense(number)) {
     at.begin = context_.sinks_at(position).end;
+  } else if (context_.prompt_selects && context_.prompt_comes) {
+    // Tokens of a prompt attend to those before them in the prompt, and select of the rest.
+    at.begin = std::min(at.begin, std::max(indexed.end, context_.sinks_at(position).end));
   } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
     at.begin -= std::min(at.begin - indexed.end, context_.split.selected);
   }
@@ -26,24 +29,47 @@ bool Layer::needs_block(std::size_t block, std::size_t position) const noexcept 
          begin + context_.block_tokens() > window_at(position).begin;
 }
 
+void Layer::reserve_tokens(std::size_t count) {
+  if (tokens_.size() < count) tokens_.resize(count);
+  current_ = 0;
+}
+
+void Layer::forget_tokens() noexcept {
+  for (AttendedToken& token : tokens_) token.selected = false;
+}
+
+void Layer::open_token(std::size_t position) {
+  AttendedToken& now = token();
+  now.sinks = context_.sinks_at(position);
+  now.window = window_at(position);
+  if (attends_to_all(position)) now.window.begin = now.sinks.end;
+  now.selected = selection_applies();
+}
+
+void Layer::open_all_tokens(std::size_t end) noexcept {
+  AttendedToken& all = token();
+  all.selected = false;
+  all.sinks = {};
+  all.window = {0, end};
+}
+
 bool Layer::selection_applies() const noexcept {
   return context_.selects() && context_.split.selected > 0 && !index.coverage.tokens.empty() &&
          !candidates().empty();
 }
 
-bool Layer::attends_to_all() const noexcept {
+bool Layer::attends_to_all(std::size_t position) const noexcept {
   if (!context_.selects() || context_.options().when == RetrievalWhen::always) return false;
-  return rows.all_resident(context_.length / context_.block_tokens() + 1);
+  return rows.all_resident(position / context_.block_tokens() + 1);
 }
 
 Status Layer::reserve_positions(std::size_t length) {
   const std::size_t blocks = divide_up(length, context_.block_tokens());
-  // Coding, and changes of cached clusters, read the table that growing would move.
-  if (!context_.keeps_everything() && !rows.holds(blocks)) {
-    TERRACE_TRY(wait(index.coded, context_.deadline()));
-    if (cache->reads_host_table()) TERRACE_TRY(wait(rows.tickets.refilled, context_.deadline()));
-  }
-  return rows.reserve(blocks);
+  TERRACE_TRY(rows.reserve(blocks));
+  // Coding, and changes of cached clusters, read the table as it was when they were enqueued.
+  const auto is_done = [](const Ticket& ticket) { return poll(ticket).value_or(true); };
+  if (is_done(index.coded) && is_done(rows.tickets.refilled)) rows.forget_old_tables();
+  return {};
 }
 
 Status Layer::place_block(std::size_t block) {
@@ -88,8 +114,8 @@ void Layer::release_left_behind(std::size_t block) {
 }
 
 bool Layer::at_rest() const {
-  return wait(rows.tickets.attended, context_.deadline()) &&
-         wait(rows.tickets.refilled, context_.deadline());
+  return context_.await(WaitReason::compute, rows.tickets.attended) &&
+         context_.await(WaitReason::refill, rows.tickets.refilled);
 }
 
 bool Layer::spill_oldest(std::size_t end, std::size_t position) {
@@ -118,8 +144,9 @@ bool Layer::spill_one() {
 Status Layer::own_block(std::size_t block) {
   if (context_.keeps_everything() || !rows.is_shared(block)) return {};
   // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
-  if (cache->reads_host_table()) TERRACE_TRY(wait(rows.tickets.refilled, context_.deadline()));
-  const Status read = wait(index.coded, context_.deadline());
+  if (cache->reads_host_table())
+    TERRACE_TRY(context_.await(WaitReason::refill, rows.tickets.refilled));
+  const Status read = context_.await(WaitReason::index, index.coded);
   if (!read && read.error().code == Errc::not_ready) return read;
   return rows.own(block);
 }
@@ -128,8 +155,8 @@ void Layer::give_up_device_memory() {
   cache->give_up_device_memory();
   rows.release_spare_slots();
   drop_blocks_from(0);
-  selection = {};
-  selected = false;
+  tokens_.clear();
+  reserve_tokens(1);
 }
 
 }  // namespace terrace

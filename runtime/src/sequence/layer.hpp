@@ -1,5 +1,5 @@
-// One layer of a sequence: its rows, its index, its part of the resident cache, and what the last
-// step selected of it.
+// One layer of a sequence: its rows, its index, its part of the resident cache, and what the tokens
+// of the last step attended to.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,14 @@
 
 namespace terrace {
 
+/// What one token of a step attends to in a layer.
+struct AttendedToken {
+  bool selected = false;
+  TokenRange sinks;
+  TokenRange window;
+  SelectionLists selection;
+};
+
 class Layer {
  public:
   Layer(SequenceContext& context, std::size_t number);
@@ -21,12 +29,16 @@ class Layer {
   LayerRows rows;
   LayerIndex index;
   std::unique_ptr<LayerCache> cache;  ///< never null
-  SelectionLists selection;
 
-  // From the last step.
-  bool selected = false;
-  TokenRange sinks;
-  TokenRange window;
+  /// Has a place for each of so many tokens of a step that select one by one.
+  void reserve_tokens(std::size_t count);
+  [[nodiscard]] std::span<AttendedToken> tokens() noexcept { return tokens_; }
+  /// The token that is under way or, between steps, the last one.
+  [[nodiscard]] AttendedToken& token() noexcept { return tokens_[current_]; }
+  [[nodiscard]] const AttendedToken& token() const noexcept { return tokens_[current_]; }
+  void go_to_token(std::size_t token) noexcept { current_ = token; }
+  /// What was selected is of no use any more.
+  void forget_tokens() noexcept;
 
   [[nodiscard]] LayerId id() const noexcept { return static_cast<LayerId>(number); }
   [[nodiscard]] LayerTickets& tickets() noexcept { return rows.tickets; }
@@ -41,11 +53,12 @@ class Layer {
 
   /// Tokens that a step may select.
   [[nodiscard]] TokenRange candidates() const noexcept {
-    return {sinks.end, std::min(window.begin, index.coverage.tokens.end)};
+    return {token().sinks.end, std::min(token().window.begin, index.coverage.tokens.end)};
   }
-  [[nodiscard]] bool selection_applies() const noexcept;
-  /// Whether a step attends to every row, because none has been spilled.
-  [[nodiscard]] bool attends_to_all() const noexcept;
+  /// Says what the token at `position` attends to. The index is as it is for that token.
+  void open_token(std::size_t position);
+  /// The step's tokens attend to all rows before `end`, up to their own.
+  void open_all_tokens(std::size_t end) noexcept;
 
   /// Makes room for `length` positions, tables and host pages. Errors: out_of_memory, not_ready.
   Status reserve_positions(std::size_t length);
@@ -81,7 +94,13 @@ class Layer {
   void give_up_device_memory();
 
  private:
+  [[nodiscard]] bool selection_applies() const noexcept;
+  /// Whether a step attends to every row, because none has been spilled.
+  [[nodiscard]] bool attends_to_all(std::size_t position) const noexcept;
+
   SequenceContext& context_;
+  std::vector<AttendedToken> tokens_{1};
+  std::size_t current_ = 0;
 };
 
 /// Layers stay where they are: work that is enqueued points at them.

@@ -188,8 +188,8 @@ Status Prompt::end() {
                 parts_.layers.size());
   }
   for (const auto& layer : parts_.layers) {
-    Status stored = wait(layer->tickets().offloaded, context_.deadline());
-    if (stored) stored = wait(layer->tickets().attended, context_.deadline());
+    Status stored = context_.await(WaitReason::rows, layer->tickets().offloaded);
+    if (stored) stored = context_.await(WaitReason::compute, layer->tickets().attended);
     if (!stored) {
       parts_.come_to_rest();
       context_.phase = SequencePhase::lost;
@@ -202,6 +202,7 @@ Status Prompt::end() {
   }
   context_.compute = nullptr;
   context_.length = end_;
+  context_.prompt_given = true;
   context_.phase = SequencePhase::idle;
   return {};
 }

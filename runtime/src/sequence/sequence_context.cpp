@@ -35,6 +35,13 @@ void SequenceContext::forget_budget() noexcept {
   split = {};
 }
 
+Status SequenceContext::await(WaitReason reason, const Ticket& ticket) {
+  const TimePoint begin = clock().now();
+  Status done = wait(ticket, deadline());
+  count_wait(reason, begin);
+  return done;
+}
+
 void SequenceContext::count_upkeep(TimePoint begin) {
   const Duration taken = clock().now() - begin;
   counters.upkeep += taken;
@@ -55,7 +62,7 @@ Status SequenceContext::reclaiming(FunctionRef<Status()> reserve) const {
 Status SequenceContext::copy_now(Queue& queue, Phase why, std::span<const CopyExtent> extents,
                                  Buffer& on_host) {
   TERRACE_ASSIGN(const Ticket copied, queue.copy(why, extents));
-  const Status done = wait(copied, deadline());
+  const Status done = await(WaitReason::copy, copied);
   if (!done) abandoned.push_back(std::move(on_host));
   return done;
 }

@@ -30,9 +30,11 @@ struct SequenceContext {
 
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
-  std::size_t prompt_end = 0;  ///< of a prompt that comes in steps
-  bool prompt_comes = false;   ///< its tokens are not all there, or not indexed
-  bool has_decoded = false;    ///< a token outside of prompts has been attended
+  TokenRange prompt;            ///< that comes in steps, or came
+  bool prompt_comes = false;    ///< its tokens are not all there, or not indexed
+  bool prompt_selects = false;  ///< its tokens attend to what is selected of the tokens before it
+  bool prompt_given = false;    ///< there has been one, whichever way it came
+  bool has_decoded = false;     ///< a token outside of prompts has been attended
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
@@ -67,10 +69,21 @@ struct SequenceContext {
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
   /// Whether the next token belongs to a prompt that has been announced.
-  [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt_end; }
+  [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt.end; }
+
+  /// Whether a prompt is there that is not indexed yet.
+  [[nodiscard]] bool prompt_waits() const noexcept {
+    return prompt_comes && phase == SequencePhase::idle && length >= prompt.end;
+  }
 
   void resolve_budget(std::size_t context);
   void forget_budget() noexcept;
+
+  /// Waits until the deadline, and counts how long.
+  Status await(WaitReason reason, const Ticket& ticket);
+  void count_wait(WaitReason reason, TimePoint begin) noexcept {
+    counters.waits[static_cast<std::size_t>(reason)] += clock().now() - begin;
+  }
 
   /// Counts what looking after the cache has taken since `begin`. Compute that ends before it does
   /// is taken to hide nothing of it.

@@ -27,7 +27,9 @@ SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes 
 
 bool SequenceParts::come_to_rest() {
   indexes.refresh.cancel();
+  const TimePoint begin = context.clock().now();
   const Lanes::Rest rest = context.lanes.settle(context.compute, context.deadline());
+  context.count_wait(WaitReason::rest, begin);
   if (rest.compute_ended) context.compute = nullptr;  // nothing of ours is left in it: it may go
   if (rest.failed) indexes.upkeep.forget_lost_coding();
   // What is still under way is known by its tickets.
@@ -68,7 +70,7 @@ void SequenceParts::recover() {
   for (const auto& layer : layers) {
     layer->cache->drop_unsettled();
     layer->drop_cached_from(0);
-    layer->selected = false;
+    layer->forget_tokens();
     indexes.room.device().mark_stale(*layer);
   }
   indexes.room.ready = false;

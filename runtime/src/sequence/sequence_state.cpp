@@ -92,21 +92,28 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
     return fail(Errc::invalid_argument, "begin_prompt: {} tokens and {} more are more than {}",
                 context.length, tokens, max_positions);
   }
-  context.prompt_end = context.length + tokens;
-  if (tokens == 0) return participant.index_prompt();
+  context.prompt.end = context.length + tokens;
+  if (tokens == 0) return participant.end_prompt();
   if (!context.prompt_comes) {
+    context.prompt.begin = context.length;
+    context.prompt_selects = false;
     for (const auto& layer : parts.layers) layer->index.hints.query_window.clear();
   }
-  context.prompt_comes = true;
+  context.prompt_comes = context.prompt_given = true;
   if (!context.has_decoded) context.forget_budget();
-  context.resolve_budget(context.prompt_end);
+  context.resolve_budget(context.prompt.end);
   return {};
 }
 
 bool SequenceState::index_ready() const {
-  return std::ranges::none_of(parts.layers, [](const auto& layer) {
-    return layer->index.building && !poll(layer->index.coded).value_or(true);
-  });
+  return parts.indexes.builder.ready() && !parts.context.prompt_waits();
+}
+
+Status SequenceState::await_indexes() {
+  TERRACE_TRY(parts.await_indexes());
+  if (!parts.context.prompt_waits()) return {};
+  TERRACE_TRY(participant.end_prompt());
+  return parts.await_indexes();
 }
 
 Status SequenceState::truncate(std::size_t length) {
@@ -123,7 +130,7 @@ Status SequenceState::truncate(std::size_t length) {
     // Positions from `length` on will have other rows: copies of them must not outlive them.
     layer->cache->drop_unsettled();
     layer->drop_cached_from(length / context.block_tokens());
-    layer->selected = false;
+    layer->forget_tokens();
   }
   context.length = length;
   parts.rows.trim(divide_up(length, context.block_tokens()));
@@ -183,7 +190,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   }
   TERRACE_TRY(parts.await_indexes());
   for (const auto& layer : parts.layers) {
-    TERRACE_TRY(parts.recovering(wait(layer->index.coded, context.deadline())));
+    TERRACE_TRY(parts.recovering(context.await(WaitReason::index, layer->index.coded)));
   }
   // Blocks that a refresh reads may change hands from now on.
   if (Queue* const refresh = context.lanes.refresh(); refresh != nullptr) {
@@ -201,8 +208,10 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
     TERRACE_TRY(copy_layer(*parts.layers[i], *twin->parts.layers[i]));
   }
   its.length = context.length;
-  its.prompt_end = context.prompt_end;
+  its.prompt = context.prompt;
   its.prompt_comes = context.prompt_comes;
+  its.prompt_selects = context.prompt_selects;
+  its.prompt_given = context.prompt_given;
   its.has_decoded = context.has_decoded;
   its.phase = SequencePhase::paused;
   return twin;
@@ -235,11 +244,11 @@ Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
   const bool in_middle = position >= context.sinks_at(context.length).end &&
                          position < layer.window_at(context.length).begin;
   if (in_middle || layer.rows.absent(block)) {
-    TERRACE_TRY(wait(layer.tickets().offloaded, context.deadline()));
+    TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
     std::memcpy(target.data(), layer.rows.on_host(block) + at, target.size());
     return {};
   }
-  TERRACE_TRY(wait(layer.tickets().attended, context.deadline()));
+  TERRACE_TRY(context.await(WaitReason::compute, layer.tickets().attended));
   TERRACE_ASSIGN(Buffer row,
                  context.backend().allocate({.bytes = target.size(), .tier = Tier::host}));
   const CopyExtent extent{row.data(), layer.rows.on_device(block) + at, target.size()};
@@ -256,7 +265,7 @@ Status SequenceState::drop_cached(double share, std::uint64_t seed) {
   context.journal.note_loss();
   for (const auto& layer : parts.layers) {
     Rng rng(seed, {layer->number, context.length});
-    TERRACE_TRY(wait(layer->tickets().attended, context.deadline()));
+    TERRACE_TRY(context.await(WaitReason::compute, layer->tickets().attended));
     TERRACE_TRY(layer->cache->await_changes());
     layer->cache->drop_some(share, rng);
   }
@@ -267,12 +276,13 @@ StepSelection SequenceState::selection(LayerId id) const noexcept {
   if (index(id) >= parts.layers.size()) return {};
   const SequenceContext& context = parts.context;
   const Layer& layer = *parts.layers[index(id)];
-  StepSelection result{.sinks = layer.sinks,
-                       .window = layer.window,
+  const AttendedToken& token = layer.token();
+  StepSelection result{.sinks = token.sinks,
+                       .window = token.window,
                        .scope = context.traits().lists,
                        .stride = context.list_rows()};
-  if (layer.selected) {
-    const SelectionBuffers lists = layer.selection.on_host();
+  if (token.selected) {
+    const SelectionBuffers lists = token.selection.on_host();
     result.ids = {lists.ids, context.lists() * context.list_rows()};
     result.counts = {lists.counts, context.lists()};
   }

@@ -30,6 +30,7 @@ class SequenceState {
 
   Status begin_prompt(std::size_t tokens);
   [[nodiscard]] bool index_ready() const;
+  Status await_indexes();
   Status truncate(std::size_t length);
   Status pause();
   Status resume();

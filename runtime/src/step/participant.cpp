@@ -10,6 +10,11 @@ namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
 
+bool Participant::brings_prompt() const noexcept {
+  const bool unannounced = tokens_ > 1 && !context_.has_decoded && !context_.prompt_given;
+  return context_.in_prompt() || unannounced;
+}
+
 Status Participant::begin(std::size_t tokens) {
   if (context_.phase != SequencePhase::idle) {
     return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
@@ -20,13 +25,15 @@ Status Participant::begin(std::size_t tokens) {
                 context_.length, tokens, max_positions);
   }
   tokens_ = tokens;
-  exact_ = tokens > 1 || context_.in_prompt();
-  const std::size_t length = context_.length + tokens;
+  token_ = 0;
+  prompt_ = brings_prompt();
   // A budget that is a share follows a prompt that nobody announced.
-  if (exact_ && !context_.has_decoded && !context_.prompt_comes) context_.forget_budget();
-  context_.resolve_budget(std::max(length, context_.prompt_end));
-  TERRACE_TRY(parts_.await_indexes());
-  TERRACE_TRY(parts_.recovering(prepare()));
+  if (prompt_ && !context_.prompt_comes) context_.forget_budget();
+  context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
+  TERRACE_ASSIGN(bool indexed, has_indexes());
+  Result<bool> prepared = prepare(indexed);
+  TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
+  choose_attention(*prepared);
   TERRACE_TRY(reserve());
   next_layer_ = 0;
   context_.compute = nullptr;
@@ -35,23 +42,54 @@ Status Participant::begin(std::size_t tokens) {
   return {};
 }
 
-Status Participant::prepare() {
-  if (!parts_.indexes.room.ready) {
+Result<bool> Participant::has_indexes() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  if (!waits && !parts_.indexes.builder.ready()) return false;
+  TERRACE_TRY(parts_.await_indexes());
+  return true;
+}
+
+Result<bool> Participant::prepare(bool indexed) {
+  if (indexed && context_.prompt_waits()) {
+    TERRACE_TRY(index_prompt());
+    TERRACE_ASSIGN(indexed, has_indexes());
+  }
+  // In the middle of a draft no memory can be taken from others.
+  if (indexed && tokens_ > 1 && !prompt_) {
+    TERRACE_TRY(context_.reclaiming(
+        [&] { return parts_.indexes.room.reserve(context_.length + tokens_); }));
+  }
+  if (indexed && !parts_.indexes.room.ready) {
     TERRACE_TRY(parts_.indexes.prepare());
-    TERRACE_TRY(parts_.await_indexes());
+    TERRACE_ASSIGN(indexed, has_indexes());
   }
   const bool caches = parts_.cache.joined();
   const TimePoint begin = context_.clock().now();
   if (caches) TERRACE_TRY(parts_.cache.fit());
   parts_.rows.release_passed();
   if (caches) context_.count_upkeep(begin);
-  return {};
+  return indexed;
+}
+
+void Participant::choose_attention(bool indexed) noexcept {
+  if (prompt_ && context_.length == context_.prompt.begin) {
+    const auto has_index = [&](const auto& layer) {
+      return context_.is_dense(layer->number) || !layer->index.coverage.tokens.empty();
+    };
+    context_.prompt_selects = indexed && context_.selects() && context_.split.selected > 0 &&
+                              context_.options().prompts == PromptAttention::retrieved &&
+                              std::ranges::all_of(parts_.layers, has_index);
+  }
+  exact_ = !indexed || (prompt_ && !context_.prompt_selects);
 }
 
 Status Participant::reserve() {
   const std::size_t blocks = parts_.rows.blocks();
   const std::size_t length = context_.length + tokens_;
   const std::size_t block = context_.length / context_.block_tokens();
+  for (const auto& layer : parts_.layers) {
+    layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
+  }
   const auto reserve_all = [&]() -> Status {
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     TERRACE_TRY(parts_.rows.own_block(block));
@@ -67,7 +105,9 @@ Status Participant::reserve() {
     return reserved;
   }
   parts_.indexes.room.ready = false;
-  return {};
+  // For tokens behind the first one there may be something to select where there was nothing.
+  if (single_tokens() < 2) return {};
+  return parts_.indexes.room.device().prefetch(*parts_.layers.front(), length - 1);
 }
 
 Status Participant::check_turn(std::string_view call, LayerId id, const StepInput& input,
@@ -100,23 +140,26 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   // Whoever computes attention, by now that of the layer before is enqueued.
   TERRACE_TRY(note_attention());
   if (layer_->number + 1 < parts_.layers.size()) {
-    TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1]));
+    TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1],
+                                                      context_.length + tokens_ - 1));
   }
   TERRACE_TRY(layer_->cache->publish(compute));
   TERRACE_TRY(layer_->rows.flush(compute));
   if (context_.in_prompt()) {
     TERRACE_TRY(keep_hints(context_, layer_->index.hints, input.hints, compute));
   }
-  if (exact_) {
-    layer_->sinks = {};
-    layer_->window = {0, context_.length + tokens_};
-    layer_->selected = false;
-    return {};
-  }
-  layer_->sinks = context_.sinks_at(context_.length);
-  layer_->window = layer_->window_at(context_.length);
-  if (layer_->attends_to_all()) layer_->window.begin = layer_->sinks.end;
-  layer_->selected = layer_->selection_applies();
+  if (is_draft()) parts_.indexes.upkeep.begin_draft(*layer_);
+  layer_->go_to_token(0);
+  if (exact_) layer_->open_all_tokens(context_.length + tokens_);
+  return {};
+}
+
+Status Participant::open_token(std::size_t number) {
+  token_ = number;
+  layer_->go_to_token(number);
+  const std::size_t position = context_.length + number;
+  if (number > 0) TERRACE_TRY(parts_.indexes.upkeep.follow_draft(*layer_, position));
+  layer_->open_token(position);
   return {};
 }
 
@@ -129,26 +172,42 @@ StoreRows Participant::store() const noexcept {
 
 Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
-  // Tokens that wait in the window to be indexed are paid for by fewer selected ones.
-  const std::size_t borrowed = context_.window_at(context_.length).begin - layer_->window.begin;
+  const AttendedToken& token = layer_->token();
+  // Tokens that wait in the window to be indexed are paid for by fewer selected ones. A prompt's
+  // own tokens are beside the budget.
+  const std::size_t position = context_.length + token_;
+  const std::size_t borrowed =
+      context_.prompt_selects ? 0 : context_.window_at(position).begin - token.window.begin;
   const TokenBudget& budget = context_.options().budget;
   return SelectRequest{.shape = context_.shape(),
                        .layer = layer_->id(),
-                       .query = input_.query,
-                       .layer_input = input_.layer_input,
+                       .query = input_.query + token_ * input_.query_stride,
+                       .layer_input = input_.layer_input == nullptr
+                                          ? nullptr
+                                          : input_.layer_input + token_ * input_.layer_input_stride,
                        .candidates = layer_->candidates(),
                        .count = {.mean = context_.split.selected - borrowed},
                        .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
                        .index = view,
                        .resident = layer_->rows.device_table(),
-                       .sinks = layer_->sinks,
-                       .window = layer_->window,
+                       .sinks = token.sinks,
+                       .window = token.window,
                        .scratch = parts_.workspace.select_scratch(),
                        .out = parts_.workspace.selection(*layer_)};
 }
 
 void Participant::note_selected(Ticket selected) noexcept {
   parts_.indexes.room.device().note_read(*layer_, selected);
+}
+
+Status Participant::note_stored(Ticket stored) {
+  if (!sends_rows_at_once()) return {};
+  Queue& offload = context_.lanes.offload();
+  TERRACE_TRY(offload.wait_for(stored));
+  extents_.clear();
+  list_new_rows(*layer_);
+  TERRACE_ASSIGN(layer_->tickets().offloaded, offload.copy(Phase::offload, extents_));
+  return {};
 }
 
 Status Participant::close_layer(Ticket ready) {
@@ -178,17 +237,24 @@ Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
   Queue& offload = context_.lanes.offload();
   TERRACE_TRY(offload.wait_for(ready));
   extents_.clear();
-  for (const auto& layer : layers) list_new_rows(*layer);
-  // Upkeep reads what was selected while attention runs.
-  for (const auto& layer : layers) {
-    if (!layer->selected) continue;
-    extents_.push_back(layer->selection.to_host());
-    context_.counters.bytes.index += extents_.back().bytes;
-    context_.journal.add_ids(extents_.back().bytes);
+  if (!sends_rows_at_once()) {
+    for (const auto& layer : layers) list_new_rows(*layer);
   }
+  // Upkeep reads what was selected while attention runs.
+  for (const auto& layer : layers) list_selections(*layer);
+  if (extents_.empty()) return {};
   TERRACE_ASSIGN(const Ticket offloaded, offload.copy(Phase::offload, extents_));
   for (const auto& layer : layers) layer->tickets().offloaded = offloaded;
   return {};
+}
+
+void Participant::list_selections(Layer& layer) {
+  for (const AttendedToken& token : layer.tokens().first(single_tokens())) {
+    if (!token.selected) continue;
+    extents_.push_back(token.selection.to_host());
+    context_.counters.bytes.index += extents_.back().bytes;
+    context_.journal.add_ids(extents_.back().bytes);
+  }
 }
 
 void Participant::list_new_rows(const Layer& layer) {
@@ -209,8 +275,6 @@ void Participant::list_new_rows(const Layer& layer) {
 
 Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& output,
                                            Ticket stored, Queue& compute) {
-  const bool is_draft = context_.keeps_everything() && !context_.in_prompt();
-  if (is_draft) return attend_token_by_token(output, compute);
   return tiles.attend(context_, *layer_,
                       {.query = input_.query,
                        .query_stride = input_.query_stride,
@@ -222,34 +286,23 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                       stored, compute);
 }
 
-Result<Ticket> Participant::attend_token_by_token(const StepOutput& output, Queue& compute) {
-  Ticket attended;
-  for (std::size_t token = 0; token < tokens_; ++token) {
-    DecodeAttention one = attention({output.data + token * output.stride});
-    one.query += token * input_.query_stride;
-    one.window = {0, context_.length + token + 1};
-    TERRACE_ASSIGN(attended,
-                   context_.backend().ops().decode_attention(compute, Phase::attend, one));
-  }
-  return attended;
-}
-
 KvView Participant::view() const noexcept {
-  const bool selected = layer_->selected;
+  const AttendedToken& token = layer_->token();
+  const bool selected = token.selected;
   return {.resident = layer_->rows.device_table(),
-          .sinks = layer_->sinks,
-          .window = layer_->window,
+          .sinks = token.sinks,
+          .window = token.window,
           .scope = context_.traits().lists,
           .selected = selected ? parts_.workspace.rows() : nullptr,
-          .selected_count = selected ? layer_->selection.on_device().counts : nullptr,
+          .selected_count = selected ? token.selection.on_device().counts : nullptr,
           .selected_stride = context_.list_rows()};
 }
 
 DecodeAttention Participant::attention(const StepOutput& output) const noexcept {
   const KvView rows = view();
   return {.shape = context_.shape(),
-          .query = input_.query,
-          .output = output.data,
+          .query = input_.query + token_ * input_.query_stride,
+          .output = output.data + token_ * output.stride,
           .resident = rows.resident,
           .sinks = rows.sinks,
           .window = rows.window,
@@ -266,7 +319,7 @@ DecodeAttention Participant::attention(const StepOutput& output) const noexcept 
 void Participant::note_attended(Ticket attended) noexcept {
   layer_->tickets().attended = context_.computed = attended;
   // Estimates are rows of the index.
-  const bool reads_index = layer_->selected && context_.traits().gives_pseudo_entries;
+  const bool reads_index = layer_->token().selected && context_.traits().gives_pseudo_entries;
   if (reads_index) parts_.indexes.room.device().note_read(*layer_, attended);
 }
 
@@ -286,7 +339,7 @@ Status Participant::keep_up() {
   }
   for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
     Layer& layer = *parts_.layers[i];
-    TERRACE_TRY(wait(layer.tickets().offloaded, context_.deadline()));
+    TERRACE_TRY(context_.await(WaitReason::rows, layer.tickets().offloaded));
     TERRACE_TRY(keep_up(layer));
     TERRACE_TRY(parts_.cache.send_changes(half_ending_at(i + 1)));
   }
@@ -294,39 +347,95 @@ Status Participant::keep_up() {
 }
 
 Status Participant::keep_up(Layer& layer) {
-  const std::size_t lists = context_.lists();
-  context_.counters.lists += lists * tokens_;
-  // Token t of many attends to all rows up to its own.
-  const std::size_t others = (tokens_ - 1) * layer.window.size() - tokens_ * (tokens_ - 1) / 2;
-  context_.counters.attended += lists * (layer.sinks.size() + layer.window.size() + others);
-  if (!layer.selected) return {};
-  const Status kept = layer.cache->take_step();
+  context_.counters.lists += context_.lists() * tokens_;
+  if (exact_) {
+    // Token t of many attends to all rows up to its own.
+    const std::size_t most = layer.token().window.size();
+    context_.counters.attended += context_.lists() * (tokens_ * most - tokens_ * (tokens_ - 1) / 2);
+  }
+  for (std::size_t number = 0; number < single_tokens(); ++number) {
+    layer.go_to_token(number);
+    TERRACE_TRY(keep_up_token(layer, number));
+  }
+  return {};
+}
+
+Status Participant::keep_up_token(Layer& layer, std::size_t number) {
+  const AttendedToken& token = layer.token();
+  context_.counters.attended += context_.lists() * (token.sinks.size() + token.window.size());
+  if (!token.selected) return {};
+  Status kept;
+  if (number + 1 == tokens_) {
+    kept = layer.cache->take_step();
+  } else {
+    layer.cache->count_token();
+  }
   // What was decided is counted, also where the copying fails.
-  if (context_.journal.listens()) parts_.report.report(context_, layer);
+  if (context_.journal.listens()) parts_.report.report(context_, layer, context_.length + number);
   return kept;
 }
 
 Status Participant::conclude(std::size_t accepted) {
-  TERRACE_TRY(wait(parts_.layers.back()->tickets().attended, context_.deadline()));
+  TERRACE_TRY(context_.await(WaitReason::compute, parts_.layers.back()->tickets().attended));
   // All done: the embedder's queue need not outlive the step.
   for (const auto& layer : parts_.layers) layer->tickets().attended = {};
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
-  context_.length += accepted;
+  TERRACE_TRY(accept(accepted));
   ++context_.counters.steps;
+  if (exact_ && !prompt_) ++context_.counters.exact_steps;
   const KvShape& shape = context_.shape();
   const std::size_t offloaded =
       context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
   context_.counters.bytes.offload += offloaded;
   context_.phase = SequencePhase::idle;
-  if (!exact_) context_.has_decoded = true;
-  // A prompt that came whole, or in pieces, is indexed at once.
-  if (context_.prompt_comes && !context_.in_prompt()) static_cast<void>(index_prompt());
+  if (!prompt_) context_.has_decoded = true;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
-  static_cast<void>(parts_.indexes.prepare());
+  static_cast<void>(prepare_next());
   context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
   return {};
+}
+
+Status Participant::accept(std::size_t tokens) {
+  const std::size_t before = context_.length;
+  context_.length += tokens;
+  for (const auto& layer : parts_.layers) {
+    if (tokens > 0 && !exact_) layer->go_to_token(tokens - 1);
+  }
+  if (!is_draft() || tokens == tokens_) return {};
+  Status rejected = reject_draft(before + tokens_);
+  if (!rejected) context_.length = before;
+  return rejected;
+}
+
+Status Participant::reject_draft(std::size_t end) {
+  if (parts_.indexes.builder.building()) TERRACE_TRY(parts_.await_indexes());
+  TERRACE_TRY(parts_.indexes.upkeep.reject_draft());
+  if (context_.window_at(end - 1).begin <= context_.length) return {};
+  // Rejected rows had left the window: copies of them must not outlive them.
+  for (const auto& layer : parts_.layers) {
+    TERRACE_TRY(context_.await(WaitReason::refill, layer->tickets().refilled));
+    layer->cache->drop_unsettled();
+    layer->drop_cached_from(context_.length / context_.block_tokens());
+  }
+  return {};
+}
+
+Status Participant::prepare_next() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  // What is added to an index that is being built would wait for it.
+  if (!waits && !parts_.indexes.builder.ready()) return {};
+  // A prompt that came whole, or in pieces, is indexed at once.
+  if (context_.prompt_waits()) static_cast<void>(index_prompt());
+  if (!waits && !parts_.indexes.builder.ready()) return {};
+  return parts_.indexes.prepare();
+}
+
+Status Participant::end_prompt() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  // Else the next step does it, once it can.
+  return waits || parts_.indexes.builder.ready() ? index_prompt() : Status{};
 }
 
 Status Participant::index_prompt() {
@@ -346,6 +455,8 @@ Status Participant::abandon() {
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     parts_.recover();
+    // Where it fails, the next step codes again, and reports.
+    if (is_draft()) static_cast<void>(parts_.indexes.upkeep.reject_draft());
     return {};
   }
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");

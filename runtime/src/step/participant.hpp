@@ -36,20 +36,31 @@ class Participant {
   /// Lets changes of the cache take effect, and says what the token attends to.
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
   [[nodiscard]] StoreRows store() const noexcept;
-  [[nodiscard]] bool selects() const noexcept { return layer_->selected; }
+  /// The new rows are in device memory.
+  Status note_stored(Ticket stored);
   /// Whether the tokens attend to all rows up to their own, wherever these lie.
   [[nodiscard]] bool attends_exactly() const noexcept { return exact_; }
   Result<Ticket> attend_exactly(TileStream& tiles, const StepOutput& output, Ticket stored,
                                 Queue& compute);
+
+  // A token of the layer, in this order; tokens that do not attend exactly go one by one.
+
+  /// How many there are of these.
+  [[nodiscard]] std::size_t single_tokens() const noexcept { return exact_ ? 0 : tokens_; }
+  /// Has the index as it is for the token of that number.
+  Status open_token(std::size_t number);
+  [[nodiscard]] bool selects() const noexcept { return layer_->token().selected; }
   Result<SelectRequest> select(Queue& compute);
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
   void note_selected(Ticket selected) noexcept;
-  /// Sends rows and selections to the host where enough layers have some, behind `ready`.
-  Status close_layer(Ticket ready);
   [[nodiscard]] KvView view() const noexcept;
   [[nodiscard]] DecodeAttention attention(const StepOutput& output) const noexcept;
   void note_attended(Ticket attended) noexcept;
+
+  /// All tokens have selected: sends rows and selections to the host where enough layers have some,
+  /// behind `ready`.
+  Status close_layer(Ticket ready);
   /// Whoever computes attention by itself has enqueued it when the next call comes.
   void leave_attention_to_engine() noexcept { gathers_ = true; }
 
@@ -59,8 +70,8 @@ class Participant {
   Status keep_up();
   /// Waits for compute, and keeps the first `accepted` tokens.
   Status conclude(std::size_t accepted);
-  /// Between steps: all tokens of a prompt are there, or no more will come.
-  Status index_prompt();
+  /// Between steps: no more tokens of the prompt will come.
+  Status end_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
   Status abandon();
 
@@ -75,26 +86,47 @@ class Participant {
   }
 
  private:
-  Status prepare();
+  /// Whether the next tokens, of which the sequence has been told or not, are a prompt's.
+  [[nodiscard]] bool brings_prompt() const noexcept;
+  /// Whether indexes that steps read are there. Errors: those of building, which is tried again;
+  /// not_ready where the options say to wait.
+  Result<bool> has_indexes();
+  /// Returns whether indexes are there, as has_indexes() did before.
+  Result<bool> prepare(bool indexed);
+  void choose_attention(bool indexed) noexcept;
   Status reserve();
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);
+  void list_selections(Layer& layer);
+  /// Rows of a draft may be indexed before the draft has ended.
+  [[nodiscard]] bool sends_rows_at_once() const noexcept {
+    return single_tokens() > 1 && !context_.keeps_everything();
+  }
   Status note_attention();
   Status copy_to_host(LayerSpan layers, Ticket ready);
-  /// As so many steps of one token, whose bits a draft of a policy that keeps everything has.
-  Result<Ticket> attend_token_by_token(const StepOutput& output, Queue& compute);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.
   [[nodiscard]] LayerSpan batch_ending_at(std::size_t layers_done) const noexcept;
   /// The same of changes of caches that need rows from the host. The other half of the layers
   /// computes, in this step or the next, before they are waited for.
   [[nodiscard]] LayerSpan half_ending_at(std::size_t layers_done) const noexcept;
   Status keep_up(Layer& layer);
+  Status keep_up_token(Layer& layer, std::size_t number);
+  /// Makes the sequence longer by the first `tokens` tokens.
+  Status accept(std::size_t tokens);
+  /// Forgets what tokens up to `end` have left that were not accepted.
+  Status reject_draft(std::size_t end);
+  /// Has ready, beside the engine's work, what the next step reads.
+  Status prepare_next();
+  Status index_prompt();
+  [[nodiscard]] bool is_draft() const noexcept { return !exact_ && !prompt_ && tokens_ > 1; }
 
   SequenceParts& parts_;
   SequenceContext& context_;
   Layer* layer_ = nullptr;  ///< the one under way
   StepInput input_;
   std::size_t tokens_ = 1;
+  std::size_t token_ = 0;  ///< the one under way
+  bool prompt_ = false;    ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
   bool gathers_ = false;  ///< the step's attention is the embedder's own

@@ -65,6 +65,7 @@ void Step::State::hand_out(const StepTensors& tensors) {
     input.layer_input = tensors.layer_input == nullptr
                             ? nullptr
                             : tensors.layer_input + token * tensors.layer_input_stride;
+    input.layer_input_stride = tensors.layer_input_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
     outputs_[i] = {tensors.output + token * output_stride, output_stride};
   }

@@ -1,5 +1,6 @@
 #include "step_batch.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 namespace terrace {
@@ -26,14 +27,21 @@ Status StepBatch::check_turns(std::string_view call, LayerId layer,
   return {};
 }
 
-Status StepBatch::prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-                          Queue& compute) {
+Status StepBatch::open(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
+                       Queue& compute) {
   TERRACE_TRY(check_turns(call, layer, inputs, compute));
   for_each_member(
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
   TERRACE_ASSIGN(stored_, store(compute));
-  TERRACE_ASSIGN(const Ticket ready, select(compute, stored_));
-  for_each_member([&](Participant& one, std::size_t) { return one.close_layer(ready); });
+  for_each_member([&](Participant& one, std::size_t) { return one.note_stored(stored_); });
+  return {};
+}
+
+Status StepBatch::prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
+                          Queue& compute) {
+  TERRACE_TRY(open(call, layer, inputs, compute));
+  TERRACE_ASSIGN(const Ticket ready, select(0, compute));
+  close(ready);
   return {};
 }
 
@@ -46,9 +54,9 @@ Result<Ticket> StepBatch::store(Queue& compute) {
   return runtime_.backend->ops().store_rows(compute, Phase::update, stores_);
 }
 
-Result<Ticket> StepBatch::select(Queue& compute, Ticket stored) {
-  list_selecting(compute);
-  if (selecting_.empty()) return stored;
+Result<Ticket> StepBatch::select(std::size_t number, Queue& compute) {
+  list_selecting(number, compute);
+  if (selecting_.empty()) return stored_;
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
   for (Participant* const one : selecting_) one->note_selected(selected);
@@ -57,12 +65,14 @@ Result<Ticket> StepBatch::select(Queue& compute, Ticket stored) {
   return resolved;
 }
 
-void StepBatch::list_selecting(Queue& compute) {
+void StepBatch::list_selecting(std::size_t number, Queue& compute) {
   selecting_.clear();
   selects_.clear();
   resolves_.clear();
   fetches_.clear();
   for_each_member([&](Participant& one, std::size_t) -> Status {
+    if (number >= one.single_tokens()) return {};
+    TERRACE_TRY(one.open_token(number));
     if (!one.selects()) return {};
     TERRACE_ASSIGN(const SelectRequest request, one.select(compute));
     selecting_.push_back(&one);
@@ -73,21 +83,45 @@ void StepBatch::list_selecting(Queue& compute) {
   });
 }
 
+std::size_t StepBatch::most_single_tokens() const noexcept {
+  std::size_t most = 0;
+  for (const Member& member : members_) {
+    if (member.status) most = std::max(most, member.participant->single_tokens());
+  }
+  return most;
+}
+
+void StepBatch::close(Ticket ready) {
+  for_each_member([&](Participant& one, std::size_t) { return one.close_layer(ready); });
+}
+
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
                          std::span<const StepOutput> outputs, Queue& compute) {
-  TERRACE_TRY(prepare("attend", layer, inputs, compute));
+  TERRACE_TRY(open("attend", layer, inputs, compute));
+  const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
+  for (std::size_t number = 0; number < rounds; ++number) {
+    TERRACE_ASSIGN(const Ticket ready, select(number, compute));
+    if (number + 1 == rounds) close(ready);
+    TERRACE_TRY(attend_selected(number, outputs, compute));
+  }
+  return attend_exactly(outputs, compute);
+}
+
+Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput> outputs,
+                                  Queue& compute) {
   attentions_.clear();
-  for_each_member([&](Participant& one, std::size_t i) {
-    if (!one.attends_exactly()) attentions_.push_back(one.attention(outputs[i]));
-    return Status{};
-  });
+  const auto for_each_token = [&](auto call) {
+    for_each_member([&](Participant& one, std::size_t i) {
+      if (number < one.single_tokens()) call(one, i);
+      return Status{};
+    });
+  };
+  for_each_token(
+      [&](Participant& one, std::size_t i) { attentions_.push_back(one.attention(outputs[i])); });
   TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
-  for_each_member([&](Participant& one, std::size_t) {
-    if (!one.attends_exactly()) one.note_attended(attended);
-    return Status{};
-  });
-  return attend_exactly(outputs, compute);
+  for_each_token([&](Participant& one, std::size_t) { one.note_attended(attended); });
+  return {};
 }
 
 Status StepBatch::attend_exactly(std::span<const StepOutput> outputs, Queue& compute) {

@@ -43,12 +43,19 @@ class StepBatch {
   /// Calls for each member that has not failed, and notes what fails there.
   template <typename Call>
   void for_each_member(Call call);
+  /// Begins a layer, and stores its new rows.
+  Status open(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
+              Queue& compute);
   Status check_turns(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
                      const Queue& compute);
   Result<Ticket> store(Queue& compute);
-  /// Returns a ticket of what leaves for the host: rows, and which others were selected.
-  Result<Ticket> select(Queue& compute, Ticket stored);
-  void list_selecting(Queue& compute);
+  /// Of tokens of that number in each member; returns a ticket of what is selected.
+  Result<Ticket> select(std::size_t number, Queue& compute);
+  void list_selecting(std::size_t number, Queue& compute);
+  Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
+  /// How many tokens a member has, at most, that select one by one.
+  [[nodiscard]] std::size_t most_single_tokens() const noexcept;
+  void close(Ticket ready);
   static void abandon(Member& member);
 
   Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);

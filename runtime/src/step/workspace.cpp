@@ -15,8 +15,10 @@ Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<La
   TERRACE_TRY(reserve_attention(length));
   if (!context_.selects() || !may_select) return {};
   for (const auto& layer : layers) {
-    TERRACE_TRY(
-        layer->selection.reserve(context_.backend(), context_.lists(), context_.list_rows()));
+    for (AttendedToken& token : layer->tokens()) {
+      TERRACE_TRY(
+          token.selection.reserve(context_.backend(), context_.lists(), context_.list_rows()));
+    }
   }
   TERRACE_TRY(reserve_seen(length));
   TERRACE_TRY(reserve_lists(layers));
@@ -26,7 +28,8 @@ Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<La
 Status Workspace::reserve_attention(std::size_t length) {
   const policies::BudgetSplit& split = context_.split;
   const bool everything = context_.keeps_everything() || context_.options().dense_layers > 0 ||
-                          context_.options().when == RetrievalWhen::spilled;
+                          context_.options().when == RetrievalWhen::spilled ||
+                          context_.prompt_selects;
   const std::size_t listed = everything ? length : split.sinks + split.window + split.selected;
   const std::size_t entries = listed + 1 + pseudo_entries_;
   if (entries <= entries_) return {};
@@ -110,7 +113,7 @@ void Workspace::reset() noexcept {
 }
 
 Selection Workspace::selection(const Layer& layer) const noexcept {
-  const SelectionBuffers lists = layer.selection.on_device();
+  const SelectionBuffers lists = layer.token().selection.on_device();
   Selection selection{.capacity = context_.list_rows(),
                       .ids = lists.ids,
                       .id_count = lists.counts,
@@ -125,7 +128,7 @@ Selection Workspace::selection(const Layer& layer) const noexcept {
 }
 
 ResolveRows Workspace::resolve(const Layer& layer) const noexcept {
-  const SelectionBuffers lists = layer.selection.on_device();
+  const SelectionBuffers lists = layer.token().selection.on_device();
   std::byte* const own_staging = layer.cache->staging();
   return {.shape = context_.shape(),
           .scope = context_.traits().lists,
@@ -146,15 +149,15 @@ ResolveRows Workspace::resolve(const Layer& layer) const noexcept {
 FetchRows Workspace::fetch(const Layer& layer) const noexcept {
   return {.shape = context_.shape(),
           .missed = missed_.as<MissedRow>(),
-          .missed_count = layer.selection.on_device().missed_count,
+          .missed_count = layer.token().selection.on_device().missed_count,
           .source = layer.rows.host_table()};
 }
 
 PseudoEntries Workspace::pseudo(const Layer& layer) const noexcept {
-  if (!layer.selected || !context_.traits().gives_pseudo_entries) return {};
+  if (!layer.token().selected || !context_.traits().gives_pseudo_entries) return {};
   return {.rows = pseudo_rows_.as<const std::byte*>(),
           .bias = pseudo_bias_.as<float>(),
-          .count = layer.selection.on_device().pseudo_counts,
+          .count = layer.token().selection.on_device().pseudo_counts,
           .stride = pseudo_entries_};
 }
 

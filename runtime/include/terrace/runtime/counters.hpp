@@ -1,8 +1,10 @@
 // What a sequence has moved, hit and built: exact counts, never estimates.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "terrace/core/clock.hpp"
@@ -42,17 +44,32 @@ struct ClusteringReport {
   Duration waited{};            ///< that the first step stood still for it
 };
 
+/// Reasons for which a call stands still.
+enum class WaitReason : std::uint8_t {
+  rows,     ///< new rows, and what was selected, reach the host
+  compute,  ///< the step's work ends
+  refill,   ///< rows reach the cache, or come back to the device
+  index,    ///< an index is built or extended
+  upload,   ///< changes of an index reach the device
+  copy,     ///< a copy that a call makes by itself
+  rest,     ///< all queues come to rest, for a failure, a cut or a pause
+};
+inline constexpr std::size_t wait_reasons = 7;
+[[nodiscard]] std::string_view to_string(WaitReason reason) noexcept;
+
 struct SequenceCounters {
   LinkBytes bytes;
   CacheCounters cache;
   std::uint64_t steps = 0;
-  std::uint64_t builds = 0;     ///< of whole indexes, but for those that a prompt hides
-  std::uint64_t refreshes = 0;  ///< indexes that took over from older ones
-  std::uint64_t attended = 0;   ///< entries, summed over lists, layers and steps
+  std::uint64_t exact_steps = 0;  ///< of decoding, that attended exactly until indexes were built
+  std::uint64_t builds = 0;       ///< of whole indexes, but for those that a prompt hides
+  std::uint64_t refreshes = 0;    ///< indexes that took over from older ones
+  std::uint64_t attended = 0;     ///< entries, summed over lists, layers and steps
   std::uint64_t pseudo_entries = 0;
-  std::uint64_t lists = 0;   ///< lists summed over layers and steps: the divisor of both
-  Duration upkeep{};         ///< host time of cache upkeep; none without a cache
-  Duration upkeep_waited{};  ///< of that, at most: no compute of the step hid it
+  std::uint64_t lists = 0;  ///< lists summed over layers and steps: the divisor of both
+  std::array<Duration, wait_reasons> waits{};  ///< by WaitReason
+  Duration upkeep{};                           ///< host time of cache upkeep; none without a cache
+  Duration upkeep_waited{};                    ///< of that, at most: no compute of the step hid it
 };
 
 }  // namespace terrace

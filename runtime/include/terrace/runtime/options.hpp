@@ -44,6 +44,18 @@ enum class IndexResidency : std::uint8_t {
   automatic,  ///< device where it fits
 };
 
+/// How decoding goes on while indexes are being built.
+enum class UntilReady : std::uint8_t {
+  exact,  ///< steps attend to all rows; which steps do depends on time
+  wait,   ///< steps wait: two runs are the same
+};
+
+/// How tokens of a prompt in steps attend to tokens before the prompt.
+enum class PromptAttention : std::uint8_t {
+  exact,      ///< to all of them
+  retrieved,  ///< to what is selected of those that are indexed, and to all of the prompt's own
+};
+
 /// Building indexes anew while the sequence grows. When a new index takes over depends on time.
 struct RefreshOptions {
   std::size_t tokens = 0;  ///< every so many; 0 = never
@@ -67,8 +79,10 @@ struct RuntimeOptions {
   double window_share = 0.5;
   std::size_t dense_layers = 0;  ///< first layers that attend to everything, in device memory
   RetrievalWhen when = RetrievalWhen::always;
+  PromptAttention prompts = PromptAttention::exact;
   Placement placement = Placement::offload;
   IndexResidency index_residency = IndexResidency::automatic;
+  UntilReady until_ready = UntilReady::exact;
   std::size_t block_tokens = 32;
   std::size_t host_threads = 1;  ///< of clustering
   RefreshOptions refresh;

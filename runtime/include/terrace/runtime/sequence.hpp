@@ -47,7 +47,8 @@ struct StepInput {
   const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
   std::size_t query_stride = 0;        ///< floats from one token to the next, of several
   KvTensors kv;                        ///< [tokens], KV dtype
-  const float* layer_input = nullptr;  ///< [hidden] f32, if the policy needs it
+  const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
+  std::size_t layer_input_stride = 0;  ///< floats from one token to the next, of several
   PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for
 };
 

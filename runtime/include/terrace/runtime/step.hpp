@@ -14,10 +14,14 @@
 // A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
 // batch without it. Outputs depend neither on who else is in a batch nor on the order.
 //
-// A sequence with one token attends to what its policy selects. One with several, and one whose
-// prompt is not whole yet (Sequence::begin_prompt), attends exactly: each token to all rows up to
-// its own, wherever they lie; rows on the host are streamed through device memory tile by tile.
-// Outputs are the same bits however a prompt is cut into pieces.
+// Tokens of a prompt (Sequence::begin_prompt, or the first tokens of a sequence that nobody
+// announced) attend exactly: each to all rows up to its own, wherever they lie; rows on the host
+// are streamed through device memory tile by tile. RuntimeOptions::prompts can say that they select
+// instead. Outputs are the same bits however a prompt is cut into pieces.
+//
+// Other tokens attend to what the policy selects. Several of them are a draft: they are taken one
+// after the other, and what is accepted has the bits of decoding token by token. Until an index is
+// built they attend exactly, or wait for it (RuntimeOptions::until_ready).
 #pragma once
 
 #include <cstddef>
