@@ -125,9 +125,9 @@ Result<std::vector<std::size_t>> read_sequences(const std::string& list) {
 Result<bench::ServingPolicy> serving_policy(const ServingBenchOptions& options, Config config,
                                             const KvShape& shape, const std::string& name) {
   TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
-  // A step that attends exactly for want of an index is another one than what is measured.
-  TERRACE_TRY(config.set("index.until_ready", "wait", {}));
   TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
+  // A step that attends exactly for want of an index is another one than what is measured.
+  if (config.is("index.until_ready", "auto")) runtime.until_ready = UntilReady::wait;
   // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
   if (runtime.budget.kind == TokenBudget::Kind::tokens) {
     const auto most = static_cast<double>(2 * (options.context + 4 * options.steps));

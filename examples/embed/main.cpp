@@ -22,6 +22,8 @@ Result<double> attend_once(const KvShape& shape, const KvTensors& kv, std::size_
   TERRACE_TRY(sequence->append(LayerId{0}, {.tokens = {0, tokens}, .kv = kv}, *compute));
   TERRACE_TRY(sequence->finish(LayerId{0}, *compute));
   TERRACE_TRY(sequence->end_prefill());
+  // Without this the step would attend to all tokens, should the index not be built yet.
+  TERRACE_TRY(sequence->await_indexes());
 
   TERRACE_TRY(sequence->begin_step());
   TERRACE_TRY(sequence->attend(LayerId{0}, {.query = query, .kv = kv}, output, *compute));

@@ -93,7 +93,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                                                         {"device", IndexResidency::device},
                                                         {"host", IndexResidency::host}});
   options.until_ready = meaning_of<UntilReady>(
-      config, "index.until_ready", {{"exact", UntilReady::exact}, {"wait", UntilReady::wait}});
+      config, "index.until_ready",
+      {{"auto", UntilReady::exact}, {"exact", UntilReady::exact}, {"wait", UntilReady::wait}});
   options.refresh = {.tokens = config.integer("index.refresh_tokens")};
   options.block_tokens = config.integer("kv.block_tokens");
   options.cache = cache_options(config);

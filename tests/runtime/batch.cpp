@@ -1,6 +1,11 @@
 #include "runtime/batch.hpp"
 
 namespace terrace::testing {
+namespace {
+
+constexpr std::chrono::seconds patience{60};
+
+}  // namespace
 
 std::vector<BatchMember> one_token_each(std::span<const std::size_t> sequences) {
   std::vector<BatchMember> members;
@@ -50,28 +55,48 @@ void Batch::keep(const std::vector<LayerData>& layers, std::size_t member, std::
   }
 }
 
-std::vector<Status> Batch::step(std::span<const BatchMember> members,
-                                std::span<const std::size_t> accepted) {
-  constexpr std::chrono::seconds patience{60};
+std::unique_ptr<Step> Batch::begin(std::span<const BatchMember> members) {
   std::vector<StepMember> parts;
   for (const auto& [sequence, tokens] : members) {
     parts.push_back({&drives_[sequence]->sequence(), tokens});
   }
+  return runtime_.begin_step(parts, *compute_).value();
+}
+
+void Batch::attend(Step& step, std::size_t layer, LayerData& data) const {
+  const Status attended = step.attend(static_cast<LayerId>(layer),
+                                      {.query = data.queries.data(),
+                                       .kv = {.keys = data.rows.data(),
+                                              .values = data.rows.data() + shape_.row_bytes() / 2,
+                                              .token_stride = shape_.kv_heads * shape_.row_bytes(),
+                                              .head_stride = shape_.row_bytes()},
+                                       .output = data.outputs.data(),
+                                       .hints = data.hints});
+  EXPECT_TRUE(attended.has_value()) << attended.error().message();
+}
+
+void Batch::give_step_up(std::span<const BatchMember> members, std::size_t layers) {
+  std::vector<LayerData> data(layers);
+  for (std::size_t layer = 0; layer < layers; ++layer) fill(data[layer], layer, members);
+  std::unique_ptr<Step> step = begin(members);
+  for (std::size_t layer = 0; layer < layers; ++layer) attend(*step, layer, data[layer]);
+  step.reset();
+  EXPECT_TRUE(compute_->drain(patience).has_value());
+}
+
+void Batch::replace(std::size_t i, std::unique_ptr<Sequence> sequence, const Traffic& traffic) {
+  drives_[i].reset();
+  traffics_[i] = std::make_unique<Traffic>(traffic);
+  drives_[i] = std::make_unique<Drive>(std::move(sequence), runtime_, *traffics_[i]);
+  outputs_[i].clear();
+}
+
+std::vector<Status> Batch::step(std::span<const BatchMember> members,
+                                std::span<const std::size_t> accepted) {
   std::vector<LayerData> layers(shape_.layers);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) fill(layers[layer], layer, members);
-  const auto step = runtime_.begin_step(parts, *compute_).value();
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    LayerData& data = layers[layer];
-    const Status attended = step->attend(
-        static_cast<LayerId>(layer), {.query = data.queries.data(),
-                                      .kv = {.keys = data.rows.data(),
-                                             .values = data.rows.data() + shape_.row_bytes() / 2,
-                                             .token_stride = shape_.kv_heads * shape_.row_bytes(),
-                                             .head_stride = shape_.row_bytes()},
-                                      .output = data.outputs.data(),
-                                      .hints = data.hints});
-    EXPECT_TRUE(attended.has_value()) << attended.error().message();
-  }
+  const auto step = begin(members);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) attend(*step, layer, layers[layer]);
   const Status ended = step->end(accepted);
   EXPECT_TRUE(ended.has_value()) << ended.error().message();
   EXPECT_TRUE(compute_->drain(patience).has_value());

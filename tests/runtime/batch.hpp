@@ -30,11 +30,16 @@ class Batch {
   /// of each.
   std::vector<Status> step(std::span<const BatchMember> members,
                            std::span<const std::size_t> accepted = {});
+  /// Begins the step, attends in the first `layers` layers, and gives the step up.
+  void give_step_up(std::span<const BatchMember> members, std::size_t layers);
   /// The same, of one token each, where nobody may fail.
   void expect_step(std::span<const std::size_t> sequences);
   /// The same of any tokens.
   void expect_step(std::span<const BatchMember> members,
                    std::span<const std::size_t> accepted = {});
+
+  /// Closes sequence i, and puts another one in its place.
+  void replace(std::size_t i, std::unique_ptr<Sequence> sequence, const Traffic& traffic);
 
   [[nodiscard]] Drive& drive(std::size_t i) noexcept { return *drives_[i]; }
   [[nodiscard]] Sequence& sequence(std::size_t i) noexcept { return drives_[i]->sequence(); }
@@ -55,6 +60,8 @@ class Batch {
   };
 
   void fill(LayerData& data, std::size_t layer, std::span<const BatchMember> members) const;
+  std::unique_ptr<Step> begin(std::span<const BatchMember> members);
+  void attend(Step& step, std::size_t layer, LayerData& data) const;
   void keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
             std::size_t count);
 

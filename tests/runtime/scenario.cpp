@@ -19,10 +19,24 @@ float normal(Rng& rng) {
 
 }  // namespace
 
+Traffic Traffic::branch(std::size_t position, std::uint64_t seed) const {
+  Traffic other = *this;
+  other.parts_.push_back({position, seed});
+  return other;
+}
+
+std::uint64_t Traffic::seed_at(std::size_t position) const noexcept {
+  std::uint64_t seed = 0;
+  for (const Part& part : parts_) {
+    if (part.begin <= position) seed = part.seed;
+  }
+  return seed;
+}
+
 std::vector<std::byte> Traffic::row(std::size_t layer, std::size_t head,
                                     std::size_t position) const {
   std::vector<std::byte> bytes(shape_.row_bytes());
-  Rng rng(seed_, {layer, head, position});
+  Rng rng(seed_at(position), {layer, head, position});
   for (std::size_t i = 0; i < 2 * shape_.head_dim; ++i) {
     store_f32(bytes.data(), shape_.dtype, i, normal(rng));
   }
@@ -43,7 +57,7 @@ std::vector<std::byte> Traffic::rows(std::size_t layer, TokenRange tokens) const
 
 std::vector<float> Traffic::query(std::size_t layer, std::size_t position) const {
   std::vector<float> values(shape_.query_heads * shape_.head_dim);
-  Rng rng(seed_ + 1, {layer, position});
+  Rng rng(seed_at(position) + 1, {layer, position});
   for (float& value : values) value = normal(rng);
   return values;
 }

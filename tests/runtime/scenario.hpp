@@ -18,7 +18,10 @@ namespace terrace::testing {
 
 class Traffic {
  public:
-  Traffic(const KvShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {}
+  Traffic(const KvShape& shape, std::uint64_t seed) : shape_(shape), parts_{{0, seed}} {}
+
+  /// Returns traffic that is the same before `position`, and another one's from there on.
+  [[nodiscard]] Traffic branch(std::size_t position, std::uint64_t seed) const;
 
   /// The row of a token as it must lie in every tier.
   [[nodiscard]] std::vector<std::byte> row(std::size_t layer, std::size_t head,
@@ -36,8 +39,14 @@ class Traffic {
   [[nodiscard]] const KvShape& shape() const noexcept { return shape_; }
 
  private:
+  struct Part {
+    std::size_t begin = 0;
+    std::uint64_t seed = 0;
+  };
+  [[nodiscard]] std::uint64_t seed_at(std::size_t position) const noexcept;
+
   KvShape shape_;
-  std::uint64_t seed_;
+  std::vector<Part> parts_;  ///< the last one that begins before a position says what it is
 };
 
 /// Output of one step, all layers: [layers, query_heads, head_dim].

@@ -25,16 +25,12 @@ Config with(Config config, std::initializer_list<KeyValue> values) {
   return config;
 }
 
-/// Whoever names no policy anywhere gets those of the command. Steps wait for indexes, so that two
-/// runs are the same.
+/// Whoever names no policy anywhere gets those of the command.
 Result<Settings> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
   Config& config = settings.config;
   if (!is_set(config, "retrieval.policy")) {
     TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
-  }
-  if (!is_set(config, "index.until_ready")) {
-    TERRACE_TRY(config.set("index.until_ready", "wait", {}));
   }
   return settings;
 }
@@ -174,6 +170,8 @@ std::size_t RunJob::tokens_max() const noexcept {
 Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype) {
   TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
+  // Two runs are to be the same.
+  if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   if (options.budget.kind == TokenBudget::Kind::tokens) {
     options.budget.value = std::min(options.budget.value, static_cast<double>(job.tokens_max()));
   }

@@ -70,8 +70,8 @@ void IndexBuilder::run(Layer& layer, BuildRequest request) {
   const Clock& clock = context_.clock();
   LayerIndex& index = layer.index;
   // Compute wrote them before the rows left for the host.
-  request.hints = {index.hints.pre_rope_keys, index.hints.query_window,
-                   index.hints.attention_scores};
+  const KeptHints& hints = index.build.hints;
+  request.hints = {hints.pre_rope_keys, hints.query_window, hints.attention_scores};
   index.build.begin = clock.now();
   // Planned here, where it is known how long earlier layers took and how late this one begins.
   const std::size_t rows = request.tokens.size();
@@ -112,7 +112,7 @@ Status IndexBuilder::await(FunctionRef<void()> come_to_rest) {
       continue;
     }
     index.building = false;
-    index.hints.query_window = {};  // what a policy learns lies in the index's fixed part
+    index.build.hints.query_window = {};  // what a policy learns lies in the index's fixed part
     observe(*layer);
   }
   cancelled_.store(false, std::memory_order_relaxed);

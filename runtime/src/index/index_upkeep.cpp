@@ -34,7 +34,7 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   request.anew = !request.extends() && coverage.trained > 0;
   TERRACE_ASSIGN(index.coded, enqueue(request, of_prompt));
   coverage.tokens.end = end;
-  if (takes_batches()) coverage.batches.push_back(tokens.begin);
+  if (takes_batches() || !request.extends()) coverage.batches.push_back(tokens.begin);
   index.members_stale = true;
   const Result<std::size_t> bytes = room_.device().stage(layer, tokens, /*with_fixed=*/false);
   if (!bytes) {
@@ -110,9 +110,11 @@ bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noe
   return coded.empty() || is_outgrown(layer.index, middle.size());
 }
 
-void IndexUpkeep::begin_draft(Layer& layer) const {
-  layer.index.replaced.reset();
-  layer.index.coverage.draft_begin = layer.index.coverage.tokens.end;
+void IndexUpkeep::begin_draft() const {
+  for (const auto& layer : layers_) {
+    layer->index.replaced.reset();
+    layer->index.coverage.draft_begin = layer->index.coverage.tokens.end;
+  }
 }
 
 Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position) {

@@ -27,8 +27,8 @@ class IndexUpkeep {
   // A draft: several tokens of one step, of which each is to find the index that it would find in a
   // step of its own.
 
-  /// A layer's first token is next.
-  void begin_draft(Layer& layer) const;
+  /// The first token of the first layer is next.
+  void begin_draft() const;
   /// Enqueues what lies between two tokens, of which the second one is at `position`.
   Status follow_draft(Layer& layer, std::size_t position);
   /// Forgets in all layers what tokens from the sequence's length on, which were rejected, have

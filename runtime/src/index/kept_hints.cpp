@@ -1,5 +1,7 @@
 #include "kept_hints.hpp"
 
+#include <algorithm>
+
 #include "sequence/sequence_context.hpp"
 
 namespace terrace {
@@ -11,6 +13,17 @@ void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_
   if (kept.size() > limit) {
     kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(limit));
   }
+}
+
+bool asks_for_hints(const RetrievalTraits& traits) noexcept {
+  return traits.needs_pre_rope_keys || traits.query_window_tokens > 0 ||
+         traits.needs_attention_scores;
+}
+
+KeptHints copy_of(const PromptHints& hints) {
+  return {.pre_rope_keys{hints.pre_rope_keys.begin(), hints.pre_rope_keys.end()},
+          .query_window{hints.query_window.begin(), hints.query_window.end()},
+          .attention_scores{hints.attention_scores.begin(), hints.attention_scores.end()}};
 }
 
 }  // namespace
@@ -33,27 +46,51 @@ Status check_hints(std::string_view call, const SequenceContext& context, const 
   return {};
 }
 
-Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptHints& hints,
+Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,
                   Queue& compute) {
-  const RetrievalTraits& traits = context.traits();
-  const bool wanted =
-      traits.needs_pre_rope_keys || traits.query_window_tokens > 0 || traits.needs_attention_scores;
-  if (!wanted) return {};
-  const auto keep = [&context, &kept, hints]() -> Result<std::size_t> {
-    const RetrievalTraits& asked = context.traits();
-    const KvShape& shape = context.shape();
-    if (asked.needs_pre_rope_keys) {
-      kept.pre_rope_keys.insert(kept.pre_rope_keys.end(), hints.pre_rope_keys.begin(),
-                                hints.pre_rope_keys.end());
-    }
-    keep_last(kept.query_window, hints.query_window,
-              asked.query_window_tokens * shape.query_heads * shape.head_dim);
-    if (asked.needs_attention_scores) {
-      kept.attention_scores.assign(hints.attention_scores.begin(), hints.attention_scores.end());
-    }
+  if (!asks_for_hints(context.traits())) return {};
+  const auto copy = [&piece, hints]() -> Result<std::size_t> {
+    piece = copy_of(hints);
+    return 0;
+  };
+  return compute.call(Phase::update, copy).map([](Ticket) {});
+}
+
+Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptPiece& piece,
+                  Queue& compute) {
+  if (!asks_for_hints(context.traits())) return {};
+  const AcceptedTokens all{piece.tokens.size(), piece.tokens.size()};
+  const auto keep = [&context, &kept, hints = piece.hints, all]() -> Result<std::size_t> {
+    KeptHints copy = copy_of(hints);
+    add_hints(context, kept, copy, all);
     return 0;
   };
   return compute.call(Phase::update, keep).map([](Ticket) {});
+}
+
+void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
+               AcceptedTokens tokens) {
+  const RetrievalTraits& traits = context.traits();
+  const KvShape& shape = context.shape();
+  if (traits.needs_pre_rope_keys) {
+    piece.pre_rope_keys.resize(tokens.accepted * shape.kv_heads * shape.head_dim);
+    kept.pre_rope_keys.insert(kept.pre_rope_keys.end(), piece.pre_rope_keys.begin(),
+                              piece.pre_rope_keys.end());
+  }
+  // Queries are those of the piece's last positions.
+  const std::size_t query = shape.query_heads * shape.head_dim;
+  const std::size_t rejected =
+      std::min((tokens.all - tokens.accepted) * query, piece.query_window.size());
+  piece.query_window.resize(piece.query_window.size() - rejected);
+  keep_last(kept.query_window, piece.query_window, traits.query_window_tokens * query);
+  if (traits.needs_attention_scores) kept.attention_scores.swap(piece.attention_scores);
+  piece.clear();
+}
+
+void KeptHints::clear() noexcept {
+  pre_rope_keys.clear();
+  query_window.clear();
+  attention_scores.clear();
 }
 
 }  // namespace terrace

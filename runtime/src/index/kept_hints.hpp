@@ -6,6 +6,7 @@
 
 #include "terrace/core/queue.hpp"
 #include "terrace/core/retrieval.hpp"
+#include "terrace/runtime/sequence.hpp"
 
 namespace terrace {
 
@@ -15,14 +16,29 @@ struct KeptHints {
   std::vector<float> pre_rope_keys;
   std::vector<float> query_window;
   std::vector<float> attention_scores;
+
+  void clear() noexcept;
 };
+
+/// Tokens of a piece, of which the first ones are accepted.
+struct AcceptedTokens {
+  std::size_t accepted = 0;
+  std::size_t all = 0;
+};
+
+/// Adds hints of a piece to those that are kept, and clears the piece's.
+void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
+               AcceptedTokens tokens);
 
 /// Whether hints of `tokens` tokens have what the policy insists on. Errors: invalid_argument.
 [[nodiscard]] Status check_hints(std::string_view call, const SequenceContext& context,
                                  const PromptHints& hints, std::size_t tokens);
 
-/// Enqueues the keeping of hints, which work enqueued on `compute` before may produce.
-Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptHints& hints,
+/// Enqueues the copying of a piece's hints, which work enqueued on `compute` before may produce.
+Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,
+                  Queue& compute);
+/// Enqueues copying and adding.
+Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptPiece& piece,
                   Queue& compute);
 
 }  // namespace terrace

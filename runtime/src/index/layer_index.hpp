@@ -20,6 +20,7 @@ struct SequenceContext;
 struct BuildRecord {
   Status status;
   BuildReport report;
+  KeptHints hints;           ///< that it is built with
   TimePoint rows_arrived{};  ///< when the host had the rows to build from
   TimePoint begin{};
   TimePoint end{};
@@ -29,12 +30,14 @@ struct BuildRecord {
 struct ReplacedIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
+  KeptHints hints;
 };
 
 struct LayerIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
-  KeptHints hints;
+  KeptHints hints;        ///< of a prompt that comes in steps, until it is indexed
+  KeptHints piece_hints;  ///< of the piece that a step brings, until it has ended
   Ticket coded;           ///< last build or extension, on the cluster queue
   Ticket uploaded;        ///< last copy to the device, on the index queue
   bool building = false;  ///< a build is enqueued and has not been waited for

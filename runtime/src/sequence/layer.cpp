@@ -10,13 +10,24 @@ Layer::Layer(SequenceContext& context, std::size_t layer)
     : number(layer), rows(context.runtime), context_(context) {}
 
 TokenRange Layer::window_at(std::size_t position) const noexcept {
+  TokenRange at = own_window_at(position);
+  // Tokens of a prompt attend to those before them in the prompt, and select of the rest.
+  if (context_.in_selecting_prompt()) {
+    at.begin = std::min(at.begin, own_window_at(context_.prompt.begin).begin);
+  }
+  return at;
+}
+
+std::size_t Layer::borrowed_at(std::size_t position) const noexcept {
+  if (context_.in_selecting_prompt()) position = context_.prompt.begin;
+  return context_.window_at(position).begin - own_window_at(position).begin;
+}
+
+TokenRange Layer::own_window_at(std::size_t position) const noexcept {
   TokenRange at = context_.window_at(position);
   const TokenRange& indexed = index.coverage.tokens;
   if (context_.is_dense(number)) {
     at.begin = context_.sinks_at(position).end;
-  } else if (context_.prompt_selects && context_.prompt_comes) {
-    // Tokens of a prompt attend to those before them in the prompt, and select of the rest.
-    at.begin = std::min(at.begin, std::max(indexed.end, context_.sinks_at(position).end));
   } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
     at.begin -= std::min(at.begin - indexed.end, context_.split.selected);
   }

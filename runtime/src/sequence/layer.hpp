@@ -48,6 +48,10 @@ class Layer {
   /// the sinks.
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
+  /// Selected tokens that those waiting in the window to be indexed take the place of. A prompt's
+  /// own tokens are beside the budget.
+  [[nodiscard]] std::size_t borrowed_at(std::size_t position) const noexcept;
+
   /// Whether the token at `position` attends to rows of a block whatever is selected.
   [[nodiscard]] bool needs_block(std::size_t block, std::size_t position) const noexcept;
 
@@ -94,6 +98,8 @@ class Layer {
   void give_up_device_memory();
 
  private:
+  /// The same as if no prompt were under way.
+  [[nodiscard]] TokenRange own_window_at(std::size_t position) const noexcept;
   [[nodiscard]] bool selection_applies() const noexcept;
   /// Whether a step attends to every row, because none has been spilled.
   [[nodiscard]] bool attends_to_all(std::size_t position) const noexcept;

@@ -28,7 +28,7 @@ Status Prompt::begin(std::size_t tokens) {
     return reserved;
   }
   if (context_.options().placement == Placement::resident_first) parts_.rows.place_spare(total);
-  for (const auto& layer : parts_.layers) layer->index.hints.query_window.clear();
+  for (const auto& layer : parts_.layers) layer->index.build.hints.query_window.clear();
   end_ = total;
   note_in_journal();
   parts_.cache.place_seeds({context_.length, end_});
@@ -150,7 +150,7 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   TERRACE_TRY(check_hints("append", context_, piece.hints, piece.tokens.size()));
   context_.compute = &compute;
   Layer& layer = *parts_.layers[index(id)];
-  TERRACE_TRY(keep_hints(context_, layer.index.hints, piece.hints, compute));
+  TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());

@@ -71,6 +71,8 @@ struct SequenceContext {
   /// Whether the next token belongs to a prompt that has been announced.
   [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt.end; }
 
+  /// Whether there are tokens of a prompt, not indexed yet, that select of those before the prompt.
+  [[nodiscard]] bool in_selecting_prompt() const noexcept { return prompt_selects && prompt_comes; }
   /// Whether a prompt is there that is not indexed yet.
   [[nodiscard]] bool prompt_waits() const noexcept {
     return prompt_comes && phase == SequencePhase::idle && length >= prompt.end;

@@ -95,9 +95,11 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
   context.prompt.end = context.length + tokens;
   if (tokens == 0) return participant.end_prompt();
   if (!context.prompt_comes) {
+    // What waits to be indexed does not wait for the prompt. The next step reports what fails.
+    static_cast<void>(participant.prepare_next());
     context.prompt.begin = context.length;
     context.prompt_selects = false;
-    for (const auto& layer : parts.layers) layer->index.hints.query_window.clear();
+    for (const auto& layer : parts.layers) layer->index.hints.clear();
   }
   context.prompt_comes = context.prompt_given = true;
   if (!context.has_decoded) context.forget_budget();
@@ -220,6 +222,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
 Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
   TERRACE_TRY(its.rows.share(mine.rows));
   its.index.hints = mine.index.hints;
+  its.index.build.hints = mine.index.build.hints;
   if (mine.index.coverage.tokens.empty()) return {};
   SequenceContext& context = parts.context;
   TERRACE_TRY(its.index.host.copy_from(mine.index.host, context.backend(), context.layout()));

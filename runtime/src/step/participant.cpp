@@ -35,6 +35,7 @@ Status Participant::begin(std::size_t tokens) {
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
   choose_attention(*prepared);
   TERRACE_TRY(reserve());
+  if (is_draft()) parts_.indexes.upkeep.begin_draft();
   next_layer_ = 0;
   context_.compute = nullptr;
   gathers_ = false;
@@ -92,8 +93,9 @@ Status Participant::reserve() {
   }
   const auto reserve_all = [&]() -> Status {
     TERRACE_TRY(parts_.rows.reserve_positions(length));
-    TERRACE_TRY(parts_.rows.own_block(block));
-    TERRACE_TRY(parts_.rows.place_blocks(block, divide_up(length, context_.block_tokens())));
+    const std::size_t end = divide_up(length, context_.block_tokens());
+    for (std::size_t i = block; i < end; ++i) TERRACE_TRY(parts_.rows.own_block(i));
+    TERRACE_TRY(parts_.rows.place_blocks(block, end));
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     if (exact_) TERRACE_TRY(parts_.workspace.reserve_state(tokens_));
     return parts_.cache.reserve(length);
@@ -146,9 +148,8 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   TERRACE_TRY(layer_->cache->publish(compute));
   TERRACE_TRY(layer_->rows.flush(compute));
   if (context_.in_prompt()) {
-    TERRACE_TRY(keep_hints(context_, layer_->index.hints, input.hints, compute));
+    TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
   }
-  if (is_draft()) parts_.indexes.upkeep.begin_draft(*layer_);
   layer_->go_to_token(0);
   if (exact_) layer_->open_all_tokens(context_.length + tokens_);
   return {};
@@ -173,27 +174,23 @@ StoreRows Participant::store() const noexcept {
 Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
   const AttendedToken& token = layer_->token();
-  // Tokens that wait in the window to be indexed are paid for by fewer selected ones. A prompt's
-  // own tokens are beside the budget.
-  const std::size_t position = context_.length + token_;
-  const std::size_t borrowed =
-      context_.prompt_selects ? 0 : context_.window_at(position).begin - token.window.begin;
   const TokenBudget& budget = context_.options().budget;
-  return SelectRequest{.shape = context_.shape(),
-                       .layer = layer_->id(),
-                       .query = input_.query + token_ * input_.query_stride,
-                       .layer_input = input_.layer_input == nullptr
-                                          ? nullptr
-                                          : input_.layer_input + token_ * input_.layer_input_stride,
-                       .candidates = layer_->candidates(),
-                       .count = {.mean = context_.split.selected - borrowed},
-                       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
-                       .index = view,
-                       .resident = layer_->rows.device_table(),
-                       .sinks = token.sinks,
-                       .window = token.window,
-                       .scratch = parts_.workspace.select_scratch(),
-                       .out = parts_.workspace.selection(*layer_)};
+  return SelectRequest{
+      .shape = context_.shape(),
+      .layer = layer_->id(),
+      .query = input_.query + token_ * input_.query_stride,
+      .layer_input = input_.layer_input == nullptr
+                         ? nullptr
+                         : input_.layer_input + token_ * input_.layer_input_stride,
+      .candidates = layer_->candidates(),
+      .count = {.mean = context_.split.selected - layer_->borrowed_at(context_.length + token_)},
+      .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
+      .index = view,
+      .resident = layer_->rows.device_table(),
+      .sinks = token.sinks,
+      .window = token.window,
+      .scratch = parts_.workspace.select_scratch(),
+      .out = parts_.workspace.selection(*layer_)};
 }
 
 void Participant::note_selected(Ticket selected) noexcept {
@@ -402,11 +399,22 @@ Status Participant::accept(std::size_t tokens) {
   context_.length += tokens;
   for (const auto& layer : parts_.layers) {
     if (tokens > 0 && !exact_) layer->go_to_token(tokens - 1);
+    if (prompt_) {
+      add_hints(context_, layer->index.hints, layer->index.piece_hints, {tokens, tokens_});
+    }
   }
-  if (!is_draft() || tokens == tokens_) return {};
-  Status rejected = reject_draft(before + tokens_);
-  if (!rejected) context_.length = before;
-  return rejected;
+  if (tokens == tokens_) return {};
+  Status rejected = is_draft() ? reject_draft(before + tokens_) : Status{};
+  if (!rejected) {
+    context_.length = before;
+    return rejected;
+  }
+  trim_rows();
+  return {};
+}
+
+void Participant::trim_rows() {
+  parts_.rows.trim(divide_up(context_.length, context_.block_tokens()));
 }
 
 Status Participant::reject_draft(std::size_t end) {
@@ -444,6 +452,10 @@ Status Participant::index_prompt() {
   const TokenRange tokens{context_.sinks_at(context_.length).end, context_.length};
   if (tokens.empty()) return {};
   for (const auto& layer : parts_.layers) {
+    // No build is under way that could read them.
+    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
+    layer->index.build.hints.query_window.clear();
+    add_hints(context_, layer->index.build.hints, layer->index.hints, all);
     TERRACE_TRY(parts_.indexes.upkeep.add_prompt(*layer, tokens, /*hidden_by=*/{}));
   }
   return {};
@@ -455,8 +467,10 @@ Status Participant::abandon() {
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     parts_.recover();
+    for (const auto& layer : parts_.layers) layer->index.piece_hints.clear();
     // Where it fails, the next step codes again, and reports.
     if (is_draft()) static_cast<void>(parts_.indexes.upkeep.reject_draft());
+    trim_rows();
     return {};
   }
   return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");

@@ -70,7 +70,11 @@ class Participant {
   Status keep_up();
   /// Waits for compute, and keeps the first `accepted` tokens.
   Status conclude(std::size_t accepted);
-  /// Between steps: no more tokens of the prompt will come.
+  // Between steps.
+
+  /// Has ready, beside the engine's work, what the next step reads.
+  Status prepare_next();
+  /// No more tokens of the prompt will come.
   Status end_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
   Status abandon();
@@ -115,8 +119,8 @@ class Participant {
   Status accept(std::size_t tokens);
   /// Forgets what tokens up to `end` have left that were not accepted.
   Status reject_draft(std::size_t end);
-  /// Has ready, beside the engine's work, what the next step reads.
-  Status prepare_next();
+  /// Forgets blocks behind the length.
+  void trim_rows();
   Status index_prompt();
   [[nodiscard]] bool is_draft() const noexcept { return !exact_ && !prompt_ && tokens_ > 1; }
 

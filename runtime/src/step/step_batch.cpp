@@ -33,6 +33,7 @@ Status StepBatch::open(std::string_view call, LayerId layer, std::span<const Ste
   for_each_member(
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
   TERRACE_ASSIGN(stored_, store(compute));
+  selected_ = stored_;
   for_each_member([&](Participant& one, std::size_t) { return one.note_stored(stored_); });
   return {};
 }
@@ -40,8 +41,8 @@ Status StepBatch::open(std::string_view call, LayerId layer, std::span<const Ste
 Status StepBatch::prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
                           Queue& compute) {
   TERRACE_TRY(open(call, layer, inputs, compute));
-  TERRACE_ASSIGN(const Ticket ready, select(0, compute));
-  close(ready);
+  TERRACE_TRY(select(0, compute));
+  close_layer();
   return {};
 }
 
@@ -54,15 +55,14 @@ Result<Ticket> StepBatch::store(Queue& compute) {
   return runtime_.backend->ops().store_rows(compute, Phase::update, stores_);
 }
 
-Result<Ticket> StepBatch::select(std::size_t number, Queue& compute) {
+Status StepBatch::select(std::size_t number, Queue& compute) {
   list_selecting(number, compute);
-  if (selecting_.empty()) return stored_;
+  if (selecting_.empty()) return {};
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
   for (Participant* const one : selecting_) one->note_selected(selected);
-  TERRACE_ASSIGN(const Ticket resolved, ops.resolve_rows(compute, Phase::fetch, resolves_));
-  TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch, fetches_));
-  return resolved;
+  TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
+  return ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {});
 }
 
 void StepBatch::list_selecting(std::size_t number, Queue& compute) {
@@ -91,8 +91,8 @@ std::size_t StepBatch::most_single_tokens() const noexcept {
   return most;
 }
 
-void StepBatch::close(Ticket ready) {
-  for_each_member([&](Participant& one, std::size_t) { return one.close_layer(ready); });
+void StepBatch::close_layer() {
+  for_each_member([&](Participant& one, std::size_t) { return one.close_layer(selected_); });
 }
 
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
@@ -100,8 +100,8 @@ Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
   TERRACE_TRY(open("attend", layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
   for (std::size_t number = 0; number < rounds; ++number) {
-    TERRACE_ASSIGN(const Ticket ready, select(number, compute));
-    if (number + 1 == rounds) close(ready);
+    TERRACE_TRY(select(number, compute));
+    if (number + 1 == rounds) close_layer();
     TERRACE_TRY(attend_selected(number, outputs, compute));
   }
   return attend_exactly(outputs, compute);

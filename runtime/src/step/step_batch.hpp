@@ -49,13 +49,13 @@ class StepBatch {
   Status check_turns(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
                      const Queue& compute);
   Result<Ticket> store(Queue& compute);
-  /// Of tokens of that number in each member; returns a ticket of what is selected.
-  Result<Ticket> select(std::size_t number, Queue& compute);
+  /// Of tokens of that number in each member.
+  Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
-  void close(Ticket ready);
+  void close_layer();
   static void abandon(Member& member);
 
   Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);
@@ -63,7 +63,8 @@ class StepBatch {
   RuntimeState& runtime_;
   std::vector<Member> members_;
   TileStream tiles_;
-  Ticket stored_;  ///< the layer's new rows are in device memory
+  Ticket stored_;    ///< the layer's new rows are in device memory
+  Ticket selected_;  ///< so is what its tokens selected
 
   // Arguments of a layer's ops, kept so that a step allocates nothing.
   std::vector<StoreRows> stores_;
