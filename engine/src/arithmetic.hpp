@@ -36,21 +36,35 @@ class Arithmetic {
   /// Errors   out_of_memory
   virtual Status begin_prompt(std::span<const TokenId> tokens) = 0;
 
+  /// The same of a piece of a prompt alone: at most chunk_tokens tokens, from `position` on. Memory
+  /// is of a piece, and stays for the next one. What is computed of a token has the same bits
+  /// whatever piece it comes in.
+  virtual Status begin_piece(std::span<const TokenId> tokens, std::size_t position) = 0;
+
   /// Gives back what only a prompt needs. The queue must be idle.
   virtual void end_prompt() noexcept = 0;
 
-  /// Projects a chunk of the prompt: its queries, and its rows among those of the layer. Rows of
-  /// two layers are kept in turn.
+  /// Projects a chunk of the prompt, or a piece: its queries, and its rows among those of the
+  /// layer. Rows of two layers are kept in turn. `rows` are positions, here and below.
   virtual Status project_prompt(std::size_t layer, RowRange rows) = 0;
 
-  /// Keys and values of a layer's prompt, from position 0 on.
+  /// Queries of the chunk that was projected last, [rows, query_heads, head_dim].
+  [[nodiscard]] virtual const float* prompt_query() const noexcept = 0;
+
+  /// Keys and values of a layer's prompt, or piece, from its first token on.
   [[nodiscard]] virtual KvTensors prompt_rows(std::size_t layer) const noexcept = 0;
 
   /// The chunk's queries for the host, [rows, query_heads, head_dim], there when a function
   /// enqueued behind runs and until the next chunk is projected.
   virtual Result<std::span<const float>> read_queries(std::size_t rows) = 0;
 
-  /// Attends the chunk's queries to the prompt up to their own positions, and ends the layer.
+  /// Where attention of the chunk goes, [rows, query_heads, head_dim].
+  [[nodiscard]] virtual float* prompt_attention() noexcept = 0;
+
+  /// Attends the chunk's queries to a prompt up to their own positions, from position 0 on.
+  virtual Status attend_prompt(std::size_t layer, RowRange rows) = 0;
+
+  /// Takes what attention found of the chunk, and ends the layer.
   virtual Status finish_prompt(std::size_t layer, RowRange rows) = 0;
 
   /// Embeds the token of a step, which must be in the vocabulary. The queue must be idle.
@@ -69,12 +83,15 @@ class Arithmetic {
   /// Takes what attention found, and ends the layer.
   virtual Status finish_step(std::size_t layer) = 0;
 
-  /// Predicts from the prompt's token `row`; of a step, from row 0. Makes logits(), and after a
-  /// step query(), readable by the host once the queue has come here.
-  virtual Status predict(std::size_t row) = 0;
+  /// Predicts from token `token` of the prompt or piece; of a step, from token 0. Makes logits(),
+  /// and after a step query(), readable by the host once the queue has come here, and does what
+  /// show_checks does.
+  virtual Status predict(std::size_t token) = 0;
   [[nodiscard]] virtual std::span<const float> logits() const noexcept = 0;
-  /// Once the queue has come behind predict: whether the rows stored since the prompt or step began
-  /// are finite, where the work itself cannot fail for it.
+  /// For a piece that nothing is predicted from: makes what check_stored_rows looks at readable.
+  virtual Status show_checks() { return {}; }
+  /// Once the queue has come behind predict or show_checks: whether the rows stored since the
+  /// prompt, piece or step began are finite, where the work itself cannot fail for it.
   ///
   /// Errors   as check_rows
   [[nodiscard]] virtual Status check_stored_rows() const { return {}; }

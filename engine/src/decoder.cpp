@@ -59,16 +59,23 @@ Status Decoder::show_rows(std::size_t layer, const KvTensors& rows, RowRange ran
       .map([](Ticket) {});
 }
 
+Result<PromptHints> Decoder::hints_of(const Sequence& sequence, RowRange rows,
+                                      std::size_t prompt_end) {
+  PromptHints hints;
+  // Only the last of them are made use of.
+  if (rows.first_position + rows.count + sequence.query_window_tokens() > prompt_end) {
+    TERRACE_ASSIGN(hints.query_window, arithmetic_->read_queries(rows.count));
+  }
+  return hints;
+}
+
 Status Decoder::append_chunk(Sequence& sequence, std::size_t layer, RowRange rows,
                              std::size_t tokens) {
   const std::size_t end = rows.first_position + rows.count;
   PromptPiece piece{.tokens = {rows.first_position, end}, .kv = arithmetic_->prompt_rows(layer)};
   piece.kv.keys += rows.first_position * piece.kv.token_stride;
   piece.kv.values += rows.first_position * piece.kv.token_stride;
-  // Only the last of them are made use of.
-  if (end + sequence.query_window_tokens() > tokens) {
-    TERRACE_ASSIGN(piece.hints.query_window, arithmetic_->read_queries(rows.count));
-  }
+  TERRACE_ASSIGN(piece.hints, hints_of(sequence, rows, tokens));
   TERRACE_ASSIGN(prompt_rows_read_[layer % 2],
                  sequence.append(static_cast<LayerId>(layer), piece, *compute_));
   return {};
@@ -85,6 +92,7 @@ Status Decoder::prefill_layer(Sequence& sequence, std::size_t layer, std::size_t
     if (first + rows.count == tokens) {
       TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), *compute_));
     }
+    TERRACE_TRY(arithmetic_->attend_prompt(layer, rows));
     TERRACE_TRY(arithmetic_->finish_prompt(layer, rows));
     TERRACE_ASSIGN(const Ticket done, compute_->record());
     chunks_done_[layer % 2].push_back(done);

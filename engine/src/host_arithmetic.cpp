@@ -9,9 +9,17 @@
 namespace terrace::engine {
 namespace {
 
-Result<FloatArray> make_rows(const KvShape& shape, std::size_t tokens) {
+/// Makes an array of another size anew.
+Status resize(FloatArray& array, std::size_t floats) {
+  if (array.size() == floats) return {};
+  array = {};
+  TERRACE_ASSIGN(array, FloatArray::create(floats));
+  return {};
+}
+
+Status resize_rows(FloatArray& rows, const KvShape& shape, std::size_t tokens) {
   TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens, shape.token_bytes()));
-  return FloatArray::create(divide_up(bytes, sizeof(float)));
+  return resize(rows, divide_up(bytes, sizeof(float)));
 }
 
 std::byte* bytes_of(FloatArray& array) { return reinterpret_cast<std::byte*>(array.data()); }
@@ -20,7 +28,10 @@ std::byte* bytes_of(FloatArray& array) { return reinterpret_cast<std::byte*>(arr
 
 HostArithmetic::HostArithmetic(const LlamaModel& model, Queue& compute,
                                const ArithmeticOptions& options)
-    : model_(model), compute_(compute), shape_(model.config().kv_shape(options.kv_dtype)) {}
+    : model_(model),
+      compute_(compute),
+      shape_(model.config().kv_shape(options.kv_dtype)),
+      chunk_(options.chunk_tokens) {}
 
 Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& model,
                                                            Backend& backend, Queue& compute,
@@ -28,17 +39,17 @@ Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& mod
   TERRACE_TRY(check_room_for_blas(backend.device_threads().concurrency()));
   std::unique_ptr<HostArithmetic> made(new HostArithmetic(model, compute, options));
   const ModelConfig& config = model.config();
-  const std::size_t chunk = options.chunk_tokens;
-  TERRACE_ASSIGN(made->workspace_, model.make_workspace(chunk, options.rope_length));
+  const std::size_t rows = PromptPlace::rows_max(options.chunk_tokens, multiply_tile_rows);
+  TERRACE_ASSIGN(made->workspace_, model.make_workspace(rows, options.rope_length));
   TERRACE_ASSIGN(made->prefill_attention_,
                  PrefillAttention::create(made->shape_, backend.device_threads().concurrency()));
-  TERRACE_ASSIGN(made->chunk_query_, FloatArray::create(chunk * config.query_size()));
-  TERRACE_ASSIGN(made->chunk_key_, FloatArray::create(chunk * config.kv_size()));
-  TERRACE_ASSIGN(made->chunk_value_, FloatArray::create(chunk * config.kv_size()));
-  TERRACE_ASSIGN(made->attention_, FloatArray::create(chunk * config.query_size()));
+  TERRACE_ASSIGN(made->chunk_query_, FloatArray::create(rows * config.query_size()));
+  TERRACE_ASSIGN(made->chunk_key_, FloatArray::create(rows * config.kv_size()));
+  TERRACE_ASSIGN(made->chunk_value_, FloatArray::create(rows * config.kv_size()));
+  TERRACE_ASSIGN(made->attention_, FloatArray::create(rows * config.query_size()));
   TERRACE_ASSIGN(made->step_query_, FloatArray::create(config.layers * config.query_size()));
   TERRACE_ASSIGN(made->logits_, FloatArray::create(config.vocabulary));
-  TERRACE_ASSIGN(made->step_rows_, make_rows(made->shape_, 1));
+  TERRACE_TRY(resize_rows(made->step_rows_, made->shape_, 1));
   return made;
 }
 
@@ -66,11 +77,13 @@ KvTensors HostArithmetic::tensors(const FloatArray& rows, std::size_t capacity) 
 }
 
 Status HostArithmetic::pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity,
-                                 RowRange range) noexcept {
-  const auto [first, count] = range;
-  const std::size_t elements = count * shape_.kv_heads * shape_.head_dim;
-  TERRACE_TRY(check_rows(layer, chunk_key_.span().first(elements),
-                         chunk_value_.span().first(elements), shape_.dtype));
+                                 std::size_t first, std::size_t count) noexcept {
+  const std::size_t token_elements = shape_.kv_heads * shape_.head_dim;
+  const auto keys =
+      chunk_key_.span().subspan(place_.before * token_elements, count * token_elements);
+  const auto values =
+      chunk_value_.span().subspan(place_.before * token_elements, count * token_elements);
+  TERRACE_TRY(check_rows(layer, keys, values, shape_.dtype));
   const std::size_t dim = shape_.head_dim;
   for (std::size_t token = 0; token < count; ++token) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
@@ -78,23 +91,32 @@ Status HostArithmetic::pack_rows(std::size_t layer, FloatArray& rows, std::size_
           bytes_of(rows) + (head * capacity + first + token) * shape_.row_bytes();
       const std::size_t from = (token * shape_.kv_heads + head) * dim;
       for (std::size_t i = 0; i < dim; ++i) {
-        store_f32(row, shape_.dtype, i, chunk_key_.data()[from + i]);
-        store_f32(row, shape_.dtype, dim + i, chunk_value_.data()[from + i]);
+        store_f32(row, shape_.dtype, i, keys[from + i]);
+        store_f32(row, shape_.dtype, dim + i, values[from + i]);
       }
     }
   }
   return {};
 }
 
+Status HostArithmetic::reserve_prompt(std::size_t rows, std::size_t tokens) {
+  TERRACE_ASSIGN(const std::size_t floats, checked_multiply(rows, model_.config().hidden_size));
+  TERRACE_TRY(resize(hidden_, floats));
+  for (FloatArray& kept : prompt_rows_) TERRACE_TRY(resize_rows(kept, shape_, tokens));
+  prompt_tokens_ = tokens;
+  return {};
+}
+
 Status HostArithmetic::begin_prompt(std::span<const TokenId> tokens) {
-  TERRACE_ASSIGN(const std::size_t floats,
-                 checked_multiply(tokens.size(), model_.config().hidden_size));
-  TERRACE_ASSIGN(hidden_, FloatArray::create(floats));
-  for (FloatArray& rows : prompt_rows_) {
-    TERRACE_ASSIGN(rows, make_rows(shape_, tokens.size()));
-  }
-  prompt_tokens_ = tokens.size();
+  place_ = {};
+  TERRACE_TRY(reserve_prompt(tokens.size(), tokens.size()));
   return model_.embed(tokens, hidden_.data());
+}
+
+Status HostArithmetic::begin_piece(std::span<const TokenId> tokens, std::size_t position) {
+  place_ = PromptPlace::of_piece({position, tokens.size()}, multiply_tile_rows);
+  TERRACE_TRY(reserve_prompt(PromptPlace::rows_max(chunk_, multiply_tile_rows), chunk_));
+  return model_.embed(tokens, hidden_of(place_.before));
 }
 
 void HostArithmetic::end_prompt() noexcept {
@@ -103,13 +125,18 @@ void HostArithmetic::end_prompt() noexcept {
 }
 
 Status HostArithmetic::project_prompt(std::size_t layer, RowRange rows) {
-  return enqueue([this, layer, rows](Parallel& threads) {
+  return enqueue([this, layer, rows, all = place_.computed(rows)](Parallel& threads) {
     const QkvTargets targets{
         .query = chunk_query_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
-    model_.project_qkv(layer, hidden_.data() + rows.first_position * model_.config().hidden_size,
-                       rows, targets, workspace_, threads);
-    return pack_rows(layer, prompt_rows_[layer % 2], prompt_tokens_, rows);
+    model_.project_qkv(layer, hidden_of(place_.row_of(all.first_position)), all, targets,
+                       workspace_, threads);
+    return pack_rows(layer, prompt_rows_[layer % 2], prompt_tokens_,
+                     place_.place_of(rows.first_position), rows.count);
   });
+}
+
+const float* HostArithmetic::prompt_query() const noexcept {
+  return chunk_query_.data() + place_.before * model_.config().query_size();
 }
 
 KvTensors HostArithmetic::prompt_rows(std::size_t layer) const noexcept {
@@ -117,28 +144,35 @@ KvTensors HostArithmetic::prompt_rows(std::size_t layer) const noexcept {
 }
 
 Result<std::span<const float>> HostArithmetic::read_queries(std::size_t rows) {
-  return chunk_query_.span().first(rows * model_.config().query_size());
+  return std::span(prompt_query(), rows * model_.config().query_size());
 }
 
-Status HostArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
+float* HostArithmetic::prompt_attention() noexcept {
+  return attention_.data() + place_.before * model_.config().query_size();
+}
+
+Status HostArithmetic::attend_prompt(std::size_t layer, RowRange rows) {
   return enqueue([this, layer, rows](Parallel& threads) {
-    prefill_attention_.run({.query = chunk_query_.data(),
+    prefill_attention_.run({.query = prompt_query(),
                             .kv = prompt_rows_[layer % 2].data(),
-                            .out = attention_.data(),
+                            .out = prompt_attention(),
                             .capacity = prompt_tokens_,
                             .first_position = rows.first_position,
                             .rows = rows.count},
                            threads);
-    model_.finish_layer(layer, attention_.data(), rows.count,
-                        hidden_.data() + rows.first_position * model_.config().hidden_size,
-                        workspace_, threads);
+  });
+}
+
+Status HostArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
+  return enqueue([this, layer, all = place_.computed(rows)](Parallel& threads) {
+    model_.finish_layer(layer, attention_.data(), all.count,
+                        hidden_of(place_.row_of(all.first_position)), workspace_, threads);
   });
 }
 
 Status HostArithmetic::begin_step(TokenId token) {
-  if (hidden_.size() != model_.config().hidden_size) {
-    TERRACE_ASSIGN(hidden_, FloatArray::create(model_.config().hidden_size));
-  }
+  place_ = {};
+  TERRACE_TRY(resize(hidden_, model_.config().hidden_size));
   return model_.embed({&token, 1}, hidden_.data());
 }
 
@@ -148,7 +182,7 @@ Status HostArithmetic::project_step(std::size_t layer, std::size_t position) {
                              .key = chunk_key_.data(),
                              .value = chunk_value_.data()};
     model_.project_qkv(layer, hidden_.data(), {position, 1}, targets, workspace_, threads);
-    return pack_rows(layer, step_rows_, 1, {0, 1});
+    return pack_rows(layer, step_rows_, 1, 0, 1);
   });
 }
 
@@ -164,10 +198,9 @@ Status HostArithmetic::finish_step(std::size_t layer) {
   });
 }
 
-Status HostArithmetic::predict(std::size_t row) {
-  return enqueue([this, row](Parallel& threads) {
-    model_.logits(hidden_.data() + row * model_.config().hidden_size, 1, logits_.data(), workspace_,
-                  threads);
+Status HostArithmetic::predict(std::size_t token) {
+  return enqueue([this, token](Parallel& threads) {
+    model_.logits(hidden_of(place_.before + token), 1, logits_.data(), workspace_, threads);
   });
 }
 

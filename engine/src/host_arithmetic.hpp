@@ -2,6 +2,7 @@
 #pragma once
 
 #include "arithmetic.hpp"
+#include "prompt_place.hpp"
 #include "terrace/engine/prefill_attention.hpp"
 
 namespace terrace::engine {
@@ -14,10 +15,14 @@ class HostArithmetic final : public Arithmetic {
 
   [[nodiscard]] std::string_view gemm() const noexcept override { return "OpenBLAS"; }
   Status begin_prompt(std::span<const TokenId> tokens) override;
+  Status begin_piece(std::span<const TokenId> tokens, std::size_t position) override;
   void end_prompt() noexcept override;
   Status project_prompt(std::size_t layer, RowRange rows) override;
+  [[nodiscard]] const float* prompt_query() const noexcept override;
   [[nodiscard]] KvTensors prompt_rows(std::size_t layer) const noexcept override;
   Result<std::span<const float>> read_queries(std::size_t rows) override;
+  [[nodiscard]] float* prompt_attention() noexcept override;
+  Status attend_prompt(std::size_t layer, RowRange rows) override;
   Status finish_prompt(std::size_t layer, RowRange rows) override;
 
   Status begin_step(TokenId token) override;
@@ -27,7 +32,7 @@ class HostArithmetic final : public Arithmetic {
   [[nodiscard]] float* attention() noexcept override { return attention_.data(); }
   Status finish_step(std::size_t layer) override;
 
-  Status predict(std::size_t row) override;
+  Status predict(std::size_t token) override;
   [[nodiscard]] std::span<const float> logits() const noexcept override { return logits_.span(); }
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
   Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
@@ -39,22 +44,31 @@ class HostArithmetic final : public Arithmetic {
   template <typename Work>
   Status enqueue(Work work);
   [[nodiscard]] KvTensors tensors(const FloatArray& rows, std::size_t capacity) const noexcept;
-  /// Rounds the chunk's keys and values to the KV dtype. Errors: those of check_rows
-  Status pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity,
-                   RowRange range) noexcept;
+  /// Makes room for `rows` rows that are computed, and for the keys and values of `tokens` tokens.
+  Status reserve_prompt(std::size_t rows, std::size_t tokens);
+  /// Rounds the chunk's keys and values, but those of rows that are nobody's, to the KV dtype, from
+  /// token `first` of `rows` on. Errors: those of check_rows
+  Status pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity, std::size_t first,
+                   std::size_t count) noexcept;
+  [[nodiscard]] float* hidden_of(std::size_t row) noexcept {
+    return hidden_.data() + row * model_.config().hidden_size;
+  }
 
   const LlamaModel& model_;
   Queue& compute_;
   KvShape shape_;
+  std::size_t chunk_;
   Workspace workspace_;
   PrefillAttention prefill_attention_;
-  std::size_t prompt_tokens_ = 0;
+  std::size_t prompt_tokens_ = 0;  ///< that prompt_rows_ have room for
+  PromptPlace place_;
 
-  FloatArray hidden_;          ///< [prompt tokens, hidden_size], or of one token
-  FloatArray chunk_query_;     ///< [chunk, query_size]
-  FloatArray chunk_key_;       ///< [chunk, kv_size]
-  FloatArray chunk_value_;     ///< [chunk, kv_size]
-  FloatArray attention_;       ///< [chunk, query_size]
+  // Rows of a chunk are those that are computed with it.
+  FloatArray hidden_;          ///< [prompt or chunk rows, hidden_size], or of one token
+  FloatArray chunk_query_;     ///< [chunk rows, query_size]
+  FloatArray chunk_key_;       ///< [chunk rows, kv_size]
+  FloatArray chunk_value_;     ///< [chunk rows, kv_size]
+  FloatArray attention_;       ///< [chunk rows, query_size]
   FloatArray step_query_;      ///< [layers, query_size]
   FloatArray logits_;          ///< [vocabulary]
   FloatArray prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype

@@ -14,7 +14,7 @@ namespace terrace::engine {
 namespace {
 
 // Large enough for sgemm to reach its speed, small enough to give many threads work.
-constexpr std::size_t tile_rows = 128;
+constexpr std::size_t tile_rows = multiply_tile_rows;
 constexpr std::size_t tile_outputs = 256;
 // Weights of one part of a single-row product: 256 KiB, some 20 microseconds of reading.
 constexpr std::size_t part_weights = 65536;

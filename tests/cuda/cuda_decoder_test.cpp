@@ -15,17 +15,18 @@ using nlohmann::json;
 
 struct Decoding {
   Decoding(const LlamaModel& model, const std::string& policy, std::unique_ptr<Backend> backend,
-           Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0) {
+           Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0,
+           std::size_t chunk_tokens = 48) {
     RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = {.kind = TokenBudget::Kind::tokens, .value = 64},
                            .sink_tokens = 8,
                            .until_ready = UntilReady::wait};
     runtime = Runtime::open(options, std::move(backend)).value();
-    decoder =
-        Decoder::create(model, runtime->backend(),
-                        {.kv_dtype = kv_dtype, .chunk_tokens = 48, .rope_length = rope_length})
-            .value();
+    decoder = Decoder::create(
+                  model, runtime->backend(),
+                  {.kv_dtype = kv_dtype, .chunk_tokens = chunk_tokens, .rope_length = rope_length})
+                  .value();
     sequence = runtime->open_sequence().value();
   }
 
@@ -104,6 +105,41 @@ TEST(CudaDecoder, PredictsWhatTheHostDoes) {
       }
     }
   }
+}
+
+/// Logits behind a prompt in two turns, in pieces of `chunk` tokens, and one step.
+std::vector<float> logits_in_pieces(const LlamaModel& model, std::unique_ptr<Backend> backend,
+                                    std::size_t chunk) {
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const auto text = std::span(tokens).first(130);
+  Decoding run(model, "qpq", std::move(backend), Dtype::f32, 0, chunk);
+  for (const auto turn : {text.first(90), text.subspan(90, 39)}) {
+    const Status done = run.decoder->extend(*run.runtime, *run.sequence, turn);
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+  }
+  EXPECT_TRUE(run.decoder->step(*run.sequence, text.back()).has_value());
+  return {run.decoder->logits().begin(), run.decoder->logits().end()};
+}
+
+TEST(CudaDecoder, GivesTheSameBitsHoweverAPromptIsCut) {
+  const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
+  const auto whole = logits_in_pieces(tiny, cuda(), 512);
+  for (const std::size_t chunk : {1U, 37U}) {
+    EXPECT_EQ(logits_in_pieces(tiny, cuda(), chunk), whole) << chunk;
+  }
+  const auto on_host = logits_in_pieces(tiny, host(), 512);
+  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], on_host[i], 0.1);
+}
+
+TEST(CudaDecoder, RefusesRowsOfAPieceThatTheirDtypeCannotHold) {
+  const LlamaModel model = model_with("model.layers.1.self_attn.v_proj.weight", 60000);
+  Decoding run(model, "streaming", cuda(), Dtype::f16);
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const Status refused =
+      run.decoder->extend(*run.runtime, *run.sequence, std::span(tokens).first(100));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()), testing::HasSubstr("layer 1"));
+  EXPECT_EQ(run.sequence->length(), 0U);
 }
 
 TEST(CudaDecoder, ShowsObserversTheRows) {

@@ -10,49 +10,21 @@
 #include <thread>
 #include <utility>
 
+#include "decoding.hpp"
 #include "golden.hpp"
 #include "terrace/engine/attention_probe.hpp"
 #include "terrace/offload/fault_backend.hpp"
-#include "terrace/offload/host_backend.hpp"
-#include "terrace/runtime/runtime.hpp"
 
 namespace terrace::engine {
 namespace {
 
 using nlohmann::json;
 
-/// A model that decodes through a runtime of its own.
-struct Decoding {
-  Decoding(const LlamaModel& model, const std::string& policy, TokenBudget budget,
-           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value(),
-           Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0) {
-    RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
-                           .policy = policy,
-                           .budget = budget,
-                           .sink_tokens = 8,
-                           .until_ready = UntilReady::wait};
-    runtime = Runtime::open(options, std::move(backend)).value();
-    decoder =
-        Decoder::create(model, runtime->backend(),
-                        {.kv_dtype = kv_dtype, .chunk_tokens = 100, .rope_length = rope_length})
-            .value();
-    sequence = runtime->open_sequence().value();
-  }
-
-  std::unique_ptr<Runtime> runtime;
-  std::unique_ptr<Decoder> decoder;
-  std::unique_ptr<Sequence> sequence;
-};
-
-constexpr TokenBudget whole_context{.kind = TokenBudget::Kind::tokens, .value = 8192};
-constexpr TokenBudget small_budget{.kind = TokenBudget::Kind::tokens, .value = 40};
-
 /// The largest difference from the golden logits when the tokens up to the first golden position
 /// are prefilled and all others are decoded.
 double golden_distance(const LlamaModel& model, const json& golden, const std::string& policy) {
   const auto tokens = tokens_of(golden);
-  Decoding run(model, policy, whole_context, offload::HostBackend::create({}).value(), Dtype::f32,
-               tokens.size());
+  Decoding run(model, {.policy = policy, .rope_length = tokens.size()});
   const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
   std::size_t position = positions.front() + 1;
   EXPECT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(position)).has_value());
@@ -117,11 +89,11 @@ TEST(Decoder, StepsWhenAPromptThatTookTooLongHasEnded) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const auto prompt = std::span(tokens).first(200);
-  Decoding undisturbed(tiny, "full", whole_context);
+  Decoding undisturbed(tiny, {.policy = "full"});
   ASSERT_TRUE(undisturbed.decoder->prefill(*undisturbed.sequence, prompt).has_value());
   ASSERT_TRUE(undisturbed.decoder->step(*undisturbed.sequence, tokens[200]).has_value());
 
-  Decoding run(tiny, "full", whole_context);
+  Decoding run(tiny, {.policy = "full"});
   ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
   const auto hasty =
       Decoder::create(
@@ -146,7 +118,7 @@ TEST(Decoder, PrefillsASequenceWhenTheOneBeforeIsGone) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const auto prompt = std::span(tokens).first(200);
-  Decoding run(tiny, "streaming", small_budget);
+  Decoding run(tiny, {.policy = "streaming", .budget = small_budget});
   ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
   const std::vector<float> logits(run.decoder->logits().begin(), run.decoder->logits().end());
   run.sequence.reset();
@@ -164,8 +136,8 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
   const auto prompt = std::span(tokens).first(200);
   auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
   offload::FaultBackend& faults = *backend;
-  Decoding run(tiny, "streaming", small_budget, std::move(backend));
-  Decoding undisturbed(tiny, "streaming", small_budget);
+  Decoding run(tiny, {.policy = "streaming", .budget = small_budget}, std::move(backend));
+  Decoding undisturbed(tiny, {.policy = "streaming", .budget = small_budget});
   for (Decoding* const each : {&run, &undisturbed}) {
     ASSERT_TRUE(each->decoder->prefill(*each->sequence, prompt).has_value());
   }
@@ -185,15 +157,8 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
   EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
 }
 
-/// The bundled model with all weights of one tensor set to `weight`.
-LlamaModel model_with(const char* tensor, float weight) {
-  const TemporaryFolder folder;
-  copy_with_changed_weights(folder, tensor, weight);
-  return LlamaModel::load(folder.path()).value();
-}
-
 Status prefill_with(const LlamaModel& model, Dtype kv_dtype) {
-  Decoding run(model, "full", whole_context, offload::HostBackend::create({}).value(), kv_dtype);
+  Decoding run(model, {.policy = "full", .kv_dtype = kv_dtype});
   const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
   return run.decoder->prefill(*run.sequence, tokens);
 }
@@ -229,8 +194,8 @@ TEST(Decoder, TakesAStepBackWhoseLogitsAreNotFinite) {
   const LlamaModel broken = model_with("model.norm.weight", std::numeric_limits<float>::infinity());
   const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
   const std::size_t prompt = tokens.size() - 1;
-  Decoding run(tiny, "full", whole_context);
-  Decoding undisturbed(tiny, "full", whole_context);
+  Decoding run(tiny, {.policy = "full"});
+  Decoding undisturbed(tiny, {.policy = "full"});
   for (Decoding* const each : {&run, &undisturbed}) {
     const auto first = std::span(tokens).first(prompt);
     ASSERT_TRUE(each->decoder->prefill(*each->sequence, first).has_value());
@@ -293,7 +258,7 @@ TEST(AttentionProbe, MeasuresTheMassOfWhatIsAttended) {
   const KvShape shape = tiny.config().kv_shape(Dtype::f32);
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const std::size_t prompt = std::min<std::size_t>(tokens.size() - 1, 200);
-  Decoding run(tiny, "streaming", small_budget);
+  Decoding run(tiny, {.policy = "streaming", .budget = small_budget});
   AttentionProbe probe(shape, prompt + 1);
   KeptKeys keys(shape, probe);
   run.decoder->observe(&keys);
@@ -326,7 +291,7 @@ TEST(AttentionProbe, FindsAllOfTheTruthInTheOraclesSelection) {
   double mass[2] = {};
   const char* const policies[] = {"oracle", "pqcache"};
   for (std::size_t i = 0; i < 2; ++i) {
-    Decoding run(tiny, policies[i], small_budget);
+    Decoding run(tiny, {.policy = policies[i], .budget = small_budget});
     AttentionProbe probe(tiny.config().kv_shape(Dtype::f32), prompt + 1);
     run.decoder->observe(&probe);
     ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());

@@ -88,4 +88,11 @@ inline void copy_with_changed_weight(const TemporaryFolder& folder, const char* 
   copy_with_changed_weights(folder, name, value, 1);
 }
 
+/// The bundled model with all weights of one tensor set to `weight`.
+inline LlamaModel model_with(const char* tensor, float weight) {
+  const TemporaryFolder folder;
+  copy_with_changed_weights(folder, tensor, weight);
+  return LlamaModel::load(folder.path()).value();
+}
+
 }  // namespace terrace::engine

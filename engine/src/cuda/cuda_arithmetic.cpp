@@ -14,6 +14,10 @@ using kernels::cuda::Launch;
 
 constexpr std::size_t upload_bytes = std::size_t{16} << 20;
 
+// Rows of a product with a piece of a prompt: half of a piece of 512 tokens, and enough to fill
+// most of a device.
+constexpr std::size_t piece_tile_rows = 256;
+
 }  // namespace
 
 CudaArithmetic::CudaArithmetic(const LlamaModel& model, Backend& backend, Queue& compute,
@@ -68,15 +72,16 @@ Result<Buffer> CudaArithmetic::allocate_floats(std::size_t floats, Tier tier) {
 Status CudaArithmetic::reserve() {
   const ModelConfig& config = model_.config();
   const std::size_t queries = config.query_size();
+  const std::size_t rows = PromptPlace::rows_max(chunk_, piece_tile_rows);
   TERRACE_ASSIGN(weights_, allocate_floats(model_.parameters()));
   TERRACE_ASSIGN(frequencies_, allocate(rope_.pairs() * sizeof(double)));
   TERRACE_ASSIGN(step_hidden_, allocate_floats(config.hidden_size));
-  TERRACE_ASSIGN(normed_, allocate_floats(chunk_ * config.hidden_size));
-  TERRACE_ASSIGN(qkv_, allocate_floats(chunk_ * (queries + 2 * config.kv_size())));
-  TERRACE_ASSIGN(gate_up_, allocate_floats(chunk_ * 2 * config.intermediate_size));
-  TERRACE_ASSIGN(activated_, allocate_floats(chunk_ * config.intermediate_size));
+  TERRACE_ASSIGN(normed_, allocate_floats(rows * config.hidden_size));
+  TERRACE_ASSIGN(qkv_, allocate_floats(rows * (queries + 2 * config.kv_size())));
+  TERRACE_ASSIGN(gate_up_, allocate_floats(rows * 2 * config.intermediate_size));
+  TERRACE_ASSIGN(activated_, allocate_floats(rows * config.intermediate_size));
   TERRACE_ASSIGN(chunk_query_, allocate_floats(chunk_ * queries));
-  TERRACE_ASSIGN(attention_, allocate_floats(chunk_ * queries));
+  TERRACE_ASSIGN(attention_, allocate_floats(rows * queries));
   TERRACE_ASSIGN(step_query_, allocate_floats(config.layers * queries));
   TERRACE_ASSIGN(logits_, allocate_floats(config.vocabulary));
   TERRACE_ASSIGN(step_rows_, allocate(shape_.token_bytes()));
@@ -109,7 +114,15 @@ Status CudaArithmetic::use_cublas() {
 Status CudaArithmetic::multiply(const MatrixProduct& product, const Launch& launch) const {
   // Of one row either reads each weight once.
   if (cublas_ == nullptr || product.rows == 1) return cuda::multiply(product, launch);
-  return cublas_->multiply(product);
+  if (place_.rows == 0) return cublas_->multiply(product);
+  for (std::size_t row = 0; row < product.rows; row += piece_tile_rows) {
+    MatrixProduct tile = product;
+    tile.rows = piece_tile_rows;
+    tile.source += row * product.inputs;
+    tile.target += row * product.outputs;
+    TERRACE_TRY(cublas_->multiply(tile));
+  }
+  return {};
 }
 
 Status CudaArithmetic::upload(std::span<const std::byte> source, Buffer& target) {
@@ -177,13 +190,13 @@ cuda::Normalise CudaArithmetic::normalisation(const float* source, const float* 
           .epsilon = model_.config().rms_norm_epsilon};
 }
 
-Status CudaArithmetic::project(std::size_t layer, const float* hidden,
+Status CudaArithmetic::project(std::size_t layer, const float* hidden, std::size_t rows,
                                cuda::RotateAndPack rotation) {
   const ModelConfig& config = model_.config();
   const LayerWeights& weights = model_.weights().layer(layer);
-  const std::size_t rows = rotation.rows.count;
+  const std::size_t outputs = config.query_size() + 2 * config.kv_size();
   rotation.shape = shape_;
-  rotation.qkv = qkv_.as<float>();
+  rotation.qkv = qkv_.as<float>() + place_.before * outputs;
   rotation.frequencies = frequencies_.as<double>();
   rotation.attention_factor = rope_.attention_factor();
   rotation.unfit = unfit_.as<std::uint32_t>() + layer;
@@ -193,7 +206,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden,
                                  .source = normed_.as<float>(),
                                  .target = qkv_.as<float>(),
                                  .rows = rows,
-                                 .outputs = config.query_size() + 2 * config.kv_size(),
+                                 .outputs = outputs,
                                  .inputs = config.hidden_size}),
                   rotation](const Launch& launch) -> Status {
     TERRACE_TRY(cuda::normalise(norm, launch));
@@ -247,17 +260,32 @@ Status CudaArithmetic::finish_layer(std::size_t layer, std::size_t rows, float* 
   });
 }
 
+Status CudaArithmetic::reserve_prompt(std::size_t rows, std::size_t tokens) {
+  const auto resize = [this](Buffer& buffer, std::size_t count, std::size_t unit_bytes,
+                             Tier tier = Tier::device) -> Status {
+    TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(count, unit_bytes));
+    if (buffer && buffer.bytes() == bytes) return {};
+    buffer.reset();
+    TERRACE_ASSIGN(buffer, allocate(bytes, tier));
+    return {};
+  };
+  TERRACE_TRY(resize(hidden_, rows, model_.config().hidden_size * sizeof(float)));
+  TERRACE_TRY(resize(tokens_, tokens, sizeof(std::uint32_t), Tier::host));
+  for (Buffer& kept : prompt_rows_) TERRACE_TRY(resize(kept, tokens, shape_.token_bytes()));
+  prompt_tokens_ = tokens;
+  return {};
+}
+
 Status CudaArithmetic::begin_prompt(std::span<const TokenId> tokens) {
-  TERRACE_ASSIGN(const std::size_t floats,
-                 checked_multiply(tokens.size(), model_.config().hidden_size));
-  TERRACE_ASSIGN(hidden_, allocate_floats(floats));
-  TERRACE_ASSIGN(tokens_, allocate(tokens.size() * sizeof(std::uint32_t), Tier::host));
-  TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens.size(), shape_.token_bytes()));
-  for (Buffer& rows : prompt_rows_) {
-    TERRACE_ASSIGN(rows, allocate(bytes));
-  }
-  prompt_tokens_ = tokens.size();
+  place_ = {};
+  TERRACE_TRY(reserve_prompt(tokens.size(), tokens.size()));
   return embed(tokens, hidden_.as<float>());
+}
+
+Status CudaArithmetic::begin_piece(std::span<const TokenId> tokens, std::size_t position) {
+  place_ = PromptPlace::of_piece({position, tokens.size()}, piece_tile_rows);
+  TERRACE_TRY(reserve_prompt(PromptPlace::rows_max(chunk_, piece_tile_rows), chunk_));
+  return embed(tokens, hidden_of(place_.before));
 }
 
 void CudaArithmetic::end_prompt() noexcept {
@@ -266,13 +294,16 @@ void CudaArithmetic::end_prompt() noexcept {
 }
 
 Status CudaArithmetic::project_prompt(std::size_t layer, RowRange rows) {
-  return project(layer, hidden_of(rows.first_position),
+  const RowRange all = place_.computed(rows);
+  return project(layer, hidden_of(place_.row_of(all.first_position)), all.count,
                  {.rows = rows,
                   .query = chunk_query_.as<float>(),
                   .kv = prompt_rows_[layer % 2].data(),
                   .capacity = prompt_tokens_,
-                  .first = rows.first_position});
+                  .first = place_.place_of(rows.first_position)});
 }
+
+const float* CudaArithmetic::prompt_query() const noexcept { return chunk_query_.as<float>(); }
 
 KvTensors CudaArithmetic::prompt_rows(std::size_t layer) const noexcept {
   return tensors(prompt_rows_[layer % 2], prompt_tokens_);
@@ -285,21 +316,30 @@ Result<std::span<const float>> CudaArithmetic::read_queries(std::size_t rows) {
   return std::span<const float>(seen_chunk_query_.as<float>(), floats);
 }
 
-Status CudaArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
-  const PrefillChunk chunk{.query = chunk_query_.as<float>(),
+float* CudaArithmetic::prompt_attention() noexcept {
+  return attention_.as<float>() + place_.before * model_.config().query_size();
+}
+
+Status CudaArithmetic::attend_prompt(std::size_t layer, RowRange rows) {
+  const PrefillChunk chunk{.query = prompt_query(),
                            .kv = prompt_rows_[layer % 2].data(),
-                           .out = attention_.as<float>(),
+                           .out = prompt_attention(),
                            .capacity = prompt_tokens_,
                            .first_position = rows.first_position,
                            .rows = rows.count};
-  TERRACE_TRY(enqueue([shape = shape_, chunk](const Launch& launch) {
+  return enqueue([shape = shape_, chunk](const Launch& launch) {
     return cuda::prefill_attention(shape, chunk, launch);
-  }));
-  return finish_layer(layer, rows.count, hidden_of(rows.first_position));
+  });
+}
+
+Status CudaArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
+  const RowRange all = place_.computed(rows);
+  return finish_layer(layer, all.count, hidden_of(place_.row_of(all.first_position)));
 }
 
 Status CudaArithmetic::begin_step(TokenId token) {
   end_prompt();  // of one that failed
+  place_ = {};
   if (!tokens_) {
     TERRACE_ASSIGN(tokens_, allocate(sizeof(std::uint32_t), Tier::host));
   }
@@ -307,7 +347,7 @@ Status CudaArithmetic::begin_step(TokenId token) {
 }
 
 Status CudaArithmetic::project_step(std::size_t layer, std::size_t position) {
-  return project(layer, step_hidden_.as<float>(),
+  return project(layer, step_hidden_.as<float>(), 1,
                  {.rows = {position, 1},
                   .query = step_query_.as<float>() + layer * model_.config().query_size(),
                   .kv = step_rows_.data(),
@@ -324,9 +364,9 @@ Status CudaArithmetic::finish_step(std::size_t layer) {
   return finish_layer(layer, 1, step_hidden_.as<float>());
 }
 
-Status CudaArithmetic::predict(std::size_t row) {
+Status CudaArithmetic::predict(std::size_t token) {
   const ModelConfig& config = model_.config();
-  const float* const hidden = hidden_ ? hidden_of(row) : step_hidden_.as<float>();
+  const float* const hidden = hidden_ ? hidden_of(place_.before + token) : step_hidden_.as<float>();
   const auto kernels =
       [norm = normalisation(hidden, model_.weights().final_norm(), 1),
        head = product({.weight = model_.weights().head(),
@@ -343,6 +383,11 @@ Status CudaArithmetic::predict(std::size_t row) {
                              {seen_logits_.data(), logits_.data(), logits_.bytes()},
                              {seen_unfit_.data(), unfit_.data(), unfit_.bytes()}};
   return copy(seen);
+}
+
+Status CudaArithmetic::show_checks() {
+  const CopyExtent seen{seen_unfit_.data(), unfit_.data(), unfit_.bytes()};
+  return copy({&seen, 1});
 }
 
 std::span<const float> CudaArithmetic::logits() const noexcept {

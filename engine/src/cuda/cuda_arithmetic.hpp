@@ -5,6 +5,7 @@
 #include "arithmetic.hpp"
 #include "cuda/cublas.hpp"
 #include "cuda/model_kernels.hpp"
+#include "prompt_place.hpp"
 
 namespace terrace::engine {
 
@@ -20,10 +21,14 @@ class CudaArithmetic final : public Arithmetic {
     return cublas_ != nullptr ? "cuBLAS" : "own kernels";
   }
   Status begin_prompt(std::span<const TokenId> tokens) override;
+  Status begin_piece(std::span<const TokenId> tokens, std::size_t position) override;
   void end_prompt() noexcept override;
   Status project_prompt(std::size_t layer, RowRange rows) override;
+  [[nodiscard]] const float* prompt_query() const noexcept override;
   [[nodiscard]] KvTensors prompt_rows(std::size_t layer) const noexcept override;
   Result<std::span<const float>> read_queries(std::size_t rows) override;
+  [[nodiscard]] float* prompt_attention() noexcept override;
+  Status attend_prompt(std::size_t layer, RowRange rows) override;
   Status finish_prompt(std::size_t layer, RowRange rows) override;
 
   Status begin_step(TokenId token) override;
@@ -33,8 +38,9 @@ class CudaArithmetic final : public Arithmetic {
   [[nodiscard]] float* attention() noexcept override { return attention_.as<float>(); }
   Status finish_step(std::size_t layer) override;
 
-  Status predict(std::size_t row) override;
+  Status predict(std::size_t token) override;
   [[nodiscard]] std::span<const float> logits() const noexcept override;
+  Status show_checks() override;
   [[nodiscard]] Status check_stored_rows() const override;
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
   Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
@@ -54,8 +60,13 @@ class CudaArithmetic final : public Arithmetic {
   template <typename Kernels>
   Status enqueue(Kernels kernels);
   Status copy(std::span<const CopyExtent> extents);
+  /// Makes room for `rows` rows that are computed, and for the ids, keys and values of `tokens`
+  /// tokens.
+  Status reserve_prompt(std::size_t rows, std::size_t tokens);
   Status embed(std::span<const TokenId> tokens, float* hidden);
-  Status project(std::size_t layer, const float* hidden, cuda::RotateAndPack rotation);
+  /// Projects `rows` rows, of which those from place_.before on are rotated.
+  Status project(std::size_t layer, const float* hidden, std::size_t rows,
+                 cuda::RotateAndPack rotation);
   Status finish_layer(std::size_t layer, std::size_t rows, float* hidden);
 
   [[nodiscard]] Status multiply(const MatrixProduct& product, const cuda::Launch& launch) const;
@@ -84,21 +95,22 @@ class CudaArithmetic final : public Arithmetic {
   std::size_t chunk_;
   Duration deadline_;  ///< of each wait
   Rope rope_;
-  std::size_t prompt_tokens_ = 0;
+  std::size_t prompt_tokens_ = 0;  ///< that prompt_rows_ have room for
+  PromptPlace place_;
   std::unique_ptr<cuda::Cublas> cublas_;  ///< null where there is none
 
-  // Device memory.
+  // Device memory. Rows of a chunk are those that are computed with it.
   Buffer cublas_workspace_;
   Buffer weights_;         ///< as LlamaWeights::values
   Buffer frequencies_;     ///< f64 [head_dim / 2]
-  Buffer hidden_;          ///< [prompt tokens, hidden_size]
+  Buffer hidden_;          ///< [prompt or chunk rows, hidden_size]
   Buffer step_hidden_;     ///< [hidden_size]
-  Buffer normed_;          ///< [chunk, hidden_size]
-  Buffer qkv_;             ///< [chunk, query_size + 2 kv_size]
-  Buffer gate_up_;         ///< [chunk, 2 intermediate]
-  Buffer activated_;       ///< [chunk, intermediate]
+  Buffer normed_;          ///< [chunk rows, hidden_size]
+  Buffer qkv_;             ///< [chunk rows, query_size + 2 kv_size]
+  Buffer gate_up_;         ///< [chunk rows, 2 intermediate]
+  Buffer activated_;       ///< [chunk rows, intermediate]
   Buffer chunk_query_;     ///< [chunk, query_size]
-  Buffer attention_;       ///< [chunk, query_size]
+  Buffer attention_;       ///< [chunk rows, query_size]
   Buffer step_query_;      ///< [layers, query_size]
   Buffer logits_;          ///< [vocabulary]
   Buffer prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype

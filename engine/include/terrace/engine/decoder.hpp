@@ -3,6 +3,7 @@
 //   auto decoder = Decoder::create(model, runtime.backend(), {.kv_dtype = Dtype::f16});
 //   (*decoder)->prefill(sequence, prompt);   // logits() now predict the token behind the prompt
 //   (*decoder)->step(sequence, token);       // logits() now predict the token behind `token`
+//   (*decoder)->extend(runtime, sequence, question);  // more of a prompt, over all tiers
 //
 // All arithmetic is enqueued on one compute queue, as functions on the host or as kernels on a
 // device; the host waits once a step, for the logits.
@@ -16,7 +17,7 @@
 
 #include "terrace/core/backend.hpp"
 #include "terrace/engine/llama_model.hpp"
-#include "terrace/runtime/sequence.hpp"
+#include "terrace/runtime/runtime.hpp"
 
 namespace terrace::engine {
 
@@ -37,7 +38,7 @@ class KvObserver {
 
 struct DecoderOptions {
   Dtype kv_dtype = Dtype::f16;
-  std::size_t chunk_tokens = 512;                ///< query rows prefilled at once
+  std::size_t chunk_tokens = 512;                ///< of a prompt, computed at once
   std::size_t rope_length = 0;                   ///< tokens that RoPE is scaled for: see Rope
   Duration deadline = std::chrono::minutes{10};  ///< of each chunk in a layer, and of a step
   std::function<void(double)> progress;          ///< share of a prefill done; caller's thread
@@ -62,6 +63,16 @@ class Decoder {
   ///          tokens; unsupported: a key or value that the KV dtype cannot hold, naming the layer,
   ///          or a logit that is not finite; the sequence's and the queue's own
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
+
+  /// Runs a prompt, or more of one behind what the sequence has: chunk_tokens tokens at a time
+  /// through all layers, each of which attends to all rows up to its own, in whatever tier they
+  /// are. `runtime` is the sequence's. Bits do not depend on chunk_tokens; they are not prefill's,
+  /// which adds in another order. On an error the sequence is at its old length, or says that it is
+  /// lost.
+  ///
+  /// Memory   activations, K and V of chunk_tokens tokens and some; what the runtime takes of steps
+  /// Errors   invalid_argument: no tokens, or a sequence that is not idle; else as prefill
+  Status extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.
   ///
@@ -95,6 +106,15 @@ class Decoder {
   /// Waits until a layer of the prompt is done, of which at most the one behind it was enqueued.
   Status wait_for_layer(std::size_t layer);
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
+  /// What a policy makes use of, of rows of a prompt that ends at `prompt_end`.
+  Result<PromptHints> hints_of(const Sequence& sequence, RowRange rows, std::size_t prompt_end);
+  Status run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens);
+  /// Runs a piece of a prompt that ends at `prompt_end`.
+  Status run_piece(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
+                   std::size_t prompt_end);
+  Status enqueue_piece(Step& step, const Sequence& sequence, RowRange rows, std::size_t prompt_end);
+  /// Takes the sequence back to `length`, behind which no prompt is to come.
+  void give_prompt_up(Sequence& sequence, std::size_t length);
   Status enqueue_step(Sequence& sequence, TokenId token);
   /// Checks what the last token, at `position`, left: rows that fit their dtype, finite logits.
   [[nodiscard]] Status check_numbers(std::size_t position) const;

@@ -19,7 +19,12 @@ struct MatrixProduct {
   bool accumulate = false;  ///< adds to target: residual connections for nothing
 };
 
-/// Computes `product` in tiles cut by its size alone, so that no bit depends on the threads.
+/// Rows that are multiplied at once.
+inline constexpr std::size_t multiply_tile_rows = 128;
+
+/// Computes `product` in tiles cut by its size alone, so that no bit depends on the threads. A row
+/// of a whole tile of multiply_tile_rows rows has bits that depend on its numbers and on its place
+/// in the tile.
 ///
 /// Limits   extents < 2^31; allocates nothing
 /// Cost     2 * rows * outputs * inputs operations; one row reads each weight once
