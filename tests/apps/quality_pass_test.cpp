@@ -36,7 +36,7 @@ Measured measure(const RunJob& job, bool behind_timed_pass) {
     EXPECT_TRUE(prefill(job, session).has_value());
   }
   const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
-  auto pass = run_quality_pass(job, session, fed, probe, progress);
+  auto pass = run_quality_pass(job, session, {.fed = {fed.begin(), fed.end()}}, probe, progress);
   EXPECT_TRUE(pass.has_value()) << pass.error().message();
   measured.scores = std::move(pass->scores);
   return measured;

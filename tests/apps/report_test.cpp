@@ -68,6 +68,18 @@ TEST(RunObject, CountsNeedles) {
   EXPECT_EQ(needles["by_depth"][1]["right"], 1);
 }
 
+TEST(TurnsList, HasWhatWasGeneratedWhereAnythingWas) {
+  const std::array turns{TurnFigures{.prompt_tokens = 3, .bits_per_token = 1.5},
+                         TurnFigures{.generated = {{TokenId{'o'}, TokenId{0}}, true}}};
+  const Json list = turns_list(turns, /*bytes=*/true);
+  EXPECT_EQ(list[0]["prompt_tokens"], 3);
+  EXPECT_EQ(list[0]["bits_per_token"], 1.5);
+  EXPECT_FALSE(list[0].contains("generated"));
+  EXPECT_TRUE(list[1]["bits_per_token"].is_null());
+  EXPECT_EQ(list[1]["generated"]["text"], "o");
+  EXPECT_EQ(list[1]["generated"]["ended"], true);
+}
+
 TEST(Document, BeginsWithWhatMadeIt) {
   const Json head = document_head("run", Config{}, {.cpu = "a", .isa = "b"});
   std::vector<std::string> keys;

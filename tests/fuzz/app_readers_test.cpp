@@ -10,6 +10,7 @@
 #include "fuzz/shares.hpp"
 #include "run/needles.hpp"
 #include "run/token_text.hpp"
+#include "run/turns_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -53,6 +54,18 @@ std::string needles_flaw(std::string_view text) {
   return fits ? "" : "it is no needles file";
 }
 
+/// Why a text has no turns; empty where it has.
+std::string turns_flaw(std::string_view text) {
+  if (!is_json(text)) return "it is no JSON";
+  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto is_turn = [](const json& turn) {
+    if (turn.is_string()) return !turn.get_ref<const std::string&>().empty();
+    return are_ids(turn) && !turn.empty();
+  };
+  const bool fits = file.is_array() && !file.empty() && std::ranges::all_of(file, is_turn);
+  return fits ? "" : "it has no turns";
+}
+
 std::string ids_file(std::initializer_list<std::uint32_t> ids) {
   std::string bytes;
   for (const std::uint32_t id : ids) {
@@ -87,6 +100,20 @@ void make_needles_reader(Fuzzed& fuzzed) {
                    needles_flaw};
 }
 
+void make_turns_reader(Fuzzed& fuzzed) {
+  fuzzed.corpus = {{"texts", R"(["one", "two \u00e9"])"},
+                   {"ids", "[[0, 255], [7]]"},
+                   {"empty", R"(["one", []])"},
+                   {"number", "[[0], 1]"},
+                   {"outside", "[[256]]"}};
+  fuzzed.reader = {"turns", [&](Rng& rng) { return mutate(fuzzed.corpus, rng); },
+                   [&](std::string_view text) {
+                     const std::string path = fuzzed.folder.write("u.json", text);
+                     return status_of(read_turns_file(path, vocabulary));
+                   },
+                   turns_flaw};
+}
+
 void make_tokens_reader(Fuzzed& fuzzed) {
   fuzzed.corpus = {{"eight", ids_file({1, 2, 3, 4, 5, 6, 7, 255})},
                    {"more", ids_file({0, 9, 9, 9, 9, 9, 9, 9, 1, 2, 256, UINT32_MAX})},
@@ -104,6 +131,13 @@ TEST(AppReaders, TakeNeedlesAndNothingElse) {
   make_needles_reader(fuzzed);
   EXPECT_EQ(check_corpus(fuzzed.reader, fuzzed.corpus), "");
   EXPECT_EQ(fuzz(fuzzed.reader, fuzz_steps_of("needles")), "");
+}
+
+TEST(AppReaders, TakeTurnsAndNothingElse) {
+  Fuzzed fuzzed;
+  make_turns_reader(fuzzed);
+  EXPECT_EQ(check_corpus(fuzzed.reader, fuzzed.corpus), "");
+  EXPECT_EQ(fuzz(fuzzed.reader, fuzz_steps_of("turns")), "");
 }
 
 TEST(AppReaders, TakeTokensAndNothingElse) {

@@ -26,7 +26,8 @@ inline constexpr std::array fuzz_shares{
     FuzzShare{"trace", 14},
     FuzzShare{"config_yaml", 14},
     FuzzShare{"machine_profile", 8},
-    FuzzShare{"needles", 8},
+    FuzzShare{"needles", 6},
+    FuzzShare{"turns", 2},
     FuzzShare{"tokens", 2},
 };
 static_assert(std::transform_reduce(fuzz_shares.begin(), fuzz_shares.end(), std::uint64_t{0},

@@ -88,8 +88,9 @@ Result<DriftRun> run_drift(const RunJob& job, const DriftOptions& options,
   session.decoder->observe(&probe);
   TERRACE_TRY(prefill(job, session));
   const auto fed = std::span(job.text.tokens).subspan(job.context, job.decode);
+  const TimedPass again{.fed = {fed.begin(), fed.end()}};
   TERRACE_ASSIGN(const ClusteringReport clustering, session.sequence->clustering());
-  TERRACE_ASSIGN(const QualityPass pass, run_quality_pass(job, session, fed, probe, progress));
+  TERRACE_ASSIGN(const QualityPass pass, run_quality_pass(job, session, again, probe, progress));
   const bool planned = session.runtime->traits().clusters && clustering.planned;
   DriftCurve recall;
   DriftCurve mass;

@@ -67,6 +67,12 @@ void add_job_options(CLI::App& command, RunOptions& options) {
   text->option_text("FILE");
   add_count(command, "--context", options.context, "tokens of prompt [4096]");
   add_count(command, "--decode", options.decode, "steps decoded behind it [128]");
+  add_count(command, "--prefill-chunk", options.prefill_chunk,
+            "tokens of a prompt at a time, through all layers [0: whole, layer by layer]");
+  command
+      .add_option("--turns", options.turns_file,
+                  "later prompts: a JSON list of texts, or of lists of ids; or -")
+      ->option_text("FILE");
   CLI::Option* const needles =
       add_count(command, "--needles", options.needles, "facts to plant in the context and ask for");
   command
@@ -94,11 +100,12 @@ void add_job_options(CLI::App& command, RunOptions& options) {
 
 void warn_of_long_context(const RunJob& job, bool quiet) {
   const std::size_t trained = job.model.config().positions_max;
-  if (quiet || job.context + job.decode <= trained) return;
+  const std::size_t tokens = job.conversation_tokens();
+  if (quiet || tokens <= trained) return;
   warn(
       "{} tokens are more than the {} positions the model was made for; its words mean little, "
       "times and bytes hold",
-      job.context + job.decode, trained);
+      tokens, trained);
 }
 
 /// Once, for the first policy whose cache holds nothing: for others it is mostly the same.
@@ -167,6 +174,13 @@ Result<int> run(const RunOptions& options) {
   return 0;
 }
 
+constexpr std::string_view turns = R"(Turns (--turns):
+  Behind the context and what is decoded, each turn is a prompt over the tiers, in pieces of
+  --prefill-chunk tokens [512], and --decode steps are decoded behind it: greedily with --generate,
+  else with what follows in the text, which goes on where it had stopped. The table is of the
+  context alone. Needles are asked for behind the last turn. --trace takes neither option.
+)";
+
 constexpr std::string_view columns = R"(Columns of the table, and the line below:
   bits/byte, its change     what the text behind the context costs the model, against full
                             attention, and the standard error of that
@@ -192,6 +206,7 @@ std::string legend() {
     if (entry.needs_foresight) continue;
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
+  text += turns;
   text += columns;
   return text;
 }

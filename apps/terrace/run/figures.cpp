@@ -41,6 +41,27 @@ std::optional<CacheFigures> figures_of_cache(const RunJob& job, const Session& s
                        job.config.text("cache.granularity"), capacity, counters);
 }
 
+GeneratedTokens generated_tokens(const RunJob& job, const std::vector<TokenId>& fed) {
+  if (!job.generate) return {};
+  return {fed, has_ended(job, fed)};
+}
+
+std::vector<TurnFigures> figures_of_turns(const RunJob& job, const TimedPass& timed,
+                                          const QualityPass& quality) {
+  std::vector<TurnFigures> turns;
+  for (std::size_t i = 0; i < timed.turns.size(); ++i) {
+    const TimedTurn& turn = timed.turns[i];
+    turns.push_back({.prompt_tokens = job.turns[i].size(),
+                     .decoded_tokens = turn.fed.size(),
+                     .prompt_seconds = turn.prompt_seconds,
+                     .decode_per_token = turn.decode_per_token,
+                     .streamed_bytes = turn.streamed_bytes,
+                     .generated = generated_tokens(job, turn.fed)});
+    if (!job.generate) turns.back().bits_per_token = mean_of(quality.turns[i].bits);
+  }
+  return turns;
+}
+
 BytesPerToken bytes_per_token(const LinkBytes& bytes, std::size_t context, std::size_t decode) {
   const auto per = [](std::uint64_t total, std::size_t tokens) {
     return static_cast<double>(total) / static_cast<double>(tokens);
@@ -117,7 +138,9 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .cache_upkeep_waited_ratio = seconds(counters.upkeep_waited) / decode_seconds,
       .device_peak_bytes = timed.device_peak_bytes,
       .host_peak_bytes = timed.host_peak_bytes,
-      .index_bytes = session.runtime->index_bytes(job.context + steps)};
+      .index_bytes = session.runtime->index_bytes(job.context + steps),
+      .generated = generated_tokens(job, timed.fed),
+      .turns = figures_of_turns(job, timed, quality)};
   compare_with_text(job, quality.scores, reference.scores, figures);
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
   if (traits.clusters) {
@@ -126,10 +149,6 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       figures.planned_by = session.runtime->options().planning.costs;
     }
     figures.hidden_ratio = hidden_ratio(timed.clustering);
-  }
-  if (job.generate) {
-    figures.generated = timed.fed;
-    figures.ended = has_ended(job, timed.fed);
   }
   return figures;
 }

@@ -33,6 +33,23 @@ struct BytesPerToken {
   double index = 0;
 };
 
+/// What a run generated.
+struct GeneratedTokens {
+  std::vector<TokenId> tokens = {};  ///< not generating: empty
+  bool ended = false;                ///< the last one is one that ends a text
+};
+
+/// Of a later prompt, and what was decoded behind it.
+struct TurnFigures {
+  std::size_t prompt_tokens = 0;
+  std::size_t decoded_tokens = 0;
+  double prompt_seconds = 0;
+  double decode_per_token = 0;  ///< seconds
+  std::uint64_t streamed_bytes = 0;
+  std::optional<double> bits_per_token = {};
+  GeneratedTokens generated = {};
+};
+
 struct PolicyFigures {
   std::string policy = {};
   std::string placement = {};
@@ -60,9 +77,9 @@ struct PolicyFigures {
   std::optional<double> hidden_ratio = {};
   std::size_t device_peak_bytes = 0;
   std::size_t host_peak_bytes = 0;
-  std::size_t index_bytes = 0;          ///< of all layers, for the context and what was decoded
-  std::vector<TokenId> generated = {};  ///< not generating: empty
-  bool ended = false;                   ///< its last token is one that ends a text
+  std::size_t index_bytes = 0;  ///< of all layers, for the context and what was decoded
+  GeneratedTokens generated = {};
+  std::vector<TurnFigures> turns = {};
 };
 
 /// Returns the figures of a cache from what it counted.

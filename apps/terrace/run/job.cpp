@@ -7,6 +7,7 @@
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/input_file.hpp"
+#include "terrace/engine/decoder.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
@@ -40,15 +41,47 @@ Result<std::filesystem::path> model_folder(const RunOptions& options) {
   return std::filesystem::path(options.model);
 }
 
+std::vector<NamedFile> inputs_of(const RunOptions& options) {
+  return {{"--text", options.text_file},
+          {"--tokens", options.tokens_file},
+          {"--needles-file", options.needles_file},
+          {"--turns", options.turns_file}};
+}
+
 /// Standard input can be read once.
 Status check_inputs(const RunOptions& options) {
-  const bool taken = options.text_file == standard_input || options.tokens_file == standard_input;
-  if (!taken || options.needles_file != standard_input) return {};
+  const NamedFile* taken = nullptr;
+  const std::vector<NamedFile> inputs = inputs_of(options);
+  for (const NamedFile& input : inputs) {
+    if (input.path != standard_input) continue;
+    if (taken != nullptr) {
+      return fail(Errc::invalid_argument,
+                  "{} -: standard input is read for {}; name a file for one of them", input.name,
+                  taken->name);
+    }
+    taken = &input;
+  }
+  return {};
+}
+
+/// A trace is of one prompt, which is not in its steps, and of what is decoded behind it.
+Status check_trace(const RunOptions& options) {
+  if (options.trace_file.empty()) return {};
+  const char* const other = options.prefill_chunk > 0     ? "--prefill-chunk"
+                            : !options.turns_file.empty() ? "--turns"
+                                                          : nullptr;
+  if (other == nullptr) return {};
   return fail(Errc::invalid_argument,
-              "--needles-file -: standard input has the text; name a file for one of them");
+              "--trace records a prompt that comes whole, and what is decoded behind it: leave out "
+              "{}",
+              other);
 }
 
 Status check_counts(const RunOptions& options) {
+  if (options.prefill_chunk > tokens_max) {
+    return fail(Errc::invalid_argument, "--prefill-chunk {}: give up to {} tokens",
+                options.prefill_chunk, tokens_max);
+  }
   for (const auto& [name, count] :
        {std::pair{"--context", options.context}, std::pair{"--decode", options.decode}}) {
     if (count == 0 || count > tokens_max) {
@@ -80,9 +113,9 @@ Result<std::vector<Needle>> load_needles(const RunOptions& options, const Config
 
 /// The text of a job, with its needles in it.
 Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> needles,
-                            std::size_t vocabulary) {
+                            std::size_t turns, std::size_t vocabulary) {
   // Step t feeds token context + t and scores the one behind it; generated steps need no text.
-  const std::size_t behind = options.generate ? 0 : options.decode + 1;
+  const std::size_t behind = options.generate ? 0 : (1 + turns) * options.decode + 1;
   // Statements of a needles file are in its tokens already.
   const auto planted = options.needles > 0 ? needles : std::span<const Needle>{};
   TERRACE_ASSIGN(const std::size_t room, room_beside(planted, options.context));
@@ -100,9 +133,7 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   const std::filesystem::path folder = model_folder(options).value_or("");
   for (const NamedFile& file : model_sources(folder)) sources.push_back(file);
-  for (const NamedFile& file :
-       {NamedFile{"--text", options.text_file}, NamedFile{"--tokens", options.tokens_file},
-        NamedFile{"--needles-file", options.needles_file}}) {
+  for (const NamedFile& file : inputs_of(options)) {
     if (file.path != standard_input) sources.push_back(file);
   }
   return sources;
@@ -111,6 +142,7 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_TRY(check_inputs(options));
+  TERRACE_TRY(check_trace(options));
   TERRACE_ASSIGN(Settings settings, resolve(options));
   Config& config = settings.config;
   TERRACE_TRY(
@@ -127,7 +159,11 @@ Result<RunJob> prepare_job(const RunOptions& options) {
     return chosen;
   }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
-  TERRACE_ASSIGN(TokenText text, load_text(options, needles, shape->vocabulary));
+  std::vector<Turn> turns;
+  if (!options.turns_file.empty()) {
+    TERRACE_ASSIGN(turns, read_turns_file(options.turns_file, shape->vocabulary));
+  }
+  TERRACE_ASSIGN(TokenText text, load_text(options, needles, turns.size(), shape->vocabulary));
   std::vector<TokenId> end_tokens;
   if (options.generate) {
     auto read = engine::read_end_tokens(folder, shape->vocabulary).map_error(as_model_error);
@@ -146,6 +182,8 @@ Result<RunJob> prepare_job(const RunOptions& options) {
                 .text = std::move(text),
                 .context = options.context,
                 .decode = options.decode,
+                .prefill_chunk = options.prefill_chunk,
+                .turns = std::move(turns),
                 .generate = options.generate,
                 .end_tokens = std::move(end_tokens),
                 .needles = std::move(needles)};
@@ -161,8 +199,22 @@ CacheSharing JobPolicy::cache_sharing() const noexcept {
           .selected_tokens = split.selected};
 }
 
-std::size_t RunJob::tokens_max() const noexcept {
+std::size_t RunJob::chunk_tokens() const noexcept {
+  if (prefill_chunk == 0) return engine::DecoderOptions{}.chunk_tokens;
+  // Memory for activations is made for so many.
+  std::size_t longest = context;
+  for (const Turn& turn : turns) longest = std::max(longest, turn.size());
+  return std::min(prefill_chunk, longest);
+}
+
+std::size_t RunJob::conversation_tokens() const noexcept {
   std::size_t tokens = context + decode;
+  for (const Turn& turn : turns) tokens += turn.size() + decode;
+  return tokens;
+}
+
+std::size_t RunJob::tokens_max() const noexcept {
+  std::size_t tokens = conversation_tokens();
   for (const Needle& needle : needles) tokens += needle.question.size() + needle.answer.size();
   return tokens;
 }

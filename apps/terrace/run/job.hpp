@@ -10,6 +10,7 @@
 #include "run/needles.hpp"
 #include "run/options.hpp"
 #include "run/token_text.hpp"
+#include "run/turns_file.hpp"
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/engine/llama_model.hpp"
@@ -28,11 +29,22 @@ struct RunJob {
   engine::LlamaModel model;
   TokenText text;  ///< the context, and behind it what is fed and scored
   std::size_t context = 0;
-  std::size_t decode = 0;
+  std::size_t decode = 0;         ///< steps behind the context, and behind each turn
+  std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole, layer by layer
+  std::vector<Turn> turns;        ///< later prompts
   bool generate = false;
   std::vector<TokenId> end_tokens;  ///< that generating stops at; may be none
   std::vector<Needle> needles;
 
+  /// Tokens of a prompt that are computed at once.
+  [[nodiscard]] std::size_t chunk_tokens() const noexcept;
+  /// Where in the text those tokens begin that are decoded behind a prompt: behind the context (0),
+  /// or a turn (from 1 on), each goes on where the one before has ended.
+  [[nodiscard]] std::size_t text_behind(std::size_t prompt) const noexcept {
+    return context + prompt * decode;
+  }
+  /// Tokens of all prompts, and what is decoded behind them.
+  [[nodiscard]] std::size_t conversation_tokens() const noexcept;
   /// Tokens that a sequence of the job may come to have.
   [[nodiscard]] std::size_t tokens_max() const noexcept;
   [[nodiscard]] bool tokens_are_bytes() const noexcept { return model.config().vocabulary == 256; }

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "run/needles.hpp"
+#include "run/token_list.hpp"
 #include "terrace/core/input_file.hpp"
 #include "terrace/core/json_text.hpp"
 
@@ -15,29 +15,12 @@ using nlohmann::json;
 // A needle has a hundred tokens or so, and a context of a million holds some thousands of them.
 constexpr std::size_t file_bytes_max = std::size_t{64} << 20;
 
-/// A whole number from 0 on; get<>() would make one of any number, and of true.
-std::uint64_t whole_number(const json& value) {
-  return value.get_ref<const json::number_unsigned_t&>();
-}
-
-std::vector<TokenId> read_ids(const json& list) {
-  std::vector<TokenId> ids;
-  for (const json& value : list.get_ref<const json::array_t&>()) {
-    const std::uint64_t id = whole_number(value);
-    if (id > std::numeric_limits<std::uint32_t>::max()) {
-      throw json::out_of_range::create(406, fmt::format("{} is no token", id), &value);
-    }
-    ids.push_back(TokenId{static_cast<std::uint32_t>(id)});
-  }
-  return ids;
-}
-
 /// Throws json::exception where a key is missing or of another type.
 Needle read_needle(const json& object) {
   return {.depth = object.at("depth").get<double>(),
-          .statement = read_ids(object.at("statement")),
-          .question = read_ids(object.at("question")),
-          .answer = read_ids(object.at("answer")),
+          .statement = token_list(object.at("statement")),
+          .question = token_list(object.at("question")),
+          .answer = token_list(object.at("answer")),
           .answer_is_digit = object.at("answer_is_digit").get<std::vector<bool>>()};
 }
 

@@ -17,7 +17,7 @@ Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy
                    time_prefill_without_clustering(run.job, policy, run.progress));
   }
   TERRACE_ASSIGN(const QualityPass quality,
-                 run_quality_pass(run.job, session, timed.fed, run.probe, run.progress));
+                 run_quality_pass(run.job, session, timed, run.probe, run.progress));
   return make_figures(run.job, session, timed, quality, run.reference);
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "run/session.hpp"
+#include "run/timed_pass.hpp"
 #include "terrace/engine/attention_probe.hpp"
 
 namespace terrace::apps {
@@ -18,6 +19,7 @@ struct StepScores {
 struct QualityPass {
   StepScores scores;
   engine::AttentionQuality attention;
+  std::vector<StepScores> turns;  ///< of what is decoded behind each
   std::vector<NeedleScore> needles;
 };
 
@@ -30,10 +32,10 @@ struct ReferencePass {
 Result<ReferencePass> run_reference_pass(const RunJob& job, engine::AttentionProbe& probe,
                                          Progress& progress);
 
-/// Goes back behind the context, feeds `fed` again and asks for the needles.
-Result<QualityPass> run_quality_pass(const RunJob& job, Session& session,
-                                     std::span<const TokenId> fed, engine::AttentionProbe& probe,
-                                     Progress& progress);
+/// Goes back behind the context, and feeds again what `timed` has fed, turns too. Then asks for the
+/// needles.
+Result<QualityPass> run_quality_pass(const RunJob& job, Session& session, const TimedPass& timed,
+                                     engine::AttentionProbe& probe, Progress& progress);
 
 /// Returns -log2 of a token's probability.
 double bits_of(std::span<const float> logits, TokenId token);

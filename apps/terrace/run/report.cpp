@@ -63,12 +63,12 @@ Json clustering_object(const PolicyFigures& figures) {
           {"hidden_ratio", or_null(figures.hidden_ratio)}};
 }
 
-Json generated_object(const PolicyFigures& figures, bool bytes) {
+Json generated_object(const GeneratedTokens& generated, bool bytes) {
   Json ids = Json::array();
-  for (const TokenId token : figures.generated) ids.push_back(index(token));
+  for (const TokenId token : generated.tokens) ids.push_back(index(token));
   return {{"ids", ids},
-          {"text", bytes ? Json(spell_generated(figures, bytes)) : Json(nullptr)},
-          {"ended", figures.ended}};
+          {"text", bytes ? Json(spell_generated(generated, bytes)) : Json(nullptr)},
+          {"ended", generated.ended}};
 }
 
 }  // namespace
@@ -99,9 +99,26 @@ std::string spell(std::span<const TokenId> tokens, bool bytes) {
   return text;
 }
 
-std::string spell_generated(const PolicyFigures& figures, bool bytes) {
-  const std::span<const TokenId> tokens = figures.generated;
-  return spell(tokens.first(tokens.size() - (figures.ended ? 1 : 0)), bytes);
+std::string spell_generated(const GeneratedTokens& generated, bool bytes) {
+  const std::span<const TokenId> tokens = generated.tokens;
+  return spell(tokens.first(tokens.size() - (generated.ended ? 1 : 0)), bytes);
+}
+
+Json turns_list(std::span<const TurnFigures> turns, bool bytes) {
+  Json list = Json::array();
+  for (const TurnFigures& turn : turns) {
+    list.push_back(
+        {{"prompt_tokens", turn.prompt_tokens},
+         {"decoded_tokens", turn.decoded_tokens},
+         {"seconds",
+          {{"prompt", turn.prompt_seconds}, {"decode_per_token", turn.decode_per_token}}},
+         {"streamed_bytes", turn.streamed_bytes},
+         {"bits_per_token", or_null(turn.bits_per_token)}});
+    if (!turn.generated.tokens.empty()) {
+      list.back()["generated"] = generated_object(turn.generated, bytes);
+    }
+  }
+  return list;
 }
 
 Json run_object(const PolicyFigures& figures) {
@@ -141,12 +158,16 @@ Json run_document(const RunJob& job, const Machine& machine,
   document["text"] = {{"path", job.text.path},
                       {"context_tokens", job.context},
                       {"scored_tokens", job.generate ? 0 : job.decode}};
+  if (job.prefill_chunk > 0) document["text"]["prefill_chunk"] = job.prefill_chunk;
   document["backend"] = {{"name", job.backend.name}, {"reason", job.backend.reason}};
   Json runs = Json::array();
   for (const PolicyFigures& one : figures) {
     runs.push_back(run_object(one));
     if (job.generate) {
-      runs.back()["generated"] = generated_object(one, job.tokens_are_bytes());
+      runs.back()["generated"] = generated_object(one.generated, job.tokens_are_bytes());
+    }
+    if (!one.turns.empty()) {
+      runs.back()["turns"] = turns_list(one.turns, job.tokens_are_bytes());
     }
   }
   document["runs"] = runs;

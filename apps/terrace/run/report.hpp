@@ -22,7 +22,10 @@ Json cache_object(const std::optional<CacheFigures>& cache);
 Json bytes_object(const LinkBytes& bytes);
 
 /// Returns what a run generated, without the token that ended it.
-std::string spell_generated(const PolicyFigures& figures, bool bytes);
+std::string spell_generated(const GeneratedTokens& generated, bool bytes);
+
+/// Returns the list "turns".
+Json turns_list(std::span<const TurnFigures> turns, bool bytes);
 
 /// Returns generated tokens as text where they are bytes, else as ids.
 std::string spell(std::span<const TokenId> tokens, bool bytes);

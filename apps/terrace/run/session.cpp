@@ -59,6 +59,7 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
                         double share) { progress.show(policy, prefill, share); };
   TERRACE_ASSIGN(session.decoder, engine::Decoder::create(job.model, session.runtime->backend(),
                                                           {.kv_dtype = options.shape.dtype,
+                                                           .chunk_tokens = job.chunk_tokens(),
                                                            .rope_length = job.context,
                                                            .deadline = options.deadline,
                                                            .progress = show}));
@@ -67,7 +68,13 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 }
 
 Status prefill(const RunJob& job, Session& session) {
-  return session.decoder->prefill(*session.sequence, std::span(job.text.tokens).first(job.context));
+  const auto context = std::span(job.text.tokens).first(job.context);
+  if (job.prefill_chunk == 0) return session.decoder->prefill(*session.sequence, context);
+  return session.decoder->extend(*session.runtime, *session.sequence, context);
+}
+
+Status give(const Turn& turn, Session& session) {
+  return session.decoder->extend(*session.runtime, *session.sequence, turn);
 }
 
 Status return_to_context(const RunJob& job, Session& session) {

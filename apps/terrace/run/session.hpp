@@ -33,8 +33,11 @@ struct SessionObservers {
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
                              const SessionObservers& observers = {});
 
-/// Prefills the job's context.
+/// Prefills the job's context, in pieces where the job says so.
 Status prefill(const RunJob& job, Session& session);
+
+/// Gives a turn, in pieces, behind what the session's sequence has.
+Status give(const Turn& turn, Session& session);
 
 /// Takes the session back to the end of its prompt. Where an index may have been trained on what
 /// was decoded, that takes another prefill: what is to be measured must not be known.

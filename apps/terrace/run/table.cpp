@@ -105,6 +105,42 @@ std::string plan_lines(const PolicyFigures& figures) {
                      costs_text(*figures.planned_by));
 }
 
+/// How what was generated has ended, where a token ended it.
+std::string end_of(const RunJob& job, const GeneratedTokens& generated) {
+  if (!generated.ended) return {};
+  return fmt::format(" (ended by token {} after {} of {} tokens)", index(generated.tokens.back()),
+                     generated.tokens.size(), job.decode);
+}
+
+std::string generated_text(const RunJob& job, const PolicyFigures& figures) {
+  if (figures.generated.tokens.empty()) return {};
+  return fmt::format("\n{}{}:\n{}\n", figures.policy, end_of(job, figures.generated),
+                     spell_generated(figures.generated, job.tokens_are_bytes()));
+}
+
+/// What a turn cost, and what was generated behind it.
+std::string turn_text(const RunJob& job, const TurnFigures& turn) {
+  std::string text =
+      fmt::format("{} tokens in {:.3f} s, {} streamed; {:.3f} ms/token", turn.prompt_tokens,
+                  turn.prompt_seconds, short_bytes(static_cast<double>(turn.streamed_bytes)),
+                  1e3 * turn.decode_per_token);
+  if (turn.bits_per_token) {
+    const char* const unit = job.tokens_are_bytes() ? "byte" : "token";
+    return text + fmt::format(", {:.3f} bits/{}\n", *turn.bits_per_token, unit);
+  }
+  return text + end_of(job, turn.generated) + "\n" +
+         spell_generated(turn.generated, job.tokens_are_bytes()) + "\n";
+}
+
+std::string turn_lines(const RunJob& job, const PolicyFigures& figures) {
+  std::string text = figures.turns.empty() ? "" : "\n";
+  for (std::size_t i = 0; i < figures.turns.size(); ++i) {
+    text +=
+        fmt::format("turn {:<4}{}: {}", i + 1, figures.policy, turn_text(job, figures.turns[i]));
+  }
+  return text;
+}
+
 /// What looking after each cache took; nothing where no policy has one.
 std::string upkeep_line(std::span<const PolicyFigures> figures) {
   std::vector<std::string> shares;
@@ -156,15 +192,8 @@ std::string run_table(const RunJob& job, const Machine& machine,
   for (const PolicyFigures& one : figures) {
     if (!one.needles.empty()) text += needles_line(one);
   }
-  for (const PolicyFigures& one : figures) {
-    if (one.generated.empty()) continue;
-    const std::string end =
-        one.ended ? fmt::format(" (ended by token {} after {} of {} tokens)",
-                                index(one.generated.back()), one.generated.size(), job.decode)
-                  : "";
-    text +=
-        fmt::format("\n{}{}:\n{}\n", one.policy, end, spell_generated(one, job.tokens_are_bytes()));
-  }
+  for (const PolicyFigures& one : figures) text += generated_text(job, one);
+  for (const PolicyFigures& one : figures) text += turn_lines(job, one);
   return text;
 }
 

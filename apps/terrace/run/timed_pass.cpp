@@ -16,6 +16,21 @@ QueueCounters difference(const QueueCounters& after, const QueueCounters& before
   return result;
 }
 
+/// Of a turn, from 1 on.
+Result<TimedTurn> time_turn(const RunJob& job, Session& session, Progress& progress,
+                            std::size_t number) {
+  TimedTurn turn;
+  const std::uint64_t streamed = session.sequence->counters().bytes.streamed;
+  const auto begin = Steady::now();
+  TERRACE_TRY(give(job.turns[number - 1], session));
+  turn.prompt_seconds = seconds(Steady::now() - begin);
+  turn.streamed_bytes = session.sequence->counters().bytes.streamed - streamed;
+  TERRACE_ASSIGN(const auto taken, time_steps(job, session, progress, turn.fed, number));
+  turn.decode_per_token = seconds(std::accumulate(taken.begin(), taken.end(), Duration{})) /
+                          static_cast<double>(taken.size());
+  return turn;
+}
+
 Result<double> time_prefill(const RunJob& job, Session& session) {
   const auto begin = Steady::now();
   TERRACE_TRY(prefill(job, session));
@@ -34,11 +49,11 @@ bool has_ended(const RunJob& job, std::span<const TokenId> fed) {
 }
 
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
-                                         std::vector<TokenId>& fed) {
+                                         std::vector<TokenId>& fed, std::size_t prompt) {
   std::vector<Duration> taken;
   for (std::size_t step = 0; step < job.decode && !has_ended(job, fed); ++step) {
     fed.push_back(job.generate ? most_likely(session.decoder->logits())
-                               : job.text.tokens[job.context + step]);
+                               : job.text.tokens[job.text_behind(prompt) + step]);
     const auto begin = Steady::now();
     TERRACE_TRY(session.decoder->step(*session.sequence, fed.back()));
     taken.emplace_back(Steady::now() - begin);
@@ -64,6 +79,10 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   TERRACE_ASSIGN(pass.clustering, session.sequence->clustering());
   pass.counters = session.sequence->counters();
   pass.counters.bytes.offload += offloaded;
+  for (std::size_t turn = 1; turn <= job.turns.size(); ++turn) {
+    TERRACE_ASSIGN(TimedTurn timed, time_turn(job, session, progress, turn));
+    pass.turns.push_back(std::move(timed));
+  }
   pass.device_peak_bytes = session.runtime->backend().memory(Tier::device).peak;
   pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
   pass.block_pool_bytes = session.runtime->block_pool_bytes();

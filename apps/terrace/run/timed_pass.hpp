@@ -39,25 +39,37 @@ struct StepTimes {
 /// it is counted as the model's.
 void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result);
 
+/// A later prompt, and what was decoded behind it.
+struct TimedTurn {
+  double prompt_seconds = 0;
+  double decode_per_token = 0;       ///< seconds
+  std::uint64_t streamed_bytes = 0;  ///< rows that the prompt attended to and the host had
+  std::vector<TokenId> fed;          ///< by each step
+};
+
+/// Figures are of the context and what is decoded behind it, but for those of turns.
 struct TimedPass {
   RunSeconds seconds;
   SequenceCounters counters;  ///< of the steps; bytes.offload of the prefill too
   ClusteringReport clustering;
-  std::size_t device_peak_bytes = 0;
+  std::size_t device_peak_bytes = 0;  ///< with turns, and so is the host's
   std::size_t host_peak_bytes = 0;
   std::size_t block_pool_bytes = 0;  ///< of the device's: sinks, windows, cache
   std::vector<TokenId> fed;          ///< by each step; the token that ends a text is one of them
+  std::vector<TimedTurn> turns;
 };
 
 /// Whether generated text is at its end: the last token of `fed` is one that ends it.
 [[nodiscard]] bool has_ended(const RunJob& job, std::span<const TokenId> fed);
 
-/// Decodes: nothing but steps is inside the clock. Adds each step's token to `fed`, and returns
-/// what each took. Generated text may end sooner than the job asks for.
+/// Decodes behind a prompt, the context (0) or a turn: nothing but steps is inside the clock. Adds
+/// each step's token to `fed`, and returns what each took. Generated text may end sooner than the
+/// job asks for.
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
-                                         std::vector<TokenId>& fed);
+                                         std::vector<TokenId>& fed, std::size_t prompt = 0);
 
-/// Prefills the session's empty sequence and decodes: the text's own tokens, or greedily.
+/// Prefills the session's empty sequence and decodes, the text's own tokens, or greedily; then the
+/// same of each turn.
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress);
 
 /// Returns the seconds of a policy's prefill when nothing is clustered behind it.

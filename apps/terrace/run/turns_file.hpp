@@ -1,0 +1,22 @@
+// Later prompts of a conversation, as a file has them: a JSON list of texts, or of lists of ids.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace::apps {
+
+/// Tokens of a prompt behind what was decoded.
+using Turn = std::vector<TokenId>;
+
+/// Reads the turns, of which there is one at least, and none is empty. Bytes of a text (UTF-8) are
+/// its tokens.
+///
+/// Errors   those of InputFile; invalid_argument: another file, an id outside the vocabulary, or a
+///          text for a model whose tokens are not bytes
+Result<std::vector<Turn>> read_turns_file(const std::string& path, std::size_t vocabulary);
+
+}  // namespace terrace::apps
