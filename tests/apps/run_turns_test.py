@@ -89,7 +89,8 @@ class Turns(unittest.TestCase):
 
     def test_no_bit_depends_on_how_turns_are_cut(self):
         turns = self.turns(["a question " * 20, "another"])
-        runs = [run_json(*self.JOB, *turns, "--prefill-chunk", chunk)["runs"] for chunk in (33, 512)]
+        runs = [run_json(*self.JOB, *turns, "--prefill-chunk", chunk)["runs"]
+                for chunk in (33, 512)]
         bits = [[[turn["bits_per_token"] for turn in run["turns"]] for run in one] for one in runs]
         self.assertEqual(bits[0], bits[1])
 
@@ -155,8 +156,9 @@ class TurnsUsage(StatusTest):
         for content, mentions in (
                 ("", "no JSON"), ("[", "no JSON"), ("[1] 2", "no JSON"),
                 ('["\xff"]'.encode("latin-1"), "no JSON, from byte 3 on"),
-                ("{}", "not a JSON list"), ("[1]", "not a JSON list"), ("[[-1]]", "not a JSON list"),
-                ('[["a"]]', "not a JSON list"), ("[[1.5]]", "not a JSON list"),
+                ("{}", "not a JSON list"), ("[1]", "not a JSON list"),
+                ("[[-1]]", "not a JSON list"), ('[["a"]]', "not a JSON list"),
+                ("[[1.5]]", "not a JSON list"),
                 ("\ufeff[]", "byte order mark"), ("[]", "no turn"), ('["a", ""]', "turn 2|no tok"),
                 ("[[]]", "turn 1|no tokens"), ("[[1], [256]]", "turn 2|256|vocabulary of 256")):
             self.wrong(f"turns.json|{mentions}", "--turns", self.write("turns.json", content))

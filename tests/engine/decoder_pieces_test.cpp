@@ -3,17 +3,19 @@
 
 #include <limits>
 #include <map>
+#include <mutex>
 
 #include "decoding.hpp"
 #include "golden.hpp"
+#include "runtime/own_policy.hpp"
 #include "terrace/offload/fault_backend.hpp"
 
 namespace terrace::engine {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr std::size_t context = 300;
 constexpr std::size_t steps = 8;
@@ -165,6 +167,58 @@ TEST(DecoderPieces, RefuseNoTokensAndTokensThatTheModelLacks) {
   ASSERT_TRUE(run.extend(text_of(20)).has_value());
 }
 
+/// A policy that keeps the queries its indexes are built with.
+class QueriesKept final : public terrace::testing::OwnPolicy {
+ public:
+  static constexpr std::size_t window = 70;
+  QueriesKept() : OwnPolicy({.name = "kept", .query_window_tokens = window}) {}
+
+  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
+                                                      std::size_t part) const override {
+    const std::lock_guard lock(mutex_);
+    const auto queries = request.hints.query_window;
+    queries_[index(request.layer)] = {queries.begin(), queries.end()};
+    return OwnPolicy::begin_part(request, part);
+  }
+  [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& /*queue*/,
+                                      const Ops& /*ops*/) const override {
+    return fail(Errc::unsupported, "no step is taken");
+  }
+  [[nodiscard]] std::map<std::size_t, std::vector<float>> queries() const {
+    const std::lock_guard lock(mutex_);
+    return queries_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<std::size_t, std::vector<float>> queries_;
+};
+
+TEST(DecoderPieces, GiveAPolicyTheQueriesOfThePromptsEnd) {
+  const LlamaModel tiny = load_tiny();
+  const auto tokens = text_of(context);
+  const auto queries_of = [&](std::size_t chunk, bool in_pieces) {
+    const auto policy = std::make_shared<QueriesKept>();
+    Decoding run(tiny, {.budget = small_budget, .chunk_tokens = chunk, .own_policy = policy});
+    const Status done =
+        in_pieces ? run.extend(tokens) : run.decoder->prefill(*run.sequence, tokens);
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+    EXPECT_TRUE(run.sequence->clustering().has_value());
+    return policy->queries();
+  };
+  const auto whole = queries_of(512, false);
+  const auto pieces = queries_of(40, true);
+  ASSERT_EQ(whole.size(), tiny.config().layers);
+  EXPECT_EQ(queries_of(1000, true), pieces);
+  for (const auto& [layer, queries] : whole) {
+    ASSERT_EQ(queries.size(), QueriesKept::window * tiny.config().query_size());
+    ASSERT_EQ(pieces.at(layer).size(), queries.size());
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      ASSERT_NEAR(pieces.at(layer)[i], queries[i], 1e-3) << "layer " << layer;
+    }
+  }
+}
+
 /// Notes which rows of each layer come, and in which order.
 class RowsSeen final : public KvObserver {
  public:
@@ -189,11 +243,11 @@ TEST(DecoderPieces, ShowObserversTheRowsAndTellHowFarTheyAre) {
   RowsSeen seen;
   decoder->observe(&seen);
   ASSERT_TRUE(decoder->extend(*run.runtime, *run.sequence, text_of(100)).has_value());
-  EXPECT_THAT(shares, testing::ElementsAre(0.4, 0.8, 1));
+  EXPECT_THAT(shares, ::testing::ElementsAre(0.4, 0.8, 1));
   ASSERT_EQ(seen.ranges.size(), tiny.config().layers);
   for (std::size_t layer = 0; layer < tiny.config().layers; ++layer) {
     EXPECT_THAT(seen.ranges[layer],
-                testing::ElementsAre(TokenRange{0, 40}, TokenRange{40, 80}, TokenRange{80, 100}));
+                ::testing::ElementsAre(TokenRange{0, 40}, TokenRange{40, 80}, TokenRange{80, 100}));
     for (std::size_t piece = 0; piece < 3; ++piece) {
       std::vector<std::byte> row(tiny.config().kv_shape(Dtype::f32).row_bytes());
       ASSERT_TRUE(run.sequence->read_row(static_cast<LayerId>(layer), HeadId{0}, 40 * piece, row)

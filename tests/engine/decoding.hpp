@@ -20,6 +20,7 @@ struct DecodingOptions {
   Dtype kv_dtype = Dtype::f32;
   std::size_t rope_length = 0;
   std::size_t chunk_tokens = 100;
+  std::shared_ptr<const RetrievalPolicy> own_policy = nullptr;
 };
 
 struct Decoding {
@@ -27,6 +28,7 @@ struct Decoding {
            std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value()) {
     runtime = Runtime::open({.shape = model.config().kv_shape(options.kv_dtype),
                              .policy = options.policy,
+                             .own_policy = options.own_policy,
                              .budget = options.budget,
                              .sink_tokens = 8,
                              .until_ready = UntilReady::wait},
