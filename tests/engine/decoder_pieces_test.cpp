@@ -121,7 +121,8 @@ TEST(DecoderPieces, ThatFailLeaveTheSequenceAtItsOldLength) {
   for (Decoding* const each : {&run, &undisturbed}) ASSERT_TRUE(each->extend(first).has_value());
   // Two pieces of work a layer, in each of three pieces of the prompt, and the logits.
   const std::size_t work = 3 * 2 * tiny.config().layers + 1;
-  for (std::size_t nth = 1; nth <= work; ++nth) {
+  // The last one to fail is the first: tokens of the prompt are still to come then.
+  for (std::size_t nth = work; nth >= 1; --nth) {
     SCOPED_TRACE(nth);
     faults.arm({.pieces = {{.phase = Phase::model, .nth = nth}}});
     EXPECT_FALSE(run.extend(turn).has_value());
