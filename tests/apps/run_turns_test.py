@@ -122,6 +122,11 @@ class Turns(unittest.TestCase):
         (other,) = run_json("--text", text, "--context", 406, *job)["runs"]
         self.assertAlmostEqual(run["turns"][0]["bits_per_token"], other["bits_per_token"], places=3)
 
+    def test_a_budget_of_more_than_all_tokens_counts_those_of_turns(self):
+        (run,) = run_json("--context", 300, "--decode", 4, "--policy", "pqcache", "--budget", 10**9,
+                          *self.turns(["x" * 50, "y"]))["runs"]
+        self.assertEqual(run["budget_tokens"], 300 + 50 + 1 + 3 * 4)
+
     def test_generated_text_follows_each_turn(self):
         job = ("--context", 256, "--decode", 12, "--generate", "--policy", "full,pqcache", "-q")
         turns = self.turns(["\nQuestion: ", [66] * 20])
