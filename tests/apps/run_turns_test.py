@@ -161,9 +161,9 @@ class TurnsUsage(StatusTest):
         for content, mentions in (
                 ("", "no JSON"), ("[", "no JSON"), ("[1] 2", "no JSON"),
                 ('["\xff"]'.encode("latin-1"), "no JSON, from byte 3 on"),
-                ("{}", "not a JSON list"), ("[1]", "not a JSON list"),
-                ("[[-1]]", "not a JSON list"), ('[["a"]]', "not a JSON list"),
-                ("[[1.5]]", "not a JSON list"),
+                ("{}", "is no list"), ("[1]", "turn 1 is neither"), ("[[-1]]", "turn 1 is neither"),
+                ('[[0], ["a"]]', "turn 2 is neither"), ("[[1.5]]", "turn 1 is neither"),
+                ("[1e999]", "no JSON"),
                 ("\ufeff[]", "byte order mark"), ("[]", "no turn"), ('["a", ""]', "turn 2|no tok"),
                 ("[[]]", "turn 1|no tokens"), ("[[1], [256]]", "turn 2|256|vocabulary of 256")):
             self.wrong(f"turns.json|{mentions}", "--turns", self.write("turns.json", content))

@@ -103,9 +103,9 @@ void make_needles_reader(Fuzzed& fuzzed) {
 void make_turns_reader(Fuzzed& fuzzed) {
   fuzzed.corpus = {{"texts", R"(["one", "two \u00e9"])"},
                    {"ids", "[[0, 255], [7]]"},
-                   {"empty", R"(["one", []])"},
-                   {"number", "[[0], 1]"},
-                   {"outside", "[[256]]"}};
+                   {"bad-empty", R"(["one", []])"},
+                   {"bad-number", "[[0], 1]"},
+                   {"bad-outside", "[[256]]"}};
   fuzzed.reader = {"turns", [&](Rng& rng) { return mutate(fuzzed.corpus, rng); },
                    [&](std::string_view text) {
                      const std::string path = fuzzed.folder.write("u.json", text);

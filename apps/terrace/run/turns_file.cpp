@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "run/token_list.hpp"
 #include "terrace/core/input_file.hpp"
@@ -16,14 +17,42 @@ constexpr std::size_t byte_vocabulary = 256;
 // Ids are at most 11 characters each: prompts of some million tokens.
 constexpr std::size_t file_bytes_max = std::size_t{64} << 20;
 
-/// Throws json::exception where a turn is neither a text nor a list of ids.
-Turn read_turn(const json& turn) {
-  if (!turn.is_string()) return token_list(turn);
+Turn tokens_of(const std::string& text) {
   Turn tokens;
-  for (const char c : turn.get_ref<const std::string&>()) {
-    tokens.push_back(TokenId{static_cast<unsigned char>(c)});
-  }
+  for (const char c : text) tokens.push_back(TokenId{static_cast<unsigned char>(c)});
   return tokens;
+}
+
+/// Reads a turn that messages call `place`.
+Result<Turn> read_turn(const json& turn, const std::string& place, std::size_t vocabulary) {
+  if (turn.is_string()) {
+    if (vocabulary == byte_vocabulary) return tokens_of(turn.get_ref<const std::string&>());
+    return fail(Errc::invalid_argument,
+                "{} is a text, and the model has {} tokens, not bytes: turn the text into ids with "
+                "tools/tokenize.py and give a list of them",
+                place, vocabulary);
+  }
+  try {
+    return token_list(turn);
+  } catch (const json::exception&) {
+    return fail(Errc::invalid_argument, "{} is neither a text nor a list of ids", place);
+  }
+}
+
+/// Parses a list.
+Result<json> parse_list(const std::string& text, const std::string& file) {
+  if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {
+    return fail(Errc::invalid_argument, "{}: is no JSON: {}", file, flaw);
+  }
+  try {
+    json document = json::parse(text);
+    if (document.is_array()) return document;
+  } catch (const json::parse_error& error) {
+    return fail(Errc::invalid_argument, "{}: is no JSON, from byte {} on", file, error.byte);
+  } catch (const json::exception& error) {  // as a number beyond all bounds
+    return fail(Errc::invalid_argument, "{}: is no JSON ({})", file, error.what());
+  }
+  return fail(Errc::invalid_argument, "{}: is no list of texts, or of lists of ids", file);
 }
 
 Status check_turn(const Turn& turn, const std::string& place, std::size_t vocabulary) {
@@ -41,30 +70,15 @@ Result<std::vector<Turn>> read_turns_file(const std::string& path, std::size_t v
   TERRACE_ASSIGN(InputFile input, InputFile::open_named(path));
   const std::string& file = input.name();
   TERRACE_ASSIGN(const std::string text, input.read_whole(file_bytes_max));
-  if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {
-    return fail(Errc::invalid_argument, "{}: is no JSON: {}", file, flaw);
-  }
+  TERRACE_ASSIGN(const json list, parse_list(text, file));
+  if (list.empty()) return fail(Errc::invalid_argument, "{}: has no turn in its list", file);
   std::vector<Turn> turns;
-  try {
-    const json document = json::parse(text);
-    for (const json& turn : document.get_ref<const json::array_t&>()) {
-      const std::string place = fmt::format("{}: turn {}", file, turns.size() + 1);
-      if (turn.is_string() && vocabulary != byte_vocabulary) {
-        return fail(Errc::invalid_argument,
-                    "{} is a text, and the model has {} tokens, not bytes: turn the text into ids "
-                    "with tools/tokenize.py and give a list of them",
-                    place, vocabulary);
-      }
-      turns.push_back(read_turn(turn));
-      TERRACE_TRY(check_turn(turns.back(), place, vocabulary));
-    }
-  } catch (const json::parse_error& error) {
-    return fail(Errc::invalid_argument, "{}: is no JSON, from byte {} on", file, error.byte);
-  } catch (const json::exception& error) {
-    return fail(Errc::invalid_argument, "{}: not a JSON list of texts, or of lists of ids ({})",
-                file, error.what());
+  for (const json& turn : list) {
+    const std::string place = fmt::format("{}: turn {}", file, turns.size() + 1);
+    TERRACE_ASSIGN(Turn tokens, read_turn(turn, place, vocabulary));
+    TERRACE_TRY(check_turn(tokens, place, vocabulary));
+    turns.push_back(std::move(tokens));
   }
-  if (turns.empty()) return fail(Errc::invalid_argument, "{}: has no turn in its list", file);
   return turns;
 }
 
