@@ -65,8 +65,8 @@ class Decoder {
   Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
 
   /// Runs a prompt, or more of one behind what the sequence has: chunk_tokens tokens at a time
-  /// through all layers, each of which attends to all rows up to its own, in whatever tier they
-  /// are. `runtime` is the sequence's. Bits do not depend on chunk_tokens; they are not prefill's,
+  /// through all layers. They attend as RuntimeOptions::prompts says, to rows in whatever tier.
+  /// `runtime` is the sequence's. Bits do not depend on chunk_tokens; they are not prefill's,
   /// which adds in another order. On an error the sequence is at its old length, or says that it is
   /// lost.
   ///
