@@ -3,11 +3,13 @@
 #include <cstring>
 #include <utility>
 
-#include "host_queue.hpp"
-#include "lane.hpp"
+#include "caller_queue.hpp"
+#include "host_executor.hpp"
+#include "named_lanes.hpp"
 #include "stepped_queue.hpp"
 #include "terrace/offload/host_ops.hpp"
 #include "terrace/offload/parallel.hpp"
+#include "worker_queue.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -40,6 +42,7 @@ Result<std::unique_ptr<Backend>> HostBackend::create(const HostBackendOptions& o
 HostBackend::HostBackend(const HostBackendOptions& options)
     : options_(options),
       link_(options.link),
+      lanes_(std::make_unique<NamedLanes>(options.spin)),
       device_{.ledger = {"device.memory", options.device_memory_limit}, .memory = nullptr},
       host_{.ledger = {"host.memory", options.host_memory_limit}, .memory = nullptr} {
   if (options_.clock == nullptr) options_.clock = &steady_clock_;
@@ -58,26 +61,43 @@ Result<std::unique_ptr<Queue>> HostBackend::make(const QueueOptions& options, Pa
                           .threads = &threads,
                           .clock = options_.clock});
   }
-  TERRACE_ASSIGN(auto shared, lane(options.lane));
-  return HostQueue::create({.name = options.name,
-                            .threads = &threads,
-                            .clock = options_.clock,
-                            .capacity = options_.queue_capacity,
-                            .lane = std::move(shared),
-                            .spin = options_.spin,
-                            .enqueue_timeout = options_.enqueue_timeout,
-                            .observer = options_.observer},
-                           link);
+  return WorkerQueue::create(executor(options.name, threads, link),
+                             {.limits = {.capacity = options_.queue_capacity,
+                                         .spin = options_.spin,
+                                         .enqueue_timeout = options_.enqueue_timeout},
+                              .lanes = lanes_.get(),
+                              .lane = options.lane});
 }
 
-Result<std::shared_ptr<Lane>> HostBackend::lane(const std::string& name) {
-  if (name.empty()) return std::shared_ptr<Lane>();
-  const std::scoped_lock lock(lanes_mutex_);
-  std::shared_ptr<Lane>& found = lanes_[name];
-  if (found == nullptr) {
-    TERRACE_ASSIGN(found, Lane::create(name, options_.spin));
+std::unique_ptr<HostExecutor> HostBackend::executor(const std::string& queue, Parallel& threads,
+                                                    Link* link) const {
+  return std::make_unique<HostExecutor>(ExecutorSetup{.name = queue,
+                                                      .threads = &threads,
+                                                      .clock = options_.clock,
+                                                      .observer = options_.observer},
+                                        link);
+}
+
+Result<std::unique_ptr<Queue>> make_caller_queue(Backend& backend,
+                                                 const CallerQueueOptions& options) {
+  auto* const host = dynamic_cast<HostBackend*>(&backend);
+  if (host == nullptr) {
+    return fail(Errc::invalid_argument,
+                "queue {}: backend {} does not compute on threads of the host; on cuda, "
+                "wrap_queue() takes a stream",
+                options.name, backend.name());
   }
-  return found;
+  if (host->options_.scheduler != nullptr) {
+    return fail(Errc::unsupported,
+                "queue {}: a scheduler decides when work of this backend runs; open the backend "
+                "without one",
+                options.name);
+  }
+  return std::make_unique<CallerQueue>(
+      host->executor(options.name, *host->device_threads_, &host->link_),
+      QueueLimits{.capacity = host->options_.queue_capacity,
+                  .spin = host->options_.spin,
+                  .enqueue_timeout = options.wait_timeout});
 }
 
 Result<std::unique_ptr<Queue>> HostBackend::make_queue(const QueueOptions& options) {

@@ -25,6 +25,11 @@ void Progress::fail(std::uint64_t number, const Error& error) {
   ever_failed_.store(true, std::memory_order_release);
 }
 
+void Progress::tell(std::uint64_t number) {
+  told_.store(number, std::memory_order_seq_cst);
+  wake_sleepers(number);
+}
+
 void Progress::complete(std::uint64_t number) {
   // Sequentially consistent against the sleeper's registration: either it sees this number, or it
   // is seen here and woken.
@@ -44,7 +49,7 @@ void Progress::wake() {
     const std::scoped_lock lock(mutex_);
     std::uint64_t lowest = nobody_waits;
     const auto waits = std::partition(listening_.begin(), listening_.end(), [&](const auto& each) {
-      if (is_done(each.number)) return false;
+      if (has_reached(each.number, each.milestone)) return false;
       lowest = std::min(lowest, each.number);
       return true;
     });
@@ -53,15 +58,20 @@ void Progress::wake() {
     lowest_awaited_.store(lowest, std::memory_order_seq_cst);
   }
   moved_.notify_all();
-  for (const Listening& each : hear) each.listener->on_done();
+  for (const Listening& each : hear) each.listener->on_reached();
 }
 
-bool Progress::listen(std::uint64_t number, std::shared_ptr<ProgressListener> listener) {
-  const std::scoped_lock lock(mutex_);
+void Progress::expect(std::uint64_t number) {
   const std::uint64_t lowest = lowest_awaited_.load(std::memory_order_relaxed);
   lowest_awaited_.store(std::min(lowest, number), std::memory_order_seq_cst);
-  if (done_.load(std::memory_order_seq_cst) >= number) return false;
-  listening_.push_back({number, std::move(listener)});
+}
+
+bool Progress::listen(std::uint64_t number, Milestone milestone,
+                      std::shared_ptr<ProgressListener> listener) {
+  const std::scoped_lock lock(mutex_);
+  expect(number);
+  if (has_reached(number, milestone)) return false;
+  listening_.push_back({number, milestone, std::move(listener)});
   return true;
 }
 
@@ -81,7 +91,7 @@ Status Progress::outcome(std::uint64_t number) const {
 }
 
 Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
-  if (!wait_done(number, deadline, spin)) {
+  if (!wait_reached(number, Milestone::done, deadline, spin)) {
     return terrace::fail(Errc::not_ready,
                          "queue {}: piece {} is not done in time, {} are; a copy or kernel stands "
                          "still, or takes longer than the deadline (key deadline)",
@@ -91,31 +101,19 @@ Status Progress::wait(std::uint64_t number, TimePoint deadline, Duration spin) {
   return {};
 }
 
-bool Progress::wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
-                         const std::atomic<bool>* give_up) {
-  const auto done = [&] { return done_.load(std::memory_order_seq_cst) >= number; };
-  wait_until(
-      number,
-      [&] { return done() || (give_up != nullptr && give_up->load(std::memory_order_acquire)); },
-      deadline, spin);
-  return done();
-}
-
-void Progress::wait_until(std::uint64_t number, FunctionRef<bool()> over, TimePoint deadline,
-                          Duration spin) {
-  if (spin_until(over, std::min(deadline, deadline_after(spin)))) return;
+bool Progress::wait_reached(std::uint64_t number, Milestone milestone, TimePoint deadline,
+                            Duration spin) {
+  const auto reached = [&] { return has_reached(number, milestone); };
+  if (spin_until(reached, std::min(deadline, deadline_after(spin)))) return true;
   std::unique_lock lock(mutex_);
-  const auto over_or_registered = [&] {
-    if (over()) return true;
-    const std::uint64_t lowest = lowest_awaited_.load(std::memory_order_relaxed);
-    lowest_awaited_.store(std::min(lowest, number), std::memory_order_seq_cst);
-    return over();
+  const auto reached_or_expected = [&] {
+    if (reached()) return true;
+    expect(number);
+    return reached();
   };
-  if (deadline == TimePoint::max()) {
-    moved_.wait(lock, over_or_registered);
-  } else {
-    moved_.wait_until(lock, deadline, over_or_registered);
-  }
+  if (deadline != TimePoint::max()) return moved_.wait_until(lock, deadline, reached_or_expected);
+  moved_.wait(lock, reached_or_expected);
+  return true;
 }
 
 Status Progress::clear_error() {

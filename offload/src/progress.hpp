@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "terrace/core/clock.hpp"
-#include "terrace/core/function_ref.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace::offload {
@@ -21,18 +20,25 @@ namespace terrace::offload {
 /// Returns the time `timeout` from now, or TimePoint::max() where that is not representable.
 TimePoint deadline_after(Duration timeout) noexcept;
 
-/// Hears once that a piece is done.
+/// What a piece of work comes to.
+enum class Milestone : std::uint8_t {
+  told,  ///< what it has to be ordered behind is known to go well, and a device knows of it; or
+         ///< done
+  done,
+};
+
+/// Hears once that a piece has come to a milestone.
 class ProgressListener {
  public:
   ProgressListener() = default;
   ProgressListener(const ProgressListener&) = delete;
   ProgressListener& operator=(const ProgressListener&) = delete;
   virtual ~ProgressListener() = default;
-  /// On the thread that completes the piece.
-  virtual void on_done() = 0;
+  /// On the thread that brings the piece there.
+  virtual void on_reached() = 0;
 };
 
-/// Threads  issue, fail and complete from the queue's own sides; the rest from any thread
+/// Threads  issue, fail, tell and complete from the queue's own sides; the rest from any thread
 class Progress {
  public:
   explicit Progress(std::string name) : name_(std::move(name)) {}
@@ -52,10 +58,20 @@ class Progress {
   }
   [[nodiscard]] bool idle() const noexcept { return is_done(issued()); }
 
+  [[nodiscard]] bool has_reached(std::uint64_t number, Milestone milestone) const noexcept {
+    // Sequentially consistent against told_ and done_: see wake_sleepers().
+    if (done_.load(std::memory_order_seq_cst) >= number) return true;
+    return milestone == Milestone::told && told_.load(std::memory_order_seq_cst) >= number;
+  }
+
   /// Poisons the queue from piece `number` on. The first error stays; an earlier piece that fails
   /// later widens it.
   void fail(std::uint64_t number, const Error& error);
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+
+  /// Publishes that piece `number` and all before it are told, and wakes who waits for that. What
+  /// is done is told, too, and need not be published.
+  void tell(std::uint64_t number);
 
   /// Publishes that piece `number` and all before it are done, and wakes who waits for it.
   void complete(std::uint64_t number);
@@ -68,31 +84,16 @@ class Progress {
   /// Waits in real time, spinning for `spin` first. Errors: the work's; not_ready at the deadline.
   [[nodiscard]] Status wait(std::uint64_t number, TimePoint deadline, Duration spin);
 
-  /// Waits until a piece is done, well or not, or `give_up` is set and wake() called. Returns
-  /// whether it is done.
-  bool wait_done(std::uint64_t number, TimePoint deadline, Duration spin,
-                 const std::atomic<bool>* give_up = nullptr);
+  /// Waits until a piece has come to a milestone, well or not. Returns whether it has.
+  bool wait_reached(std::uint64_t number, Milestone milestone, TimePoint deadline, Duration spin);
 
-  /// Has the listener hear of it when a piece is done, well or not. Returns false where it is done
-  /// already: then nobody hears of it.
-  [[nodiscard]] bool listen(std::uint64_t number, std::shared_ptr<ProgressListener> listener);
-
-  /// Has all waiters look at their `give_up`.
-  void wake();
+  /// Has the listener hear of it when a piece comes to a milestone, well or not. Returns false
+  /// where it has already: then nobody hears of it.
+  [[nodiscard]] bool listen(std::uint64_t number, Milestone milestone,
+                            std::shared_ptr<ProgressListener> listener);
 
   /// Ends the failure. Tickets of the work it took keep their error.
   [[nodiscard]] Status clear_error();
-
- protected:
-  /// Waits in real time until `over`, which does not hold before piece `number` has come to what is
-  /// waited for, or wake() is called. Spins for `spin` first.
-  void wait_until(std::uint64_t number, FunctionRef<bool()> over, TimePoint deadline,
-                  Duration spin);
-
-  /// Has those in wait_until look again who wait for a piece up to `number`, after a sequentially
-  /// consistent store to what they look at. Waking a thread takes longer than many a piece of work:
-  /// who waits for a later piece sleeps on.
-  void wake_sleepers(std::uint64_t number);
 
  private:
   static constexpr std::uint64_t nobody_waits = std::numeric_limits<std::uint64_t>::max();
@@ -105,11 +106,21 @@ class Progress {
 
   struct Listening {
     std::uint64_t number;
+    Milestone milestone;
     std::shared_ptr<ProgressListener> listener;
   };
 
+  /// Has those who wait look again, after a sequentially consistent store, if one of them waits for
+  /// a piece up to `number`. Waking a thread takes longer than many a piece of work: who waits for
+  /// a later piece sleeps on.
+  void wake_sleepers(std::uint64_t number);
+  void wake();
+  /// Notes that somebody waits for a piece.
+  void expect(std::uint64_t number);
+
   std::string name_;
   std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> told_{0};
   std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> lowest_awaited_{
       nobody_waits};  ///< of those asleep or listening; or lower

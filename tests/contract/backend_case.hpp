@@ -21,6 +21,8 @@ inline constexpr Duration patience = std::chrono::seconds(60);
 struct MadeBackend {
   std::unique_ptr<offload::SeededScheduler> scheduler;
   std::unique_ptr<Backend> backend;  ///< null where the machine has no device for it
+  /// Makes the queues that are tested; null = make_queue() of the backend.
+  std::function<std::unique_ptr<Queue>(Backend&, const char* name)> make_queue = {};
 };
 
 /// Limits of a case's backend.
@@ -29,9 +31,16 @@ struct CaseLimits {
   std::size_t host_bytes;
 };
 
+/// When the work of a case's queues runs.
+enum class Runs {
+  beside,  ///< the caller: on threads
+  when_waited_for,
+  at_once,  ///< before enqueueing it returns
+};
+
 struct BackendCase {
   std::string name;
-  bool has_threads = true;  ///< else queues run when somebody waits
+  Runs runs = Runs::beside;
   std::function<MadeBackend(const CaseLimits&)> make;
 };
 
@@ -52,9 +61,11 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
   static constexpr std::size_t device_limit = std::size_t{1} << 20;
   static constexpr std::size_t host_limit = std::size_t{2} << 20;
 
-  [[nodiscard]] bool has_threads() const { return GetParam().has_threads; }
+  [[nodiscard]] bool has_threads() const { return GetParam().runs == Runs::beside; }
+  [[nodiscard]] bool runs_at_once() const { return GetParam().runs == Runs::at_once; }
   [[nodiscard]] bool moves_bytes() const { return backend_->capabilities().moves_bytes; }
   std::unique_ptr<Queue> queue(const char* name) {
+    if (made_.make_queue) return made_.make_queue(*backend_, name);
     return backend_->make_queue({.name = name}).value();
   }
 
@@ -90,7 +101,7 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
 };
 
 /// Holds a threaded queue up until it is opened; stepped queues hold themselves up until someone
-/// waits.
+/// waits, and nothing holds up a queue whose work is done at once.
 class Gate {
  public:
   explicit Gate(bool closed) : open_(!closed) {}

@@ -1,6 +1,9 @@
 // The backend for CUDA: on a device, or on the stand-in, whichever the program is linked with.
+#include <cuda_runtime.h>
+
 #include "contract/backend_case.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
+#include "terrace/offload/cuda/wrap_queue.hpp"
 #include "terrace/offload/fault_backend.hpp"
 
 namespace terrace {
@@ -40,13 +43,41 @@ MadeBackend make_with_faults(const CaseLimits& limits) {
   return made;
 }
 
+/// Streams of an embedder.
+class Streams {
+ public:
+  Streams() = default;
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  ~Streams() {
+    for (const cudaStream_t each : all_) EXPECT_EQ(cudaStreamDestroy(each), cudaSuccess);
+  }
+  cudaStream_t make() {
+    cudaStream_t stream = nullptr;
+    EXPECT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+    return all_.emplace_back(stream);
+  }
+
+ private:
+  std::vector<cudaStream_t> all_;
+};
+
+MadeBackend make_wrapped_streams(const CaseLimits& limits) {
+  MadeBackend made = make_cuda(limits);
+  made.make_queue = [streams = std::make_shared<Streams>()](Backend& backend, const char* name) {
+    return offload::wrap_queue(backend, streams->make(), {.name = name}).value();
+  };
+  return made;
+}
+
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
-  return {{"Cuda", true, make_cuda},
-          {"CudaCopiesByKernel", true, make_copying_by_kernel},
-          {"CudaSmallRing", true, make_small_ring},
-          {"FaultOverCuda", true, make_with_faults}};
+  return {{"Cuda", Runs::beside, make_cuda},
+          {"CudaCopiesByKernel", Runs::beside, make_copying_by_kernel},
+          {"CudaWrappedStreams", Runs::at_once, make_wrapped_streams},
+          {"CudaSmallRing", Runs::beside, make_small_ring},
+          {"FaultOverCuda", Runs::beside, make_with_faults}};
 }
 
 }  // namespace terrace

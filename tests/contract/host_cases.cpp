@@ -40,6 +40,14 @@ MadeBackend with_faults(MadeBackend made) {
   return made;
 }
 
+MadeBackend make_caller_queues(const CaseLimits& limits) {
+  MadeBackend made = make_threads(limits);
+  made.make_queue = [](Backend& backend, const char* name) {
+    return offload::make_caller_queue(backend, {.name = name}).value();
+  };
+  return made;
+}
+
 MadeBackend make_sim(const CaseLimits& limits) {
   offload::SimBackendOptions options{.device_memory_limit = limits.device_bytes,
                                      .host_memory_limit = limits.host_bytes};
@@ -51,15 +59,16 @@ MadeBackend make_sim(const CaseLimits& limits) {
 
 std::vector<BackendCase> backend_cases() {
   std::vector<BackendCase> cases{
-      {"HostThreads", true, make_threads},
-      {"HostSmallRing", true, make_small_ring},
-      {"FaultOverThreads", true,
+      {"HostThreads", Runs::beside, make_threads},
+      {"HostCallerQueues", Runs::at_once, make_caller_queues},
+      {"HostSmallRing", Runs::beside, make_small_ring},
+      {"FaultOverThreads", Runs::beside,
        [](const auto& limits) { return with_faults(make_threads(limits)); }},
-      {"FaultOverSeeded", false,
+      {"FaultOverSeeded", Runs::when_waited_for,
        [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }},
-      {"Sim", false, make_sim}};
+      {"Sim", Runs::when_waited_for, make_sim}};
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
-    cases.push_back({"HostSeed" + std::to_string(seed), false,
+    cases.push_back({"HostSeed" + std::to_string(seed), Runs::when_waited_for,
                      [seed](const auto& limits) { return make_seeded(limits, seed); }});
   }
   return cases;

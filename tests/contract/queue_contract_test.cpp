@@ -98,6 +98,7 @@ TEST_P(QueueContract, AnOlderTicketDoesNotWaitForLaterWork) {
 }
 
 TEST_P(QueueContract, AWaitThatIsTooShortSaysNotReadyAndTheWorkGoesOn) {
+  if (runs_at_once()) GTEST_SKIP() << "work is done before it is waited for";
   const auto compute = queue("compute");
   Gate gate(has_threads());
   const auto ticket = compute->call(Phase::model, gate.task());
@@ -132,6 +133,24 @@ TEST_P(QueueContract, AFailurePoisonsEverythingBehindItAndNothingBefore) {
   EXPECT_EQ(log_, std::vector<int>{1});
 }
 
+TEST_P(QueueContract, MovesNoByteBehindAFailure) {
+  if (!moves_bytes()) GTEST_SKIP() << "moves no bytes";
+  const auto first = queue("first");
+  const auto second = queue("second");
+  const Buffer source = host_buffer(64);
+  const Buffer target = host_buffer(64);
+  std::fill_n(source.data(), 64, std::byte{7});
+  std::fill_n(target.data(), 64, std::byte{0});
+  const CopyExtent extent{target.data(), source.data(), 64};
+  ASSERT_TRUE(first->call(Phase::model, failure("broken")));
+  ASSERT_TRUE(first->copy(Phase::offload, {&extent, 1}));
+  ASSERT_TRUE(second->wait_for(*first->record()));
+  ASSERT_TRUE(second->copy(Phase::offload, {&extent, 1}));
+  EXPECT_EQ(first->drain(patience).error().message(), "broken");
+  EXPECT_EQ(second->drain(patience).error().message(), "broken");
+  EXPECT_EQ(target.data()[63], std::byte{0});
+}
+
 TEST_P(QueueContract, AQueueThatWaitsForFailedWorkFailsWithIt) {
   const auto first = queue("first");
   const auto second = queue("second");
@@ -160,6 +179,7 @@ TEST_P(QueueContract, ClearErrorMakesAQueueUsableAndOldTicketsKeepTheirError) {
 }
 
 TEST_P(QueueContract, ClearErrorIsRefusedWhileWorkIsEnqueued) {
+  if (runs_at_once()) GTEST_SKIP() << "no work stays enqueued";
   const auto compute = queue("compute");
   Gate gate(has_threads());
   ASSERT_TRUE(compute->call(Phase::model, gate.task()));
@@ -196,6 +216,27 @@ TEST_P(QueueContract, HostQueuesAndDeviceQueuesWaitForEachOther) {
   ASSERT_TRUE(compute->call(Phase::model, note(3)));
   ASSERT_TRUE(compute->drain(patience));
   EXPECT_EQ(log_, (std::vector<int>{1, 2, 3}));
+}
+
+TEST_P(QueueContract, QueuesOfTheBackendAndThoseOfAnEmbedderWaitForEachOther) {
+  const auto compute = queue("compute");
+  const auto offload = backend_->make_queue({.name = "offload", .lane = "offload"}).value();
+  Gate gate(has_threads());
+  constexpr int pieces = 16;
+  for (int i = 0; i < pieces; i += 2) {
+    ASSERT_TRUE(compute->call(Phase::model, note(i)));
+    ASSERT_TRUE(offload->wait_for(*compute->record()));
+    if (i == 10) {
+      ASSERT_TRUE(offload->call(Phase::offload, gate.task()));
+    }
+    ASSERT_TRUE(offload->call(Phase::offload, note(i + 1)));
+    ASSERT_TRUE(compute->wait_for(*offload->record()));
+  }
+  gate.open();
+  ASSERT_TRUE(compute->drain(patience));
+  ASSERT_TRUE(offload->drain(patience));
+  EXPECT_EQ(log_.size(), std::size_t{pieces});
+  EXPECT_TRUE(std::ranges::is_sorted(log_));
 }
 
 TEST_P(QueueContract, CountsBytesThatTasksReportByPhase) {

@@ -8,13 +8,17 @@
 #include <cstring>
 #include <system_error>
 
-#include "../host_queue.hpp"
+#include "../caller_queue.hpp"
+#include "../host_executor.hpp"
 #include "../region_pool.hpp"
+#include "../worker_queue.hpp"
 #include "cuda_memory.hpp"
 #include "cuda_ops.hpp"
-#include "cuda_queue.hpp"
 #include "device_health.hpp"
+#include "device_scope.hpp"
+#include "stream_executor.hpp"
 #include "support/check.hpp"
+#include "terrace/offload/cuda/wrap_queue.hpp"
 #include "terrace/offload/memory_ledger.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/offload/thread.hpp"
@@ -64,6 +68,18 @@ Status fill_with_nan(std::byte* data, const AllocationRequest& request) {
 }
 #endif
 
+Result<cudaStream_t> make_stream(bool high_priority) {
+  int least = 0;
+  int greatest = 0;
+  TERRACE_TRY(
+      cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities"));
+  cudaStream_t stream = nullptr;
+  TERRACE_TRY(cuda::check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                                       high_priority ? greatest : least),
+                          "making a stream"));
+  return stream;
+}
+
 }  // namespace
 
 /// In the order of their making: pools end before what their regions come from.
@@ -76,7 +92,8 @@ struct CudaBackend::Parts {
         device_pool(device_regions, DeviceRegions::alignment),
         node(!options.near_device ? std::nullopt
              : options.numa_node  ? options.numa_node
-                                  : device.numa_node) {}
+                                  : device.numa_node),
+        lanes(options.spin) {}
   ~Parts() {
     ending.store(true);
     if (reserver.joinable()) reserver.join();
@@ -108,6 +125,9 @@ struct CudaBackend::Parts {
   RegisteredMemory registered;
   RegionPool device_pool;
   std::optional<std::uint32_t> node;
+  NamedLanes lanes;
+  EventPool events;
+  std::unique_ptr<StreamWatch> watch;
   std::unique_ptr<Parallel> threads;
   std::unique_ptr<Parallel> touching;
   Serial own_thread;  ///< of host queues
@@ -120,10 +140,14 @@ struct CudaBackend::Parts {
 Result<std::unique_ptr<Backend>> CudaBackend::create(const CudaBackendOptions& options) {
   TERRACE_TRY(validate(options));
   TERRACE_ASSIGN(const CudaDeviceReport device, probe(options.device));
+  const DeviceScope scope(options.device);
+  TERRACE_TRY(scope.status());
+  // Also where it is the thread's already: that another program has the device shows here first.
   TERRACE_TRY(cuda::check(cudaSetDevice(options.device), "choosing the device"));
   std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
   backend->parts_ = std::make_unique<Parts>(options, device);
   Parts& parts = *backend->parts_;
+  TERRACE_ASSIGN(parts.watch, StreamWatch::create(options.device, options.spin));
   TERRACE_ASSIGN(parts.threads, make_parallel({.threads = options.host_threads, .name = "device"}));
   TERRACE_ASSIGN(const std::size_t touching, touch_threads(options, parts.node));
   TERRACE_ASSIGN(parts.touching,
@@ -164,31 +188,69 @@ void CudaBackend::reset_peak() noexcept {
 
 Result<std::unique_ptr<Queue>> CudaBackend::make_queue(const QueueOptions& options) {
   TERRACE_TRY(parts_->health.check());
-  TERRACE_ASSIGN(LentMemory lent, LentMemory::take(parts_->device_pool, *parts_->host_memory,
-                                                   options_.queue_capacity));
-  return CudaQueue::create(queue_setup(options, *parts_->threads),
-                           {.device = options_.device,
-                            .high_priority = options.high_priority,
-                            .piece_bytes = options_.registration_bytes,
-                            .by_kernel_below = options_.switch_over_bytes,
-                            .reachable = &*parts_->reachable,
-                            .health = &parts_->health},
-                           std::move(lent));
+  const DeviceScope device(options_.device);
+  TERRACE_TRY(device.status());
+  TERRACE_ASSIGN(const cudaStream_t stream, make_stream(options.high_priority));
+  TERRACE_ASSIGN(auto streams, executor(options.name, {.stream = stream}));
+  return WorkerQueue::create(std::move(streams),
+                             {.limits = limits(), .lanes = &parts_->lanes, .lane = options.lane});
 }
 
 Result<std::unique_ptr<Queue>> CudaBackend::make_host_queue(const QueueOptions& options) {
-  return HostQueue::create(queue_setup(options, parts_->own_thread), nullptr);
+  return WorkerQueue::create(
+      std::make_unique<HostExecutor>(setup(options.name, parts_->own_thread), nullptr),
+      {.limits = limits(), .lanes = &parts_->lanes, .lane = options.lane});
 }
 
-WorkerQueueSetup CudaBackend::queue_setup(const QueueOptions& options, Parallel& threads) const {
-  return {.name = options.name,
-          .threads = &threads,
-          .clock = options_.clock,
-          .capacity = options_.queue_capacity,
-          .fixed_slots = true,
+Result<std::unique_ptr<Queue>> wrap_queue(Backend& backend, cudaStream_t stream,
+                                          const CallerQueueOptions& options) {
+  auto* const cuda = dynamic_cast<CudaBackend*>(&backend);
+  if (cuda == nullptr) {
+    return fail(Errc::invalid_argument,
+                "queue {}: backend {} has no streams of CUDA; on host, make_caller_queue() takes "
+                "the calling thread",
+                options.name, backend.name());
+  }
+  TERRACE_TRY(cuda->parts_->health.check());
+  const DeviceScope device(cuda->options_.device);
+  TERRACE_TRY(device.status());
+  TERRACE_ASSIGN(auto borrowed, cuda->executor(options.name, {.stream = stream, .borrowed = true}));
+  QueueLimits limits = cuda->limits();
+  limits.enqueue_timeout = options.wait_timeout;
+  return std::make_unique<CallerQueue>(std::move(borrowed), limits);
+}
+
+Result<std::unique_ptr<Executor>> CudaBackend::executor(const std::string& queue,
+                                                        ExecutorStream stream) {
+  auto lent = LentMemory::take(parts_->device_pool, *parts_->host_memory, options_.queue_capacity);
+  if (!lent) {
+    if (!stream.borrowed) {
+      static_cast<void>(cuda::check(cudaStreamDestroy(stream.stream), "ending a stream"));
+    }
+    return tl::unexpected(lent.error());
+  }
+  return StreamExecutor::create(setup(queue, *parts_->threads),
+                                {.device = options_.device,
+                                 .capacity = options_.queue_capacity,
+                                 .ending_timeout = options_.enqueue_timeout,
+                                 .piece_bytes = options_.registration_bytes,
+                                 .by_kernel_below = options_.switch_over_bytes,
+                                 .reachable = &*parts_->reachable,
+                                 .health = &parts_->health,
+                                 .events = &parts_->events,
+                                 .watch = parts_->watch.get()},
+                                std::move(*lent), stream);
+}
+
+ExecutorSetup CudaBackend::setup(const std::string& queue, Parallel& threads) const {
+  return {
+      .name = queue, .threads = &threads, .clock = options_.clock, .observer = options_.observer};
+}
+
+QueueLimits CudaBackend::limits() const {
+  return {.capacity = options_.queue_capacity,
           .spin = options_.spin,
-          .enqueue_timeout = options_.enqueue_timeout,
-          .observer = options_.observer};
+          .enqueue_timeout = options_.enqueue_timeout};
 }
 
 Capabilities CudaBackend::capabilities() const noexcept {

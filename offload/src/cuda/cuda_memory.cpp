@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "device_scope.hpp"
 #include "support/check.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
@@ -32,7 +33,8 @@ Error no_device_memory(Error error, std::size_t bytes) {
 }  // namespace
 
 Result<std::span<std::byte>> DeviceRegions::map(std::size_t bytes) {
-  TERRACE_TRY(check(cudaSetDevice(device_), "choosing the device"));
+  const DeviceScope device(device_);
+  TERRACE_TRY(device.status());
   const std::size_t needed = align_up(bytes, region_granularity);
   void* data = nullptr;
   for (const std::size_t size : {std::max(needed, region_bytes_), needed}) {
@@ -51,7 +53,8 @@ void DeviceRegions::unmap(std::span<std::byte> region) noexcept {
 }
 
 Status RegisteredMemory::pin(std::span<std::byte> region) {
-  TERRACE_TRY(check(cudaSetDevice(device_), "choosing the device"));
+  const DeviceScope device(device_);
+  TERRACE_TRY(device.status());
   for (std::size_t at = 0; at < region.size();) {
     const std::size_t bytes =
         bytes_to_piece_end(region.data() + at, region.size() - at, piece_bytes_);

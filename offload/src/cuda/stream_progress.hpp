@@ -1,69 +1,54 @@
-// How far a stream has come: what the host has told it of, as events, and through Progress what of
-// that is done.
-//
-// Piece n of a queue has the events of slot n % capacity. A later piece takes them over only when
-// this one is done.
+// How far a stream has come: what it has been told of and is not known to have done, and through
+// Progress what is done.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include <vector>
+#include <deque>
+#include <mutex>
+#include <optional>
 
 #include "../progress.hpp"
+#include "event_pool.hpp"
+#include "terrace/core/queue.hpp"
 
 namespace terrace::offload {
 
+/// A piece that was carried out, until it is known to be done.
+struct ToldPiece {
+  enum class Counts : std::uint8_t { nothing, work, wait };
+
+  std::uint64_t number = 0;
+  std::optional<EventPair> events;  ///< none: it was done when it was published, or is skipped
+  Counts counts = Counts::nothing;
+  Phase phase = Phase::model;
+  std::size_t bytes = 0;
+};
+
 class StreamProgress final : public Progress {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<StreamProgress>> create(std::string name,
-                                                                      std::size_t capacity);
-  ~StreamProgress() override;
+  using Progress::Progress;
 
-  // Whoever tells the stream.
+  /// Publishes a piece. Returns whether there was none before that is not done: whoever watches the
+  /// stream is to be told.
+  [[nodiscard]] bool publish(const ToldPiece& piece);
 
-  /// Marks where the work of a piece begins, and where it ends with all work before it.
-  [[nodiscard]] Status mark_begin(std::uint64_t number, cudaStream_t stream);
-  [[nodiscard]] Status mark_end(std::uint64_t number, cudaStream_t stream);
+  /// Returns the first piece that is not done.
+  [[nodiscard]] std::optional<ToldPiece> first() const;
 
-  /// Publishes that the device has been told of a piece, or that it has failed.
-  void publish(std::uint64_t number);
+  /// Publishes that the first piece is done.
+  void complete_first();
 
-  // Anybody.
+  /// Returns whether pieces are left. If not, the next publish() returns true.
+  [[nodiscard]] bool keep_watching();
 
-  /// Waits until a piece is published, or `give_up` is set and wake() called. Returns whether it
-  /// is.
-  bool wait_published(std::uint64_t number, Duration spin, const std::atomic<bool>& give_up);
-
-  /// Puts all later work of `stream` behind a piece that is published.
+  /// Puts all later work of `stream` behind a piece that is told.
   [[nodiscard]] Status put_behind(std::uint64_t number, cudaStream_t stream);
 
-  // Whoever hears from the stream.
-
-  /// Returns whether the marked work of a piece is done.
-  [[nodiscard]] Result<bool> reached(std::uint64_t number) const;
-
-  /// Returns the device's time between the marks of a piece that is done.
-  [[nodiscard]] Result<Duration> elapsed(std::uint64_t number) const;
-
-  /// Leaves the events to a device that does not come to an end.
-  void abandon() noexcept { slots_.clear(); }
-
  private:
-  struct Slot {
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    std::uint64_t number = 0;  ///< whose end is marked
-  };
-
-  using Progress::Progress;
-  [[nodiscard]] Slot& slot(std::uint64_t number) noexcept { return slots_[number % slots_.size()]; }
-  [[nodiscard]] const Slot& slot(std::uint64_t number) const noexcept {
-    return slots_[number % slots_.size()];
-  }
-
-  std::vector<Slot> slots_;
-  std::mutex events_mutex_;  ///< guards the ends in slots_ against those who wait for them
-  std::atomic<std::uint64_t> published_{0};
+  mutable std::mutex mutex_;  ///< guards all below
+  std::deque<ToldPiece> told_;
+  bool watched_ = false;
 };
 
 }  // namespace terrace::offload

@@ -7,6 +7,7 @@ namespace cuda_on_host {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 void add(std::atomic<std::uint64_t>& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
@@ -140,7 +141,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   CUDA_ON_HOST_ENTER("cudaSetDevice");
   const bool there = device >= 0 && device < device_state().traits.device_count;
+  if (there) cuda_on_host::current_device = device;
   return cuda_on_host::report(there ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDevice(int* device) {
+  CUDA_ON_HOST_ENTER("cudaGetDevice");
+  *device = cuda_on_host::current_device;
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
   CUDA_ON_HOST_ENTER("cudaDeviceGetAttribute");

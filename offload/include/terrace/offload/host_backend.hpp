@@ -3,21 +3,19 @@
 //   auto backend = HostBackend::create({.device_memory_limit = 1 << 30, .device_threads = 4});
 //   auto compute = (*backend)->make_queue({.name = "compute"});
 //
-// "Device memory" is host memory under a limit of its own, queues are threads with real
-// asynchronous copies, kernels run on `device_threads`. A link may be imitated: transfers (by
+// "Device memory" is host memory under a limit of its own, queues have threads (QueueOptions::lane)
+// and truly asynchronous copies, kernels run on `device_threads`. An embedder may have the work of
+// a queue done on its own thread instead: caller_queue.hpp. A link may be imitated: transfers (by
 // phase: offload one way; fetch, refill and index the other) then take the time they would.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
 
 #include "terrace/core/backend.hpp"
+#include "terrace/offload/caller_queue.hpp"
 #include "terrace/offload/host_memory.hpp"
 #include "terrace/offload/link.hpp"
 #include "terrace/offload/memory_ledger.hpp"
@@ -25,7 +23,8 @@
 
 namespace terrace::offload {
 
-class Lane;
+class HostExecutor;
+class NamedLanes;
 
 struct HostBackendOptions {
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
@@ -75,9 +74,11 @@ class HostBackend final : public Backend {
   };
 
   explicit HostBackend(const HostBackendOptions& options);
+  friend Result<std::unique_ptr<Queue>> make_caller_queue(Backend& backend,
+                                                          const CallerQueueOptions& options);
   Result<std::unique_ptr<Queue>> make(const QueueOptions& options, Parallel& threads, Link* link);
-  /// Returns the lane of that name, made at its first use; null where the name is empty.
-  Result<std::shared_ptr<Lane>> lane(const std::string& name);
+  [[nodiscard]] std::unique_ptr<HostExecutor> executor(const std::string& queue, Parallel& threads,
+                                                       Link* link) const;
   static bool has(Tier tier) noexcept { return tier == Tier::device || tier == Tier::host; }
   /// Of a tier that there is, as allocate() has checked.
   Arena& arena(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
@@ -90,8 +91,7 @@ class HostBackend final : public Backend {
   std::unique_ptr<Parallel> device_threads_;
   Serial own_thread_;  ///< of host queues
   Link link_;
-  std::mutex lanes_mutex_;
-  std::map<std::string, std::shared_ptr<Lane>> lanes_;
+  std::unique_ptr<NamedLanes> lanes_;
   Arena device_;
   Arena host_;
 };

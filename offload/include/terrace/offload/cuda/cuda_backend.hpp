@@ -5,9 +5,11 @@
 //
 // Device memory is cut from regions that the device gave, under a limit. Host memory is mapped on
 // the NUMA node of the device, touched in parallel, on huge pages, and locked in pieces of at most
-// `registration_bytes`; kernels read it where it lies. A queue is a stream and two threads: one
-// tells the device of its work, host functions included, the other hears when it is done. So nobody
-// who enqueues waits, and a queue that fails runs nothing behind the failure (core/queue.hpp).
+// `registration_bytes`; kernels read it where it lies. A queue is a stream. Who enqueues tells the
+// device of the work, and does not wait: what is behind a host function, or behind work of a host
+// queue, goes to the thread of the queue's lane, which tells the device when that is done. So a
+// queue that fails runs nothing behind the failure (core/queue.hpp). One thread of the backend
+// hears when streams are done. A stream of the embedder's own: wrap_queue.hpp.
 //
 // The host does not read device memory: copy through a queue. No header of CUDA is needed here.
 #pragma once
@@ -21,9 +23,15 @@
 #include "terrace/core/backend.hpp"
 #include "terrace/offload/host_memory.hpp"
 
+struct CUstream_st;
+
 namespace terrace::offload {
 
-struct WorkerQueueSetup;
+class Executor;
+struct CallerQueueOptions;
+struct ExecutorSetup;
+struct ExecutorStream;
+struct QueueLimits;
 
 struct CudaBackendOptions {
   int device = 0;                              ///< as CUDA numbers them
@@ -75,7 +83,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }
   [[nodiscard]] Parallel& device_threads() noexcept override;
 
-  /// Errors   device_lost: close the backend; out_of_memory
+  /// Errors   device_lost: close the backend; out_of_memory. Of a call on the queue out_of_memory:
+  ///          the lane is needed for the first time, and the system has no thread left
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override;
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) override;
@@ -88,7 +97,12 @@ class CudaBackend final : public Backend {
  private:
   struct Parts;
   explicit CudaBackend(const CudaBackendOptions& options);
-  [[nodiscard]] WorkerQueueSetup queue_setup(const QueueOptions& options, Parallel& threads) const;
+  friend Result<std::unique_ptr<Queue>> wrap_queue(Backend& backend, CUstream_st* stream,
+                                                   const CallerQueueOptions& options);
+  [[nodiscard]] Result<std::unique_ptr<Executor>> executor(const std::string& queue,
+                                                           ExecutorStream stream);
+  [[nodiscard]] ExecutorSetup setup(const std::string& queue, Parallel& threads) const;
+  [[nodiscard]] QueueLimits limits() const;
   Result<std::byte*> do_allocate(const AllocationRequest& request) override;
   void do_release(std::byte* data, const AllocationRequest& request) noexcept override;
 

@@ -1,0 +1,20 @@
+#include "device_scope.hpp"
+
+#include <cuda_runtime.h>
+
+#include "support/check.hpp"
+
+namespace terrace::offload {
+
+using cuda::check;
+
+DeviceScope::DeviceScope(int device) : device_(device), before_(device) {
+  status_ = check(cudaGetDevice(&before_), "asking for the device");
+  if (status_ && before_ != device_) status_ = check(cudaSetDevice(device_), "choosing the device");
+}
+
+DeviceScope::~DeviceScope() {
+  if (before_ != device_) static_cast<void>(check(cudaSetDevice(before_), "choosing the device"));
+}
+
+}  // namespace terrace::offload
