@@ -1,6 +1,9 @@
 // The runtime's tests on the backend for CUDA.
+#include <cuda_runtime.h>
+
 #include "runtime/scenario.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
+#include "terrace/offload/cuda/wrap_queue.hpp"
 
 namespace terrace::testing {
 
@@ -17,6 +20,13 @@ std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions
                                        .host_threads = options.device_threads,
                                        .observer = options.observer})
       .value();
+}
+
+OwnQueue make_own_queue(Backend& backend) {
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  return {{stream, [](void* of) { cudaStreamDestroy(static_cast<cudaStream_t>(of)); }},
+          offload::wrap_queue(backend, stream, {}).value()};
 }
 
 }  // namespace terrace::testing

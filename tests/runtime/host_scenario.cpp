@@ -9,4 +9,8 @@ std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions
   return offload::HostBackend::create(options).value();
 }
 
+OwnQueue make_own_queue(Backend& backend) {
+  return {nullptr, offload::make_caller_queue(backend, {}).value()};
+}
+
 }  // namespace terrace::testing

@@ -1,11 +1,10 @@
 // Rolling back, pausing and forking: the sequence goes on as if nothing had happened.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <iterator>
 #include <limits>
 
 #include "kernels/seed.hpp"
+#include "offload/product_threads.hpp"
 #include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
@@ -367,20 +366,24 @@ TEST(Sequence, TakesAllLayersOfAStepFromOneQueueAndForgetsIt) {
 }
 
 TEST(Runtime, NeedsNoMoreThreadsForMoreSequences) {
-  const auto threads = [] {
-    const std::filesystem::directory_iterator all("/proc/self/task");
-    return std::distance(all, std::filesystem::directory_iterator());
-  };
   const Scenario scenario;
   const auto runtime = scenario.open();
-  if (runtime->backend().name() == "cuda") {
-    GTEST_SKIP() << "queues of backend cuda have threads of their own (decision 0071)";
-  }
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive first(*runtime, traffic);
+  ASSERT_TRUE(first.prefill(100).has_value());
+  ASSERT_TRUE(first.steps(2).has_value());
+  const std::size_t with_one = testing::product_threads();
   std::vector<std::unique_ptr<Sequence>> sequences;
-  sequences.push_back(runtime->open_sequence().value());
-  const auto with_one = threads();
   for (int i = 0; i < 255; ++i) sequences.push_back(runtime->open_sequence().value());
-  EXPECT_EQ(threads(), with_one);
+  EXPECT_EQ(testing::product_threads(), with_one);
+  for (int i = 0; i < 3; ++i) {
+    auto own = testing::make_own_queue(runtime->backend());
+    Drive drive(std::move(sequences.back()), std::move(own.queue), traffic);
+    sequences.pop_back();
+    ASSERT_TRUE(drive.prefill(100).has_value());
+    ASSERT_TRUE(drive.steps(2).has_value());
+    EXPECT_EQ(testing::product_threads(), with_one) << "with work on the queues of more";
+  }
 }
 
 }  // namespace

@@ -73,9 +73,12 @@ Drive::Drive(Runtime& runtime, const Traffic& traffic)
     : Drive(runtime.open_sequence().value(), runtime, traffic) {}
 
 Drive::Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic)
-    : traffic_(traffic),
-      compute_(runtime.backend().make_queue({.name = "compute"}).value()),
-      sequence_(std::move(sequence)) {}
+    : Drive(std::move(sequence), runtime.backend().make_queue({.name = "compute"}).value(),
+            traffic) {}
+
+Drive::Drive(std::unique_ptr<Sequence> sequence, std::unique_ptr<Queue> compute,
+             const Traffic& traffic)
+    : traffic_(traffic), compute_(std::move(compute)), sequence_(std::move(sequence)) {}
 
 Drive::~Drive() {
   EXPECT_TRUE(compute_->drain(patience).has_value() || compute_->clear_error().has_value());

@@ -57,6 +57,7 @@ class Drive {
  public:
   Drive(Runtime& runtime, const Traffic& traffic);
   Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic);
+  Drive(std::unique_ptr<Sequence> sequence, std::unique_ptr<Queue> compute, const Traffic& traffic);
   ~Drive();
 
   /// Prefills to `length`, in pieces of `piece` tokens.
@@ -86,6 +87,15 @@ class Drive {
 
 /// Makes the backend that the program tests the runtime on. What of `options` it knows is taken.
 std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options);
+
+/// A compute queue of an embedder's own, and the stream that it uses, if any, which outlives it.
+struct OwnQueue {
+  std::shared_ptr<void> stream;
+  std::unique_ptr<Queue> queue;
+};
+
+/// Makes one on the program's backend.
+OwnQueue make_own_queue(Backend& backend);
 
 /// How many times fewer rounds of random tests, and variants of a setting, the program takes than
 /// one on the host's backend, because its steps take so much longer.
