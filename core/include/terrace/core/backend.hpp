@@ -76,8 +76,10 @@ struct MemoryUsage {
 struct QueueOptions {
   std::string name;
   bool high_priority = false;
-  /// Queues of one lane may share a thread, which carries out their work in turn. Each keeps its
-  /// own order and its own failures. Empty = a thread for this queue.
+  /// Queues of one lane share a thread, which carries out their work in turn: on a device queue
+  /// host functions, and what stands behind them or behind work of a host queue; who enqueues puts
+  /// the rest on the device. Each keeps its own order and its own failures. Empty = a thread for
+  /// this queue, where it needs one.
   std::string lane = {};
 };
 

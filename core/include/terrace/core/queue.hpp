@@ -14,6 +14,10 @@
 //   4. When a piece of work fails, its queue is *failed*: later work is skipped, every ticket from
 //      the failed one on reports the first error, and a queue that waits for such a ticket fails
 //      with it. clear_error(), called when the queue is idle, makes it usable again.
+//
+// Backends make queues (Backend::make_queue), on which enqueueing waits for nothing but room. A
+// queue may be an embedder's own, too: its stream (offload/cuda/wrap_queue.hpp) or its thread
+// (offload/caller_queue.hpp). There wait_for() and call() may hold the caller up, with a deadline.
 #pragma once
 
 #include <array>
@@ -78,7 +82,9 @@ struct WorkRecord {
   std::size_t bytes = 0;  ///< moved across the link
 };
 
-/// Looks on while queues work, for timelines. Called on each queue's own thread.
+/// Looks on while queues work, for timelines. Called for the pieces of a queue in their order, one
+/// at a time, by whichever thread ran a piece or heard of its end; of several queues at once. It
+/// must not call a queue.
 class WorkObserver {
  public:
   WorkObserver() = default;
@@ -113,8 +119,9 @@ class Queue {
   [[nodiscard]] Result<Ticket> call(Phase phase, Task task);
 
   /// Enqueues what an op puts on the device: `task` tells the device of its work and returns. It is
-  /// called in the queue's order, on a device queue before earlier work is done; where kernels run
-  /// on the host it is a call(). Its returned bytes are counted.
+  /// called in the queue's order, on a device queue before earlier work is done, by the calling
+  /// thread or that of the queue's lane; where kernels run on the host it is a call(). Its returned
+  /// bytes are counted.
   [[nodiscard]] Result<Ticket> launch(Phase phase, Task task);
 
   /// Returns a ticket for all work enqueued so far.
