@@ -99,7 +99,22 @@ void RuntimeState::reserve_cluster_blocks(std::size_t count) {
 
 bool RuntimeState::trim_pools() {
   const std::lock_guard lock(pool_mutex_);
-  return blocks_->trim() + cluster_blocks_->trim() > 0;
+  const bool any = !step_memory_.empty();
+  step_memory_.clear();
+  return blocks_->trim() + cluster_blocks_->trim() > 0 || any;
+}
+
+std::unique_ptr<StepMemory> RuntimeState::lend_step_memory() {
+  const std::lock_guard lock(pool_mutex_);
+  if (step_memory_.empty()) return std::make_unique<StepMemory>();
+  std::unique_ptr<StepMemory> memory = std::move(step_memory_.back());
+  step_memory_.pop_back();
+  return memory;
+}
+
+void RuntimeState::take_back(std::unique_ptr<StepMemory> memory) noexcept {
+  const std::lock_guard lock(pool_mutex_);
+  step_memory_.push_back(std::move(memory));
 }
 
 bool RuntimeState::spill(SequenceState& requester) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "step/step_memory.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/offload/host_pages.hpp"
@@ -49,7 +50,13 @@ class RuntimeState {
   /// Device memory that is held for blocks, in use or not.
   std::size_t block_pool_bytes();
 
-  /// Returns empty slabs to the backend, and whether there were any.
+  /// Lends memory for a step, with whatever an earlier one had allocated in it.
+  std::unique_ptr<StepMemory> lend_step_memory();
+  /// No work uses it any more.
+  void take_back(std::unique_ptr<StepMemory> memory) noexcept;
+
+  /// Returns empty slabs, and memory that no step uses, to the backend; returns whether there was
+  /// any.
   bool trim_pools();
 
   /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
@@ -98,6 +105,7 @@ class RuntimeState {
   std::mutex pool_mutex_;
   std::unique_ptr<offload::SlotPool> blocks_;
   std::unique_ptr<offload::SlotPool> cluster_blocks_;
+  std::vector<std::unique_ptr<StepMemory>> step_memory_;  ///< that is not lent
   std::mutex pages_mutex_;
   std::unique_ptr<offload::HostPagePool> pages_;
 

@@ -83,6 +83,11 @@ class Participant {
   /// device memory see neither half-way.
   [[nodiscard]] std::mutex& mutex() const noexcept;
 
+  /// Memory that work past its deadline may use, until the sequence is closed.
+  [[nodiscard]] std::vector<Buffer>& abandoned_memory() const noexcept {
+    return context_.abandoned;
+  }
+
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] std::size_t layers_done() const noexcept { return next_layer_; }
   [[nodiscard]] bool all_layers_done() const noexcept {

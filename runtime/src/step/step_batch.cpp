@@ -156,7 +156,9 @@ void StepBatch::give_up() {
 void StepBatch::abandon(Member& member) {
   const std::lock_guard lock(member.participant->mutex());
   const Status abandoned = member.participant->abandon();
-  if (!abandoned) member.status = abandoned;
+  if (abandoned) return;
+  member.status = abandoned;
+  tiles_.leave_to(member.participant->abandoned_memory());
 }
 
 }  // namespace terrace

@@ -56,7 +56,7 @@ class StepBatch {
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
   void close_layer();
-  static void abandon(Member& member);
+  void abandon(Member& member);
 
   Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);
 

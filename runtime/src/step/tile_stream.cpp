@@ -18,48 +18,71 @@ std::size_t tile_tokens(std::size_t block_tokens) noexcept {
 }
 
 Status TileStream::reserve() {
+  if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
   const std::size_t bytes =
       tile_tokens(runtime_.options.block_tokens) * runtime_.shape().token_bytes();
-  for (Stage& stage : stages_) {
-    TERRACE_TRY(reserve_buffer(*runtime_.backend, stage.rows, bytes, Purpose::staging));
+  for (Buffer& tile : memory_->tiles) {
+    TERRACE_TRY(reserve_buffer(*runtime_.backend, tile, bytes, Purpose::staging));
   }
   return {};
 }
 
 void TileStream::end_step() noexcept {
-  tables_.clear();
-  for (Stage& stage : stages_) stage.copied = stage.read = {};
+  stages_ = {};
+  tables_used_ = 0;
+  if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
+}
+
+void TileStream::leave_to(std::vector<Buffer>& keeper) {
+  if (memory_ == nullptr) return;
+  for (Buffer& tile : memory_->tiles) keeper.push_back(std::move(tile));
+  for (StepMemory::Table& table : memory_->tables) {
+    keeper.push_back(std::move(table.host));
+    keeper.push_back(std::move(table.device));
+  }
+  memory_.reset();
+}
+
+Result<StepMemory::Table*> TileStream::next_table(std::size_t blocks) {
+  if (tables_used_ == memory_->tables.size()) memory_->tables.emplace_back();
+  StepMemory::Table& table = memory_->tables[tables_used_];
+  if (table.device.bytes() < blocks * sizeof(std::byte*)) {
+    Backend& backend = *runtime_.backend;
+    table = {};
+    AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
+                              .purpose = Purpose::staging};
+    TERRACE_ASSIGN(table.device, backend.allocate(request));
+    request.tier = Tier::host;
+    TERRACE_ASSIGN(table.host, backend.allocate(request));
+  }
+  ++tables_used_;
+  return &table;
 }
 
 Result<BlockTable> TileStream::place_blocks(Layer& layer, std::size_t blocks, Queue& compute) {
   const std::size_t block_tokens = runtime_.options.block_tokens;
   if (layer.rows.all_on_device(blocks)) return layer.rows.device_table();
-  Backend& backend = *runtime_.backend;
-  AllocationRequest request{.bytes = blocks * sizeof(std::byte*), .purpose = Purpose::staging};
-  Table table;
-  TERRACE_ASSIGN(table.device, backend.allocate(request));
-  request.tier = Tier::host;
-  TERRACE_ASSIGN(table.host, backend.allocate(request));
+  TERRACE_ASSIGN(const StepMemory::Table* const table, next_table(blocks));
   const std::size_t of_tile = tile_tokens(block_tokens) / block_tokens;
   for (std::size_t block = 0; block < blocks; ++block) {
     std::byte* const staged =
-        stage_of(block / of_tile).rows.data() + block % of_tile * runtime_.block_bytes();
-    table.host.as<std::byte*>()[block] =
+        memory_->tiles[block / of_tile % 2].data() + block % of_tile * runtime_.block_bytes();
+    table->host.as<std::byte*>()[block] =
         layer.rows.absent(block) ? staged : layer.rows.on_device(block);
   }
-  const CopyExtent extent{table.device.data(), table.host.data(), request.bytes};
+  const CopyExtent extent{table->device.data(), table->host.data(), blocks * sizeof(std::byte*)};
   TERRACE_TRY(compute.copy(Phase::update, {&extent, 1}));
-  tables_.push_back(std::move(table));
-  return tables_.back().from(0, block_tokens);
+  return BlockTable{.blocks = table->device.as<std::byte*>(), .block_tokens = block_tokens};
 }
 
 Result<bool> TileStream::copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,
-                                   Stage& stage) {
+                                   std::size_t tile) {
+  Stage& stage = stage_of(tile);
   extents_.clear();
   for (std::size_t block = blocks.begin; block < blocks.end; ++block) {
     if (!layer.rows.absent(block)) continue;
     std::byte* const to =
-        stage.rows.data() + (block - blocks.begin) * context.runtime.block_bytes();
+        memory_->tiles[tile % 2].data() + (block - blocks.begin) * context.runtime.block_bytes();
     extents_.push_back({to, layer.rows.on_host(block), context.runtime.block_bytes()});
   }
   if (extents_.empty()) return false;
@@ -90,7 +113,7 @@ Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
     const std::size_t tile_end = std::min(begin + size, end);
     const TokenRange blocks{begin / block_tokens, divide_up(tile_end, block_tokens)};
     Stage& stage = stage_of(begin / size);
-    TERRACE_ASSIGN(const bool copied, copy_tile(context, layer, blocks, stage));
+    TERRACE_ASSIGN(const bool copied, copy_tile(context, layer, blocks, begin / size));
     if (copied) TERRACE_TRY(compute.wait_for(stage.copied));
     tile.rows = {.blocks = table.blocks + blocks.begin, .block_tokens = block_tokens};
     tile.row_count = tile_end - begin;

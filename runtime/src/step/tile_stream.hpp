@@ -5,9 +5,10 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
-#include "terrace/core/backend.hpp"
+#include "step_memory.hpp"
 #include "terrace/core/ops.hpp"
 
 namespace terrace {
@@ -34,8 +35,11 @@ struct ExactQueries {
 class TileStream {
  public:
   explicit TileStream(RuntimeState& runtime) noexcept : runtime_(runtime) {}
+  ~TileStream() { end_step(); }
+  TileStream(const TileStream&) = delete;
+  TileStream& operator=(const TileStream&) = delete;
 
-  /// Has memory for tiles ready. Errors: out_of_memory.
+  /// Has memory for tiles, of the runtime's, until end_step(). Errors: out_of_memory.
   Status reserve();
 
   /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended.
@@ -45,31 +49,27 @@ class TileStream {
 
   /// All work of the step is done.
   void end_step() noexcept;
+  /// Some work does not end: `keeper` has the memory from now on.
+  void leave_to(std::vector<Buffer>& keeper);
 
  private:
   struct Stage {
-    Buffer rows;
     Ticket copied;
     Ticket read;
-  };
-  /// Where the blocks of a layer are while its tiles pass.
-  struct Table {
-    Buffer host;
-    Buffer device;
-    [[nodiscard]] BlockTable from(std::size_t block, std::size_t block_tokens) const noexcept {
-      return {.blocks = device.as<std::byte*>() + block, .block_tokens = block_tokens};
-    }
   };
 
   Result<BlockTable> place_blocks(Layer& layer, std::size_t blocks, Queue& compute);
   /// Copies blocks [begin, end) that are on the host alone. Returns whether there were any.
   Result<bool> copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,
-                         Stage& stage);
+                         std::size_t tile);
+  /// Has a table of so many blocks that no work under way reads.
+  Result<StepMemory::Table*> next_table(std::size_t blocks);
   [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
 
   RuntimeState& runtime_;
+  std::unique_ptr<StepMemory> memory_;  ///< null between steps
+  std::size_t tables_used_ = 0;
   std::array<Stage, 2> stages_;
-  std::vector<Table> tables_;  ///< of the step under way
   std::vector<CopyExtent> extents_;
 };
 

@@ -1,0 +1,23 @@
+// Memory that a step needs beside its sequences', for as long as it is under way. The runtime lends
+// it: it is as much as steps are under way at once, however many sequences there are.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+
+namespace terrace {
+
+struct StepMemory {
+  /// Where the blocks of a layer are while its tiles pass.
+  struct Table {
+    Buffer host;
+    Buffer device;
+  };
+
+  std::array<Buffer, 2> tiles;  ///< rows of a tile each
+  std::vector<Table> tables;    ///< of layers and sequences of a step, in the order of their turns
+};
+
+}  // namespace terrace
