@@ -22,6 +22,7 @@ DOCUMENT = {
     "backend": {"name": TEXT, "reason": TEXT},
     "runs": list,
 }
+WAITS = ("rows", "compute", "refill", "index", "upload", "copy", "rest")
 RUN = {
     "policy": TEXT, "placement": TEXT, "gemm": TEXT, "budget_tokens": COUNT,
     "selected_tokens": COUNT, "attended_tokens_mean": NUMBER, "bits_per_token": NUMBER,
@@ -41,6 +42,7 @@ RUN = {
     "cache_upkeep_ratio": NUMBER, "cache_upkeep_waited_ratio": NUMBER,
     "clustering": {"iterations": list, "planned": bool, "costs": None, "late_layers": COUNT,
                    "hidden_ratio": NUMBER},
+    "waits": {reason: NUMBER for reason in WAITS},
     "memory": {"device_peak_bytes": COUNT, "host_peak_bytes": COUNT},
 }
 NULL_FOR = {
@@ -155,7 +157,7 @@ def without_times(document):
         del document["config"][key]
     for run in document["runs"]:
         del run["seconds"], run["attend_bytes_per_second"]
-        del run["cache_upkeep_ratio"], run["cache_upkeep_waited_ratio"]
+        del run["waits"], run["cache_upkeep_ratio"], run["cache_upkeep_waited_ratio"]
         del run["clustering"]["hidden_ratio"], run["clustering"]["late_layers"]
     return document
 

@@ -63,6 +63,14 @@ Json clustering_object(const PolicyFigures& figures) {
           {"hidden_ratio", or_null(figures.hidden_ratio)}};
 }
 
+Json waits_object(std::span<const Duration> waits) {
+  Json object = Json::object();
+  for (std::size_t reason = 0; reason < waits.size(); ++reason) {
+    object[std::string(to_string(static_cast<WaitReason>(reason)))] = seconds(waits[reason]);
+  }
+  return object;
+}
+
 Json generated_object(const GeneratedTokens& generated, bool bytes) {
   Json ids = Json::array();
   for (const TokenId token : generated.tokens) ids.push_back(index(token));
@@ -146,6 +154,7 @@ Json run_object(const PolicyFigures& figures) {
           {"cache_upkeep_ratio", figures.cache_upkeep_ratio},
           {"cache_upkeep_waited_ratio", figures.cache_upkeep_waited_ratio},
           {"clustering", clustering_object(figures)},
+          {"waits", waits_object(figures.waits)},
           {"memory",
            {{"device_peak_bytes", figures.device_peak_bytes},
             {"host_peak_bytes", figures.host_peak_bytes}}}};
