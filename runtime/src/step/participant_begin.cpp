@@ -1,0 +1,112 @@
+// The begin of a sequence's part in a step: what it attends to, and room for it.
+#include <algorithm>
+
+#include "participant.hpp"
+#include "sequence/sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+bool Participant::brings_prompt() const noexcept {
+  const bool unannounced = tokens_ > 1 && !context_.has_decoded && !context_.prompt_given;
+  return context_.in_prompt() || unannounced;
+}
+
+Status Participant::begin(std::size_t tokens) {
+  if (context_.phase != SequencePhase::idle) {
+    return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
+  }
+  if (tokens == 0) return fail(Errc::invalid_argument, "begin_step: a step of no token");
+  if (tokens > max_positions - context_.length) {
+    return fail(Errc::invalid_argument, "begin_step: {} tokens and {} more are more than {}",
+                context_.length, tokens, max_positions);
+  }
+  tokens_ = tokens;
+  token_ = 0;
+  prompt_ = brings_prompt();
+  // A budget that is a share follows a prompt that nobody announced.
+  if (prompt_ && !context_.prompt_comes) context_.forget_budget();
+  context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
+  TERRACE_ASSIGN(bool indexed, has_indexes());
+  Result<bool> prepared = prepare(indexed);
+  TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
+  choose_attention(*prepared);
+  TERRACE_TRY(reserve());
+  if (is_draft()) parts_.indexes.upkeep.begin_draft();
+  next_layer_ = 0;
+  context_.compute = nullptr;
+  gathers_ = false;
+  context_.phase = SequencePhase::step;
+  return {};
+}
+
+Result<bool> Participant::has_indexes() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  if (!waits && !parts_.indexes.builder.ready()) return false;
+  TERRACE_TRY(parts_.await_indexes());
+  return true;
+}
+
+Result<bool> Participant::prepare(bool indexed) {
+  if (indexed && context_.prompt_waits()) {
+    TERRACE_TRY(index_prompt());
+    TERRACE_ASSIGN(indexed, has_indexes());
+  }
+  // In the middle of a draft no memory can be taken from others.
+  if (indexed && tokens_ > 1 && !prompt_) {
+    TERRACE_TRY(context_.reclaiming(
+        [&] { return parts_.indexes.room.reserve(context_.length + tokens_); }));
+  }
+  if (indexed && !parts_.indexes.room.ready) {
+    TERRACE_TRY(parts_.indexes.prepare());
+    TERRACE_ASSIGN(indexed, has_indexes());
+  }
+  const bool caches = parts_.cache.joined();
+  const TimePoint begin = context_.clock().now();
+  if (caches) TERRACE_TRY(parts_.cache.fit());
+  parts_.rows.release_passed();
+  if (caches) context_.count_upkeep(begin);
+  return indexed;
+}
+
+void Participant::choose_attention(bool indexed) noexcept {
+  if (prompt_ && context_.length == context_.prompt.begin) {
+    const auto has_index = [&](const auto& layer) {
+      return context_.is_dense(layer->number) || !layer->index.coverage.tokens.empty();
+    };
+    context_.prompt_selects = indexed && context_.selects() && context_.split.selected > 0 &&
+                              context_.options().prompts == PromptAttention::retrieved &&
+                              std::ranges::all_of(parts_.layers, has_index);
+  }
+  exact_ = !indexed || (prompt_ && !context_.prompt_selects);
+}
+
+Status Participant::reserve() {
+  const std::size_t blocks = parts_.rows.blocks();
+  const std::size_t length = context_.length + tokens_;
+  const std::size_t block = context_.length / context_.block_tokens();
+  for (const auto& layer : parts_.layers) {
+    layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
+  }
+  const auto reserve_all = [&]() -> Status {
+    TERRACE_TRY(parts_.rows.reserve_positions(length));
+    const std::size_t end = divide_up(length, context_.block_tokens());
+    for (std::size_t i = block; i < end; ++i) TERRACE_TRY(parts_.rows.own_block(i));
+    TERRACE_TRY(parts_.rows.place_blocks(block, end));
+    TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
+    if (exact_) TERRACE_TRY(parts_.workspace.reserve_state(tokens_));
+    return parts_.cache.reserve(length);
+  };
+  if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
+    parts_.rows.trim(blocks);
+    static_cast<void>(parts_.recovering(reserved));
+    context_.journal.note_loss();
+    return reserved;
+  }
+  parts_.indexes.room.ready = false;
+  // For tokens behind the first one there may be something to select where there was nothing.
+  if (single_tokens() < 2) return {};
+  return parts_.indexes.room.device().prefetch(*parts_.layers.front(), length - 1);
+}
+
+}  // namespace terrace

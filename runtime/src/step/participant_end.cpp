@@ -1,0 +1,158 @@
+// The end of a sequence's part in a step: caches, tokens that are accepted or not, the next step.
+#include <algorithm>
+
+#include "participant.hpp"
+#include "sequence/sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+Status Participant::keep_up() {
+  TERRACE_TRY(note_attention());
+  // For a figure alone: a queue that fails here fails again where it matters.
+  if (parts_.cache.joined()) {
+    if (const Result<Ticket> all = context_.compute->record()) context_.computed = *all;
+  }
+  for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
+    Layer& layer = *parts_.layers[i];
+    TERRACE_TRY(context_.await(WaitReason::rows, layer.tickets().offloaded));
+    TERRACE_TRY(keep_up(layer));
+    TERRACE_TRY(parts_.cache.send_changes(half_ending_at(i + 1)));
+  }
+  return {};
+}
+
+Status Participant::keep_up(Layer& layer) {
+  context_.counters.lists += context_.lists() * tokens_;
+  if (exact_) {
+    // Token t of many attends to all rows up to its own.
+    const std::size_t most = layer.token().window.size();
+    context_.counters.attended += context_.lists() * (tokens_ * most - tokens_ * (tokens_ - 1) / 2);
+  }
+  for (std::size_t number = 0; number < single_tokens(); ++number) {
+    layer.go_to_token(number);
+    TERRACE_TRY(keep_up_token(layer, number));
+  }
+  return {};
+}
+
+Status Participant::keep_up_token(Layer& layer, std::size_t number) {
+  const AttendedToken& token = layer.token();
+  context_.counters.attended += context_.lists() * (token.sinks.size() + token.window.size());
+  if (!token.selected) return {};
+  Status kept;
+  if (number + 1 == tokens_) {
+    kept = layer.cache->take_step();
+  } else {
+    layer.cache->count_token();
+  }
+  // What was decided is counted, also where the copying fails.
+  if (context_.journal.listens()) parts_.report.report(context_, layer, context_.length + number);
+  return kept;
+}
+
+Status Participant::conclude(std::size_t accepted) {
+  TERRACE_TRY(context_.await(WaitReason::compute, parts_.layers.back()->tickets().attended));
+  // All done: the embedder's queue need not outlive the step.
+  for (const auto& layer : parts_.layers) layer->tickets().attended = {};
+  parts_.indexes.room.device().end_step();
+  context_.computed = {};
+  context_.compute = nullptr;
+  TERRACE_TRY(accept(accepted));
+  ++context_.counters.steps;
+  if (exact_ && !prompt_) ++context_.counters.exact_steps;
+  const KvShape& shape = context_.shape();
+  const std::size_t offloaded =
+      context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
+  context_.counters.bytes.offload += offloaded;
+  context_.phase = SequencePhase::idle;
+  if (!prompt_) context_.has_decoded = true;
+  // The step itself is done. A failure here comes again, and is reported, when the next one begins.
+  static_cast<void>(prepare_next());
+  context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
+  return {};
+}
+
+Status Participant::accept(std::size_t tokens) {
+  const std::size_t before = context_.length;
+  context_.length += tokens;
+  for (const auto& layer : parts_.layers) {
+    if (tokens > 0 && !exact_) layer->go_to_token(tokens - 1);
+    if (prompt_) {
+      add_hints(context_, layer->index.hints, layer->index.piece_hints, {tokens, tokens_});
+    }
+  }
+  if (tokens == tokens_) return {};
+  Status rejected = is_draft() ? reject_draft(before + tokens_) : Status{};
+  if (!rejected) {
+    context_.length = before;
+    return rejected;
+  }
+  trim_rows();
+  return {};
+}
+
+void Participant::trim_rows() {
+  parts_.rows.trim(divide_up(context_.length, context_.block_tokens()));
+}
+
+Status Participant::reject_draft(std::size_t end) {
+  if (parts_.indexes.builder.building()) TERRACE_TRY(parts_.await_indexes());
+  TERRACE_TRY(parts_.indexes.upkeep.reject_draft());
+  if (context_.window_at(end - 1).begin <= context_.length) return {};
+  // Rejected rows had left the window: copies of them must not outlive them.
+  for (const auto& layer : parts_.layers) {
+    TERRACE_TRY(context_.await(WaitReason::refill, layer->tickets().refilled));
+    layer->cache->drop_unsettled();
+    layer->drop_cached_from(context_.length / context_.block_tokens());
+  }
+  return {};
+}
+
+Status Participant::prepare_next() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  // What is added to an index that is being built would wait for it.
+  if (!waits && !parts_.indexes.builder.ready()) return {};
+  // A prompt that came whole, or in pieces, is indexed at once.
+  if (context_.prompt_waits()) static_cast<void>(index_prompt());
+  if (!waits && !parts_.indexes.builder.ready()) return {};
+  return parts_.indexes.prepare();
+}
+
+Status Participant::end_prompt() {
+  const bool waits = context_.options().until_ready == UntilReady::wait;
+  // Else the next step does it, once it can.
+  return waits || parts_.indexes.builder.ready() ? index_prompt() : Status{};
+}
+
+Status Participant::index_prompt() {
+  context_.prompt_comes = false;
+  if (context_.layout().empty() || context_.split.selected == 0) return {};
+  const TokenRange tokens{context_.sinks_at(context_.length).end, context_.length};
+  if (tokens.empty()) return {};
+  for (const auto& layer : parts_.layers) {
+    // No build is under way that could read them.
+    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
+    layer->index.build.hints.query_window.clear();
+    add_hints(context_, layer->index.build.hints, layer->index.hints, all);
+    TERRACE_TRY(parts_.indexes.upkeep.add_prompt(*layer, tokens, /*hidden_by=*/{}));
+  }
+  return {};
+}
+
+Status Participant::abandon() {
+  context_.computed = {};
+  const bool at_rest = parts_.come_to_rest();
+  context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
+  if (at_rest) {
+    parts_.recover();
+    for (const auto& layer : parts_.layers) layer->index.piece_hints.clear();
+    // Where it fails, the next step codes again, and reports.
+    if (is_draft()) static_cast<void>(parts_.indexes.upkeep.reject_draft());
+    trim_rows();
+    return {};
+  }
+  return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
+}
+
+}  // namespace terrace
