@@ -23,17 +23,10 @@ auto catching_bad_alloc(const RetrievalPolicy& policy, Work work) -> decltype(wo
 
 }  // namespace
 
-Result<BuildReport> IndexPart::finish() {
-  for (bool done = false; !done;) {
-    TERRACE_ASSIGN(done, do_piece());
-  }
-  return report();
-}
-
 Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel& threads) const {
   std::vector<Result<BuildReport>> reports(build_parts(request));
   threads.for_each(reports.size(), [&](std::size_t part) {
-    reports[part] = catching_bad_alloc(*this, [&] { return begin_part(request, part)->finish(); });
+    reports[part] = catching_bad_alloc(*this, [&] { return build_part(request, part); });
   });
   BuildReport whole;
   for (const Result<BuildReport>& part : reports) {

@@ -174,12 +174,12 @@ class QueriesKept final : public terrace::testing::OwnPolicy {
   static constexpr std::size_t window = 70;
   QueriesKept() : OwnPolicy({.name = "kept", .query_window_tokens = window}) {}
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t part) const override {
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
     const std::lock_guard lock(mutex_);
     const auto queries = request.hints.query_window;
     queries_[index(request.layer)] = {queries.begin(), queries.end()};
-    return OwnPolicy::begin_part(request, part);
+    return OwnPolicy::build_part(request, part);
   }
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& /*queue*/,
                                       const Ops& /*ops*/) const override {

@@ -41,43 +41,26 @@ class Iterating final : public SelectsNothing {
  public:
   explicit Iterating(ManualClock& clock) : SelectsNothing({.name = "iterating"}), clock_(clock) {}
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<Iterations>(*this, request);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t /*part*/) const override {
+    BuildReport report;
+    const auto ended = [&] {
+      return report.iterations >= request.iterations || request.cancelled->load();
+    };
+    while (!ended()) {
+      if (request.layer == LayerId{0} && report.iterations == before_step) decode_now();
+      // The iteration lasts until decoding waits for it. Bounded: a guard that never comes is a
+      // failure, not a hang.
+      for (int i = 0; decode.load() && i < 10'000'000 && !ended(); ++i) std::this_thread::yield();
+      clock_.advance(iteration);
+      ++report.iterations;
+    }
+    return report;
   }
 
   mutable std::atomic<bool> decode{false};
 
  private:
-  class Iterations final : public IndexPart {
-   public:
-    Iterations(const Iterating& policy, const BuildRequest& request)
-        : policy_(policy), request_(request) {}
-
-    [[nodiscard]] Result<bool> do_piece() override {
-      if (ended()) return true;
-      if (request_.layer == LayerId{0} && report_.iterations == before_step) policy_.decode_now();
-      // The iteration lasts until decoding waits for it. Bounded: a guard that never comes is a
-      // failure, not a hang.
-      for (int i = 0; policy_.decode.load() && i < 10'000'000 && !ended(); ++i) {
-        std::this_thread::yield();
-      }
-      policy_.clock_.advance(iteration);
-      ++report_.iterations;
-      return false;
-    }
-    [[nodiscard]] BuildReport report() const noexcept override { return report_; }
-
-   private:
-    [[nodiscard]] bool ended() const {
-      return report_.iterations >= request_.iterations || request_.cancelled->load();
-    }
-
-    const Iterating& policy_;
-    BuildRequest request_;
-    BuildReport report_;
-  };
-
   void decode_now() const {
     decode.store(true);
     decode.notify_all();
@@ -116,9 +99,11 @@ class Planned final : public SelectsNothing {
   explicit Planned(ManualClock& clock)
       : SelectsNothing({.name = "planned", .training_tokens = 1000}), clock_(clock) {}
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t part) const override {
-    return std::make_unique<Iterations>(*this, part == 1 && cut.load() ? 0 : request.iterations);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
+    const std::size_t count = part == 1 && cut.load() ? 0 : request.iterations;
+    clock_.advance(iteration.load() / 2 * static_cast<Duration::rep>(count));
+    return BuildReport{.iterations = count};
   }
   [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
     return 2;
@@ -128,23 +113,6 @@ class Planned final : public SelectsNothing {
   std::atomic<bool> cut{false};
 
  private:
-  class Iterations final : public IndexPart {
-   public:
-    Iterations(const Planned& policy, std::size_t count)
-        : policy_(policy), report_{.iterations = count} {}
-
-    [[nodiscard]] Result<bool> do_piece() override {
-      policy_.clock_.advance(policy_.iteration.load() / 2 *
-                             static_cast<Duration::rep>(report_.iterations));
-      return true;
-    }
-    [[nodiscard]] BuildReport report() const noexcept override { return report_; }
-
-   private:
-    const Planned& policy_;
-    BuildReport report_;
-  };
-
   ManualClock& clock_;
 };
 

@@ -23,17 +23,12 @@ class OwnPolicy : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept override {
     return 1;
   }
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& /*request*/,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<Nothing>();
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
+                                               std::size_t /*part*/) const override {
+    return BuildReport{};
   }
 
  private:
-  class Nothing final : public IndexPart {
-   public:
-    [[nodiscard]] Result<bool> do_piece() override { return true; }
-  };
-
   RetrievalTraits traits_;
 };
 

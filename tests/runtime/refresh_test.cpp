@@ -51,12 +51,12 @@ class HeldPolicy final : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
     return policy_->build_parts(request);
   }
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t part) const override {
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
     const bool catches_up = request.extends();
     const bool refreshes = request.anew && request.cancelled != nullptr;
     if (refreshes && catches_up == (held_ == Held::catching_up)) wait_at_gate(*request.cancelled);
-    return policy_->begin_part(request, part);
+    return policy_->build_part(request, part);
   }
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {

@@ -23,9 +23,11 @@ class Held final : public testing::OwnPolicy {
  public:
   Held() : OwnPolicy({.name = "held"}) {}
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& /*request*/,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<Part>(*this);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
+                                               std::size_t /*part*/) const override {
+    // Bounded: who never releases it has failed, and must not hang.
+    for (int i = 0; i < 10'000'000 && !released.load(); ++i) std::this_thread::yield();
+    return BuildReport{};
   }
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& /*ops*/) const override {
@@ -41,20 +43,6 @@ class Held final : public testing::OwnPolicy {
   }
 
   mutable std::atomic<bool> released{false};
-
- private:
-  class Part final : public IndexPart {
-   public:
-    explicit Part(const Held& policy) : policy_(policy) {}
-    [[nodiscard]] Result<bool> do_piece() override {
-      // Bounded: who never releases it has failed, and must not hang.
-      for (int i = 0; i < 10'000'000 && !policy_.released.load(); ++i) std::this_thread::yield();
-      return true;
-    }
-
-   private:
-    const Held& policy_;
-  };
 };
 
 Duration waited_for_index(const Sequence& sequence) {

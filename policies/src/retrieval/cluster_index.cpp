@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,8 +13,8 @@
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/cluster_plane.hpp"
+#include "terrace/kernels/kmeans.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -29,21 +28,19 @@ struct Batch {
 };
 
 /// A batch on its way into the index.
-class Clusters final : public IndexPart {
+class Clusters {
  public:
   Clusters(const BuildRequest& request, const ClusterIndexOptions& options, const Batch& batch)
       : request_(request),
         options_(options),
         batch_(batch),
-        row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim),
-        unread_(batch.tokens) {}
+        row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim) {}
 
   /// Makes the cluster anew instead that tokens from the batch's begin on had joined, from those
   /// before. Returns false where none can have joined.
   bool take_those_left();
 
-  [[nodiscard]] Result<bool> do_piece() override;
-  [[nodiscard]] BuildReport report() const noexcept override { return report_; }
+  [[nodiscard]] Result<BuildReport> write();
 
  private:
   [[nodiscard]] const float* row(std::size_t i) const noexcept {
@@ -70,51 +67,35 @@ class Clusters final : public IndexPart {
   [[nodiscard]] std::uint32_t last_cluster() const noexcept;
   void join_the_last();
   void take_members_of(std::uint32_t cluster);
-  [[nodiscard]] Status read_some();
+  [[nodiscard]] Status read_rows();
   [[nodiscard]] const float* keys_to_compare();
-  Status begin_clustering();
-  Status end_clustering();
+  Status cluster();
+  /// Places of the first centroids at equal distances, or none where they are to be drawn.
+  [[nodiscard]] std::vector<std::uint32_t> strided_seeds(const float* keys) const;
+  void list_members();
   void split_large();
   void write_cluster(std::uint32_t place, std::span<const std::uint32_t> members);
 
-  BuildRequest request_;
+  const BuildRequest& request_;
   const ClusterIndexOptions& options_;
   Batch batch_;
   std::size_t row_dims_;
   std::vector<std::uint32_t> places_;  // free ones for clusters
-  TokenPieces unread_;
-  std::unique_ptr<float[]> rows_;  // [tokens, row_dims]: keys, with estimates values beside
-  std::vector<float> keys_;        // [tokens, head_dim]: what is compared, where rows are not
-  std::vector<float> centroids_;
-  std::vector<std::uint32_t> seeds_;
+  std::unique_ptr<float[]> rows_;      // [tokens, row_dims]: keys, with estimates values beside
+  std::vector<float> keys_;            // [tokens, head_dim]: what is compared, where rows are not
   std::vector<std::uint32_t> labels_;  // [tokens]
   std::size_t clusters_ = 0;
-  std::optional<kernels::host::KmeansInPieces> clustering_;
   std::vector<std::vector<std::uint32_t>> members_;  // of each cluster that has some
-  std::size_t written_ = 0;                          // of them
   BuildReport report_;
 };
 
-Result<bool> Clusters::do_piece() {
-  if (places_.empty()) {
-    find_places();
-    if (places_.empty()) join_the_last();
-    return false;
-  }
-  if (!unread_.empty()) {
-    TERRACE_TRY(read_some());
-    return false;
-  }
-  if (!members_.empty()) {
-    write_cluster(places_[written_], members_[written_]);
-    return ++written_ == members_.size();
-  }
-  if (!clustering_) {
-    TERRACE_TRY(begin_clustering());
-  } else if (clustering_->do_piece()) {
-    TERRACE_TRY(end_clustering());
-  }
-  return false;
+Result<BuildReport> Clusters::write() {
+  if (places_.empty()) find_places();
+  if (places_.empty()) join_the_last();
+  TERRACE_TRY(read_rows());
+  if (members_.empty()) TERRACE_TRY(cluster());
+  for (std::size_t i = 0; i < members_.size(); ++i) write_cluster(places_[i], members_[i]);
+  return report_;
 }
 
 void Clusters::find_places() {
@@ -166,24 +147,21 @@ void Clusters::take_members_of(std::uint32_t cluster) {
   const std::size_t slots = options_.shape.slots;
   places_ = {cluster};
   batch_.tokens.begin = request_.index.first_token + plane(cluster / slots).firsts[cluster % slots];
-  unread_ = TokenPieces(batch_.tokens);
   members_.resize(1);
   for (std::uint32_t i = 0; i < batch_.tokens.size(); ++i) {
     if (label_at(first_at() + i) == cluster) members_.front().push_back(i);
   }
 }
 
-Status Clusters::read_some() {
-  // Not set to zero first: of a long sequence that would take longer than a piece may.
-  if (!rows_) rows_ = std::make_unique_for_overwrite<float[]>(batch_.tokens.size() * row_dims_);
-  const TokenRange tokens = unread_.take();
+Status Clusters::read_rows() {
+  rows_ = std::make_unique_for_overwrite<float[]>(batch_.tokens.size() * row_dims_);
   // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
   return kernels::host::read_keys({.shape = request_.shape,
                                    .rows = request_.rows,
-                                   .tokens = tokens,
+                                   .tokens = batch_.tokens,
                                    .head = batch_.head,
                                    .dims = row_dims_},
-                                  &rows_[(tokens.begin - batch_.tokens.begin) * row_dims_]);
+                                  rows_.get());
 }
 
 const float* Clusters::keys_to_compare() {
@@ -204,43 +182,51 @@ const float* Clusters::keys_to_compare() {
   return keys_.data();
 }
 
-Status Clusters::begin_clustering() {
+Status Clusters::cluster() {
   const std::size_t count = batch_.tokens.size();
   const std::size_t dims = request_.shape.head_dim;
   const float* const keys = keys_to_compare();
   labels_.resize(count);
   clusters_ = std::clamp<std::size_t>(count / options_.tokens_per_cluster, 1, places_.size());
-  centroids_.resize(clusters_ * dims);
-  seeds_.resize(options_.strided_seeds ? clusters_ : 0);
-  for (std::size_t c = 0; c < seeds_.size(); ++c) {
-    seeds_[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
-  }
-  // Seeds must be among the rows that are clustered; where one is not, k-means draws them.
-  const bool clusterable = std::ranges::all_of(
-      seeds_, [&](std::uint32_t i) { return can_be_clustered({keys + i * dims, dims}); });
-  if (!clusterable) seeds_.clear();
-  Rng seeds(request_.seed, {index(request_.layer), batch_.head, batch_.tokens.begin});
-  TERRACE_ASSIGN(clustering_, kernels::host::KmeansInPieces::begin(
-                                  {.rows = keys, .row_count = count, .dims = dims},
-                                  {.clusters = clusters_,
-                                   .iterations = request_.iterations,
-                                   .metric = options_.metric,
-                                   .seed = seeds(),
-                                   .initial_rows = seeds_,
-                                   .cancelled = request_.cancelled,
-                                   .measures_inertia = false},
-                                  {.centroids = centroids_.data(), .labels = labels_.data()}));
+  std::vector<float> centroids(clusters_ * dims);
+  const std::vector<std::uint32_t> seeds = strided_seeds(keys);
+  Rng seed(request_.seed, {index(request_.layer), batch_.head, batch_.tokens.begin});
+  Serial alone;
+  TERRACE_ASSIGN(
+      const kernels::KmeansReport report,
+      kernels::host::kmeans({.rows = keys, .row_count = count, .dims = dims},
+                            {.clusters = clusters_,
+                             .iterations = request_.iterations,
+                             .metric = options_.metric,
+                             .seed = seed(),
+                             .initial_rows = seeds,
+                             .cancelled = request_.cancelled,
+                             .measures_inertia = false},
+                            {.centroids = centroids.data(), .labels = labels_.data()}, alone));
+  report_.iterations = report.iterations;
+  list_members();
   return {};
 }
 
-Status Clusters::end_clustering() {
-  TERRACE_ASSIGN(const kernels::KmeansReport report, clustering_->report());
-  report_.iterations = report.iterations;
+std::vector<std::uint32_t> Clusters::strided_seeds(const float* keys) const {
+  const std::size_t count = batch_.tokens.size();
+  const std::size_t dims = request_.shape.head_dim;
+  std::vector<std::uint32_t> seeds(options_.strided_seeds ? clusters_ : 0);
+  for (std::size_t c = 0; c < seeds.size(); ++c) {
+    seeds[c] = static_cast<std::uint32_t>((2 * c + 1) * count / (2 * clusters_));
+  }
+  // Seeds must be among the rows that are clustered; where one is not, k-means draws them.
+  const bool clusterable = std::ranges::all_of(
+      seeds, [&](std::uint32_t i) { return can_be_clustered({keys + i * dims, dims}); });
+  if (!clusterable) seeds.clear();
+  return seeds;
+}
+
+void Clusters::list_members() {
   if (options_.members_max > 0) split_large();
   members_.resize(clusters_);
   for (std::uint32_t i = 0; i < labels_.size(); ++i) members_[labels_[i]].push_back(i);
   std::erase_if(members_, [](const auto& one) { return one.empty(); });
-  return {};
 }
 
 void Clusters::split_large() {
@@ -314,16 +300,15 @@ std::size_t ClusterIndex::build_parts(const BuildRequest& request) const noexcep
   return (end - first) * request.shape.kv_heads;
 }
 
-std::unique_ptr<IndexPart> ClusterIndex::begin_part(const BuildRequest& request,
-                                                    std::size_t part) const {
+Result<BuildReport> ClusterIndex::build_part(const BuildRequest& request, std::size_t part) const {
   const std::size_t segment = segments_of(request).begin + part / request.shape.kv_heads;
   TokenRange tokens = request.tokens;
   if (options_.segment_tokens > 0) {
     const std::size_t begin = request.index.first_token + segment * options_.segment_tokens;
     tokens = {std::max(begin, tokens.begin), std::min(begin + options_.segment_tokens, tokens.end)};
   }
-  return std::make_unique<Clusters>(request, options_,
-                                    Batch{.tokens = tokens, .head = part % request.shape.kv_heads});
+  return Clusters(request, options_, {.tokens = tokens, .head = part % request.shape.kv_heads})
+      .write();
 }
 
 Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
@@ -331,7 +316,7 @@ Result<bool> ClusterIndex::do_cut(const BuildRequest& request) const {
   for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
     Clusters cluster(request, options_, {.tokens = request.tokens, .head = head});
     if (!cluster.take_those_left()) continue;
-    TERRACE_TRY(cluster.finish());
+    TERRACE_TRY(cluster.write());
     changed = true;
   }
   return changed;

@@ -36,8 +36,8 @@ class ClusterIndex : public RetrievalPolicy {
 
   /// A part is a segment of a head.
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t part) const final;
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const final;
 
  protected:
   [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const final;

@@ -37,12 +37,12 @@ class InfLlm final : public PageIndex {
     return layout;
   }
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t head) const override {
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t head) const override {
     // An index made anew has no queries at hand: it keeps looking where the first one did.
     const bool keeps = request.extends() || (request.anew && request.hints.query_window.empty());
     if (!keeps) learn_mean_query(request, head);
-    return PageIndex::begin_part(request, head);
+    return PageIndex::build_part(request, head);
   }
 
  private:

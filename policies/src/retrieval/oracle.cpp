@@ -7,28 +7,11 @@
 #include "rows.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
 
 constexpr std::size_t chunk_tokens = 64;
-
-class KeyCopies final : public IndexPart {
- public:
-  explicit KeyCopies(const BuildRequest& request) : request_(request), left_(request.tokens) {}
-
-  [[nodiscard]] Result<bool> do_piece() override {
-    Serial alone;
-    TERRACE_TRY(kernels::host::key_copy(
-        {request_.shape, request_.rows, left_.take(), request_.index}, alone));
-    return left_.empty();
-  }
-
- private:
-  BuildRequest request_;
-  TokenPieces left_;
-};
 
 class Oracle final : public RetrievalPolicy {
  public:
@@ -53,9 +36,12 @@ class Oracle final : public RetrievalPolicy {
     return 1;
   }
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t /*part*/) const override {
-    return std::make_unique<KeyCopies>(request);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t /*part*/) const override {
+    Serial alone;
+    TERRACE_TRY(kernels::host::key_copy(
+        {request.shape, request.rows, request.tokens, request.index}, alone));
+    return BuildReport{};
   }
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,

@@ -2,7 +2,6 @@
 
 #include "selection_args.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "token_pieces.hpp"
 
 namespace terrace::policies {
 
@@ -22,31 +21,7 @@ std::size_t PageIndex::select_scratch_floats(const KvShape& shape,
   return page_scratch_floats(shape, pages_, candidates);
 }
 
-/// The pages of a head.
-class PageIndex::Pages final : public IndexPart {
- public:
-  Pages(const PageIndex& policy, const BuildRequest& request, std::size_t head)
-      : policy_(policy), request_(request), head_(head), left_(request.tokens) {}
-
-  [[nodiscard]] Result<bool> do_piece() override {
-    TERRACE_TRY(policy_.write_pages(request_, left_.take(), head_));
-    return left_.empty();
-  }
-
- private:
-  const PageIndex& policy_;
-  BuildRequest request_;
-  std::size_t head_;
-  TokenPieces left_;
-};
-
-std::unique_ptr<IndexPart> PageIndex::begin_part(const BuildRequest& request,
-                                                 std::size_t head) const {
-  return std::make_unique<Pages>(*this, request, head);
-}
-
-Status PageIndex::write_pages(const BuildRequest& request, TokenRange range,
-                              std::size_t head) const {
+Result<BuildReport> PageIndex::build_part(const BuildRequest& request, std::size_t head) const {
   const KvShape& shape = request.shape;
   const std::size_t size = pages_.page_tokens;
   const std::size_t dims = pages_.dims(shape);
@@ -55,10 +30,10 @@ Status PageIndex::write_pages(const BuildRequest& request, TokenRange range,
   std::vector<float> keys(size * shape.head_dim);
   std::vector<float> vector(dims);
   // A page that was begun before is read whole again.
-  for (std::size_t page = (range.begin - first_token) / size; first_token + page * size < range.end;
-       ++page) {
+  for (std::size_t page = (request.tokens.begin - first_token) / size;
+       first_token + page * size < request.tokens.end; ++page) {
     const std::size_t begin = first_token + page * size;
-    const TokenRange tokens{begin, std::min(begin + size, range.end)};
+    const TokenRange tokens{begin, std::min(begin + size, request.tokens.end)};
     TERRACE_TRY(kernels::host::read_keys({.shape = shape,
                                           .rows = request.rows,
                                           .tokens = tokens,
@@ -71,7 +46,7 @@ Status PageIndex::write_pages(const BuildRequest& request, TokenRange range,
         (head * chunk_pages + page % chunk_pages) * dims * size_bytes(shape.dtype);
     for (std::size_t i = 0; i < dims; ++i) store_f32(target, shape.dtype, i, vector[i]);
   }
-  return {};
+  return BuildReport{};
 }
 
 Result<Ticket> PageIndex::select(std::span<const SelectRequest> batch, Queue& queue,

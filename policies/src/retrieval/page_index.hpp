@@ -19,8 +19,8 @@ class PageIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final {
     return request.shape.kv_heads;
   }
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t head) const override;
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t head) const override;
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const final;
 
@@ -38,10 +38,6 @@ class PageIndex : public RetrievalPolicy {
   virtual void describe(const BuildRequest& request, const PageKeys& page, float* vector) const = 0;
 
  private:
-  class Pages;
-  [[nodiscard]] Status write_pages(const BuildRequest& request, TokenRange tokens,
-                                   std::size_t head) const;
-
   RetrievalTraits traits_;
   PageShape pages_;
   GroupReduction reduction_;

@@ -2,9 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <utility>
+#include <vector>
 
 #include "terrace/core/rng.hpp"
+#include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::policies {
 
@@ -33,35 +34,28 @@ void write_code(const BuildRequest& request, const PqShape& pq, const SubKeys& k
   chunk[plane * pq_chunk_tokens + at % pq_chunk_tokens] = static_cast<std::byte>(code);
 }
 
-CodebookTraining::CodebookTraining(const BuildRequest& request, const PqShape& pq,
-                                   const SubKeys& keys)
-    : request_(request), pq_(pq), keys_(keys), labels_(request.tokens.size()) {}
-
-Status CodebookTraining::begin() {
-  const std::size_t dims = request_.shape.head_dim / pq_.subspaces;
-  const std::size_t part = keys_.head * pq_.subspaces + keys_.subspace;
-  TERRACE_ASSIGN(clustering_, kernels::host::KmeansInPieces::begin(
-                                  {.rows = keys_.rows, .row_count = labels_.size(), .dims = dims},
-                                  {.clusters = pq_.centroids(),
-                                   .iterations = request_.iterations,
-                                   .seed = Rng(request_.seed, {index(request_.layer), part})(),
-                                   .cancelled = request_.cancelled,
-                                   .measures_inertia = false},
-                                  {.centroids = reinterpret_cast<float*>(request_.fixed) +
-                                                part * pq_.centroids() * dims,
-                                   .labels = labels_.data()}));
-  return {};
-}
-
-Result<bool> CodebookTraining::do_piece() {
-  if (!clustering_) TERRACE_TRY(begin());
-  if (!clustering_->do_piece()) return false;
-  TERRACE_ASSIGN(const kernels::KmeansReport report, clustering_->report());
-  report_.iterations = report.iterations;
-  for (std::size_t i = 0; i < labels_.size(); ++i) {
-    write_code(request_, pq_, keys_, request_.tokens.begin + i, labels_[i]);
+Result<BuildReport> train_codebook(const BuildRequest& request, const PqShape& pq,
+                                   const SubKeys& keys) {
+  const std::size_t dims = request.shape.head_dim / pq.subspaces;
+  const std::size_t part = keys.head * pq.subspaces + keys.subspace;
+  std::vector<std::uint32_t> labels(request.tokens.size());
+  Serial alone;
+  TERRACE_ASSIGN(
+      const kernels::KmeansReport report,
+      kernels::host::kmeans(
+          {.rows = keys.rows, .row_count = labels.size(), .dims = dims},
+          {.clusters = pq.centroids(),
+           .iterations = request.iterations,
+           .seed = Rng(request.seed, {index(request.layer), part})(),
+           .cancelled = request.cancelled,
+           .measures_inertia = false},
+          {.centroids = reinterpret_cast<float*>(request.fixed) + part * pq.centroids() * dims,
+           .labels = labels.data()},
+          alone));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    write_code(request, pq, keys, request.tokens.begin + i, labels[i]);
   }
-  return true;
+  return BuildReport{.iterations = report.iterations};
 }
 
 }  // namespace terrace::policies

@@ -1,12 +1,9 @@
 // Training codebooks of product quantisation and writing codes: what pqcache and qpq share.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "terrace/core/retrieval.hpp"
-#include "terrace/kernels/kmeans.hpp"
 
 namespace terrace::policies {
 
@@ -31,26 +28,10 @@ constexpr std::size_t codebook_bytes(const KvShape& shape, const PqShape& pq) no
   return shape.kv_heads * pq.centroids() * shape.head_dim * sizeof(float);
 }
 
-/// Clusters the sub-keys of a request's tokens into a codebook, then writes their codes.
-class CodebookTraining {
- public:
-  /// What `keys` and `request` point to stays where it is.
-  CodebookTraining(const BuildRequest& request, const PqShape& pq, const SubKeys& keys);
-
-  /// As IndexPart's.
-  [[nodiscard]] Result<bool> do_piece();
-  [[nodiscard]] BuildReport report() const noexcept { return report_; }
-
- private:
-  [[nodiscard]] Status begin();
-
-  BuildRequest request_;
-  PqShape pq_;
-  SubKeys keys_;
-  std::vector<std::uint32_t> labels_;  // [tokens]
-  std::optional<kernels::host::KmeansInPieces> clustering_;
-  BuildReport report_;
-};
+/// Clusters the sub-keys of a request's tokens into a codebook, and writes their codes.
+/// Errors: those of k-means.
+Result<BuildReport> train_codebook(const BuildRequest& request, const PqShape& pq,
+                                   const SubKeys& keys);
 
 /// Writes the code of a token.
 void write_code(const BuildRequest& request, const PqShape& pq, const SubKeys& keys,

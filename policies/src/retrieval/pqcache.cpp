@@ -15,66 +15,25 @@
 #include "selection_args.hpp"
 #include "terrace/kernels/pq_encode.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
 
-/// One sub-space of one KV head.
-class Subspace final : public IndexPart {
- public:
-  Subspace(const BuildRequest& request, const PqShape& pq, std::size_t part)
-      : request_(request),
-        head_(part / pq.subspaces),
-        subspace_(part % pq.subspaces),
-        dims_(request.shape.head_dim / pq.subspaces),
-        keys_(std::make_unique_for_overwrite<float[]>(request.tokens.size() * dims_)),
-        unread_(request.tokens),
-        training_(request, pq, {keys_.get(), head_, subspace_}) {}
-
-  [[nodiscard]] Result<bool> do_piece() override {
-    if (unread_.empty()) return training_.do_piece();
-    const TokenRange tokens = unread_.take();
-    TERRACE_TRY(kernels::host::read_keys({.shape = request_.shape,
-                                          .rows = request_.rows,
-                                          .tokens = tokens,
-                                          .head = head_,
-                                          .first_dim = subspace_ * dims_,
-                                          .dims = dims_},
-                                         &keys_[(tokens.begin - request_.tokens.begin) * dims_]));
-    return false;
-  }
-  [[nodiscard]] BuildReport report() const noexcept override { return training_.report(); }
-
- private:
-  BuildRequest request_;
-  std::size_t head_;
-  std::size_t subspace_;
-  std::size_t dims_;
-  // [tokens, dims]. Not set to zero first: of a long sequence that takes longer than a piece may.
-  std::unique_ptr<float[]> keys_;
-  TokenPieces unread_;
-  CodebookTraining training_;
-};
-
-/// Codes of further tokens, of all heads.
-class Codes final : public IndexPart {
- public:
-  Codes(const BuildRequest& request, const PqShape& pq)
-      : request_(request), pq_(pq), left_(request.tokens, pq_chunk_tokens) {}
-
-  [[nodiscard]] Result<bool> do_piece() override {
-    Serial alone;
-    TERRACE_TRY(kernels::host::pq_encode(
-        {request_.shape, pq_, request_.rows, left_.take(), request_.index}, alone));
-    return left_.empty();
-  }
-
- private:
-  BuildRequest request_;
-  PqShape pq_;
-  TokenPieces left_;
-};
+/// Of one KV head.
+Result<BuildReport> build_subspace(const BuildRequest& request, const PqShape& pq,
+                                   std::size_t part) {
+  const SubKeys of{.head = part / pq.subspaces, .subspace = part % pq.subspaces};
+  const std::size_t dims = request.shape.head_dim / pq.subspaces;
+  const auto keys = std::make_unique_for_overwrite<float[]>(request.tokens.size() * dims);
+  TERRACE_TRY(kernels::host::read_keys({.shape = request.shape,
+                                        .rows = request.rows,
+                                        .tokens = request.tokens,
+                                        .head = of.head,
+                                        .first_dim = of.subspace * dims,
+                                        .dims = dims},
+                                       keys.get()));
+  return train_codebook(request, pq, {keys.get(), of.head, of.subspace});
+}
 
 class PqCache final : public RetrievalPolicy {
  public:
@@ -104,10 +63,13 @@ class PqCache final : public RetrievalPolicy {
     return request.extends() ? 1 : request.shape.kv_heads * pq_.subspaces;
   }
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t part) const override {
-    if (request.extends()) return std::make_unique<Codes>(request, pq_);
-    return std::make_unique<Subspace>(request, pq_, part);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const override {
+    if (!request.extends()) return build_subspace(request, pq_, part);
+    Serial alone;
+    TERRACE_TRY(kernels::host::pq_encode(
+        {request.shape, pq_, request.rows, request.tokens, request.index}, alone));
+    return BuildReport{};
   }
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,

@@ -13,7 +13,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,7 +23,6 @@
 #include "selection_args.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "token_pieces.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -90,128 +88,86 @@ std::vector<float> group_queries(const BuildRequest& request, std::size_t head) 
 }
 
 /// The maps and codebooks of one KV head.
-class HeadIndex final : public IndexPart {
+class HeadIndex {
  public:
-  HeadIndex(const BuildRequest& request, const PqShape& pq, double shrinkage, std::size_t head)
-      : request_(request),
-        pq_(pq),
-        shrinkage_(shrinkage),
-        head_(head),
-        maps_(request.shape, pq, request.fixed),
-        // An index made anew has no queries at hand: it keeps looking where the first one did.
-        knows_maps_(request.anew && request.hints.query_window.empty()),
-        keys_(std::make_unique_for_overwrite<float[]>(request.tokens.size() *
-                                                      request.shape.head_dim)),
-        unread_(request.tokens),
-        unmapped_(request.tokens),
-        mean_(request.shape.head_dim),
-        uncut_(request.tokens) {}
+  HeadIndex(const BuildRequest& request, const PqShape& pq, std::size_t head)
+      : request_(request), pq_(pq), head_(head), maps_(request.shape, pq, request.fixed) {}
 
-  [[nodiscard]] Result<bool> do_piece() override {
-    if (!unread_.empty()) {
-      const TokenRange tokens = unread_.take();
-      TERRACE_TRY(read_head_keys(request_, tokens, head_, keys_of(tokens).data()));
-    } else if (!knows_maps_) {
-      find_maps();
-    } else if (!unmapped_.empty()) {
-      map_some();
-    } else if (!training_) {
-      cut_out_some();
-    } else {
-      return train();
+  [[nodiscard]] Result<BuildReport> build(double shrinkage) {
+    keys_ = std::make_unique_for_overwrite<float[]>(request_.tokens.size() * dims());
+    TERRACE_TRY(read_head_keys(request_, request_.tokens, head_, keys_.get()));
+    // An index made anew has no queries at hand: it keeps looking where the first one did.
+    const bool knows_maps = request_.anew && request_.hints.query_window.empty();
+    if (!knows_maps) find_maps(shrinkage);
+    map_all_keys();
+    BuildReport whole;
+    for (std::size_t subspace = 0; subspace < pq_.subspaces; ++subspace) {
+      const std::unique_ptr<float[]> of_subspace = cut_out(subspace);
+      TERRACE_ASSIGN(const BuildReport report,
+                     train_codebook(request_, pq_, {of_subspace.get(), head_, subspace}));
+      whole.iterations = std::max(whole.iterations, report.iterations);
     }
-    return false;
+    return whole;
   }
-  [[nodiscard]] BuildReport report() const noexcept override { return report_; }
 
  private:
   [[nodiscard]] std::size_t dims() const noexcept { return request_.shape.head_dim; }
-  [[nodiscard]] std::span<float> keys_of(TokenRange tokens) noexcept {
-    const std::size_t begin = tokens.begin - request_.tokens.begin;
-    return {&keys_[begin * dims()], tokens.size() * dims()};
+  [[nodiscard]] std::span<float> keys() const noexcept {
+    return {keys_.get(), request_.tokens.size() * dims()};
   }
 
-  void find_maps() {
+  void find_maps(double shrinkage) {
     const QueryBasis basis = find_query_basis({.dims = dims(),
                                                .queries = group_queries(request_, head_),
-                                               .keys = keys_of(request_.tokens),
-                                               .shrinkage = shrinkage_,
+                                               .keys = keys(),
+                                               .shrinkage = shrinkage,
                                                .subspaces = pq_.subspaces});
     std::ranges::copy(basis.query_map, maps_.queries(head_));
     std::ranges::copy(basis.key_map, maps_.keys(head_));
-    knows_maps_ = true;
   }
 
-  void map_some() {
-    const std::span<float> keys = keys_of(unmapped_.take());
-    map_keys(maps_, head_, dims(), keys);
-    mean_.add(keys);
-    if (!unmapped_.empty()) return;
+  void map_all_keys() {
+    map_keys(maps_, head_, dims(), keys());
+    RowMean mean(dims());
+    mean.add(keys());
     for (std::size_t i = 0; i < dims(); ++i) {
-      maps_.mean(head_)[i] = static_cast<float>(mean_.of(i));
+      maps_.mean(head_)[i] = static_cast<float>(mean.of(i));
     }
   }
 
-  /// Centred.
-  void cut_out_some() {
+  /// Keys of a sub-space, centred: [tokens, head_dim / subspaces].
+  [[nodiscard]] std::unique_ptr<float[]> cut_out(std::size_t subspace) const {
     const std::size_t width = dims() / pq_.subspaces;
-    if (!subspace_keys_) {
-      subspace_keys_ = std::make_unique_for_overwrite<float[]>(request_.tokens.size() * width);
-    }
-    const TokenRange tokens = uncut_.take();
-    const std::span<const float> keys = keys_of(tokens);
+    auto cut = std::make_unique_for_overwrite<float[]>(request_.tokens.size() * width);
     const float* const mean = maps_.mean(head_);
-    float* target = &subspace_keys_[(tokens.begin - request_.tokens.begin) * width];
-    for (std::size_t row = 0; row < keys.size(); row += dims()) {
-      for (std::size_t i = subspace_ * width; i < (subspace_ + 1) * width; ++i) {
-        *target++ = keys[row + i] - mean[i];
+    float* target = cut.get();
+    for (std::size_t row = 0; row < keys().size(); row += dims()) {
+      for (std::size_t i = subspace * width; i < (subspace + 1) * width; ++i) {
+        *target++ = keys_[row + i] - mean[i];
       }
     }
-    if (!uncut_.empty()) return;
-    uncut_ = TokenPieces(request_.tokens);  // for the next sub-space
-    training_.emplace(request_, pq_, SubKeys{subspace_keys_.get(), head_, subspace_});
+    return cut;
   }
 
-  Result<bool> train() {
-    TERRACE_ASSIGN(const bool trained, training_->do_piece());
-    if (!trained) return false;
-    report_.iterations = std::max(report_.iterations, training_->report().iterations);
-    training_.reset();
-    return ++subspace_ == pq_.subspaces;
-  }
-
-  BuildRequest request_;
+  const BuildRequest& request_;
   PqShape pq_;
-  double shrinkage_;
   std::size_t head_;
   Maps maps_;
-  bool knows_maps_;
-  // [tokens, head_dim]. Not set to zero first: of a long sequence that takes longer than a piece
-  // may.
-  std::unique_ptr<float[]> keys_;
-  TokenPieces unread_;
-  TokenPieces unmapped_;
-  RowMean mean_;
-  std::size_t subspace_ = 0;
-  TokenPieces uncut_;
-  std::unique_ptr<float[]> subspace_keys_;  // [tokens, head_dim / subspaces]
-  std::optional<CodebookTraining> training_;
-  BuildReport report_;
+  std::unique_ptr<float[]> keys_;  // [tokens, head_dim]
 };
 
 /// Codes of further tokens of one KV head, with the maps and codebooks that the index has.
-class HeadCodes final : public IndexPart {
+class HeadCodes {
  public:
   HeadCodes(const BuildRequest& request, const PqShape& pq, std::size_t head)
-      : request_(request),
-        pq_(pq),
-        head_(head),
-        maps_(request.shape, pq, request.fixed),
-        left_(request.tokens, pq_chunk_tokens) {}
+      : request_(request), pq_(pq), head_(head), maps_(request.shape, pq, request.fixed) {}
 
-  [[nodiscard]] Result<bool> do_piece() override {
-    TERRACE_TRY(code(left_.take()));
-    return left_.empty();
+  [[nodiscard]] Result<BuildReport> write() const {
+    const TokenRange all = request_.tokens;
+    for (std::size_t begin = all.begin; begin < all.end; begin += pq_chunk_tokens) {
+      TERRACE_TRY(code({begin, std::min(begin + pq_chunk_tokens, all.end)}));
+    }
+    return BuildReport{};
   }
 
  private:
@@ -253,11 +209,10 @@ class HeadCodes final : public IndexPart {
     return best;
   }
 
-  BuildRequest request_;
+  const BuildRequest& request_;
   PqShape pq_;
   std::size_t head_;
   Maps maps_;
-  TokenPieces left_;
 };
 
 class Qpq final : public RetrievalPolicy {
@@ -290,10 +245,10 @@ class Qpq final : public RetrievalPolicy {
     return request.shape.kv_heads;
   }
 
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                      std::size_t head) const override {
-    if (request.extends()) return std::make_unique<HeadCodes>(request, pq_, head);
-    return std::make_unique<HeadIndex>(request, pq_, shrinkage_, head);
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t head) const override {
+    if (request.extends()) return HeadCodes(request, pq_, head).write();
+    return HeadIndex(request, pq_, head).build(shrinkage_);
   }
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,

@@ -21,9 +21,9 @@ class WithoutIndex : public RetrievalPolicy {
   [[nodiscard]] std::size_t build_parts(const BuildRequest& /*request*/) const noexcept final {
     return 0;
   }
-  [[nodiscard]] std::unique_ptr<IndexPart> begin_part(const BuildRequest& /*request*/,
-                                                      std::size_t /*part*/) const final {
-    return nullptr;  // it has no parts
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
+                                               std::size_t /*part*/) const final {
+    return BuildReport{};
   }
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> /*batch*/, Queue& /*queue*/,
                                       const Ops& /*ops*/) const final {

@@ -97,25 +97,6 @@ struct BuildReport {
                                ///< A part's own report leaves it 0
 };
 
-/// A part of an index in the making.
-class IndexPart {
- public:
-  IndexPart() = default;
-  IndexPart(const IndexPart&) = delete;
-  IndexPart& operator=(const IndexPart&) = delete;
-  virtual ~IndexPart() = default;
-
-  /// Does a piece: what takes some milliseconds, however long the sequence. Returns whether none is
-  /// left.
-  [[nodiscard]] virtual Result<bool> do_piece() = 0;
-
-  /// Of a part that is done.
-  [[nodiscard]] virtual BuildReport report() const noexcept { return {}; }
-
-  /// Does all that is left.
-  [[nodiscard]] Result<BuildReport> finish();
-};
-
 /// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
 /// say whether lists are those of KV heads or of query heads.
 struct Selection {
@@ -143,7 +124,7 @@ struct SelectRequest {
   Selection out = {};        ///< shares no memory with another request's of its batch
 };
 
-/// Threads  pieces of builds and extensions on host queues, the others on the caller's;
+/// Threads  parts of builds and extensions on host queues, the others on the caller's;
 ///          a policy has no mutable state
 class RetrievalPolicy {
  public:
@@ -176,10 +157,10 @@ class RetrievalPolicy {
   /// other.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
 
-  /// What `request` points to stays where it is until the part is done. Of an extension only chunks
-  /// that hold one of `tokens` may change. Never null.
-  [[nodiscard]] virtual std::unique_ptr<IndexPart> begin_part(const BuildRequest& request,
-                                                              std::size_t part) const = 0;
+  /// Builds a part, or extends it. Of an extension only chunks that hold one of `tokens` may
+  /// change.
+  [[nodiscard]] virtual Result<BuildReport> build_part(const BuildRequest& request,
+                                                       std::size_t part) const = 0;
 
   /// Builds an index, or adds to one. On an error no row is lost: the runtime reports it and builds
   /// again. Where a part throws std::bad_alloc, that is out_of_memory.
