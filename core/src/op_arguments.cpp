@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <string_view>
@@ -230,20 +231,27 @@ Status require_attention_apart(std::string_view name, const DecodeAttention& op)
                         {"pseudo.count", range_of(op.pseudo.count, pseudo == 0 ? 0 : lists)}});
 }
 
-/// Returns the floats from the first token's vectors to the end of the last one's; `tokens` is not
-/// 0.
-std::size_t strided_floats(const KvShape& shape, std::size_t tokens, std::size_t stride) {
-  return plus(times(tokens - 1, stride), query_floats(shape));
+/// Returns how far it is from the begin of the first token's vectors to the end of the last one's,
+/// all being `each` long and `stride` apart; `tokens` is not 0.
+std::size_t strided(std::size_t tokens, std::size_t stride, std::size_t each) {
+  return plus(times(tokens - 1, stride), each);
 }
 
 Status require_tile_apart(std::string_view name, const TileAttention& op) {
+  const std::size_t packed = query_floats(op.shape);
   const std::size_t written =
-      op.output == nullptr ? 0 : strided_floats(op.shape, op.tokens, op.output_stride);
-  const std::size_t read = strided_floats(op.shape, op.tokens, op.query_stride);
+      op.output == nullptr ? 0 : strided(op.tokens, op.output_stride, packed);
+  const std::size_t read = strided(op.tokens, op.query_stride, packed);
   const std::size_t state = times(op.tokens, tile_state_floats(op.shape, 1));
   return require_apart(
       name, {{"output", range_of(op.output, written)}, {"state", range_of(op.state, state)}},
       {{"query", range_of(op.query, read)}});
+}
+
+/// Whether each number of tokens is at a multiple of its size. A device reads none elsewhere.
+bool is_aligned(const std::byte* first, std::size_t stride, std::size_t tokens, Dtype dtype) {
+  const auto address = reinterpret_cast<std::uintptr_t>(first);
+  return (tokens == 1 ? address : address | stride) % size_bytes(dtype) == 0;
 }
 
 /// Reading a table of blocks takes little beside copying to them.
@@ -318,6 +326,29 @@ Status validate(const MapQueries& op) {
   return require_apart(
       name, {{"mapped", range_of(op.mapped, floats)}},
       {{"query", range_of(op.query, floats)}, {"maps", range_of(op.maps, map_floats)}});
+}
+
+Status validate(const ConvertQueries& op) {
+  constexpr std::string_view name = "convert_queries";
+  TERRACE_TRY(require_shape(name, op.shape));
+  if (op.tokens == 0) return {};
+  const std::size_t read = query_floats(op.shape) * size_bytes(op.from);
+  const std::size_t written = query_floats(op.shape) * size_bytes(op.to);
+  TERRACE_TRY(
+      require(name, {{op.tokens <= limit, "tokens must not be above 2^32"},
+                     {op.source != nullptr, "source must be given"},
+                     {op.target != nullptr, "target must be given"},
+                     {op.tokens == 1 || op.source_stride >= read,
+                      "source_stride must not be below the bytes of a token"},
+                     {op.tokens == 1 || op.target_stride >= written,
+                      "target_stride must not be below the bytes of a token"},
+                     {is_aligned(op.source, op.source_stride, op.tokens, op.from),
+                      "source and source_stride must be multiples of the size of a number"},
+                     {is_aligned(op.target, op.target_stride, op.tokens, op.to),
+                      "target and target_stride must be multiples of the size of a number"}}));
+  return require_apart(
+      name, {{"target", range_of(op.target, strided(op.tokens, op.target_stride, written))}},
+      {{"source", range_of(op.source, strided(op.tokens, op.source_stride, read))}});
 }
 
 Status validate(const PageSelect& op) {

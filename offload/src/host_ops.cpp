@@ -7,6 +7,7 @@
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
+#include "terrace/kernels/convert_queries.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/rows.hpp"
@@ -39,6 +40,7 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .pq_select = enqueue<host::pq_select>,
                     .exact_select = enqueue<host::exact_select>,
                     .map_queries = enqueue<host::map_queries>,
+                    .convert_queries = enqueue<host::convert_queries>,
                     .page_select = enqueue<host::page_select>,
                     .cluster_select = enqueue<host::cluster_select>,
                     .resolve_rows = enqueue<resolve_rows>,

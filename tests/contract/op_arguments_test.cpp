@@ -270,6 +270,51 @@ TEST_F(OpArguments, OfMapQueries) {
   EXPECT_TRUE(validate(beside).has_value());
 }
 
+TEST_F(OpArguments, OfConvertQueries) {
+  constexpr std::size_t f16_bytes = 2 * query_floats;
+  constexpr std::size_t f32_bytes = 4 * query_floats;
+  const ConvertQueries op{.shape = shape,
+                          .source = room<std::byte>(),
+                          .from = Dtype::f16,
+                          .source_stride = f16_bytes + 2,
+                          .target = room<std::byte>(),
+                          .to = Dtype::f32,
+                          .target_stride = f32_bytes + 4,
+                          .tokens = 3};
+  using Op = ConvertQueries;
+  expect_refused<Op>(
+      op, {{[](Op& o) { o.shape.head_dim = 0; }, "has a zero"},
+           {[](Op& o) { o.shape.query_heads = absurd; }, "2^24"},
+           {[](Op& o) { o.tokens = absurd; }, "tokens must not be above 2^32"},
+           {[](Op& o) { o.source = nullptr; }, "source must be given"},
+           {[](Op& o) { o.target = nullptr; }, "target must be given"},
+           {[](Op& o) { o.source_stride = f16_bytes - 2; }, "source_stride must not be below"},
+           {[](Op& o) { o.target_stride = f32_bytes - 4; }, "target_stride must not be below"},
+           {[](Op& o) { o.from = Dtype::f32; }, "source_stride must not be below"},
+           {[](Op& o) { o.source += 1; }, "source and source_stride must be multiples"},
+           {[](Op& o) { o.source_stride += 1; }, "source and source_stride must be multiples"},
+           {[](Op& o) { o.target += 2; }, "target and target_stride must be multiples"},
+           {[](Op& o) { o.target_stride += 2; }, "target and target_stride must be multiples"},
+           // The last number of each.
+           {[](Op& o) { o.source = o.target + 3 * f32_bytes + 2 * 4 - 2; },
+            "target must not overlap source"},
+           {[](Op& o) { o.target = as<std::byte>(o.source + 3 * f16_bytes); },
+            "target must not overlap source"},
+           {[](Op& o) {
+              o.source_stride = absurd;
+              o.source = o.target - 8;
+            },
+            "target must not overlap source"}});
+  Op beside = op;
+  beside.target = as<std::byte>(op.source + 3 * f16_bytes + 2 * 2);
+  EXPECT_TRUE(validate(beside).has_value());
+  Op alone = op;
+  alone.tokens = 1;
+  alone.source_stride = alone.target_stride = 1;
+  EXPECT_TRUE(validate(alone).has_value()) << "there is no next token";
+  EXPECT_TRUE(validate(Op{.shape = op.shape}).has_value()) << "there are no tokens";
+}
+
 TEST_F(OpArguments, OfResolveRows) {
   using Op = ResolveRows;
   const Op op = resolve();
@@ -476,6 +521,8 @@ TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
   EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.common.shape.dtype = Dtype::f32; }), "shape");
   EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.pq.bits = 1; }), "pq");
   EXPECT_EQ(difference_made<ExactSelect>([](auto& o) { o.common.count.mean = 1; }), "");
+  EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.shape.head_dim = 1; }), "shape");
+  EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.to = Dtype::f16; }), "");
   EXPECT_EQ(difference_made<PageSelect>([](auto& o) { o.pages.bounds = true; }), "pages");
   EXPECT_EQ(difference_made<ClusterSelect>([](auto& o) { o.clusters.slots = 1; }), "clusters");
   EXPECT_EQ(difference_made<ClusterSelect>([](auto& o) { o.scope = ListScope::query_head; }),

@@ -68,6 +68,7 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.pq_select, nullptr);
   EXPECT_NE(ops.exact_select, nullptr);
   EXPECT_NE(ops.map_queries, nullptr);
+  EXPECT_NE(ops.convert_queries, nullptr);
   EXPECT_NE(ops.page_select, nullptr);
   EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
@@ -151,6 +152,7 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.pq_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.exact_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.map_queries(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.convert_queries(*compute, Phase::attend, {})));
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.cluster_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.resolve_rows(*compute, Phase::fetch, {})));

@@ -76,6 +76,9 @@ void run(std::span<const ExactSelect> batch) {
 void run(std::span<const MapQueries> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::map_queries(batch, launch); });
 }
+void run(std::span<const ConvertQueries> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::convert_queries(batch, launch); });
+}
 void run(std::span<const PageSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::page_select(batch, launch); });
 }

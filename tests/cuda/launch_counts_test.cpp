@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_on_host/control.hpp"
+#include "kernels/conversion.hpp"
 #include "kernels/resolve_scenario.hpp"
 
 namespace terrace {
@@ -59,6 +60,22 @@ TEST(LaunchCounts, ATokenOfEachOfManySequencesIsStoredByOneLaunch) {
   const cuda_on_host::Device device;
   const std::uint64_t before = device.counts().launches;
   testing::run(std::span<const StoreRows>(calls));
+  EXPECT_EQ(device.counts().launches - before, 1U);
+}
+
+TEST(LaunchCounts, QueriesOfManySequencesAreConvertedByOneLaunch) {
+  std::vector<std::unique_ptr<testing::Conversion>> conversions;
+  std::vector<ConvertQueries> calls;
+  for (std::size_t i = 0; i < 64; ++i) {
+    conversions.push_back(std::make_unique<testing::Conversion>(
+        testing::ConversionCase{.shape = testing::make_shape(2, 1, 16, Dtype::f16),
+                                .from = i % 2 == 0 ? Dtype::f16 : Dtype::bf16,
+                                .tokens = i % 3}));
+    calls.push_back(conversions.back()->op());
+  }
+  const cuda_on_host::Device device;
+  const std::uint64_t before = device.counts().launches;
+  testing::run(std::span<const ConvertQueries>(calls));
   EXPECT_EQ(device.counts().launches - before, 1U);
 }
 

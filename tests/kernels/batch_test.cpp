@@ -12,6 +12,7 @@
 #include "kernels/attention_scenario.hpp"
 #include "kernels/cached_scenario.hpp"
 #include "kernels/cluster_scene.hpp"
+#include "kernels/conversion.hpp"
 #include "kernels/page_scene.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
@@ -241,6 +242,21 @@ TEST(Batch, MapsQueriesLikeItsCalls) {
                              .maps = held->maps.data(),
                              .mapped = held->mapped.data()},
                             {memory_of(held->mapped)}};
+  });
+}
+
+TEST(Batch, ConvertsQueriesLikeItsCalls) {
+  constexpr Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+  expect_batches_like_calls<ConvertQueries>(Large::where_there_is_time, [&](std::size_t i) {
+    const auto held = std::make_shared<testing::Conversion>(testing::ConversionCase{
+        .shape = make_shape(2, 2, 10, Dtype::f16),
+        .from = one_of(dtypes, i / 3),
+        .to = one_of(dtypes, i),
+        .tokens = i < small_from ? one_of<std::size_t>({3, 0, 1, 900}, i) : 1 + i % 3,
+        .source_gap = i % 4,
+        .target_gap = i % 5});
+    held->fill(i);
+    return Call<ConvertQueries>{held, held->op(), {memory_of(held->target())}};
   });
 }
 

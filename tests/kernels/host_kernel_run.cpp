@@ -4,6 +4,7 @@
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
+#include "terrace/kernels/convert_queries.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/rows.hpp"
@@ -39,6 +40,9 @@ void run(std::span<const ExactSelect> batch) {
 }
 void run(std::span<const MapQueries> batch) {
   host::for_each_call(batch, threads, host::map_queries);
+}
+void run(std::span<const ConvertQueries> batch) {
+  host::for_each_call(batch, threads, host::convert_queries);
 }
 void run(std::span<const PageSelect> batch) {
   host::for_each_call(batch, threads, host::page_select);

@@ -25,6 +25,7 @@ std::size_t run(std::span<const CacheRows> batch);
 void run(std::span<const PqSelect> batch);
 void run(std::span<const ExactSelect> batch);
 void run(std::span<const MapQueries> batch);
+void run(std::span<const ConvertQueries> batch);
 void run(std::span<const PageSelect> batch);
 void run(std::span<const ClusterSelect> batch);
 void run(std::span<const ResolveRows> batch);

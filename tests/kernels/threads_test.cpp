@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "kernels/attention_scenario.hpp"
+#include "kernels/conversion.hpp"
 #include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/selected.hpp"
 #include "kernels/tile_scenario.hpp"
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/calls.hpp"
+#include "terrace/kernels/convert_queries.hpp"
 #include "terrace/kernels/select.hpp"
 
 namespace terrace {
@@ -65,6 +67,19 @@ TEST(NumberOfThreads, DoesNotChangeASelection) {
     PartThreads threads(count);
     kernels::host::pq_select(op, threads);
     EXPECT_TRUE(selected.ids_.same_bits(expected.ids_)) << count << " threads";
+  }
+}
+
+TEST(NumberOfThreads, DoesNotChangeAConversion) {
+  for (const std::size_t count : {1U, 2U, 4U}) {
+    PartThreads threads(count);
+    testing::Conversion conversion({.shape = make_shape(4, 8, 80, Dtype::f16),
+                                    .from = Dtype::f32,
+                                    .to = Dtype::f16,
+                                    .tokens = 64});
+    conversion.fill(0);
+    kernels::host::convert_queries(conversion.op(), threads);
+    conversion.expect_right();
   }
 }
 

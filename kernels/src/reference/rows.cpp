@@ -48,4 +48,14 @@ void map_queries(const MapQueries& op) {
   }
 }
 
+void convert_queries(const ConvertQueries& op) {
+  for (std::size_t token = 0; token < op.tokens; ++token) {
+    const std::byte* const source = op.source + token * op.source_stride;
+    std::byte* const target = op.target + token * op.target_stride;
+    for (std::size_t i = 0; i < op.shape.query_heads * op.shape.head_dim; ++i) {
+      store_f32(target, op.to, i, load_f32(source, op.from, i));
+    }
+  }
+}
+
 }  // namespace terrace::kernels::reference

@@ -16,14 +16,15 @@ namespace terrace {
 
 // Errors: invalid_argument for a shape that KvShape refuses, a null pointer to what is read or
 // written, a zero, sizes that do not divide as the op's comment says, more wanted than there is
-// room for, positions above 2^32, or memory written that overlaps other memory the op is given, as
-// far as the host knows how long both are. Behind tables of pointers nobody looks but store_rows,
-// in the blocks it writes; so of fetch_rows nothing is compared, and of an index the codebooks
-// alone.
+// room for, positions above 2^32, numbers in bytes off their alignment, or memory written that
+// overlaps other memory the op is given, as far as the host knows how long both are. Behind tables
+// of pointers nobody looks but store_rows, in the blocks it writes; so of fetch_rows nothing is
+// compared, and of an index the codebooks alone.
 [[nodiscard]] Status validate(const StoreRows& op);
 [[nodiscard]] Status validate(const PqSelect& op);
 [[nodiscard]] Status validate(const ExactSelect& op);
 [[nodiscard]] Status validate(const MapQueries& op);
+[[nodiscard]] Status validate(const ConvertQueries& op);
 [[nodiscard]] Status validate(const PageSelect& op);
 [[nodiscard]] Status validate(const ClusterSelect& op);
 [[nodiscard]] Status validate(const ResolveRows& op);

@@ -166,6 +166,22 @@ struct MapQueries {
   float* mapped = nullptr;       ///< out [query_heads, head_dim]
 };
 
+/// Converts the numbers of queries to the f32 that ops compute with, or those of outputs, which
+/// have the same shape, to what an engine takes. What is narrowed is rounded to the nearest, ties
+/// to even; f16 has infinity for what it cannot hold, and NaN stays NaN. The bits of a number are
+/// those of store_f32() of its load_f32() (terrace/core/dtype.hpp), whatever the types: equal ones,
+/// too. Numbers are aligned to their size. Calls of a batch differ in all but the shape.
+struct ConvertQueries {
+  KvShape shape;                      ///< its dtype is not used
+  const std::byte* source = nullptr;  ///< [tokens, query_heads, head_dim] of `from`
+  Dtype from = Dtype::f32;
+  std::size_t source_stride = 0;  ///< bytes from one token to the next; not used for one token
+  std::byte* target = nullptr;    ///< out [tokens, query_heads, head_dim] of `to`
+  Dtype to = Dtype::f32;
+  std::size_t target_stride = 0;  ///< bytes from one token to the next; not used for one token
+  std::size_t tokens = 0;
+};
+
 /// Clusters of keys. Each chunk has room for `slots` clusters of every KV head, whose members may
 /// lie in any chunk; cluster `slot` of chunk c is number c * slots + slot. Per KV head a chunk
 /// holds, in this order (terrace/kernels/cluster_plane.hpp):
@@ -440,6 +456,7 @@ struct Ops {
   Op<PqSelect> pq_select = {};
   Op<ExactSelect> exact_select = {};
   Op<MapQueries> map_queries = {};
+  Op<ConvertQueries> convert_queries = {};
   Op<PageSelect> page_select = {};
   Op<ClusterSelect> cluster_select = {};
   Op<ResolveRows> resolve_rows = {};

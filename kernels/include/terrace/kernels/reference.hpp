@@ -43,6 +43,7 @@ void resolve_rows(const ResolveRows& op);
 void fetch_rows(const FetchRows& op);
 
 void map_queries(const MapQueries& op);
+void convert_queries(const ConvertQueries& op);
 
 /// Lloyd's iterations in double from given initial rows (options.initial_rows must be set), with
 /// the same rules as host::kmeans for ties and clusters without members. All rows must be

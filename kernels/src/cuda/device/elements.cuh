@@ -25,6 +25,10 @@ struct F32Elements {
     out[2] = __uint_as_float(raw.z);
     out[3] = __uint_as_float(raw.w);
   }
+  __device__ static uint4 narrow(const float* in) {
+    return {__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]),
+            __float_as_uint(in[3])};
+  }
   __device__ static float load(const std::byte* at) { return *reinterpret_cast<const float*>(at); }
   __device__ static void store(std::byte* at, float value) {
     *reinterpret_cast<float*>(at) = value;
@@ -44,6 +48,15 @@ struct HalfElements {
       out[2 * i] = Derived::of(static_cast<std::uint16_t>(words[i] & 0xffffU));
       out[2 * i + 1] = Derived::of(static_cast<std::uint16_t>(words[i] >> 16));
     }
+  }
+  __device__ static uint4 narrow(const float* in) {
+    unsigned words[4];
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+      words[i] = Derived::bits(in[2 * i]) | static_cast<unsigned>(Derived::bits(in[2 * i + 1]))
+                                                << 16;
+    }
+    return {words[0], words[1], words[2], words[3]};
   }
   __device__ static float load(const std::byte* at) {
     return Derived::of(*reinterpret_cast<const std::uint16_t*>(at));
@@ -77,6 +90,19 @@ __device__ inline void load_vector(const std::byte* at, unsigned count, float* o
 #pragma unroll
   for (unsigned i = 0; i < Elements::per_vector; ++i) {
     out[i] = i < count ? Elements::load(at + i * Elements::bytes) : 0.0F;
+  }
+}
+
+/// Writes the first `count` elements of a vector.
+template <typename Elements>
+__device__ inline void store_vector(std::byte* at, unsigned count, const float* in) {
+  if (count >= Elements::per_vector && is_aligned(at, sizeof(uint4))) {
+    *reinterpret_cast<uint4*>(at) = Elements::narrow(in);
+    return;
+  }
+#pragma unroll
+  for (unsigned i = 0; i < Elements::per_vector; ++i) {
+    if (i < count) Elements::store(at + i * Elements::bytes, in[i]);
   }
 }
 

@@ -1,7 +1,7 @@
 // The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns,
 // for as many calls of a batch as a launch takes (calls_per_launch); the host kernels are the
 // specification: terrace/kernels/{rows,select,page_select,cluster_select,
-// map_vectors,attention}.hpp.
+// map_vectors,convert_queries,attention}.hpp.
 //
 //   TERRACE_TRY(cuda::decode_attention(batch, launch));
 //
@@ -39,6 +39,10 @@ namespace terrace::kernels::cuda {
 
 /// Takes queries into the space in which an index has its keys. Cost: one launch.
 [[nodiscard]] Status map_queries(std::span<const MapQueries> batch, const Launch& launch);
+
+/// Converts numbers of queries or outputs, with the host's bits. Cost: one launch; a thread moves 8
+/// numbers, at once where they are aligned to 16 bytes.
+[[nodiscard]] Status convert_queries(std::span<const ConvertQueries> batch, const Launch& launch);
 
 /// Chooses whole pages. Cost: at most three launches.
 [[nodiscard]] Status page_select(std::span<const PageSelect> batch, const Launch& launch);
