@@ -41,6 +41,24 @@ void Batch::fill(LayerData& data, std::size_t layer, std::span<const BatchMember
     data.hints.push_back({.query_window = window});
   }
   data.outputs.resize(data.queries.size());
+  round(data);
+}
+
+void Batch::round(LayerData& data) const {
+  data.given_queries.resize(data.queries.size() * size_bytes(dtype_));
+  data.given_outputs.resize(data.given_queries.size());
+  for (std::size_t i = 0; i < data.queries.size(); ++i) {
+    store_f32(data.given_queries.data(), dtype_, i, data.queries[i]);
+    data.queries[i] = load_f32(data.given_queries.data(), dtype_, i);
+  }
+}
+
+void Batch::take_outputs(LayerData& data) const {
+  std::vector<std::byte>& given = data.given_outputs;
+  for (std::size_t i = 0; i < data.outputs.size(); ++i) {
+    if (in_f32_) store_f32(given.data(), dtype_, i, data.outputs[i]);
+    data.outputs[i] = load_f32(given.data(), dtype_, i);
+  }
 }
 
 void Batch::keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
@@ -64,14 +82,16 @@ std::unique_ptr<Step> Batch::begin(std::span<const BatchMember> members) {
 }
 
 void Batch::attend(Step& step, std::size_t layer, LayerData& data) const {
-  const Status attended = step.attend(static_cast<LayerId>(layer),
-                                      {.query = data.queries.data(),
-                                       .kv = {.keys = data.rows.data(),
-                                              .values = data.rows.data() + shape_.row_bytes() / 2,
-                                              .token_stride = shape_.kv_heads * shape_.row_bytes(),
-                                              .head_stride = shape_.row_bytes()},
-                                       .output = data.outputs.data(),
-                                       .hints = data.hints});
+  const Status attended = step.attend(
+      static_cast<LayerId>(layer),
+      {.query = in_f32_ ? static_cast<const void*>(data.queries.data()) : data.given_queries.data(),
+       .kv = {.keys = data.rows.data(),
+              .values = data.rows.data() + shape_.row_bytes() / 2,
+              .token_stride = shape_.kv_heads * shape_.row_bytes(),
+              .head_stride = shape_.row_bytes()},
+       .output = in_f32_ ? static_cast<void*>(data.outputs.data()) : data.given_outputs.data(),
+       .dtype = in_f32_ ? Dtype::f32 : dtype_,
+       .hints = data.hints});
   EXPECT_TRUE(attended.has_value()) << attended.error().message();
 }
 
@@ -100,6 +120,7 @@ std::vector<Status> Batch::step(std::span<const BatchMember> members,
   const Status ended = step->end(accepted);
   EXPECT_TRUE(ended.has_value()) << ended.error().message();
   EXPECT_TRUE(compute_->drain(patience).has_value());
+  for (LayerData& layer : layers) take_outputs(layer);
   std::vector<Status> statuses;
   std::size_t first = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {

@@ -38,6 +38,12 @@ class Batch {
   void expect_step(std::span<const BatchMember> members,
                    std::span<const std::size_t> accepted = {});
 
+  /// Queries are rounded to `dtype`, and given as such or, with `in_f32`, as f32; outputs likewise.
+  void round_queries(Dtype dtype, bool in_f32) {
+    dtype_ = dtype;
+    in_f32_ = in_f32;
+  }
+
   /// Closes sequence i, and puts another one in its place.
   void replace(std::size_t i, std::unique_ptr<Sequence> sequence, const Traffic& traffic);
 
@@ -55,6 +61,8 @@ class Batch {
     std::vector<float> queries;
     std::vector<std::byte> rows;
     std::vector<float> outputs;
+    std::vector<std::byte> given_queries;  ///< as they are given, where that is not f32
+    std::vector<std::byte> given_outputs;
     std::vector<PromptHints> hints;
     std::vector<std::vector<float>> windows;  ///< what hints point to
   };
@@ -65,7 +73,12 @@ class Batch {
   void keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
             std::size_t count);
 
+  void round(LayerData& data) const;
+  void take_outputs(LayerData& data) const;
+
   Runtime& runtime_;
+  Dtype dtype_ = Dtype::f32;
+  bool in_f32_ = true;
   KvShape shape_;
   std::unique_ptr<Queue> compute_;
   std::vector<std::unique_ptr<Traffic>> traffics_;

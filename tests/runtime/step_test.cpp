@@ -73,6 +73,27 @@ TEST(Step, KeepsEverythingOfAPolicyThatDoes) {
   for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(batch.outputs(i), alone(scenario, i, 20));
 }
 
+TEST(Step, TakesNarrowQueriesAndGivesOutputsAsNarrow) {
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    std::array<std::vector<std::vector<testing::StepOutput>>, 2> outputs;
+    for (const bool in_f32 : {false, true}) {
+      const Scenario scenario;
+      const auto runtime = scenario.open();
+      Batch batch(*runtime, count);
+      batch.round_queries(dtype, in_f32);
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_TRUE(batch.drive(i).prefill(length_of(i)).has_value());
+      }
+      for (std::size_t step = 0; step < 6; ++step) {
+        ASSERT_TRUE(batch.sequence(3).begin_prompt(9).has_value());
+        batch.expect_step(std::array<testing::BatchMember, 4>{{{2}, {0, 3}, {3, 9}, {1}}});
+      }
+      for (std::size_t i = 0; i < count; ++i) outputs[in_f32 ? 1 : 0].push_back(batch.outputs(i));
+    }
+    EXPECT_EQ(outputs[0], outputs[1]);
+  }
+}
+
 TEST(Step, LeavesOutWhoCannotBegin) {
   Scenario scenario;
   const auto runtime = scenario.open();

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "reserve_buffer.hpp"
 #include "sequence/sequence_state.hpp"
 #include "step_state.hpp"
+#include "terrace/core/drain_to_end.hpp"
 
 namespace terrace {
 
@@ -51,13 +54,14 @@ Status Step::State::check(const StepTensors& tensors) const {
 }
 
 void Step::State::hand_out(const StepTensors& tensors) {
-  const std::size_t packed = runtime_.shape().query_heads * runtime_.shape().head_dim;
-  const std::size_t query_stride = tensors.query_stride == 0 ? packed : tensors.query_stride;
-  const std::size_t output_stride = tensors.output_stride == 0 ? packed : tensors.output_stride;
+  const std::size_t query_stride = tensors.query_stride == 0 ? numbers() : tensors.query_stride;
+  const std::size_t output_stride = tensors.output_stride == 0 ? numbers() : tensors.output_stride;
+  const auto* const query = static_cast<const float*>(tensors.query);
+  auto* const output = static_cast<float*>(tensors.output);
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::size_t token = firsts_[places_[i]];
     StepInput& input = inputs_[i];
-    input.query = tensors.query + token * query_stride;
+    input.query = query + token * query_stride;
     input.query_stride = query_stride;
     input.kv = tensors.kv;
     input.kv.keys += token * tensors.kv.token_stride;
@@ -67,14 +71,92 @@ void Step::State::hand_out(const StepTensors& tensors) {
                             : tensors.layer_input + token * tensors.layer_input_stride;
     input.layer_input_stride = tensors.layer_input_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
-    outputs_[i] = {tensors.output + token * output_stride, output_stride};
+    outputs_[i] = {output + token * output_stride, output_stride};
   }
 }
 
 Status Step::State::attend(LayerId layer, const StepTensors& tensors) {
   TERRACE_TRY(check(tensors));
+  if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
   return batch_->attend(layer, inputs_, outputs_, compute_);
+}
+
+Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) {
+  TERRACE_TRY(reserve_converted());
+  TERRACE_TRY(convert_queries(tensors));
+  hand_out(in_f32(tensors));
+  TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
+  TERRACE_ASSIGN(converted_, convert_outputs(tensors));
+  return {};
+}
+
+Status Step::State::reserve_converted() {
+  if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
+  const std::size_t tokens = std::accumulate(tokens_.begin(), tokens_.end(), std::size_t{0});
+  for (Buffer* const buffer : {&memory_->queries, &memory_->outputs}) {
+    TERRACE_TRY(reserve_buffer(*runtime_.backend, *buffer, tokens * numbers() * sizeof(float),
+                               Purpose::staging));
+  }
+  return {};
+}
+
+StepTensors Step::State::in_f32(const StepTensors& tensors) const noexcept {
+  StepTensors converted = tensors;
+  converted.query = memory_->queries.data();
+  converted.output = memory_->outputs.data();
+  converted.dtype = Dtype::f32;
+  converted.query_stride = converted.output_stride = 0;
+  return converted;
+}
+
+ConvertQueries Step::State::conversion_of(std::size_t member) const noexcept {
+  const std::size_t stride = numbers() * sizeof(float);
+  return {.shape = runtime_.shape(),
+          .source_stride = stride,
+          .target_stride = stride,
+          .tokens = tokens_[places_[member]]};
+}
+
+Result<Ticket> Step::State::convert_queries(const StepTensors& tensors) {
+  const std::size_t size = size_bytes(tensors.dtype);
+  const std::size_t stride = size * (tensors.query_stride == 0 ? numbers() : tensors.query_stride);
+  conversions_.clear();
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (!batch_->members()[i].status) continue;
+    const std::size_t token = firsts_[places_[i]];
+    ConvertQueries& one = conversions_.emplace_back(conversion_of(i));
+    one.source = static_cast<const std::byte*>(tensors.query) + token * stride;
+    one.from = tensors.dtype;
+    one.source_stride = stride;
+    one.target = memory_->queries.data() + token * one.target_stride;
+  }
+  return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);
+}
+
+Result<Ticket> Step::State::convert_outputs(const StepTensors& tensors) {
+  const std::size_t size = size_bytes(tensors.dtype);
+  const std::size_t stride =
+      size * (tensors.output_stride == 0 ? numbers() : tensors.output_stride);
+  conversions_.clear();
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (!batch_->members()[i].status) continue;
+    const std::size_t token = firsts_[places_[i]];
+    ConvertQueries& one = conversions_.emplace_back(conversion_of(i));
+    one.source = memory_->outputs.data() + token * one.source_stride;
+    one.target = static_cast<std::byte*>(tensors.output) + token * stride;
+    one.to = tensors.dtype;
+    one.target_stride = stride;
+  }
+  return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);
+}
+
+void Step::State::give_memory_back() {
+  if (memory_ == nullptr) return;
+  // All that is behind it in the queue is done; where it is not, somebody still writes there.
+  if (!wait(converted_, runtime_.options.deadline))
+    drain_to_end(compute_, runtime_.options.deadline);
+  runtime_.take_back(std::move(memory_));
 }
 
 Status Step::State::end(std::span<const std::size_t> accepted) {
@@ -95,12 +177,14 @@ Status Step::State::end(std::span<const std::size_t> accepted) {
   std::vector<std::size_t> of_members;
   for (const std::size_t place : places_) of_members.push_back(kept[place]);
   batch_->end(of_members);
+  give_memory_back();
   take_statuses();
   return {};
 }
 
 void Step::State::give_up() {
   batch_->give_up();
+  give_memory_back();
   take_statuses();
 }
 

@@ -17,6 +17,8 @@ struct StepMemory {
   };
 
   std::array<Buffer, 2> tiles;  ///< rows of a tile each
+  Buffer queries;               ///< of a layer's tokens, converted to f32
+  Buffer outputs;               ///< likewise, before they are converted
   std::vector<Table> tables;    ///< of layers and sequences of a step, in the order of their turns
 };
 

@@ -1,6 +1,7 @@
 // The state behind a Step: which sequences take part, and where their tokens lie in its tensors.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,6 +33,19 @@ class Step::State {
  private:
   [[nodiscard]] Status check(const StepTensors& tensors) const;
   void hand_out(const StepTensors& tensors);
+  /// The same for queries and outputs that are not f32.
+  Status attend_converted(LayerId layer, const StepTensors& tensors);
+  Status reserve_converted();
+  /// The tensors with f32 in place of what the engine has.
+  [[nodiscard]] StepTensors in_f32(const StepTensors& tensors) const noexcept;
+  Result<Ticket> convert_queries(const StepTensors& tensors);
+  Result<Ticket> convert_outputs(const StepTensors& tensors);
+  [[nodiscard]] ConvertQueries conversion_of(std::size_t member) const noexcept;
+  /// Numbers of a query token.
+  [[nodiscard]] std::size_t numbers() const noexcept {
+    return runtime_.shape().query_heads * runtime_.shape().head_dim;
+  }
+  void give_memory_back();
   void give_up();
   void take_statuses();
 
@@ -44,6 +58,9 @@ class Step::State {
   std::optional<StepBatch> batch_;
   std::vector<StepInput> inputs_;
   std::vector<StepOutput> outputs_;
+  std::unique_ptr<StepMemory> memory_;  ///< of converted queries and outputs; null without any
+  std::vector<ConvertQueries> conversions_;
+  Ticket converted_;  ///< the last outputs
   bool ended_ = false;
 };
 

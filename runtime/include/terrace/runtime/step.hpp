@@ -47,14 +47,17 @@ struct StepMember {
 /// The tensors of one layer, all tokens of a step: those of the first sequence, then those of the
 /// second. Device memory. What belongs to a sequence that has failed is neither read nor written.
 struct StepTensors {
-  const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
+  const void* query = nullptr;         ///< [tokens, query_heads, head_dim], post-RoPE
   KvTensors kv;                        ///< [tokens], KV dtype; keys are post-RoPE
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
-  float* output = nullptr;             ///< out [tokens, query_heads, head_dim] f32
+  void* output = nullptr;              ///< out [tokens, query_heads, head_dim]
+  /// Of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op before and
+  /// behind them, outputs rounded to the nearest, ties to even.
+  Dtype dtype = Dtype::f32;
   /// [sequences], or none. Of tokens of announced prompts, what the policy's traits ask for. Host
   /// memory; read in the compute queue's order.
   std::span<const PromptHints> hints = {};
-  // From one token to the next, in floats; 0 = packed.
+  // From one token to the next, in numbers; 0 = packed.
   std::size_t query_stride = 0;
   std::size_t output_stride = 0;
   std::size_t layer_input_stride = 0;  ///< never 0 where there is a layer_input
