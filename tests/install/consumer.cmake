@@ -17,11 +17,14 @@ function(expect_version program)
   endif()
 endfunction()
 
+# Warnings that an embedder may take for errors.
+set(strict "-Wall -Wextra -Werror")
+
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 
 run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${SCRATCH}/build
-  -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER})
+  -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_FLAGS=${strict})
 run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
 expect_version(${SCRATCH}/build/consumer)
 
@@ -34,7 +37,7 @@ expect_version(${SCRATCH}/pkg_config_consumer)
 # The examples are users too.
 function(run_example name)
   run(${CMAKE_COMMAND} -S ${EXAMPLES}/${name} -B ${SCRATCH}/${name}
-    -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER})
+    -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_CXX_FLAGS=${strict})
   run(${CMAKE_COMMAND} --build ${SCRATCH}/${name})
   run(${SCRATCH}/${name}/${name})
   set(said "${said}" PARENT_SCOPE)

@@ -74,7 +74,7 @@ struct MemoryUsage {
 };
 
 struct QueueOptions {
-  std::string name;
+  std::string name = {};
   bool high_priority = false;
   /// Queues of one lane share a thread, which carries out their work in turn: on a device queue
   /// host functions, and what stands behind them or behind work of a host queue; who enqueues puts

@@ -75,7 +75,7 @@ struct QueueCounters {
 
 /// A piece of work that a queue has run.
 struct WorkRecord {
-  std::string_view queue;  ///< its name; valid during the call only
+  std::string_view queue = {};  ///< its name; valid during the call only
   Phase phase = Phase::model;
   TimePoint begin{};
   TimePoint end{};

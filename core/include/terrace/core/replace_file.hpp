@@ -85,8 +85,8 @@ void remove_pending_files() noexcept;
 
 /// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
 struct NamedFile {
-  std::string_view name;
-  std::string path;
+  std::string_view name = {};
+  std::string path = {};
 };
 
 /// Says beforehand whether a target would be written over a source or over another target, by

@@ -25,7 +25,7 @@ inline constexpr std::size_t whole_build = std::numeric_limits<std::size_t>::max
 
 /// What a policy needs and gives; read before it is chosen.
 struct RetrievalTraits {
-  std::string_view name;
+  std::string_view name = {};
   bool selects = true;            ///< false: sinks and window are all it attends to
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
   /// So many tokens, counted from the index's first one, are made into what stands for each of
@@ -67,9 +67,9 @@ struct IndexLayout {
 /// f32, host memory. With a piece of a prompt they are that piece's, but for the scores: those are
 /// of all pieces so far. A build gets those of the prompt's end.
 struct PromptHints {
-  std::span<const float> pre_rope_keys;     ///< [tokens, kv_heads, head_dim]
-  std::span<const float> query_window;      ///< [positions, query_heads, head_dim], post-RoPE
-  std::span<const float> attention_scores;  ///< [kv_heads, tokens], summed over queries
+  std::span<const float> pre_rope_keys = {};     ///< [tokens, kv_heads, head_dim]
+  std::span<const float> query_window = {};      ///< [positions, query_heads, head_dim], post-RoPE
+  std::span<const float> attention_scores = {};  ///< [kv_heads, tokens], summed over queries
 };
 
 /// Builds the index of one layer on the host, or extends it.

@@ -29,10 +29,10 @@ enum class PageVerb : std::uint8_t { get, put, drop };
 /// One page of a batch. Bytes must stay valid, and status unread, until the batch is done.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
-  PageKey key;
+  PageKey key = {};
   std::byte* data = nullptr;  ///< get: target; put: source; drop: unused
   std::size_t bytes = 0;      ///< get and put must name the same size
-  Status status;              ///< set by the store
+  Status status = {};         ///< set by the store
 };
 
 /// A batch under way.

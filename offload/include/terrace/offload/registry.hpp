@@ -24,20 +24,20 @@ struct BackendOptions {
 
 /// Which backend a name led to.
 struct BackendChoice {
-  std::string_view name;  ///< host, cuda or sim; static
-  std::string reason;     ///< why this one
-  std::string device;     ///< its name; empty where the host computes
+  std::string_view name = {};  ///< host, cuda or sim; static
+  std::string reason = {};     ///< why this one
+  std::string device = {};     ///< its name; empty where the host computes
 };
 
 struct ChosenBackend {
-  std::unique_ptr<Backend> backend;
-  BackendChoice choice;
+  std::unique_ptr<Backend> backend = {};
+  BackendChoice choice = {};
 };
 
 struct BackendInfo {
-  std::string_view name;  ///< static
+  std::string_view name = {};  ///< static
   bool available = false;
-  std::string reason;  ///< what it is, or why it is not available
+  std::string reason = {};  ///< what it is, or why it is not available
 };
 
 /// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one: auto takes the

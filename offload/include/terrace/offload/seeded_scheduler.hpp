@@ -21,7 +21,7 @@ class Stepper;
 
 /// A piece of work about to run, or just run.
 struct PieceView {
-  std::string_view queue;
+  std::string_view queue = {};
   Phase phase = Phase::model;
   bool is_copy = false;
 };

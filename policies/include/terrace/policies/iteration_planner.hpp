@@ -51,11 +51,11 @@ struct Residuals {
 double residual(std::span<const TimeSample> samples, const Polynomial& fit);
 
 struct CostModel {
-  Polynomial compute;
-  Polynomial offload;
-  Polynomial kmeans_base;
-  Polynomial kmeans_iteration;
-  Residuals residuals;
+  Polynomial compute = {};
+  Polynomial offload = {};
+  Polynomial kmeans_base = {};
+  Polynomial kmeans_iteration = {};
+  Residuals residuals = {};
 
   /// Returns the seconds one layer computes for `tokens` tokens of a prompt behind `before`.
   [[nodiscard]] double compute_behind(double before, double tokens) const noexcept;

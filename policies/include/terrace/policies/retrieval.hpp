@@ -45,12 +45,12 @@ struct ClusterKvOptions {
 
 /// Settings of all retrieval policies; each reads its own.
 struct RetrievalOptions {
-  PqShape pq;
-  QpqOptions qpq;
-  QuestOptions quest;
-  InfLlmOptions infllm;
-  ClusterKvOptions clusterkv;
-  WaveOptions wave;
+  PqShape pq = {};
+  QpqOptions qpq = {};
+  QuestOptions quest = {};
+  InfLlmOptions infllm = {};
+  ClusterKvOptions clusterkv = {};
+  WaveOptions wave = {};
   GroupReduction reduction = GroupReduction::sum_softmax;
 };
 

@@ -29,8 +29,8 @@ struct CacheOptions {
   /// twice the tokens it selects.
   std::size_t tokens = 0;
   std::size_t sequence_tokens = 0;  ///< quota of one sequence; 0 = none
-  policies::ReplacementOptions replacement;
-  policies::AdmissionOptions refill;
+  policies::ReplacementOptions replacement = {};
+  policies::AdmissionOptions refill = {};
 
   [[nodiscard]] bool none() const noexcept { return policy == "none"; }
   bool operator==(const CacheOptions&) const = default;

@@ -22,8 +22,8 @@ namespace terrace {
 
 /// One variable. The text must outlive the call it is passed to.
 struct EnvironmentVariable {
-  std::string_view name;
-  std::string_view value;
+  std::string_view name = {};
+  std::string_view value = {};
 };
 
 /// Everything a config is read from.

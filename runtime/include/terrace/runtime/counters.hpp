@@ -58,8 +58,8 @@ inline constexpr std::size_t wait_reasons = 7;
 [[nodiscard]] std::string_view to_string(WaitReason reason) noexcept;
 
 struct SequenceCounters {
-  LinkBytes bytes;
-  CacheCounters cache;
+  LinkBytes bytes = {};
+  CacheCounters cache = {};
   std::uint64_t steps = 0;
   std::uint64_t exact_steps = 0;  ///< of decoding, that attended exactly until indexes were built
   std::uint64_t builds = 0;       ///< of whole indexes, but for those that a prompt hides

@@ -33,14 +33,14 @@ struct LinkCosts {
 };
 
 struct MachineProfile {
-  std::string date;  ///< of the newest section: "2026-03-01"
-  std::string cpu;
-  std::string isa;
+  std::string date = {};  ///< of the newest section: "2026-03-01"
+  std::string cpu = {};
+  std::string isa = {};
   /// The planner's fits, by the setting they hold for (cost_setting), on this CPU; no other may use
   /// them.
-  std::map<std::string, policies::CostModel, std::less<>> compute;
-  std::map<std::string, double, std::less<>> host;  ///< B/s by the benchmark's row
-  std::optional<LinkCosts> link;
+  std::map<std::string, policies::CostModel, std::less<>> compute = {};
+  std::map<std::string, double, std::less<>> host = {};  ///< B/s by the benchmark's row
+  std::optional<LinkCosts> link = {};
 
   /// Reads a profile.
   ///

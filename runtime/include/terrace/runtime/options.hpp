@@ -64,16 +64,16 @@ struct RefreshOptions {
 struct PlanningOptions {
   /// Iterations of layer l: element l, or the last one for layers beyond. Empty = by the planner.
   std::vector<std::size_t> iterations{10};
-  policies::PlannerOptions limits;
-  policies::CostModel costs;  ///< read by the planner only
+  policies::PlannerOptions limits = {};
+  policies::CostModel costs = {};  ///< read by the planner only
 };
 
 struct RuntimeOptions {
-  KvShape shape;
+  KvShape shape = {};
   std::string policy = "wave";
   /// Selects in place of the policy that `policy` names: an embedder's own.
-  std::shared_ptr<const RetrievalPolicy> own_policy;
-  policies::RetrievalOptions retrieval;
+  std::shared_ptr<const RetrievalPolicy> own_policy = {};
+  policies::RetrievalOptions retrieval = {};
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
@@ -85,9 +85,9 @@ struct RuntimeOptions {
   UntilReady until_ready = UntilReady::exact;
   std::size_t block_tokens = 32;
   std::size_t host_threads = 1;  ///< of clustering
-  RefreshOptions refresh;
-  CacheOptions cache;
-  PlanningOptions planning;
+  RefreshOptions refresh = {};
+  CacheOptions cache = {};
+  PlanningOptions planning = {};
   Duration deadline = std::chrono::seconds{60};  ///< of every wait
   std::uint64_t seed = 0;
   SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive the runtime

@@ -28,7 +28,7 @@ struct WantedCluster {
 struct LayerPrompt {
   SequenceId sequence{};
   LayerId layer{};
-  TokenRange tokens;
+  TokenRange tokens = {};
   std::size_t window_begin = 0;  ///< of the token behind it
   std::size_t placed_begin = 0;  ///< before that where tokens wait for the index
 };
@@ -39,14 +39,15 @@ struct LayerSelection {
   SequenceId sequence{};
   LayerId layer{};
   std::size_t position = 0;  ///< of the step's token
-  TokenRange sinks;
-  TokenRange window;
+  TokenRange sinks = {};
+  TokenRange window = {};
   /// Blocks [0, resident_head) and [resident_tail, ...) are in device memory without the cache.
   std::size_t resident_head = 0;
   std::size_t resident_tail = 0;
-  std::span<const std::uint32_t> positions;    ///< distinct, ascending, one KV head after another
-  std::span<const std::uint32_t> head_counts;  ///< [kv_heads] of them
-  std::span<const WantedCluster> clusters;     ///< ascending; none where the policy has none
+  std::span<const std::uint32_t> positions =
+      {};  ///< distinct, ascending, one KV head after another
+  std::span<const std::uint32_t> head_counts = {};  ///< [kv_heads] of them
+  std::span<const WantedCluster> clusters = {};     ///< ascending; none where the policy has none
   bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
 };
 

@@ -37,8 +37,8 @@ enum class SequencePhase : std::uint8_t { idle, prefill, step, paused, lost };
 /// A piece of a prompt's K and V for one layer. Device memory, KV dtype; keys are post-RoPE. No
 /// call looks whether they are finite: who rounds f32 to f16 must refuse what f16 cannot hold.
 struct PromptPiece {
-  TokenRange tokens;
-  KvTensors kv;
+  TokenRange tokens = {};
+  KvTensors kv = {};
   PromptHints hints = {};  ///< host memory; only what the policy's traits ask for
 };
 
@@ -46,7 +46,7 @@ struct PromptPiece {
 struct StepInput {
   const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
   std::size_t query_stride = 0;        ///< floats from one token to the next, of several
-  KvTensors kv;                        ///< [tokens], KV dtype
+  KvTensors kv = {};                   ///< [tokens], KV dtype
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
   std::size_t layer_input_stride = 0;  ///< floats from one token to the next, of several
   PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for
@@ -56,9 +56,9 @@ struct StepInput {
 /// reads them has to be enqueued on the step's compute queue before the next call on the sequence.
 /// Entries in canonical order: sinks, window, selected.
 struct KvView {
-  BlockTable resident;
-  TokenRange sinks;
-  TokenRange window;
+  BlockTable resident = {};
+  TokenRange sinks = {};
+  TokenRange window = {};
   ListScope scope = ListScope::kv_head;
   std::byte* const* selected = nullptr;  ///< [lists, selected_stride]
   const std::uint32_t* selected_count = nullptr;
@@ -67,8 +67,8 @@ struct KvView {
 
 /// What the last finished step selected in a layer. Host memory; valid until the next step.
 struct StepSelection {
-  TokenRange sinks;
-  TokenRange window;  ///< the step's own token included
+  TokenRange sinks = {};
+  TokenRange window = {};  ///< the step's own token included
   ListScope scope = ListScope::kv_head;
   std::span<const std::uint32_t> ids = {};     ///< [lists, stride] positions
   std::span<const std::uint32_t> counts = {};  ///< [lists]; empty when nothing was selected

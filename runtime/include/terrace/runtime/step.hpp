@@ -48,7 +48,7 @@ struct StepMember {
 /// second. Device memory. What belongs to a sequence that has failed is neither read nor written.
 struct StepTensors {
   const void* query = nullptr;         ///< [tokens, query_heads, head_dim], post-RoPE
-  KvTensors kv;                        ///< [tokens], KV dtype; keys are post-RoPE
+  KvTensors kv = {};                   ///< [tokens], KV dtype; keys are post-RoPE
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
   void* output = nullptr;              ///< out [tokens, query_heads, head_dim]
   /// Of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op before and
