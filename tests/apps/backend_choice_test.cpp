@@ -7,13 +7,6 @@ namespace {
 
 const ConfigSource flag{ConfigOrigin::flag, "--set"};
 
-TEST(BackendOptions, PlaceHostMemoryNearTheDeviceUnlessToldNotTo) {
-  Config config;
-  EXPECT_TRUE(backend_options(config).cuda.near_device);
-  ASSERT_TRUE(config.set("host.numa", "off", flag));
-  EXPECT_FALSE(backend_options(config).cuda.near_device);
-}
-
 TEST(BackendOptions, TakeTheSizeWhereCopiesSwitchOverFromTheProfile) {
   MachineProfile profile;
   EXPECT_EQ(backend_options({}, {.profile = &profile}).cuda.switch_over_bytes, 0U);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <initializer_list>
+#include <utility>
+
 namespace terrace::offload {
 namespace {
 
@@ -50,6 +53,54 @@ TEST(Registry, ListsEveryBackendWithAReason) {
     EXPECT_FALSE(info.reason.empty());
     EXPECT_EQ(make_backend(info.name, {}).has_value(), info.available);
   }
+}
+
+Config config_of(std::initializer_list<std::pair<std::string_view, std::string_view>> settings) {
+  Config config;
+  for (const auto& [key, value] : settings) {
+    EXPECT_TRUE(config.set(key, value, {ConfigOrigin::flag, "--set"})) << key;
+  }
+  return config;
+}
+
+TEST(BackendOptions, AreThoseOfAConfig) {
+  const BackendOptions options = BackendOptions::from(config_of({{"device.memory", "2MiB"},
+                                                                 {"host.memory", "3MiB"},
+                                                                 {"threads.device", "3"},
+                                                                 {"link.bandwidth", "1GB/s"},
+                                                                 {"link.latency", "5us"},
+                                                                 {"host.huge_pages", "off"},
+                                                                 {"host.numa", "off"},
+                                                                 {"deadline", "7s"}}));
+  EXPECT_EQ(options.host.device_memory_limit, 2U << 20);
+  EXPECT_EQ(options.host.host_memory_limit, 3U << 20);
+  EXPECT_EQ(options.host.device_threads, 3U);
+  EXPECT_EQ(options.host.link.bandwidth_bytes_per_second, 1e9);
+  EXPECT_EQ(options.host.link.latency, std::chrono::microseconds(5));
+  EXPECT_EQ(options.host.huge_pages, HugePages::off);
+  EXPECT_EQ(options.host.enqueue_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(options.cuda.device_memory_limit, 2U << 20);
+  EXPECT_EQ(options.cuda.host_memory_limit, 3U << 20);
+  EXPECT_EQ(options.cuda.host_threads, 3U);
+  EXPECT_EQ(options.cuda.huge_pages, HugePages::off);
+  EXPECT_EQ(options.cuda.enqueue_timeout, std::chrono::seconds(7));
+  EXPECT_FALSE(options.cuda.near_device);
+  EXPECT_EQ(options.sim.device_memory_limit, 2U << 20);
+}
+
+TEST(BackendOptions, OfNoSettingsAreTheDefaults) {
+  const BackendOptions options = BackendOptions::from({});
+  EXPECT_EQ(options.host.link.bandwidth_bytes_per_second, 0) << "no link is imitated";
+  EXPECT_EQ(options.host.device_memory_limit, SIZE_MAX);
+  EXPECT_EQ(options.host.huge_pages, HugePages::automatic);
+  EXPECT_TRUE(options.cuda.near_device);
+}
+
+TEST(BackendOptions, MakeABackendWithTheLimitsOfTheConfig) {
+  const Config config = config_of({{"backend", "host"}, {"device.memory", "2MiB"}});
+  const auto chosen = make_backend(config.text("backend"), BackendOptions::from(config));
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->backend->memory(Tier::device).limit, 2U << 20);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Backends by name: what was compiled in, and which one a name means.
 //
-//   auto chosen = make_backend("auto", options);
-//   log(chosen->name, chosen->reason);     // "host", "auto: this build has no CUDA backend: ..."
+//   auto chosen = make_backend(config.text("backend"), BackendOptions::from(config));
+//   log(chosen->choice.name, chosen->choice.reason);  // "host", "auto: this build has no CUDA ..."
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "terrace/core/backend.hpp"
+#include "terrace/core/config.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/offload/sim_backend.hpp"
@@ -20,6 +21,11 @@ struct BackendOptions {
   HostBackendOptions host{};
   CudaBackendOptions cuda{};
   SimBackendOptions sim{};
+
+  /// Reads the keys of a resolved config that are about a backend: limits of memory, threads, the
+  /// link that the host backend imitates, huge pages, NUMA placement, the deadline. A container's
+  /// limit and a machine profile are not looked at.
+  [[nodiscard]] static BackendOptions from(const Config& config);
 };
 
 /// Which backend a name led to.
