@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -33,9 +34,9 @@ Status HostPagePool::check_room(std::size_t pages) const {
   const std::size_t missing = pages - free_.size();
   const MemoryUsage usage = backend_.memory(Tier::host);
   if (missing <= (usage.limit - std::min(usage.limit, usage.in_use)) / page_bytes_) return {};
-  return fail(Errc::out_of_memory,
-              "host.memory is {} bytes, {} in use; {} more pages of {} wanted for {}: raise it",
-              usage.limit, usage.in_use, missing, page_bytes_, to_string(options_.purpose));
+  return fail(Errc::out_of_memory, "host.memory is {}, {} in use; {} more wanted for {}: raise it",
+              format_size(usage.limit), format_size(usage.in_use),
+              format_size(missing * page_bytes_), to_string(options_.purpose));
 }
 
 void HostPagePool::share(PageHandle page) noexcept { ++count_of(page); }

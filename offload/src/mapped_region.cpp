@@ -43,7 +43,8 @@ Result<MappedRegion> MappedRegion::map(std::size_t bytes, const HostMemoryOption
   const std::size_t rounded = align_up(bytes, alignment);
   std::byte* const base = rounded < bytes ? nullptr : map_aligned(rounded);
   if (base == nullptr) {
-    return fail(Errc::out_of_memory, "the system maps no {} bytes more of host memory", bytes);
+    return fail(Errc::out_of_memory, "the system maps no {} more of host memory",
+                format_size(bytes));
   }
   MappedRegion region({base, rounded});
   if (options.huge_pages != HugePages::off) {

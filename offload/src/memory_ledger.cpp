@@ -1,6 +1,7 @@
 #include "terrace/offload/memory_ledger.hpp"
 
 #include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -19,8 +20,9 @@ Status MemoryLedger::take_limited(std::size_t bytes, Purpose purpose) noexcept {
   std::size_t before = in_use_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_ || before > limit_ - bytes) {
-      return fail(Errc::out_of_memory, "{} is {} bytes, {} in use; {} more wanted for {}: raise it",
-                  setting_, limit_, before, bytes, to_string(purpose));
+      return fail(Errc::out_of_memory, "{} is {}, {} in use; {} more wanted for {}: raise it",
+                  setting_, format_size(limit_), format_size(before), format_size(bytes),
+                  to_string(purpose));
     }
   } while (!in_use_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
   std::size_t peak = peak_.load(std::memory_order_relaxed);

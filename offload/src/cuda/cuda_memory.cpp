@@ -25,9 +25,9 @@ Error no_device_memory(Error error, std::size_t bytes) {
     return error;
   }
   return make_error(Errc::out_of_memory,
-                    "the device has no {} bytes left: {} of {} are free; lower device.memory, or "
+                    "the device has no {} left: {} of {} are free; lower device.memory, or "
                     "end other programs on it (nvidia-smi)",
-                    bytes, free_bytes, total_bytes);
+                    format_size(bytes), format_size(free_bytes), format_size(total_bytes));
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ Result<std::span<std::byte>> DeviceRegions::map(std::size_t bytes) {
       return tl::unexpected(no_device_memory(mapped.error(), needed));
     }
   }
-  return fail(Errc::out_of_memory, "the device has no {} bytes left", needed);
+  return fail(Errc::out_of_memory, "the device has no {} left", format_size(needed));
 }
 
 void DeviceRegions::unmap(std::span<std::byte> region) noexcept {
@@ -65,9 +65,9 @@ Status RegisteredMemory::pin(std::span<std::byte> region) {
       unpin(region.first(at));
       if (locked.error().code == Errc::device_lost) return locked;
       Error error = make_error(Errc::out_of_memory,
-                               "the system locks no {} bytes more of host memory: lower "
+                               "the system locks no {} more of host memory: lower "
                                "host.memory, or raise the limit (ulimit -l, a container's memory)",
-                               bytes);
+                               format_size(bytes));
       error.native = locked.error().native;
       return tl::unexpected(error);
     }
