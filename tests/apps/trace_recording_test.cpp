@@ -1,11 +1,10 @@
 // What a run was told survives in the config that a trace of it is tuned to.
-#include "run/trace_recording.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
+#include "terrace/tuning/recorder.hpp"
 #include "terrace/tuning/tuner.hpp"
 
 namespace terrace::apps {
@@ -31,7 +30,7 @@ void change(Config& config, const ConfigKey& key) {
 
 /// Every key changed, then recorded and written as the tuner does.
 Config tuned_config_of(const Config& run) {
-  const tuning::TuneResult result{.head = {.settings = settings_to_repeat(run)}};
+  const tuning::TuneResult result{.head = {.settings = tuning::settings_to_repeat(run)}};
   return tuning::tuned_config(result, tuning::TunedRow{}, 1 << 20);
 }
 
@@ -60,13 +59,13 @@ TEST(TraceSettings, OfEveryGroupSurviveFromTheTraceToTheTunedConfig) {
 TEST(TraceSettings, OfTheMachineAndTheCacheStayBehind) {
   Config run;
   for (const ConfigKey& key : config_keys()) change(run, key);
-  for (const auto& [key, text] : settings_to_repeat(run)) {
+  for (const auto& [key, text] : tuning::settings_to_repeat(run)) {
     EXPECT_FALSE(is_of_the_machine(key) || key.starts_with("cache.")) << key << ": " << text;
   }
 }
 
 TEST(TraceSettings, AtTheirDefaultsAreNotNamed) {
-  EXPECT_TRUE(settings_to_repeat(Config{}).empty());
+  EXPECT_TRUE(tuning::settings_to_repeat(Config{}).empty());
 }
 
 }  // namespace

@@ -5,16 +5,11 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "run/timed_pass.hpp"
 #include "terrace/tuning/recorder.hpp"
 
 namespace terrace::apps {
-
-/// Returns every key that is not at its default and has a say in what is selected and computed: all
-/// but the cache's, which a trace is tuned for, and the machine's.
-std::vector<std::pair<std::string, std::string>> settings_to_repeat(const Config& config);
 
 class TraceRecording {
  public:
@@ -23,20 +18,20 @@ class TraceRecording {
   static Result<std::unique_ptr<TraceRecording>> open(const RunJob& job, const std::string& file);
 
   [[nodiscard]] const std::string& policy() const noexcept { return policy_; }
-  [[nodiscard]] tuning::TraceRecorder& recorder() noexcept { return recorder_; }
+  [[nodiscard]] tuning::TraceRecorder& recorder() noexcept { return *recorder_; }
 
   /// Ends the recording with what the pass counted and took.
   void end(const TimedPass& pass);
 
   /// Ends the file, which has yet to be published. Errors: those of TraceRecorder::close.
-  [[nodiscard]] Result<PendingFile> write() { return recorder_.close(run_); }
+  [[nodiscard]] Result<PendingFile> write() { return recorder_->close(run_); }
 
  private:
-  TraceRecording(std::string policy, tuning::TraceWriter writer)
-      : policy_(std::move(policy)), recorder_(std::move(writer)) {}
+  TraceRecording(std::string policy, std::unique_ptr<tuning::TraceRecorder> recorder)
+      : policy_(std::move(policy)), recorder_(std::move(recorder)) {}
 
   std::string policy_;
-  tuning::TraceRecorder recorder_;
+  std::unique_ptr<tuning::TraceRecorder> recorder_;
   std::optional<tuning::RecordedRun> run_;
 };
 
