@@ -109,7 +109,7 @@ class Backend {
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) = 0;
 
   /// Makes a queue for host work behind the device's back (clustering); copies on it are host to
-  /// host. Tickets of both kinds of queue can wait for each other.
+  /// host. Tickets of both kinds of queue can wait for each other. The backend must outlive it.
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) = 0;
 

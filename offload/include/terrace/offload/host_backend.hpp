@@ -26,6 +26,7 @@ namespace terrace::offload {
 class HostExecutor;
 class NamedLanes;
 
+/// Clock, scheduler and observer must outlive the backend.
 struct HostBackendOptions {
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
   std::size_t host_memory_limit = SIZE_MAX;    ///< bytes
@@ -43,6 +44,7 @@ struct HostBackendOptions {
 
 class HostBackend final : public Backend {
  public:
+  /// Buffers and queues made of a backend must go before it does.
   /// Errors: invalid_argument naming the option; out_of_memory: no thread left.
   [[nodiscard]] static Result<std::unique_ptr<Backend>> create(const HostBackendOptions& options);
   ~HostBackend() override;

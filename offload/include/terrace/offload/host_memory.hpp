@@ -38,6 +38,7 @@ class MemoryPinner {
   virtual void unpin(std::span<std::byte> region) noexcept = 0;
 };
 
+/// `parallel` and `pinner` must outlive the memory.
 struct HostMemoryOptions {
   HugePages huge_pages = HugePages::automatic;
   std::optional<std::uint32_t> numa_node{};  ///< where pages go; none = the first touch decides

@@ -90,7 +90,7 @@ struct RuntimeOptions {
   PlanningOptions planning = {};
   Duration deadline = std::chrono::seconds{60};  ///< of every wait
   std::uint64_t seed = 0;
-  SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive the runtime
+  SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive them
 
   /// Reads the keys of a resolved config; `shape` is the model's, its dtype from kv.dtype.
   /// Errors: invalid_argument naming the key.

@@ -63,8 +63,8 @@ struct StepTensors {
   std::size_t layer_input_stride = 0;  ///< never 0 where there is a layer_input
 };
 
-/// Threads  one at a time. The runtime, its sequences and the compute queue must outlive the step,
-///          and no other call may be made on its sequences until it has ended
+/// Threads  one at a time. Its sequences and the compute queue must outlive the step, and no other
+///          call may be made on its sequences until it has ended
 class Step {
  public:
   /// Gives the step up if it has not ended: no sequence gets longer.

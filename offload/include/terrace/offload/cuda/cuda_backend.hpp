@@ -33,6 +33,7 @@ struct ExecutorSetup;
 struct ExecutorStream;
 struct QueueLimits;
 
+/// Clock and observer must outlive the backend.
 struct CudaBackendOptions {
   int device = 0;                              ///< as CUDA numbers them
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
