@@ -135,8 +135,7 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
     if (block || block.error().code != Errc::out_of_memory) return block;
     if (!trim_pools() && !spill(requester)) {
       return tl::unexpected(block.error().while_doing(
-          "device memory is too small for what is always attended (raise device.memory, lower "
-          "retrieval.budget, leave out policies that keep everything)"));
+          "device memory is too small for what every step attends to; or lower retrieval.budget"));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "step/step_memory.hpp"
@@ -88,6 +89,14 @@ class RuntimeState {
     return cache_sharers_.load(std::memory_order_relaxed);
   }
 
+  /// Nothing begins any more. Sequences keep the state until they are closed, too.
+  void close() noexcept { closed_.store(true, std::memory_order_relaxed); }
+  /// Errors: invalid_argument: closed before `who`.
+  [[nodiscard]] Status check_open(std::string_view who) const noexcept {
+    if (!closed_.load(std::memory_order_relaxed)) return {};
+    return fail(Errc::invalid_argument, "the runtime was closed before {}", who);
+  }
+
   [[nodiscard]] SequenceId next_sequence() noexcept {
     return SequenceId{opened_.fetch_add(1, std::memory_order_relaxed)};
   }
@@ -114,6 +123,7 @@ class RuntimeState {
 
   std::atomic<std::size_t> cache_sharers_{0};
   std::atomic<std::uint64_t> opened_{0};
+  std::atomic<bool> closed_{false};
 
   std::mutex sequences_mutex_;
   std::vector<SequenceState*> sequences_;

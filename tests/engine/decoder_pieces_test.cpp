@@ -1,6 +1,7 @@
 // Prompts in pieces: no bit depends on how they are cut, nor on where earlier rows lie.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -251,7 +252,9 @@ TEST(DecoderPieces, ShowObserversTheRowsAndTellHowFarTheyAre) {
                 ::testing::ElementsAre(TokenRange{0, 40}, TokenRange{40, 80}, TokenRange{80, 100}));
     for (std::size_t piece = 0; piece < 3; ++piece) {
       std::vector<std::byte> row(tiny.config().kv_shape(Dtype::f32).row_bytes());
-      ASSERT_TRUE(run.sequence->read_row(static_cast<LayerId>(layer), HeadId{0}, 40 * piece, row)
+      ASSERT_TRUE(run.sequence
+                      ->read_rows(static_cast<LayerId>(layer), HeadId{0},
+                                  std::array{static_cast<std::uint32_t>(40 * piece)}, row)
                       .has_value());
       EXPECT_EQ(load_f32(row.data(), Dtype::f32, 0), seen.first_elements[layer][piece]);
     }

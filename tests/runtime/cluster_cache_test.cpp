@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "policies/selecting_policies.hpp"
+#include "runtime/drop_cached.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -195,7 +196,7 @@ TEST_P(EachClustering, GivesTheSameBitsWhenCachedClustersAreDroppedAtRandom) {
   ASSERT_TRUE(drive.prefill(prompt).has_value());
   for (std::size_t i = 0; i < step_count; ++i) {
     ASSERT_TRUE(drive.step().has_value());
-    ASSERT_TRUE(drive.sequence().drop_cached(0.5, i).has_value());
+    ASSERT_TRUE(testing::drop_cached(drive.sequence(), 0.5, i).has_value());
   }
   EXPECT_EQ(drive.outputs(), expected);
   EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);
@@ -374,7 +375,7 @@ TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
       ASSERT_TRUE(guests.back()->prefill(40).has_value());
     }
     ASSERT_TRUE(lasting.step().has_value());
-    ASSERT_TRUE(lasting.sequence().drop_cached(0.3, i).has_value());
+    ASSERT_TRUE(testing::drop_cached(lasting.sequence(), 0.3, i).has_value());
   }
   EXPECT_EQ(lasting.outputs(), expected);
   EXPECT_GT(lasting.sequence().counters().cache.rows_hit, 0U);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "terrace/core/rng.hpp"
 
@@ -157,14 +158,18 @@ void Drive::expect_all_rows_right() {
   EXPECT_EQ(sinks.begin, 0U);
   EXPECT_LE(sinks.end, window.begin);
   EXPECT_EQ(window.end, length);
-  std::vector<std::byte> row(traffic_.shape().row_bytes());
+  std::vector<std::uint32_t> positions(length);
+  std::iota(positions.begin(), positions.end(), 0U);
+  const std::size_t bytes = traffic_.shape().row_bytes();
+  std::vector<std::byte> rows(length * bytes);
   for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
     for (std::size_t head = 0; head < traffic_.shape().kv_heads; ++head) {
+      const Status read = sequence_->read_rows(static_cast<LayerId>(layer),
+                                               static_cast<HeadId>(head), positions, rows);
+      ASSERT_TRUE(read.has_value()) << read.error().message();
       for (std::size_t position = 0; position < length; ++position) {
-        const Status read = sequence_->read_row(static_cast<LayerId>(layer),
-                                                static_cast<HeadId>(head), position, row);
-        ASSERT_TRUE(read.has_value()) << read.error().message();
-        ASSERT_EQ(row, traffic_.row(layer, head, position))
+        const std::vector<std::byte> right = traffic_.row(layer, head, position);
+        ASSERT_EQ(std::memcmp(rows.data() + position * bytes, right.data(), bytes), 0)
             << "layer " << layer << " head " << head << " position " << position << " of "
             << length;
       }

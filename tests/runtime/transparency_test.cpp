@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "policies/selecting_policies.hpp"
+#include "runtime/drop_cached.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -56,7 +57,7 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsWhenCachedBlocksAreDroppedAtRandom) 
   ASSERT_TRUE(drive.prefill(prompt).has_value());
   for (std::size_t i = 0; i < step_count; ++i) {
     ASSERT_TRUE(drive.step().has_value());
-    ASSERT_TRUE(drive.sequence().drop_cached(0.5, i).has_value());
+    ASSERT_TRUE(testing::drop_cached(drive.sequence(), 0.5, i).has_value());
   }
   EXPECT_EQ(drive.outputs(), expected);
   EXPECT_GT(drive.sequence().counters().cache.rows_hit, 0U);

@@ -142,6 +142,14 @@ Status IndexBuilder::await_one(Layer& layer) {
   return coded ? layer.index.build.status : coded;
 }
 
+void IndexBuilder::forget() noexcept {
+  for (const auto& layer : layers_) {
+    layer->index.building = false;
+    layer->index.build.status = {};
+  }
+  cancelled_.store(false, std::memory_order_relaxed);
+}
+
 void IndexBuilder::observe(const Layer& layer) {
   const LayerIndex& index = layer.index;
   const std::size_t i = layer.number;

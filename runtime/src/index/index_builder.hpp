@@ -29,6 +29,8 @@ class IndexBuilder {
   [[nodiscard]] bool building() const noexcept;
   /// Whether await() would return at once.
   [[nodiscard]] bool ready() const noexcept;
+  /// Gives up builds whose work has ended.
+  void forget() noexcept;
   /// Lets builds under way end soon.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
 

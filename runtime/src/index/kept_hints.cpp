@@ -28,20 +28,19 @@ KeptHints copy_of(const PromptHints& hints) {
 
 }  // namespace
 
-Status check_hints(std::string_view call, const SequenceContext& context, const PromptHints& hints,
-                   std::size_t tokens) {
+Status check_hints(const SequenceContext& context, const PromptHints& hints, std::size_t tokens) {
   const RetrievalTraits& traits = context.traits();
   const std::size_t rows = tokens * context.shape().kv_heads;
   const std::size_t keys = rows * context.shape().head_dim;
   if (traits.needs_pre_rope_keys && hints.pre_rope_keys.size() != keys) {
     return fail(Errc::invalid_argument,
-                "{}: policy {} needs the keys before RoPE, {} numbers; the piece has {}", call,
-                traits.name, keys, hints.pre_rope_keys.size());
+                "policy {} needs the keys before RoPE, {} numbers; the piece has {}", traits.name,
+                keys, hints.pre_rope_keys.size());
   }
   if (traits.needs_attention_scores && hints.attention_scores.size() != rows) {
     return fail(Errc::invalid_argument,
-                "{}: policy {} needs attention scores, {} numbers; the piece has {}", call,
-                traits.name, rows, hints.attention_scores.size());
+                "policy {} needs attention scores, {} numbers; the piece has {}", traits.name, rows,
+                hints.attention_scores.size());
   }
   return {};
 }

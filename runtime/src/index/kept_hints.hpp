@@ -1,7 +1,6 @@
 // PromptHints that a policy asks for, as they are kept until the index is built.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "terrace/core/queue.hpp"
@@ -31,8 +30,8 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
                AcceptedTokens tokens);
 
 /// Whether hints of `tokens` tokens have what the policy insists on. Errors: invalid_argument.
-[[nodiscard]] Status check_hints(std::string_view call, const SequenceContext& context,
-                                 const PromptHints& hints, std::size_t tokens);
+[[nodiscard]] Status check_hints(const SequenceContext& context, const PromptHints& hints,
+                                 std::size_t tokens);
 
 /// Enqueues the copying of a piece's hints, which work enqueued on `compute` before may produce.
 Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,

@@ -1,5 +1,7 @@
 #include "layer_index.hpp"
 
+#include <algorithm>
+
 #include "sequence/sequence_context.hpp"
 
 namespace terrace {
@@ -18,6 +20,36 @@ void LayerIndex::put_back_replaced() noexcept {
   building = false;
   ++epoch;
   members_stale = true;
+}
+
+std::byte* LayerIndex::open_chunk(const IndexLayout& layout, TokenRange tokens) const noexcept {
+  if (layout.empty() || tokens.size() % layout.chunk_tokens == 0) return nullptr;
+  return host.chunk(tokens.size() / layout.chunk_tokens);
+}
+
+void LayerIndex::note_before_prefill(const IndexLayout& layout) {
+  before_prefill = {.coverage = coverage,
+                    .pre_rope_keys = build.hints.pre_rope_keys.size(),
+                    .attention_scores = build.hints.attention_scores};
+  if (const std::byte* const chunk = open_chunk(layout, coverage.tokens)) {
+    before_prefill.chunk.assign(chunk, chunk + layout.chunk_bytes);
+  }
+}
+
+void LayerIndex::put_back_prefill(const IndexLayout& layout) noexcept {
+  if (replaced) {
+    put_back_replaced();
+    replaced.reset();
+  } else if (std::byte* const chunk = open_chunk(layout, before_prefill.coverage.tokens)) {
+    std::ranges::copy(before_prefill.chunk, chunk);
+  }
+  coverage = std::move(before_prefill.coverage);
+  build.hints.pre_rope_keys.resize(before_prefill.pre_rope_keys);
+  build.hints.query_window.clear();
+  build.hints.attention_scores = std::move(before_prefill.attention_scores);
+  coded = {};  // it may have failed
+  members_stale = true;
+  ++epoch;  // clusters to come get the names of those that go
 }
 
 void LayerIndex::read_members(const SequenceContext& context) {

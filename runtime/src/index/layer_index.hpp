@@ -33,6 +33,14 @@ struct ReplacedIndex {
   KeptHints hints;
 };
 
+/// What there was before the prefill that is under way, for when that is given up.
+struct BeforePrefill {
+  IndexCoverage coverage;
+  std::vector<std::byte> chunk;  ///< the last one, where it is not full: extensions change no other
+  std::size_t pre_rope_keys = 0;  ///< kept hints
+  std::vector<float> attention_scores;
+};
+
 struct LayerIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
@@ -50,14 +58,23 @@ struct LayerIndex {
   ClusterMembers members;
   bool members_stale = true;  ///< clusters have got other rows since
 
-  /// Until the draft has ended: what was there before an index was built amid it.
+  /// Until the draft has ended, or the prefill: what was there before an index was built amid it.
   std::optional<ReplacedIndex> replaced;
+  BeforePrefill before_prefill;
   /// Keeps a copy of what is there. Coding of it must have ended. Errors: out_of_memory.
   Status keep_replaced(Backend& backend, const IndexLayout& layout);
   void put_back_replaced() noexcept;
+  /// Notes what there is. Coding must have ended.
+  void note_before_prefill(const IndexLayout& layout);
+  /// Has what there was before the prefill. Nothing is being coded.
+  void put_back_prefill(const IndexLayout& layout) noexcept;
 
   /// Reads `members` if they have changed. Coding must have ended.
   void read_members(const SequenceContext& context);
+
+ private:
+  /// The chunk in which an index of these tokens ends; null where that is full, or there is none.
+  [[nodiscard]] std::byte* open_chunk(const IndexLayout& layout, TokenRange tokens) const noexcept;
 };
 
 }  // namespace terrace

@@ -5,26 +5,21 @@
 namespace terrace {
 
 Status Prompt::begin(std::size_t tokens) {
-  if (context_.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "begin_prefill: the sequence is not idle");
-  }
-  if (tokens == 0) return fail(Errc::invalid_argument, "begin_prefill: a prompt of 0 tokens");
-  if (tokens > max_positions - context_.length) {
-    return fail(Errc::invalid_argument, "begin_prefill: {} tokens and {} more are more than {}",
-                context_.length, tokens, max_positions);
-  }
+  TERRACE_TRY(context_.require(SequencePhase::idle));
+  if (tokens == 0) return fail(Errc::invalid_argument, "a prompt of no token");
+  TERRACE_TRY(context_.check_length(tokens));
   // Rows and hints of an earlier prompt are still read to build from.
   TERRACE_TRY(parts_.await_indexes());
-  TERRACE_TRY(parts_.recovering(parts_.indexes.upkeep.code_lost_tokens()));
+  TERRACE_TRY(parts_.recovering(parts_.indexes.upkeep.begin_prefill()));
   const std::size_t total = context_.length + tokens;
   context_.resolve_budget(total);
-  const std::size_t blocks = parts_.rows.blocks();
-  const bool streamed = parts_.indexes.room.streams();
+  blocks_before_ = parts_.rows.blocks();
+  streamed_before_ = parts_.indexes.room.streams();
   const Status reserved = parts_.rows.reclaiming_for(total + 1, [&] { return reserve(total); });
   if (!reserved) {
-    parts_.rows.trim(blocks);
+    parts_.rows.trim(blocks_before_);
     static_cast<void>(parts_.recovering(reserved));
-    if (reserved.error().code == Errc::out_of_memory) give_back(streamed);
+    if (reserved.error().code == Errc::out_of_memory) give_back();
     return reserved;
   }
   if (context_.options().placement == Placement::resident_first) parts_.rows.place_spare(total);
@@ -52,11 +47,11 @@ Status Prompt::reserve(std::size_t total) {
   return parts_.cache.reserve(total + 1);
 }
 
-void Prompt::give_back(bool streamed_before) {
+void Prompt::give_back() {
   parts_.indexes.room.trim();
   if (context_.length == 0) {
     forget_first_prompt();
-  } else if (parts_.indexes.room.streams() && !streamed_before) {
+  } else if (parts_.indexes.room.streams() && !streamed_before_) {
     make_indexes_resident();
   }
 }
@@ -84,19 +79,9 @@ void Prompt::note_in_journal() const {
   }
 }
 
-Status Prompt::check_turn(std::string_view call, LayerId id, const Queue& compute) const {
-  if (context_.phase != SequencePhase::prefill) {
-    return fail(Errc::invalid_argument, "{}: no prefill is under way", call);
-  }
-  if (index(id) != next_layer_ || next_layer_ == parts_.layers.size()) {
-    return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
-  }
-  // Layers share buffers, in the order of one queue.
-  if (context_.compute != nullptr && context_.compute != &compute) {
-    return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
-                call);
-  }
-  return {};
+Status Prompt::check_turn(LayerId id, const Queue& compute) const {
+  TERRACE_TRY(context_.require(SequencePhase::prefill));
+  return context_.check_layer(id, next_layer_, compute);
 }
 
 Status Prompt::store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute) {
@@ -141,13 +126,13 @@ Result<Ticket> Prompt::store_on_host(Layer& layer, const PromptPiece& piece, Tic
 }
 
 Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compute) {
-  TERRACE_TRY(check_turn("append", id, compute));
+  TERRACE_TRY(check_turn(id, compute));
   if (piece.tokens.begin != appended_ || piece.tokens.end > end_ || piece.tokens.empty()) {
     return fail(Errc::invalid_argument,
-                "append: positions [{}, {}) do not follow {}, or go beyond the announced {}",
+                "positions [{}, {}) do not follow {}, or go beyond the announced {}",
                 piece.tokens.begin, piece.tokens.end, appended_, end_);
   }
-  TERRACE_TRY(check_hints("append", context_, piece.hints, piece.tokens.size()));
+  TERRACE_TRY(check_hints(context_, piece.hints, piece.tokens.size()));
   context_.compute = &compute;
   Layer& layer = *parts_.layers[index(id)];
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
@@ -162,9 +147,9 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
 }
 
 Status Prompt::finish(LayerId id, Queue& compute) {
-  TERRACE_TRY(check_turn("finish", id, compute));
+  TERRACE_TRY(check_turn(id, compute));
   if (appended_ != end_) {
-    return fail(Errc::invalid_argument, "finish: layer {} has not been appended whole", index(id));
+    return fail(Errc::invalid_argument, "layer {} has not been appended whole", index(id));
   }
   Layer& layer = *parts_.layers[index(id)];
   SequenceIndexes& indexes = parts_.indexes;
@@ -183,8 +168,9 @@ Status Prompt::finish(LayerId id, Queue& compute) {
 }
 
 Status Prompt::end() {
-  if (context_.phase != SequencePhase::prefill || next_layer_ != parts_.layers.size()) {
-    return fail(Errc::invalid_argument, "end_prefill: {} of {} layers are finished", next_layer_,
+  TERRACE_TRY(context_.require(SequencePhase::prefill));
+  if (next_layer_ != parts_.layers.size()) {
+    return fail(Errc::invalid_argument, "{} of {} layers are finished", next_layer_,
                 parts_.layers.size());
   }
   for (const auto& layer : parts_.layers) {
@@ -200,11 +186,30 @@ Status Prompt::end() {
     layer->tickets().attended = {};
     layer->rows.first_window_block = 0;
   }
+  parts_.indexes.upkeep.end_prefill();
   context_.compute = nullptr;
   context_.length = end_;
   context_.prompt_given = true;
   context_.phase = SequencePhase::idle;
   return {};
+}
+
+Status Prompt::abandon() {
+  TERRACE_TRY(context_.require(SequencePhase::prefill));
+  parts_.indexes.builder.cancel();
+  if (!parts_.come_to_rest()) {
+    context_.phase = SequencePhase::lost;
+    return fail(Errc::not_ready, "a queue did not come to rest; the sequence is lost");
+  }
+  context_.phase = SequencePhase::idle;
+  parts_.recover();
+  parts_.indexes.builder.forget();
+  parts_.indexes.upkeep.abandon_prefill();
+  parts_.rows.trim(blocks_before_);
+  parts_.workspace.reset();
+  give_back();
+  context_.runtime.trim_pools();
+  return context_.keeps_everything() || context_.length == 0 ? Status{} : parts_.load_window();
 }
 
 }  // namespace terrace

@@ -1,8 +1,44 @@
 #include "sequence_context.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace terrace {
+namespace {
+
+/// What a call needs that is for a phase.
+std::string_view need_of(SequencePhase phase) noexcept {
+  switch (phase) {
+    case SequencePhase::prefill:
+      return "no prefill is under way";
+    case SequencePhase::step:
+      return "no step is under way";
+    case SequencePhase::paused:
+      return "the sequence is not paused";
+    case SequencePhase::idle:
+    case SequencePhase::lost:
+      break;
+  }
+  return "the sequence must be idle";
+}
+
+std::string_view name_of(SequencePhase phase) noexcept {
+  switch (phase) {
+    case SequencePhase::idle:
+      return "it is idle";
+    case SequencePhase::prefill:
+      return "a prefill is under way";
+    case SequencePhase::step:
+      return "a step is under way";
+    case SequencePhase::paused:
+      return "it is paused: resume() it";
+    case SequencePhase::lost:
+      break;
+  }
+  return "it is lost: close it";
+}
+
+}  // namespace
 
 SequenceContext::SequenceContext(RuntimeState& shared, SequenceState& self, Lanes queues)
     : runtime(shared),
@@ -18,6 +54,37 @@ TokenRange SequenceContext::sinks_at(std::size_t position) const noexcept {
 TokenRange SequenceContext::window_at(std::size_t position) const noexcept {
   const std::size_t recent = position > split.window ? position - split.window : 0;
   return {std::max(sinks_at(position).end, recent), position + 1};
+}
+
+Status SequenceContext::require(SequencePhase wanted) const {
+  if (phase == wanted) return {};
+  return fail(Errc::invalid_argument, "{}; {}", need_of(wanted), name_of(phase));
+}
+
+Status SequenceContext::check_length(std::size_t tokens) const {
+  if (tokens <= max_positions - length) return {};
+  return fail(Errc::invalid_argument, "{} tokens and {} more are more than {}", length, tokens,
+              max_positions);
+}
+
+Status SequenceContext::check_layer(LayerId layer, std::size_t next, const Queue& queue) const {
+  if (next == shape().layers) {
+    return fail(Errc::invalid_argument, "layer {}: all {} layers are done", index(layer), next);
+  }
+  if (index(layer) != next) {
+    return fail(Errc::invalid_argument, "layer {} is not the next one; layer {} is", index(layer),
+                next);
+  }
+  // Layers share buffers, in the order of one queue.
+  if (compute == nullptr || compute == &queue) return {};
+  return fail(Errc::invalid_argument, "layer {} is for queue {}, and the layers before it for {}",
+              next, queue.name(), compute->name());
+}
+
+Error SequenceContext::named(std::string_view call, const Error& error) const {
+  std::array<char, 64> text{};
+  const auto end = fmt::format_to_n(text.data(), text.size(), "{} of sequence {}", call, index(id));
+  return error.while_doing({text.data(), std::min(end.size, text.size())});
 }
 
 void SequenceContext::resolve_budget(std::size_t context) {

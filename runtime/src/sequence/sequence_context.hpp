@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "journal.hpp"
@@ -77,6 +78,23 @@ struct SequenceContext {
   [[nodiscard]] bool prompt_waits() const noexcept {
     return prompt_comes && phase == SequencePhase::idle && length >= prompt.end;
   }
+
+  /// Errors: invalid_argument: the sequence is in another phase.
+  [[nodiscard]] Status require(SequencePhase wanted) const;
+  /// Errors: invalid_argument: too long with so many tokens more.
+  [[nodiscard]] Status check_length(std::size_t tokens) const;
+  /// Errors: invalid_argument: another layer comes next, or the layers before it came on another
+  /// queue.
+  [[nodiscard]] Status check_layer(LayerId layer, std::size_t next, const Queue& queue) const;
+
+  /// Returns what a call has done. What failed names the call and the sequence.
+  template <typename T>
+  [[nodiscard]] Result<T> named(std::string_view call, Result<T> done) const {
+    if (done) [[likely]]
+      return done;
+    return tl::unexpected(named(call, done.error()));
+  }
+  [[nodiscard]] Error named(std::string_view call, const Error& error) const;
 
   void resolve_budget(std::size_t context);
   void forget_budget() noexcept;

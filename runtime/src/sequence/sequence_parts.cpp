@@ -80,6 +80,14 @@ Status SequenceParts::await_indexes() {
   return indexes.builder.await([this] { come_to_rest(); });
 }
 
+Status SequenceParts::load_window() {
+  const Status loaded = rows.load_needed();
+  if (loaded) return {};
+  pause_or_lose();
+  return tl::unexpected(loaded.error().while_doing(
+      "the window could not be loaded; if the sequence is paused, resume() tries again"));
+}
+
 void SequenceParts::pause() {
   give_up_device_memory();
   context.journal.note_pause();

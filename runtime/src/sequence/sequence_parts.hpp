@@ -39,6 +39,9 @@ struct SequenceParts {
 
   Status await_indexes();
 
+  /// Loads what the next step needs. Where it cannot, the sequence is paused or lost.
+  Status load_window();
+
   /// Pauses. The queues must have come to rest.
   void pause();
   /// Pauses behind a failure; the sequence is lost where the queues do not come to rest.

@@ -9,21 +9,24 @@
 
 namespace terrace {
 
-SequenceState::SequenceState(RuntimeState& runtime, Lanes lanes)
-    : parts(runtime, *this, std::move(lanes)), alone_(runtime, std::array{&participant}) {}
+SequenceState::SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes)
+    : runtime_(std::move(runtime)),
+      parts(*runtime_, *this, std::move(lanes)),
+      alone_(*runtime_, std::array{&participant}, /*names_sequences=*/false) {}
 
-Result<std::unique_ptr<SequenceState>> SequenceState::create(RuntimeState& runtime) {
-  const bool refreshes = runtime.options.refresh.tokens > 0;
-  TERRACE_ASSIGN(Lanes lanes, Lanes::open(*runtime.backend, refreshes));
-  std::unique_ptr<SequenceState> state(new SequenceState(runtime, std::move(lanes)));
-  runtime.enter(*state);
+Result<std::unique_ptr<SequenceState>> SequenceState::create(
+    std::shared_ptr<RuntimeState> runtime) {
+  const bool refreshes = runtime->options.refresh.tokens > 0;
+  TERRACE_ASSIGN(Lanes lanes, Lanes::open(*runtime->backend, refreshes));
+  std::unique_ptr<SequenceState> state(new SequenceState(std::move(runtime), std::move(lanes)));
+  state->runtime_->enter(*state);
   return state;
 }
 
 SequenceState::~SequenceState() {
   SequenceContext& context = parts.context;
   context.journal.note_close();
-  runtime().leave(*this);
+  runtime_->leave(*this);
   parts.indexes.builder.cancel();
   parts.come_to_rest();
   // Work that outlasted the deadline still uses the sequence's memory. The end of a queue cancels
@@ -56,28 +59,26 @@ Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queu
   const RetrievalTraits& traits = parts.context.traits();
   if (traits.gives_logit_bias || traits.gives_pseudo_entries) {
     return fail(Errc::unsupported,
-                "gather: policy {} needs an attention kernel with a logit bias; use attend",
-                traits.name);
+                "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
   }
   participant.leave_attention_to_engine();
-  TERRACE_TRY(alone_.prepare("gather", layer, {&input, 1}, compute));
+  TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));
   TERRACE_TRY(step_status());
   return participant.view();
 }
 
 Status SequenceState::end_step() {
-  if (parts.context.phase != SequencePhase::step || !participant.all_layers_done()) {
-    return fail(Errc::invalid_argument, "end_step: {} of {} layers were attended",
-                participant.layers_done(), parts.layers.size());
+  TERRACE_TRY(parts.context.require(SequencePhase::step));
+  if (!participant.all_layers_done()) {
+    return fail(Errc::invalid_argument, "{} of {} layers were attended", participant.layers_done(),
+                parts.layers.size());
   }
   alone_.end();
   return step_status();
 }
 
 Status SequenceState::abandon_step() {
-  if (parts.context.phase != SequencePhase::step) {
-    return fail(Errc::invalid_argument, "abandon_step: no step is under way");
-  }
+  TERRACE_TRY(parts.context.require(SequencePhase::step));
   step_status() = {};
   alone_.give_up();
   return step_status();
@@ -85,13 +86,8 @@ Status SequenceState::abandon_step() {
 
 Status SequenceState::begin_prompt(std::size_t tokens) {
   SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "begin_prompt: the sequence is not idle");
-  }
-  if (tokens > max_positions - context.length) {
-    return fail(Errc::invalid_argument, "begin_prompt: {} tokens and {} more are more than {}",
-                context.length, tokens, max_positions);
-  }
+  TERRACE_TRY(context.require(SequencePhase::idle));
+  TERRACE_TRY(context.check_length(tokens));
   context.prompt.end = context.length + tokens;
   if (tokens == 0) return participant.end_prompt();
   if (!context.prompt_comes) {
@@ -120,13 +116,13 @@ Status SequenceState::await_indexes() {
 
 Status SequenceState::truncate(std::size_t length) {
   SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::idle || length > context.length) {
-    return fail(Errc::invalid_argument, "truncate to {}: the sequence is not idle, or has only {}",
-                length, context.length);
+  TERRACE_TRY(context.require(SequencePhase::idle));
+  if (length > context.length) {
+    return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length, context.length);
   }
   TERRACE_TRY(parts.await_indexes());
   if (!parts.come_to_rest()) {
-    return fail(Errc::not_ready, "truncate: copies are still under way");
+    return fail(Errc::not_ready, "copies are still under way; try again");
   }
   for (const auto& layer : parts.layers) {
     // Positions from `length` on will have other rows: copies of them must not outlive them.
@@ -138,33 +134,26 @@ Status SequenceState::truncate(std::size_t length) {
   parts.rows.trim(divide_up(length, context.block_tokens()));
   if (context.keeps_everything()) return {};
   parts.indexes.upkeep.cut();
-  const Status loaded = parts.rows.load_needed();
-  if (loaded) return {};
-  parts.pause_or_lose();
-  return tl::unexpected(loaded.error().while_doing(
-      "truncate: the window could not be loaded; if the sequence is paused, resume() tries again"));
+  return parts.load_window();
 }
 
 Status SequenceState::pause() {
   const SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "pause: the sequence is not idle");
-  }
+  TERRACE_TRY(context.require(SequencePhase::idle));
   if (context.keeps_everything()) {
-    return fail(Errc::unsupported, "pause: policy {} keeps no copy on the host",
-                context.traits().name);
+    return fail(Errc::unsupported, "policy {} keeps no copy on the host", context.traits().name);
   }
   TERRACE_TRY(parts.await_indexes());
-  if (!parts.come_to_rest()) return fail(Errc::not_ready, "pause: copies are still under way");
+  if (!parts.come_to_rest()) {
+    return fail(Errc::not_ready, "copies are still under way; try again");
+  }
   parts.pause();
   return {};
 }
 
 Status SequenceState::resume() {
   SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::paused) {
-    return fail(Errc::invalid_argument, "resume: the sequence is not paused");
-  }
+  TERRACE_TRY(context.require(SequencePhase::paused));
   context.phase = SequencePhase::idle;
   const Status restored = context.reclaiming([&]() -> Status {
     TERRACE_TRY(parts.rows.reserve_positions(context.length));
@@ -183,13 +172,7 @@ Status SequenceState::resume() {
 
 Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "fork: the sequence is not idle");
-  }
-  if (context.keeps_everything()) {
-    return fail(Errc::unsupported, "fork: policy {} keeps no copy on the host to share",
-                context.traits().name);
-  }
+  TERRACE_TRY(context.require(SequencePhase::idle));
   TERRACE_TRY(parts.await_indexes());
   for (const auto& layer : parts.layers) {
     TERRACE_TRY(parts.recovering(context.await(WaitReason::index, layer->index.coded)));
@@ -200,7 +183,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
     TERRACE_TRY(refresh->drain(context.deadline()));
     parts.indexes.refresh.stop();
   }
-  TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime()));
+  TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   const std::lock_guard its_lock(twin->mutex);  // others may look for memory in it by now
   SequenceContext& its = twin->parts.context;
   its.budget_resolved = context.budget_resolved;
@@ -219,6 +202,32 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   return twin;
 }
 
+Status SequenceState::start_as_twin(const SequenceState& other) {
+  const std::lock_guard lock(mutex);
+  return parts.context.keeps_everything() ? copy_blocks(other.parts.layers) : resume();
+}
+
+Status SequenceState::copy_blocks(const Layers& source) {
+  SequenceContext& context = parts.context;
+  const std::size_t blocks = divide_up(context.length, context.block_tokens());
+  context.phase = SequencePhase::idle;
+  TERRACE_TRY(context.reclaiming([&]() -> Status {
+    TERRACE_TRY(parts.rows.reserve_positions(context.length));
+    return parts.rows.place_blocks(0, blocks);
+  }));
+  std::vector<CopyExtent> extents;
+  for (const auto& layer : parts.layers) {
+    const LayerRows& from = source[layer->number]->rows;
+    for (std::size_t block = 0; block < blocks; ++block) {
+      extents.push_back(
+          {layer->rows.on_device(block), from.on_device(block), context.runtime.block_bytes()});
+    }
+  }
+  if (extents.empty()) return {};
+  TERRACE_ASSIGN(const Ticket copied, context.lanes.refill().copy(Phase::update, extents));
+  return context.await(WaitReason::copy, copied);
+}
+
 Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
   TERRACE_TRY(its.rows.share(mine.rows));
   its.index.hints = mine.index.hints;
@@ -231,46 +240,57 @@ Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
   return {};
 }
 
-Status SequenceState::read_row(LayerId id, HeadId head, std::size_t position,
-                               std::span<std::byte> target) {
-  SequenceContext& context = parts.context;
+Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
+                                 std::size_t bytes) const {
+  const SequenceContext& context = parts.context;
   const KvShape& shape = context.shape();
-  if (context.phase != SequencePhase::idle || position >= context.length ||
-      index(id) >= parts.layers.size() || index(head) >= shape.kv_heads ||
-      target.size() != shape.row_bytes()) {
-    return fail(Errc::invalid_argument, "read_row: layer {}, head {}, position {} of {}, {} bytes",
-                index(id), index(head), position, context.length, target.size());
+  TERRACE_TRY(context.require(SequencePhase::idle));
+  if (index(id) >= shape.layers || index(head) >= shape.kv_heads) {
+    return fail(Errc::invalid_argument, "layer {} of {}, KV head {} of {}", index(id), shape.layers,
+                index(head), shape.kv_heads);
   }
-  Layer& layer = *parts.layers[index(id)];
-  const std::size_t block = position / context.block_tokens();
-  const std::size_t at = layer.rows.row_offset(index(head), position);
-  const bool in_middle = position >= context.sinks_at(context.length).end &&
-                         position < layer.window_at(context.length).begin;
-  if (in_middle || layer.rows.absent(block)) {
-    TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
-    std::memcpy(target.data(), layer.rows.on_host(block) + at, target.size());
-    return {};
+  if (bytes != positions.size() * shape.row_bytes()) {
+    return fail(Errc::invalid_argument, "{} rows take {} bytes, and the target has {}",
+                positions.size(), positions.size() * shape.row_bytes(), bytes);
   }
-  TERRACE_TRY(context.await(WaitReason::compute, layer.tickets().attended));
-  TERRACE_ASSIGN(Buffer row,
-                 context.backend().allocate({.bytes = target.size(), .tier = Tier::host}));
-  const CopyExtent extent{row.data(), layer.rows.on_device(block) + at, target.size()};
-  TERRACE_TRY(context.copy_now(context.lanes.offload(), Phase::offload, {&extent, 1}, row));
-  std::memcpy(target.data(), row.data(), target.size());
-  return {};
+  const auto behind = [&](std::uint32_t position) { return position >= context.length; };
+  const auto wrong = std::ranges::find_if(positions, behind);
+  if (wrong == positions.end()) return {};
+  return fail(Errc::invalid_argument, "position {} of {}", *wrong, context.length);
 }
 
-Status SequenceState::drop_cached(double share, std::uint64_t seed) {
+Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
+                                std::span<std::byte> target) {
+  TERRACE_TRY(check_rows(id, head, positions, target.size()));
   SequenceContext& context = parts.context;
-  if (context.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "drop_cached: the sequence is not idle");
+  Layer& layer = *parts.layers[index(id)];
+  const std::size_t bytes = context.shape().row_bytes();
+  const TokenRange middle{context.sinks_at(context.length).end,
+                          layer.window_at(context.length).begin};
+  TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
+  std::vector<std::size_t> on_device;  // of `positions`
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const std::size_t block = positions[i] / context.block_tokens();
+    if (!middle.contains(positions[i]) && !layer.rows.absent(block)) {
+      on_device.push_back(i);
+      continue;
+    }
+    const std::size_t at = layer.rows.row_offset(index(head), positions[i]);
+    std::memcpy(target.data() + i * bytes, layer.rows.on_host(block) + at, bytes);
   }
-  context.journal.note_loss();
-  for (const auto& layer : parts.layers) {
-    Rng rng(seed, {layer->number, context.length});
-    TERRACE_TRY(context.await(WaitReason::compute, layer->tickets().attended));
-    TERRACE_TRY(layer->cache->await_changes());
-    layer->cache->drop_some(share, rng);
+  if (on_device.empty()) return {};
+  TERRACE_TRY(context.await(WaitReason::compute, layer.tickets().attended));
+  TERRACE_ASSIGN(Buffer rows, context.backend().allocate(
+                                  {.bytes = on_device.size() * bytes, .tier = Tier::host}));
+  std::vector<CopyExtent> extents;
+  for (const std::size_t i : on_device) {
+    const std::byte* const block = layer.rows.on_device(positions[i] / context.block_tokens());
+    extents.push_back({rows.data() + extents.size() * bytes,
+                       block + layer.rows.row_offset(index(head), positions[i]), bytes});
+  }
+  TERRACE_TRY(context.copy_now(context.lanes.offload(), Phase::offload, extents, rows));
+  for (std::size_t row = 0; row < on_device.size(); ++row) {
+    std::memcpy(target.data() + on_device[row] * bytes, extents[row].target, bytes);
   }
   return {};
 }
@@ -295,7 +315,7 @@ StepSelection SequenceState::selection(LayerId id) const noexcept {
 Result<ClusteringReport> SequenceState::clustering() {
   // To wait is to hurry: builds that the rest of a prompt hides would be cut short.
   if (parts.context.phase == SequencePhase::prefill) {
-    return fail(Errc::invalid_argument, "clustering: the prompt has not ended");
+    return fail(Errc::invalid_argument, "the prompt has not ended");
   }
   TERRACE_TRY(parts.await_indexes());
   return parts.indexes.builder.report();

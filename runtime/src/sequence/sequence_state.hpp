@@ -12,11 +12,16 @@ namespace terrace {
 
 class SequenceState {
  public:
-  static Result<std::unique_ptr<SequenceState>> create(RuntimeState& runtime);
+  static Result<std::unique_ptr<SequenceState>> create(std::shared_ptr<RuntimeState> runtime);
   ~SequenceState();
   SequenceState(const SequenceState&) = delete;
   SequenceState& operator=(const SequenceState&) = delete;
 
+ private:
+  // Before all that uses it, so that it goes last.
+  std::shared_ptr<RuntimeState> runtime_;
+
+ public:
   SequenceParts parts;
   Prompt prompt{parts};
   Participant participant{parts};
@@ -34,10 +39,13 @@ class SequenceState {
   Status truncate(std::size_t length);
   Status pause();
   Status resume();
-  /// The twin is paused.
+  /// The twin is paused, and start_as_twin() is its next call.
   Result<std::unique_ptr<SequenceState>> fork();
-  Status read_row(LayerId layer, HeadId head, std::size_t position, std::span<std::byte> target);
-  Status drop_cached(double share, std::uint64_t seed);
+  /// Loads what a step needs: from the host or, where nothing is there, from the other's device
+  /// memory. Without the other's mutex: memory may be taken from it.
+  Status start_as_twin(const SequenceState& other);
+  Status read_rows(LayerId layer, HeadId head, std::span<const std::uint32_t> positions,
+                   std::span<std::byte> target);
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
   Result<ClusteringReport> clustering();
   void reset_counters() noexcept;
@@ -49,14 +57,21 @@ class SequenceState {
   std::mutex mutex;  ///< held by every public call; try_lock by spilling from elsewhere
 
  private:
-  SequenceState(RuntimeState& runtime, Lanes lanes);
+  SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);
+  /// `bytes`: of the target.
+  [[nodiscard]] Status check_rows(LayerId layer, HeadId head,
+                                  std::span<const std::uint32_t> positions,
+                                  std::size_t bytes) const;
   /// Makes a layer of another sequence the same as one of this, its pages shared.
   Status copy_layer(const Layer& mine, Layer& its);
+  Status copy_blocks(const Layers& source);
 
-  [[nodiscard]] RuntimeState& runtime() noexcept { return parts.context.runtime; }
   [[nodiscard]] Status& step_status() noexcept { return alone_.members().front().status; }
 
   StepBatch alone_;
 };
+
+/// What a sequence's calls work on: for tests that look inside.
+[[nodiscard]] SequenceState& state_of(Sequence& sequence) noexcept;
 
 }  // namespace terrace

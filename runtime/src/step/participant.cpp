@@ -10,24 +10,14 @@ namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
 
-Status Participant::check_turn(std::string_view call, LayerId id, const StepInput& input,
-                               const Queue& compute) const {
-  if (context_.phase != SequencePhase::step) {
-    return fail(Errc::invalid_argument, "{}: no step is under way", call);
-  }
-  if (index(id) != next_layer_ || all_layers_done()) {
-    return fail(Errc::invalid_argument, "{}: layer {} is not the next one", call, index(id));
-  }
-  // Layers share buffers, in the order of one queue.
-  if (context_.compute != nullptr && context_.compute != &compute) {
-    return fail(Errc::invalid_argument, "{}: the layers before were enqueued on another queue",
-                call);
-  }
+Status Participant::check_turn(LayerId id, const StepInput& input, const Queue& compute) const {
+  TERRACE_TRY(context_.require(SequencePhase::step));
+  TERRACE_TRY(context_.check_layer(id, next_layer_, compute));
   if (context_.in_prompt()) {
-    TERRACE_TRY(check_hints(call, context_, input.hints, tokens_));
+    TERRACE_TRY(check_hints(context_, input.hints, tokens_));
   }
   if (context_.traits().needs_layer_input && !exact_ && input.layer_input == nullptr) {
-    return fail(Errc::invalid_argument, "{}: policy {} needs the layer's input", call,
+    return fail(Errc::invalid_argument, "policy {} needs the layer's input",
                 context_.traits().name);
   }
   return {};

@@ -31,8 +31,7 @@ class Participant {
   // A layer, in this order.
 
   /// Errors: invalid_argument where it is not this layer's turn, or on another queue than before.
-  Status check_turn(std::string_view call, LayerId layer, const StepInput& input,
-                    const Queue& compute) const;
+  Status check_turn(LayerId layer, const StepInput& input, const Queue& compute) const;
   /// Lets changes of the cache take effect, and says what the token attends to.
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
   [[nodiscard]] StoreRows store() const noexcept;
@@ -87,6 +86,8 @@ class Participant {
   [[nodiscard]] std::vector<Buffer>& abandoned_memory() const noexcept {
     return context_.abandoned;
   }
+  /// Says whose step it was that failed.
+  [[nodiscard]] Status named(const Status& done) const { return context_.named("step", done); }
 
   [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] std::size_t layers_done() const noexcept { return next_layer_; }

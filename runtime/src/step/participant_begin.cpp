@@ -13,14 +13,9 @@ bool Participant::brings_prompt() const noexcept {
 }
 
 Status Participant::begin(std::size_t tokens) {
-  if (context_.phase != SequencePhase::idle) {
-    return fail(Errc::invalid_argument, "begin_step: the sequence is not idle");
-  }
-  if (tokens == 0) return fail(Errc::invalid_argument, "begin_step: a step of no token");
-  if (tokens > max_positions - context_.length) {
-    return fail(Errc::invalid_argument, "begin_step: {} tokens and {} more are more than {}",
-                context_.length, tokens, max_positions);
-  }
+  TERRACE_TRY(context_.require(SequencePhase::idle));
+  if (tokens == 0) return fail(Errc::invalid_argument, "a step of no token");
+  TERRACE_TRY(context_.check_length(tokens));
   tokens_ = tokens;
   token_ = 0;
   prompt_ = brings_prompt();

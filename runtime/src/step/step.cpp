@@ -23,12 +23,12 @@ Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& co
     firsts_.push_back(first);
     first += tokens;
     const std::lock_guard lock(sequence->mutex);
-    statuses_[i] = sequence->participant.begin(tokens);
+    statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens));
     if (!statuses_[i]) continue;
     places_.push_back(i);
     begun.push_back(&sequence->participant);
   }
-  batch_.emplace(runtime, begun);
+  batch_.emplace(runtime, begun, /*names_sequences=*/true);
   inputs_.resize(begun.size());
   outputs_.resize(begun.size());
 }
@@ -50,7 +50,7 @@ Status Step::State::check(const StepTensors& tensors) const {
                 tensors.hints.size(), statuses_.size());
   }
   if (ended_) return fail(Errc::invalid_argument, "attend: the step has ended");
-  return {};
+  return runtime_.check_open("the step");
 }
 
 void Step::State::hand_out(const StepTensors& tensors) {
@@ -161,6 +161,7 @@ void Step::State::give_memory_back() {
 
 Status Step::State::end(std::span<const std::size_t> accepted) {
   if (ended_) return fail(Errc::invalid_argument, "end: the step has ended");
+  TERRACE_TRY(runtime_.check_open("the step"));
   const bool all_done = std::ranges::all_of(batch_->members(), [](const StepBatch::Member& member) {
     return !member.status || member.participant->all_layers_done();
   });

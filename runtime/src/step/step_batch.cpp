@@ -5,8 +5,9 @@
 
 namespace terrace {
 
-StepBatch::StepBatch(RuntimeState& runtime, std::span<Participant* const> participants)
-    : runtime_(runtime), tiles_(runtime) {
+StepBatch::StepBatch(RuntimeState& runtime, std::span<Participant* const> participants,
+                     bool names_sequences)
+    : runtime_(runtime), names_sequences_(names_sequences), tiles_(runtime) {
   for (Participant* const participant : participants) members_.push_back({participant});
 }
 
@@ -14,22 +15,23 @@ template <typename Call>
 void StepBatch::for_each_member(Call call) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
-    if (member.status) member.status = call(*member.participant, i);
+    if (!member.status) continue;
+    member.status = named(*member.participant, call(*member.participant, i));
   }
 }
 
-Status StepBatch::check_turns(std::string_view call, LayerId layer,
-                              std::span<const StepInput> inputs, const Queue& compute) {
+Status StepBatch::check_turns(LayerId layer, std::span<const StepInput> inputs,
+                              const Queue& compute) const {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].status) continue;
-    TERRACE_TRY(members_[i].participant->check_turn(call, layer, inputs[i], compute));
+    const Participant& one = *members_[i].participant;
+    TERRACE_TRY(named(one, one.check_turn(layer, inputs[i], compute)));
   }
   return {};
 }
 
-Status StepBatch::open(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-                       Queue& compute) {
-  TERRACE_TRY(check_turns(call, layer, inputs, compute));
+Status StepBatch::open(LayerId layer, std::span<const StepInput> inputs, Queue& compute) {
+  TERRACE_TRY(check_turns(layer, inputs, compute));
   for_each_member(
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
   TERRACE_ASSIGN(stored_, store(compute));
@@ -38,9 +40,8 @@ Status StepBatch::open(std::string_view call, LayerId layer, std::span<const Ste
   return {};
 }
 
-Status StepBatch::prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-                          Queue& compute) {
-  TERRACE_TRY(open(call, layer, inputs, compute));
+Status StepBatch::prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute) {
+  TERRACE_TRY(open(layer, inputs, compute));
   TERRACE_TRY(select(0, compute));
   close_layer();
   return {};
@@ -97,7 +98,7 @@ void StepBatch::close_layer() {
 
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
                          std::span<const StepOutput> outputs, Queue& compute) {
-  TERRACE_TRY(open("attend", layer, inputs, compute));
+  TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
@@ -153,9 +154,9 @@ void StepBatch::give_up() {
   tiles_.end_step();
 }
 
-void StepBatch::abandon(Member& member) {
+void StepBatch::abandon(Member& member) const {
   const std::lock_guard lock(member.participant->mutex());
-  const Status abandoned = member.participant->abandon();
+  const Status abandoned = named(*member.participant, member.participant->abandon());
   if (abandoned) return;
   member.status = abandoned;
   tiles_.leave_to(member.participant->abandoned_memory());

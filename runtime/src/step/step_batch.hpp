@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "participant.hpp"
@@ -19,15 +18,16 @@ class StepBatch {
 
   /// Participants have begun their step. A batch of the same members can be used for many steps:
   /// nothing is allocated then.
-  StepBatch(RuntimeState& runtime, std::span<Participant* const> participants);
+  /// `names_sequences`: whether what fails says of which sequence; who has one alone knows.
+  StepBatch(RuntimeState& runtime, std::span<Participant* const> participants,
+            bool names_sequences);
 
   [[nodiscard]] std::span<Member> members() noexcept { return members_; }
   [[nodiscard]] std::span<const Member> members() const noexcept { return members_; }
 
   /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
   /// Errors: invalid_argument, and nothing is enqueued; those of ops, which all members share.
-  Status prepare(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-                 Queue& compute);
+  Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
   /// The same with attention; `outputs` are the members'.
   Status attend(LayerId layer, std::span<const StepInput> inputs,
                 std::span<const StepOutput> outputs, Queue& compute);
@@ -44,10 +44,12 @@ class StepBatch {
   template <typename Call>
   void for_each_member(Call call);
   /// Begins a layer, and stores its new rows.
-  Status open(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-              Queue& compute);
-  Status check_turns(std::string_view call, LayerId layer, std::span<const StepInput> inputs,
-                     const Queue& compute);
+  Status open(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
+  [[nodiscard]] Status check_turns(LayerId layer, std::span<const StepInput> inputs,
+                                   const Queue& compute) const;
+  [[nodiscard]] Status named(const Participant& one, const Status& done) const {
+    return names_sequences_ ? one.named(done) : done;
+  }
   Result<Ticket> store(Queue& compute);
   /// Of tokens of that number in each member.
   Status select(std::size_t number, Queue& compute);
@@ -61,6 +63,7 @@ class StepBatch {
   Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);
 
   RuntimeState& runtime_;
+  bool names_sequences_;
   std::vector<Member> members_;
   TileStream tiles_;
   Ticket stored_;    ///< the layer's new rows are in device memory

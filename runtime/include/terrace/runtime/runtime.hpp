@@ -26,23 +26,29 @@ class RuntimeState;
 /// Threads  open_sequence from any thread; each sequence from one thread at a time
 class Runtime {
  public:
-  /// Takes the backend and makes pools and threads.
+  /// Takes the backend and makes pools and threads. RuntimeOptions::observer must outlive the
+  /// runtime and all its sequences; so must what the backend was told of.
   /// Errors: invalid_argument or unsupported from the options; out_of_memory.
   static Result<std::unique_ptr<Runtime>> open(RuntimeOptions options,
                                                std::unique_ptr<Backend> backend);
 
-  /// Every sequence must be closed (destroyed) first.
+  /// Closes the runtime. Sequences and steps may outlive it: calls that change them or read rows
+  /// are then invalid_argument, but for abandon_step() and abandon_prefill(). The backend goes with
+  /// the last of them, and queues made of it must have gone before.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  /// Opens an empty sequence. Close it before the runtime (~Runtime). Errors: out_of_memory.
   Result<std::unique_ptr<Sequence>> open_sequence();
 
   /// Begins a step of all these sequences, with tokens from their length() on: makes room for them.
-  /// A sequence that cannot begin does not take part; Step::status() says why.
+  /// A sequence that cannot begin does not take part; Step::status() says why. Sequences and the
+  /// compute queue must outlive the step.
   /// Errors: invalid_argument: a sequence of another runtime.
   Result<std::unique_ptr<Step>> begin_step(std::span<const StepMember> members, Queue& compute);
 
+  /// Queues and buffers made of it must go before the runtime and the last of its sequences.
   [[nodiscard]] Backend& backend() noexcept;
   [[nodiscard]] const RuntimeOptions& options() const noexcept;
 
@@ -55,8 +61,8 @@ class Runtime {
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
 
  private:
-  explicit Runtime(std::unique_ptr<RuntimeState> state);
-  std::unique_ptr<RuntimeState> state_;
+  explicit Runtime(std::shared_ptr<RuntimeState> state);
+  std::shared_ptr<RuntimeState> state_;  ///< of its sequences, too
 };
 
 }  // namespace terrace

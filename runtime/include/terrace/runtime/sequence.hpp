@@ -7,11 +7,11 @@
 // written to the host as it is appended, so leaving the window moves nothing.
 //
 // States and calls:
-//   idle       begin_prefill, begin_step, truncate, pause, fork, read_row, counters
-//   prefill    append and finish per layer, in layer order; end_prefill -> idle
+//   idle       begin_prefill, begin_step, truncate, pause, fork, read_rows, counters
+//   prefill    append and finish per layer, in layer order; end_prefill, abandon_prefill -> idle
 //   step       attend or gather per layer, in layer order; end_step, abandon_step -> idle
 //   paused     resume -> idle
-//   lost       only destruction: a prefill failed half-way, rows are missing
+//   lost       only destruction: end_prefill failed, rows are missing
 // All layers of a step, or of a prefill, are enqueued on one compute queue. When attend or gather
 // fails, abandon_step() gives the step up; when end_step fails it has done so. Either way the
 // sequence is idle at its old length, and begin_step may be called again.
@@ -107,7 +107,7 @@ class Sequence {
   /// Enqueues the storing of a piece of a layer's rows.
   ///
   /// Order    work enqueued on `compute` so far must produce the piece; its memory must stay as
-  ///          it is until the returned ticket is done
+  ///          it is until the returned ticket is done. The queue must outlive the prefill
   [[nodiscard]] Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
 
   /// Ends a layer's prefill: starts building its index behind `compute`'s further work.
@@ -116,14 +116,26 @@ class Sequence {
   /// Ends the prefill and waits until all rows have reached the host (indexes may still be built).
   [[nodiscard]] Status end_prefill();
 
+  /// Gives a prefill up half-way, for an embedder whose own work failed or whose request is gone:
+  /// waits for what is enqueued, clears failed queues (the embedder's compute queue too), gives
+  /// back the memory that the prompt took, and is idle at the old length, with the index as it was.
+  /// begin_prefill() may be called again; its outputs are the same bits as if the first had not
+  /// been. What was cached is forgotten.
+  ///
+  /// Errors   invalid_argument: no prefill; else phase() says how far it came: paused where the
+  ///          window could not be loaded again, lost where the queues do not come to rest
+  [[nodiscard]] Status abandon_prefill();
+
   /// Starts the step of the token at position length(): makes room for it.
   [[nodiscard]] Status begin_step();
 
   /// Enqueues append, selection, fetch and attention of one layer. `output` [query_heads,
-  /// head_dim] f32, device memory, is written in `compute`'s order.
+  /// head_dim] f32, device memory, is written in `compute`'s order. The input's memory stays as it
+  /// is, and the queue must be there, until end_step() or abandon_step().
   [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
 
-  /// The same without attention. Errors: unsupported when the policy needs a logit bias or
+  /// The same without attention. What the view points to is the sequence's, until its next call.
+  /// Errors: unsupported when the policy needs a logit bias or
   /// pseudo-entries, which a plain view cannot carry.
   [[nodiscard]] Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
 
@@ -145,20 +157,32 @@ class Sequence {
   [[nodiscard]] Status truncate(std::size_t length);
 
   /// Gives up all device memory; resume() brings back what a step needs.
+  /// Errors: unsupported: a policy that keeps everything (full) has no copy on the host;
+  /// invalid_argument: not idle; not_ready: try again. The sequence is as before.
   [[nodiscard]] Status pause();
   [[nodiscard]] Status resume();
 
-  /// Returns a sequence with the same tokens; full host blocks are shared.
+  /// Returns a sequence with the same tokens. Full host blocks are shared; of a policy that keeps
+  /// everything (full), which has none, the device's blocks are copied.
+  ///
+  /// Errors   invalid_argument: not idle; out_of_memory; not_ready: no copy ends in time; those of
+  ///          building an index. This sequence is as before
   [[nodiscard]] Result<std::unique_ptr<Sequence>> fork();
 
-  /// Copies a row out of the tier that owns it: device for sinks and window, host for the middle.
-  /// `target` [row_bytes] host memory.
-  [[nodiscard]] Status read_row(LayerId layer, HeadId head, std::size_t position,
-                                std::span<std::byte> target);
+  /// Copies rows of a KV head, each out of the tier that owns it: device for sinks and window, host
+  /// for the middle.
+  ///
+  /// Shapes   positions [n], in any order, also twice; target [n, row_bytes]
+  /// Memory   both host
+  /// Order    returns when the rows are there
+  /// Errors   invalid_argument: not idle, no such layer, head or position, a target of another
+  ///          size: nothing was read; out_of_memory: of the host; not_ready
+  [[nodiscard]] Status read_rows(LayerId layer, HeadId head,
+                                 std::span<const std::uint32_t> positions,
+                                 std::span<std::byte> target);
 
-  /// Forgets a share of the cached blocks, chosen by `seed`: for tests of transparency.
-  [[nodiscard]] Status drop_cached(double share, std::uint64_t seed);
-
+  /// The number that errors and observers call it by, counted in its runtime.
+  [[nodiscard]] SequenceId id() const noexcept;
   [[nodiscard]] SequencePhase phase() const noexcept;
   [[nodiscard]] std::size_t length() const noexcept;
 
@@ -184,6 +208,7 @@ class Sequence {
 
  private:
   friend class Runtime;
+  friend SequenceState& state_of(Sequence& sequence) noexcept;
   explicit Sequence(std::unique_ptr<SequenceState> state);
   std::unique_ptr<SequenceState> state_;
 };

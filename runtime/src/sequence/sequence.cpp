@@ -1,0 +1,145 @@
+#include "terrace/runtime/sequence.hpp"
+
+#include <type_traits>
+
+#include "sequence_state.hpp"
+
+namespace terrace {
+namespace {
+
+/// Does a call's `work`, unless the runtime is closed. What fails names the call and the sequence.
+template <typename Work>
+std::invoke_result_t<Work> call_unlocked(const SequenceState& state, std::string_view name,
+                                         Work work) {
+  const SequenceContext& context = state.parts.context;
+  TERRACE_TRY(context.named(name, context.runtime.check_open("the sequence")));
+  return context.named(name, work());
+}
+
+/// The same under the state's mutex, so that spilling for another sequence, which only tries it,
+/// never sees a state half-way.
+template <typename Work>
+std::invoke_result_t<Work> call(SequenceState& state, std::string_view name, Work work) {
+  const std::lock_guard lock(state.mutex);
+  return call_unlocked(state, name, work);
+}
+
+}  // namespace
+
+SequenceState& state_of(Sequence& sequence) noexcept { return *sequence.state_; }
+
+Sequence::Sequence(std::unique_ptr<SequenceState> state) : state_(std::move(state)) {}
+Sequence::~Sequence() = default;
+
+Status Sequence::begin_prefill(std::size_t tokens) {
+  return call(*state_, "begin_prefill", [&] { return state_->prompt.begin(tokens); });
+}
+
+Status Sequence::begin_prompt(std::size_t tokens) {
+  return call(*state_, "begin_prompt", [&] { return state_->begin_prompt(tokens); });
+}
+
+bool Sequence::index_ready() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->index_ready();
+}
+
+Status Sequence::await_indexes() {
+  return call(*state_, "await_indexes", [&] { return state_->await_indexes(); });
+}
+
+Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {
+  return call(*state_, "append", [&] { return state_->prompt.append(layer, piece, compute); });
+}
+
+Status Sequence::finish(LayerId layer, Queue& compute) {
+  return call(*state_, "finish", [&] { return state_->prompt.finish(layer, compute); });
+}
+
+Status Sequence::end_prefill() {
+  return call(*state_, "end_prefill", [&] { return state_->prompt.end(); });
+}
+
+// Also of a closed runtime: what is under way uses the embedder's queue.
+Status Sequence::abandon_prefill() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->parts.context.named("abandon_prefill", state_->prompt.abandon());
+}
+
+Status Sequence::begin_step() {
+  return call(*state_, "begin_step", [&] { return state_->begin_step(); });
+}
+
+Status Sequence::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
+  return call(*state_, "attend", [&] { return state_->attend(layer, input, output, compute); });
+}
+
+Result<KvView> Sequence::gather(LayerId layer, const StepInput& input, Queue& compute) {
+  return call(*state_, "gather", [&] { return state_->gather(layer, input, compute); });
+}
+
+// Ends of steps take the mutex themselves.
+
+Status Sequence::end_step() {
+  return call_unlocked(*state_, "end_step", [&] { return state_->end_step(); });
+}
+
+Status Sequence::abandon_step() {
+  return state_->parts.context.named("abandon_step", state_->abandon_step());
+}
+
+Status Sequence::truncate(std::size_t length) {
+  return call(*state_, "truncate", [&] { return state_->truncate(length); });
+}
+
+Status Sequence::pause() {
+  return call(*state_, "pause", [&] { return state_->pause(); });
+}
+
+Status Sequence::resume() {
+  return call(*state_, "resume", [&] { return state_->resume(); });
+}
+
+Result<std::unique_ptr<Sequence>> Sequence::fork() {
+  TERRACE_ASSIGN(auto twin, call(*state_, "fork", [&] { return state_->fork(); }));
+  std::unique_ptr<Sequence> sequence(new Sequence(std::move(twin)));
+  const Status started = sequence->state_->start_as_twin(*state_);
+  if (started) return sequence;
+  const std::lock_guard lock(state_->mutex);
+  // It counts what was loaded for a twin that there will not be.
+  state_->parts.context.counters.bytes.refill += sequence->counters().bytes.refill;
+  return tl::unexpected(state_->parts.context.named("fork", started).error());
+}
+
+Status Sequence::read_rows(LayerId layer, HeadId head, std::span<const std::uint32_t> positions,
+                           std::span<std::byte> target) {
+  return call(*state_, "read_rows",
+              [&] { return state_->read_rows(layer, head, positions, target); });
+}
+
+Result<ClusteringReport> Sequence::clustering() {
+  return call(*state_, "clustering", [&] { return state_->clustering(); });
+}
+
+SequenceId Sequence::id() const noexcept { return state_->parts.context.id; }
+SequencePhase Sequence::phase() const noexcept { return state_->parts.context.phase; }
+std::size_t Sequence::length() const noexcept { return state_->parts.context.length; }
+TokenRange Sequence::sinks() const noexcept { return state_->parts.context.sinks_at(length()); }
+TokenRange Sequence::window() const noexcept {
+  return {state_->parts.context.window_at(length()).begin, length()};
+}
+std::size_t Sequence::budget_tokens() const noexcept { return state_->parts.context.budget_tokens; }
+std::size_t Sequence::selected_tokens() const noexcept {
+  return state_->parts.context.split.selected;
+}
+std::size_t Sequence::query_window_tokens() const noexcept {
+  return state_->parts.context.traits().query_window_tokens;
+}
+std::size_t Sequence::cache_capacity_tokens() const noexcept {
+  return state_->parts.cache.capacity_tokens();
+}
+StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
+SequenceCounters Sequence::counters() const noexcept { return state_->parts.context.counters; }
+void Sequence::reset_counters() noexcept { state_->reset_counters(); }
+
+}  // namespace terrace
