@@ -1,5 +1,6 @@
 #include "terrace/runtime/runtime.hpp"
 
+#include "device_need.hpp"
 #include "runtime_state.hpp"
 #include "sequence/sequence_state.hpp"
 #include "step/step_state.hpp"
@@ -47,6 +48,10 @@ std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
   const std::size_t layers = state_->shape().layers - state_->options.dense_layers;
   return layers *
          (layout.fixed_bytes + divide_up(tokens, layout.chunk_tokens) * layout.chunk_bytes);
+}
+
+std::size_t Runtime::device_bytes(std::size_t tokens) const noexcept {
+  return DeviceNeed(*state_, tokens).bytes();
 }
 
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }

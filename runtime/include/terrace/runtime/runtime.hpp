@@ -58,6 +58,15 @@ class Runtime {
   /// Memory that the indexes of a sequence of `tokens` tokens take, all layers: what a step scans.
   [[nodiscard]] std::size_t index_bytes(std::size_t tokens) const noexcept;
 
+  /// Device memory that one more sequence takes at most while it decodes up to `tokens` tokens, for
+  /// admission: blocks of sinks and window, dense layers, indexes, selections, scratch. Under
+  /// resident_first all its rows: under pressure it gives up what offload would not keep.
+  ///
+  /// Left out: its share of the cache; what steps of any batch share (tiles of exact attention);
+  /// what a prompt takes, or a draft, beyond a step of one token; what other sequences give back
+  /// meanwhile of slabs that they share.
+  [[nodiscard]] std::size_t device_bytes(std::size_t tokens) const noexcept;
+
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
 
  private:

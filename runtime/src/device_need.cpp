@@ -1,0 +1,115 @@
+#include "device_need.hpp"
+
+#include <algorithm>
+
+#include "reserve_buffer.hpp"
+#include "runtime_state.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+namespace {
+
+/// Of a PointerTable that has grown to so many entries.
+std::size_t table_bytes(std::size_t entries) noexcept {
+  return std::max<std::size_t>(entries + entries / 2, 64) * sizeof(std::byte*);
+}
+
+policies::BudgetSplit split_of(const RuntimeState& runtime, std::size_t tokens) noexcept {
+  policies::BudgetTerms terms = runtime.options.budget_terms(tokens);
+  const RetrievalTraits& traits = runtime.policy->traits();
+  if (traits.keeps_everything) terms.budget_tokens = tokens;
+  return policies::split_budget(terms, traits);
+}
+
+}  // namespace
+
+DeviceNeed::DeviceNeed(const RuntimeState& runtime, std::size_t tokens) noexcept
+    : runtime_(runtime), tokens_(tokens), split_(split_of(runtime, tokens)) {}
+
+bool DeviceNeed::may_select() const noexcept {
+  return runtime_.policy->traits().selects && split_.selected > 0;
+}
+
+std::size_t DeviceNeed::listed_rows() const noexcept {
+  return list_count(runtime_.shape(), runtime_.policy->traits().lists) * split_.selected;
+}
+
+std::size_t DeviceNeed::rows() const noexcept {
+  const RuntimeOptions& options = runtime_.options;
+  const std::size_t all = divide_up(tokens_ + 1, options.block_tokens);
+  const bool keeps_all =
+      runtime_.policy->traits().keeps_everything || options.placement == Placement::resident_first;
+  const std::size_t layers = options.shape.layers;
+  const std::size_t full = keeps_all ? layers : options.dense_layers;
+  const std::size_t blocks = full * all + (layers - full) * std::min(all, window_blocks());
+  // Device memory is taken slab by slab, and tables have room to grow.
+  return align_up(blocks, slab_blocks) * align_up(runtime_.block_bytes(), 64) +
+         layers * table_bytes(all);
+}
+
+std::size_t DeviceNeed::window_blocks() const noexcept {
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  const std::size_t size = runtime_.options.block_tokens;
+  // Tokens wait in the window until a batch of them is indexed.
+  const std::size_t waiting =
+      traits.batch_tokens_max > 1
+          ? std::min({split_.selected / 2, traits.batch_tokens_max, split_.window}) + 1
+          : 0;
+  const std::size_t window = std::min(split_.window, tokens_) + 1 + waiting;
+  // It begins anywhere in a block, and what has left it goes when the next step begins.
+  return divide_up(std::min(split_.sinks, tokens_), size) + divide_up(window, size) + 1;
+}
+
+std::size_t DeviceNeed::pseudo_entries() const noexcept {
+  return may_select() ? runtime_.policy->pseudo_capacity(with_room(tokens_)) : 0;
+}
+
+std::size_t DeviceNeed::attention_entries() const noexcept {
+  const RuntimeOptions& options = runtime_.options;
+  const bool everything = runtime_.policy->traits().keeps_everything || options.dense_layers > 0 ||
+                          options.when == RetrievalWhen::spilled ||
+                          options.prompts == PromptAttention::retrieved;
+  if (everything) return with_room(tokens_ + 1 + pseudo_entries());
+  return split_.sinks + split_.window + split_.selected + 1 + pseudo_entries();
+}
+
+std::size_t DeviceNeed::workspace() const noexcept {
+  const KvShape& shape = runtime_.shape();
+  const RetrievalTraits& traits = runtime_.policy->traits();
+  const std::size_t room = with_room(tokens_);
+  std::size_t bytes = sizeof(float) * (attention_scratch_floats(shape, attention_entries()) +
+                                       tile_state_floats(shape, 1));
+  if (!may_select()) return bytes;
+  const std::size_t lists = list_count(shape, traits.lists);
+  bytes += lists * pseudo_entries() * (sizeof(std::byte*) + sizeof(float));
+  if (traits.lists == ListScope::query_head) {
+    bytes += (shape.kv_heads * room + 1) * sizeof(std::uint32_t);
+  }
+  // Of clusters each layer has rows fetched of its own, which its cache takes over.
+  const CacheOptions& cache = runtime_.options.cache;
+  const bool own = !cache.none() && cache.granularity == CacheGranularity::cluster;
+  bytes += listed_rows() * shape.row_bytes() * (own ? shape.layers : 1);
+  bytes += listed_rows() * (sizeof(std::byte*) + sizeof(MissedRow));
+  if (traits.gives_logit_bias) bytes += listed_rows() * sizeof(float);
+  return bytes + runtime_.policy->select_scratch_floats(shape, room) * sizeof(float);
+}
+
+std::size_t DeviceNeed::selections() const noexcept {
+  if (!may_select()) return 0;
+  const KvShape& shape = runtime_.shape();
+  const std::size_t lists = list_count(shape, runtime_.policy->traits().lists);
+  return shape.layers * (listed_rows() + 2 * lists + 1) * sizeof(std::uint32_t);
+}
+
+std::size_t DeviceNeed::indexes() const noexcept {
+  const IndexLayout& layout = runtime_.index_layout;
+  if (layout.empty() || !may_select()) return 0;
+  const RuntimeOptions& options = runtime_.options;
+  const std::size_t layers = options.shape.layers - options.dense_layers;
+  // Streamed ones have two places.
+  const std::size_t copies = options.index_residency == IndexResidency::host ? 2 : layers;
+  const std::size_t chunks = divide_up(tokens_, layout.chunk_tokens);
+  return copies * (layout.fixed_bytes + chunks * layout.chunk_bytes + table_bytes(chunks));
+}
+
+}  // namespace terrace
