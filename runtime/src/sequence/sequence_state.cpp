@@ -211,10 +211,11 @@ Status SequenceState::copy_blocks(const Layers& source) {
   SequenceContext& context = parts.context;
   const std::size_t blocks = divide_up(context.length, context.block_tokens());
   context.phase = SequencePhase::idle;
-  TERRACE_TRY(context.reclaiming([&]() -> Status {
+  const Status placed = context.reclaiming([&]() -> Status {
     TERRACE_TRY(parts.rows.reserve_positions(context.length));
     return parts.rows.place_blocks(0, blocks);
-  }));
+  });
+  TERRACE_TRY(placed);
   std::vector<CopyExtent> extents;
   for (const auto& layer : parts.layers) {
     const LayerRows& from = source[layer->number]->rows;

@@ -154,7 +154,7 @@ void StepBatch::give_up() {
   tiles_.end_step();
 }
 
-void StepBatch::abandon(Member& member) const {
+void StepBatch::abandon(Member& member) {
   const std::lock_guard lock(member.participant->mutex());
   const Status abandoned = named(*member.participant, member.participant->abandon());
   if (abandoned) return;
