@@ -92,9 +92,15 @@ Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
 }
 
 Status IndexUpkeep::code_passed_tokens() {
-  // Tokens of a prompt are indexed together, whatever pieces they come in.
-  if (context_.in_prompt()) return {};
+  // Tokens of a prompt are indexed together, whatever pieces they come in. They may select.
+  if (context_.in_prompt()) return code_layers([&](Layer& layer) { return renew(layer); });
   return code_layers([&](Layer& layer) { return code_passed_tokens(layer, context_.length); });
+}
+
+Status IndexUpkeep::renew(Layer& layer) {
+  const LayerIndex& index = layer.index;
+  if (!has_index(layer) || index.coverage.tokens.empty() || index.building) return {};
+  return room_.device().renew(layer).map([](std::size_t) {});
 }
 
 Status IndexUpkeep::code_lost_tokens() {

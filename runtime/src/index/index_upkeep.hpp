@@ -51,6 +51,8 @@ class IndexUpkeep {
  private:
   /// Calls `code` for each layer up to one that fails, and sends what is to be copied.
   Status code_layers(FunctionRef<Status(Layer&)> code);
+  /// Has the device's copy of an index whole.
+  Status renew(Layer& layer);
   /// The same in one layer, of a sequence of `length` tokens.
   Status code_passed_tokens(Layer& layer, std::size_t length);
   void reject_draft(Layer& layer);
