@@ -3,28 +3,17 @@
 #include <algorithm>
 
 #include "reserve_buffer.hpp"
+#include "rows/pointer_table.hpp"
 #include "runtime_state.hpp"
+#include "step/selection_lists.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
-namespace {
-
-/// Of a PointerTable that has grown to so many entries.
-std::size_t table_bytes(std::size_t entries) noexcept {
-  return std::max<std::size_t>(entries + entries / 2, 64) * sizeof(std::byte*);
-}
-
-policies::BudgetSplit split_of(const RuntimeState& runtime, std::size_t tokens) noexcept {
-  policies::BudgetTerms terms = runtime.options.budget_terms(tokens);
-  const RetrievalTraits& traits = runtime.policy->traits();
-  if (traits.keeps_everything) terms.budget_tokens = tokens;
-  return policies::split_budget(terms, traits);
-}
-
-}  // namespace
 
 DeviceNeed::DeviceNeed(const RuntimeState& runtime, std::size_t tokens) noexcept
-    : runtime_(runtime), tokens_(tokens), split_(split_of(runtime, tokens)) {}
+    : runtime_(runtime),
+      tokens_(tokens),
+      split_(policies::split_budget(runtime.budget_terms(tokens), runtime.policy->traits())) {}
 
 bool DeviceNeed::may_select() const noexcept {
   return runtime_.policy->traits().selects && split_.selected > 0;
@@ -44,7 +33,7 @@ std::size_t DeviceNeed::rows() const noexcept {
   const std::size_t blocks = full * all + (layers - full) * std::min(all, window_blocks());
   // Device memory is taken slab by slab, and tables have room to grow.
   return align_up(blocks, slab_blocks) * align_up(runtime_.block_bytes(), 64) +
-         layers * table_bytes(all);
+         layers * PointerTable::bytes_for(all);
 }
 
 std::size_t DeviceNeed::window_blocks() const noexcept {
@@ -98,7 +87,7 @@ std::size_t DeviceNeed::selections() const noexcept {
   if (!may_select()) return 0;
   const KvShape& shape = runtime_.shape();
   const std::size_t lists = list_count(shape, runtime_.policy->traits().lists);
-  return shape.layers * (listed_rows() + 2 * lists + 1) * sizeof(std::uint32_t);
+  return shape.layers * SelectionLists::bytes_for(lists, split_.selected);
 }
 
 std::size_t DeviceNeed::indexes() const noexcept {
@@ -109,7 +98,8 @@ std::size_t DeviceNeed::indexes() const noexcept {
   // Streamed ones have two places.
   const std::size_t copies = options.index_residency == IndexResidency::host ? 2 : layers;
   const std::size_t chunks = divide_up(tokens_, layout.chunk_tokens);
-  return copies * (layout.fixed_bytes + chunks * layout.chunk_bytes + table_bytes(chunks));
+  return copies *
+         (layout.fixed_bytes + chunks * layout.chunk_bytes + PointerTable::bytes_for(chunks));
 }
 
 }  // namespace terrace

@@ -32,6 +32,13 @@ class RuntimeState {
 
   [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
 
+  /// How the budget of a sequence of so many tokens is dealt out.
+  [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t tokens) const noexcept {
+    policies::BudgetTerms terms = options.budget_terms(tokens);
+    if (policy->traits().keeps_everything) terms.budget_tokens = tokens;
+    return terms;
+  }
+
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return options.block_tokens * options.shape.token_bytes();
   }

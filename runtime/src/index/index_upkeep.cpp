@@ -62,7 +62,6 @@ Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidde
 Status IndexUpkeep::begin_prefill() {
   TERRACE_TRY(code_lost_tokens());
   for (const auto& layer : layers_) {
-    if (poll(layer->index.coded).value_or(false)) continue;
     TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
   }
   for (const auto& layer : layers_) {
@@ -118,17 +117,19 @@ Status IndexUpkeep::code_lost_tokens(Layer& layer) {
 
 Status IndexUpkeep::code_passed_tokens(Layer& layer, std::size_t length) {
   if (!has_index(layer)) return {};
-  const LayerIndex& index = layer.index;
-  const TokenRange& coded = index.coverage.tokens;
-  if (!coded.empty() && !index.building) TERRACE_TRY(room_.device().renew(layer));
+  const TokenRange& coded = layer.index.coverage.tokens;
+  TERRACE_TRY(renew(layer));
   TERRACE_TRY(code_lost_tokens(layer));
   if (takes_batches() && !coded.empty()) {
     return batch_is_due(layer, length) ? extend(layer, length) : Status{};
   }
   const TokenRange middle = middle_at(length);
-  if (middle.empty() || middle.end <= coded.end) return {};
   if (build_is_due(layer, length)) return builder_.build(layer, {middle.begin, length}, {});
-  return extend(layer, middle.end);
+  return lacks(layer, middle) ? extend(layer, middle.end) : Status{};
+}
+
+bool IndexUpkeep::lacks(const Layer& layer, TokenRange middle) noexcept {
+  return !middle.empty() && middle.end > layer.index.coverage.tokens.end;
 }
 
 TokenRange IndexUpkeep::middle_at(std::size_t length) const noexcept {
@@ -141,10 +142,9 @@ bool IndexUpkeep::has_index(const Layer& layer) const noexcept {
 }
 
 bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noexcept {
-  const TokenRange& coded = layer.index.coverage.tokens;
   const TokenRange middle = middle_at(length);
-  if (middle.empty() || middle.end <= coded.end) return false;
-  return coded.empty() || is_outgrown(layer.index, middle.size());
+  const bool first = layer.index.coverage.tokens.empty();
+  return lacks(layer, middle) && (first || is_outgrown(layer.index, middle.size()));
 }
 
 void IndexUpkeep::begin_draft() const {

@@ -67,6 +67,8 @@ class IndexUpkeep {
   /// Whether the index is built anew before the token at `length`, or for the first time.
   [[nodiscard]] bool build_is_due(const Layer& layer, std::size_t length) const noexcept;
   [[nodiscard]] bool has_index(const Layer& layer) const noexcept;
+  /// Whether some of these tokens are not indexed.
+  [[nodiscard]] static bool lacks(const Layer& layer, TokenRange middle) noexcept;
   /// Tokens that are indexed, at most, before the token at `length`.
   [[nodiscard]] TokenRange middle_at(std::size_t length) const noexcept;
   /// Whether an index of so many tokens was trained on too few of them.

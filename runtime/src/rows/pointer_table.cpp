@@ -14,8 +14,7 @@ Status PointerTable::reserve(Backend& backend, std::size_t count) {
 }
 
 Status PointerTable::grow(Backend& backend, std::size_t count) {
-  // Half as much again, so that a sequence that grows token by token rarely comes here.
-  const std::size_t capacity = std::max<std::size_t>(count + count / 2, 64);
+  const std::size_t capacity = room_for(count);
   AllocationRequest request{.bytes = capacity * sizeof(std::byte*), .tier = Tier::host};
   TERRACE_ASSIGN(Buffer host, backend.allocate(request));
   Buffer device;

@@ -2,6 +2,7 @@
 // device-side ops copied to device memory in queue order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,11 @@ class PointerTable {
  public:
   /// Which tier's ops read the table. On `host` there is one copy and no flush.
   explicit PointerTable(Tier tier) noexcept : tier_(tier) {}
+
+  /// Bytes that a tier's copy takes once the table has grown to `count` entries.
+  [[nodiscard]] static constexpr std::size_t bytes_for(std::size_t count) noexcept {
+    return room_for(count) * sizeof(std::byte*);
+  }
 
   /// Makes it at least `count` entries long; new ones are null. Where it has to move, the host's
   /// copy stays readable where it was, as it was. Errors: out_of_memory; nothing changed.
@@ -49,6 +55,10 @@ class PointerTable {
   void reset() noexcept;
 
  private:
+  /// Half as much again, so that a sequence that grows token by token seldom moves it.
+  [[nodiscard]] static constexpr std::size_t room_for(std::size_t count) noexcept {
+    return std::max<std::size_t>(count + count / 2, 64);
+  }
   Status grow(Backend& backend, std::size_t count);
 
   Tier tier_;

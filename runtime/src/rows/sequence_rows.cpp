@@ -27,8 +27,10 @@ Status SequenceRows::reserve_positions(std::size_t length) {
   return {};
 }
 
-Status SequenceRows::own_block(std::size_t block) {
-  for (const auto& layer : layers_) TERRACE_TRY(layer->own_block(block));
+Status SequenceRows::own_blocks(std::size_t begin, std::size_t end) {
+  for (const auto& layer : layers_) {
+    for (std::size_t block = begin; block < end; ++block) TERRACE_TRY(layer->own_block(block));
+  }
   return {};
 }
 

@@ -25,8 +25,8 @@ class SequenceRows {
 
   /// Makes room for the token at `position`, or for all up to it. Errors: out_of_memory, not_ready.
   Status reserve_positions(std::size_t length);
-  /// Makes sure that no other sequence shares pages of a block.
-  Status own_block(std::size_t block);
+  /// Makes sure that no other sequence shares pages of blocks [begin, end).
+  Status own_blocks(std::size_t begin, std::size_t end);
   /// Has blocks [begin, end) in device memory, to be written.
   Status place_blocks(std::size_t begin, std::size_t end);
 

@@ -104,7 +104,8 @@ void Layer::drop_blocks_from(std::size_t block) {
   for (; block < rows.blocks(); ++block) drop_block(block);
 }
 
-void Layer::drop_cached_from(std::size_t block) {
+void Layer::drop_copies_from(std::size_t block) {
+  cache->drop_unsettled();
   for (; block < rows.blocks(); ++block) {
     if (rows.place(block) == BlockPlace::cached) drop_block(block);
   }

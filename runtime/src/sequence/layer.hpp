@@ -72,8 +72,8 @@ class Layer {
   /// Gives a block's device memory up, a cached copy too.
   void drop_block(std::size_t block);
   void drop_blocks_from(std::size_t block);
-  /// Gives up copies that the cache keeps of blocks from `block` on.
-  void drop_cached_from(std::size_t block);
+  /// Gives up copies that the cache keeps of blocks from `block` on, and those on their way.
+  void drop_copies_from(std::size_t block);
 
   /// Hands blocks that have passed the window to the cache, or gives them up.
   void release_passed_blocks();

@@ -40,7 +40,8 @@ Status Prompt::begin(std::size_t tokens) {
 Status Prompt::reserve(std::size_t total) {
   // With the first token behind it: a new region of host memory takes longer than a step.
   TERRACE_TRY(parts_.rows.reserve_positions(total + 1));
-  TERRACE_TRY(parts_.rows.own_block(context_.length / context_.block_tokens()));
+  const std::size_t block = context_.length / context_.block_tokens();
+  TERRACE_TRY(parts_.rows.own_blocks(block, block + 1));
   TERRACE_TRY(parts_.workspace.reserve(total, parts_.layers));
   TERRACE_TRY(parts_.rows.place_needed(total));
   TERRACE_TRY(parts_.indexes.room.reserve(total));

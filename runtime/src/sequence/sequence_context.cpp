@@ -89,8 +89,7 @@ Error SequenceContext::named(std::string_view call, const Error& error) const {
 
 void SequenceContext::resolve_budget(std::size_t context) {
   if (budget_resolved) return;
-  policies::BudgetTerms terms = options().budget_terms(context);
-  if (keeps_everything()) terms.budget_tokens = context;
+  const policies::BudgetTerms terms = runtime.budget_terms(context);
   budget_tokens = terms.budget_tokens;
   split = policies::split_budget(terms, traits());
   budget_resolved = true;
@@ -103,6 +102,7 @@ void SequenceContext::forget_budget() noexcept {
 }
 
 Status SequenceContext::await(WaitReason reason, const Ticket& ticket) {
+  if (poll(ticket).value_or(false)) return {};  // nobody stands still
   const TimePoint begin = clock().now();
   Status done = wait(ticket, deadline());
   count_wait(reason, begin);

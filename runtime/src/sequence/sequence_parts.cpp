@@ -68,8 +68,7 @@ void SequenceParts::recover() {
   context.journal.note_loss();
   indexes.room.device().forget_staged();
   for (const auto& layer : layers) {
-    layer->cache->drop_unsettled();
-    layer->drop_cached_from(0);
+    layer->drop_copies_from(0);
     layer->forget_tokens();
     indexes.room.device().mark_stale(*layer);
   }

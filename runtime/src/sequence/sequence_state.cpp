@@ -126,8 +126,7 @@ Status SequenceState::truncate(std::size_t length) {
   }
   for (const auto& layer : parts.layers) {
     // Positions from `length` on will have other rows: copies of them must not outlive them.
-    layer->cache->drop_unsettled();
-    layer->drop_cached_from(length / context.block_tokens());
+    layer->drop_copies_from(length / context.block_tokens());
     layer->forget_tokens();
   }
   context.length = length;

@@ -98,6 +98,8 @@ class Participant {
  private:
   /// Whether the next tokens, of which the sequence has been told or not, are a prompt's.
   [[nodiscard]] bool brings_prompt() const noexcept;
+  /// Whether nothing is being built, or the options say to wait for it.
+  [[nodiscard]] bool may_use_indexes() const noexcept;
   /// Whether indexes that steps read are there. Errors: those of building, which is tried again;
   /// not_ready where the options say to wait.
   Result<bool> has_indexes();

@@ -35,9 +35,12 @@ Status Participant::begin(std::size_t tokens) {
   return {};
 }
 
+bool Participant::may_use_indexes() const noexcept {
+  return context_.options().until_ready == UntilReady::wait || parts_.indexes.builder.ready();
+}
+
 Result<bool> Participant::has_indexes() {
-  const bool waits = context_.options().until_ready == UntilReady::wait;
-  if (!waits && !parts_.indexes.builder.ready()) return false;
+  if (!may_use_indexes()) return false;
   TERRACE_TRY(parts_.await_indexes());
   return true;
 }
@@ -86,7 +89,7 @@ Status Participant::reserve() {
   const auto reserve_all = [&]() -> Status {
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
-    for (std::size_t i = block; i < end; ++i) TERRACE_TRY(parts_.rows.own_block(i));
+    TERRACE_TRY(parts_.rows.own_blocks(block, end));
     TERRACE_TRY(parts_.rows.place_blocks(block, end));
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     if (exact_) TERRACE_TRY(parts_.workspace.reserve_state(tokens_));

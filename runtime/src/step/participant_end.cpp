@@ -103,26 +103,21 @@ Status Participant::reject_draft(std::size_t end) {
   // Rejected rows had left the window: copies of them must not outlive them.
   for (const auto& layer : parts_.layers) {
     TERRACE_TRY(context_.await(WaitReason::refill, layer->tickets().refilled));
-    layer->cache->drop_unsettled();
-    layer->drop_cached_from(context_.length / context_.block_tokens());
+    layer->drop_copies_from(context_.length / context_.block_tokens());
   }
   return {};
 }
 
 Status Participant::prepare_next() {
-  const bool waits = context_.options().until_ready == UntilReady::wait;
-  // What is added to an index that is being built would wait for it.
-  if (!waits && !parts_.indexes.builder.ready()) return {};
   // A prompt that came whole, or in pieces, is indexed at once.
-  if (context_.prompt_waits()) static_cast<void>(index_prompt());
-  if (!waits && !parts_.indexes.builder.ready()) return {};
-  return parts_.indexes.prepare();
+  if (context_.prompt_waits()) static_cast<void>(end_prompt());
+  // Tokens that are added to an index that is being built would wait for it.
+  return may_use_indexes() ? parts_.indexes.prepare() : Status{};
 }
 
 Status Participant::end_prompt() {
-  const bool waits = context_.options().until_ready == UntilReady::wait;
   // Else the next step does it, once it can.
-  return waits || parts_.indexes.builder.ready() ? index_prompt() : Status{};
+  return may_use_indexes() ? index_prompt() : Status{};
 }
 
 Status Participant::index_prompt() {

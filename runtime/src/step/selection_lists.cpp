@@ -4,8 +4,7 @@ namespace terrace {
 
 Status SelectionLists::reserve(Backend& backend, std::size_t lists, std::size_t rows) {
   if (host_ && lists == lists_ && rows <= rows_) return {};
-  AllocationRequest request{.bytes = (lists * (rows + 2) + 1) * sizeof(std::uint32_t),
-                            .purpose = Purpose::staging};
+  AllocationRequest request{.bytes = bytes_for(lists, rows), .purpose = Purpose::staging};
   TERRACE_ASSIGN(device_, backend.allocate(request));
   request.tier = Tier::host;
   TERRACE_ASSIGN(host_, backend.allocate(request));

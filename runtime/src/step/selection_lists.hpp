@@ -18,6 +18,11 @@ struct SelectionBuffers {
 
 class SelectionLists {
  public:
+  /// Bytes of a tier for `lists` lists of `rows` rows.
+  [[nodiscard]] static constexpr std::size_t bytes_for(std::size_t lists,
+                                                       std::size_t rows) noexcept {
+    return (lists * (rows + 2) + 1) * sizeof(std::uint32_t);
+  }
   /// Has room for `lists` lists of `rows` rows. Errors: out_of_memory.
   Status reserve(Backend& backend, std::size_t lists, std::size_t rows);
 

@@ -53,16 +53,20 @@ Status Step::State::check(const StepTensors& tensors) const {
   return runtime_.check_open("the step");
 }
 
+StepTensors Step::State::with_strides(StepTensors tensors) const noexcept {
+  if (tensors.query_stride == 0) tensors.query_stride = numbers();
+  if (tensors.output_stride == 0) tensors.output_stride = numbers();
+  return tensors;
+}
+
 void Step::State::hand_out(const StepTensors& tensors) {
-  const std::size_t query_stride = tensors.query_stride == 0 ? numbers() : tensors.query_stride;
-  const std::size_t output_stride = tensors.output_stride == 0 ? numbers() : tensors.output_stride;
   const auto* const query = static_cast<const float*>(tensors.query);
   auto* const output = static_cast<float*>(tensors.output);
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::size_t token = firsts_[places_[i]];
     StepInput& input = inputs_[i];
-    input.query = query + token * query_stride;
-    input.query_stride = query_stride;
+    input.query = query + token * tensors.query_stride;
+    input.query_stride = tensors.query_stride;
     input.kv = tensors.kv;
     input.kv.keys += token * tensors.kv.token_stride;
     input.kv.values += token * tensors.kv.token_stride;
@@ -71,12 +75,13 @@ void Step::State::hand_out(const StepTensors& tensors) {
                             : tensors.layer_input + token * tensors.layer_input_stride;
     input.layer_input_stride = tensors.layer_input_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
-    outputs_[i] = {output + token * output_stride, output_stride};
+    outputs_[i] = {output + token * tensors.output_stride, tensors.output_stride};
   }
 }
 
-Status Step::State::attend(LayerId layer, const StepTensors& tensors) {
-  TERRACE_TRY(check(tensors));
+Status Step::State::attend(LayerId layer, const StepTensors& given) {
+  TERRACE_TRY(check(given));
+  const StepTensors tensors = with_strides(given);
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
   return batch_->attend(layer, inputs_, outputs_, compute_);
@@ -84,10 +89,20 @@ Status Step::State::attend(LayerId layer, const StepTensors& tensors) {
 
 Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) {
   TERRACE_TRY(reserve_converted());
-  TERRACE_TRY(convert_queries(tensors));
+  const std::size_t size = size_bytes(tensors.dtype);
+  const std::size_t packed = numbers() * sizeof(float);
+  TERRACE_TRY(convert({.source = static_cast<const std::byte*>(tensors.query),
+                       .from = tensors.dtype,
+                       .source_stride = size * tensors.query_stride,
+                       .target = memory_->queries.data(),
+                       .target_stride = packed}));
   hand_out(in_f32(tensors));
   TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
-  TERRACE_ASSIGN(converted_, convert_outputs(tensors));
+  TERRACE_ASSIGN(converted_, convert({.source = memory_->outputs.data(),
+                                      .source_stride = packed,
+                                      .target = static_cast<std::byte*>(tensors.output),
+                                      .to = tensors.dtype,
+                                      .target_stride = size * tensors.output_stride}));
   return {};
 }
 
@@ -106,47 +121,20 @@ StepTensors Step::State::in_f32(const StepTensors& tensors) const noexcept {
   converted.query = memory_->queries.data();
   converted.output = memory_->outputs.data();
   converted.dtype = Dtype::f32;
-  converted.query_stride = converted.output_stride = 0;
+  converted.query_stride = converted.output_stride = numbers();
   return converted;
 }
 
-ConvertQueries Step::State::conversion_of(std::size_t member) const noexcept {
-  const std::size_t stride = numbers() * sizeof(float);
-  return {.shape = runtime_.shape(),
-          .source_stride = stride,
-          .target_stride = stride,
-          .tokens = tokens_[places_[member]]};
-}
-
-Result<Ticket> Step::State::convert_queries(const StepTensors& tensors) {
-  const std::size_t size = size_bytes(tensors.dtype);
-  const std::size_t stride = size * (tensors.query_stride == 0 ? numbers() : tensors.query_stride);
+Result<Ticket> Step::State::convert(const ConvertQueries& all) {
   conversions_.clear();
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!batch_->members()[i].status) continue;
     const std::size_t token = firsts_[places_[i]];
-    ConvertQueries& one = conversions_.emplace_back(conversion_of(i));
-    one.source = static_cast<const std::byte*>(tensors.query) + token * stride;
-    one.from = tensors.dtype;
-    one.source_stride = stride;
-    one.target = memory_->queries.data() + token * one.target_stride;
-  }
-  return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);
-}
-
-Result<Ticket> Step::State::convert_outputs(const StepTensors& tensors) {
-  const std::size_t size = size_bytes(tensors.dtype);
-  const std::size_t stride =
-      size * (tensors.output_stride == 0 ? numbers() : tensors.output_stride);
-  conversions_.clear();
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!batch_->members()[i].status) continue;
-    const std::size_t token = firsts_[places_[i]];
-    ConvertQueries& one = conversions_.emplace_back(conversion_of(i));
-    one.source = memory_->outputs.data() + token * one.source_stride;
-    one.target = static_cast<std::byte*>(tensors.output) + token * stride;
-    one.to = tensors.dtype;
-    one.target_stride = stride;
+    ConvertQueries& one = conversions_.emplace_back(all);
+    one.shape = runtime_.shape();
+    one.source += token * all.source_stride;
+    one.target += token * all.target_stride;
+    one.tokens = tokens_[places_[i]];
   }
   return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);
 }

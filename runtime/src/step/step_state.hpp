@@ -32,15 +32,16 @@ class Step::State {
 
  private:
   [[nodiscard]] Status check(const StepTensors& tensors) const;
+  /// The tensors with strides in place of 0.
+  [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;
   void hand_out(const StepTensors& tensors);
   /// The same for queries and outputs that are not f32.
   Status attend_converted(LayerId layer, const StepTensors& tensors);
   Status reserve_converted();
   /// The tensors with f32 in place of what the engine has.
   [[nodiscard]] StepTensors in_f32(const StepTensors& tensors) const noexcept;
-  Result<Ticket> convert_queries(const StepTensors& tensors);
-  Result<Ticket> convert_outputs(const StepTensors& tensors);
-  [[nodiscard]] ConvertQueries conversion_of(std::size_t member) const noexcept;
+  /// Of `all` tokens of the step those whose sequences have not failed.
+  Result<Ticket> convert(const ConvertQueries& all);
   /// Numbers of a query token.
   [[nodiscard]] std::size_t numbers() const noexcept {
     return runtime_.shape().query_heads * runtime_.shape().head_dim;
