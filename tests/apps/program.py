@@ -2,8 +2,11 @@
 
 import json
 import os
+import pathlib
 import resource
 import subprocess
+import tempfile
+import unittest
 
 PROGRAM = os.environ["TERRACE_PROGRAM"]
 
@@ -33,3 +36,18 @@ def run_json(*arguments):
     assert process.returncode == 0, process.stderr
     assert process.stderr == "", process.stderr
     return json.loads(process.stdout)
+
+
+class InAFolder(unittest.TestCase):
+    """Tests with a folder of their own, which goes with each test."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path

@@ -2,13 +2,12 @@
 
 import json
 import pathlib
-import tempfile
 import unittest
 
-from program import run_json, terrace
+from program import InAFolder, run_json, terrace
 from run_usage_test import StatusTest
 
-# What no cut of a prompt may change. Which rows a cache has does depend on it.
+# Fields that no cut of a prompt may change. The rows in a cache do depend on it.
 SAME_BITS = ("budget_tokens", "selected_tokens", "attended_tokens_mean", "bits_per_token",
              "bits_delta_vs_full", "top1_agreement", "recall", "attention_mass",
              "pseudo_entries_mean", "needles", "index_bytes")
@@ -52,18 +51,8 @@ class PromptPieces(unittest.TestCase):
         self.assertLess(small, large)
 
 
-class Turns(unittest.TestCase):
+class Turns(InAFolder):
     JOB = ("--context", 400, "--decode", 6, "--budget", 64, "--policy", "full,pqcache,wave")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def write(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content)
-        return path
 
     def turns(self, turns):
         path = self.folder / "turns.json"

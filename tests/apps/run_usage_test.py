@@ -7,10 +7,10 @@ import shutil
 import tempfile
 import unittest
 
-from program import terrace
+from program import InAFolder, terrace
 
 
-class StatusTest(unittest.TestCase):
+class StatusTest(InAFolder):
     def check(self, status, mentions, *arguments, environment=None):
         process = terrace(*arguments, environment=environment)
         told = f"{arguments}: {process.stderr!r}"
@@ -20,17 +20,6 @@ class StatusTest(unittest.TestCase):
         self.assertTrue(process.stderr.startswith("terrace: "), told)
         for word in mentions.split("|"):
             self.assertIn(word, process.stderr)
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def write(self, name, content):
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
 
 
 class WrongUsage(StatusTest):

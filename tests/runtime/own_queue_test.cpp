@@ -18,13 +18,8 @@ using testing::Traffic;
 constexpr std::size_t prompt = 300;
 constexpr std::size_t step_count = 12;
 
-class OwnQueueOfEachPolicy : public testing::OfEachPolicy {
+class OwnQueueOfEachPolicy : public testing::OfEachPolicyWithACache {
  protected:
-  OwnQueueOfEachPolicy() {
-    scenario_.runtime.budget.value = 60;
-    scenario_.runtime.cache = {.policy = "lru", .admission = "always", .tokens = 96};
-  }
-
   /// Outputs of a sequence whose compute is the embedder's.
   std::vector<StepOutput> on_own_queue() const {
     const auto runtime = scenario_.open();

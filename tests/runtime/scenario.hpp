@@ -132,6 +132,15 @@ class OfEachPolicy : public ::testing::TestWithParam<std::string> {
   Scenario scenario_;
 };
 
+/// The same with a cache that holds less than is wanted.
+class OfEachPolicyWithACache : public OfEachPolicy {
+ protected:
+  OfEachPolicyWithACache() {
+    scenario_.runtime.budget.value = 60;
+    scenario_.runtime.cache = {.policy = "lru", .admission = "always", .tokens = 96};
+  }
+};
+
 /// Prefills `length` tokens and returns the outputs of `steps` steps.
 std::vector<StepOutput> outputs_of(const Scenario& scenario, std::size_t length, std::size_t steps,
                                    std::uint64_t seed = 1);

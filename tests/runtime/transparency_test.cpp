@@ -21,13 +21,7 @@ using testing::Traffic;
 constexpr std::size_t prompt = 300;
 constexpr std::size_t step_count = 25;
 
-class EachSelectingPolicy : public testing::OfEachPolicy {
- protected:
-  EachSelectingPolicy() {
-    scenario_.runtime.budget.value = 60;
-    scenario_.runtime.cache = {.policy = "lru", .admission = "always", .tokens = 96};
-  }
-};
+class EachSelectingPolicy : public testing::OfEachPolicyWithACache {};
 
 TEST_P(EachSelectingPolicy, GivesTheSameBitsWithAndWithoutACache) {
   const auto with_cache = outputs_of(scenario_, prompt, step_count);
