@@ -13,7 +13,7 @@ struct BackendContext {
   const MachineProfile* profile = nullptr;  ///< of its link
 };
 
-/// What a config says of every backend, within the limit of the container.
+/// The options of every backend that a config names, within the limit of the container.
 offload::BackendOptions backend_options(const Config& config, const BackendContext& context = {});
 
 /// Errors: invalid_argument for the simulator, which computes nothing.

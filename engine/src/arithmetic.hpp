@@ -37,7 +37,7 @@ class Arithmetic {
   virtual Status begin_prompt(std::span<const TokenId> tokens) = 0;
 
   /// The same of a piece of a prompt alone: at most chunk_tokens tokens, from `position` on. Memory
-  /// is of a piece, and stays for the next one. What is computed of a token has the same bits
+  /// is of a piece, and stays for the next one. Results for a token have the same bits
   /// whatever piece it comes in.
   virtual Status begin_piece(std::span<const TokenId> tokens, std::size_t position) = 0;
 

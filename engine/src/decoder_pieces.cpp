@@ -14,7 +14,7 @@ Status Decoder::extend(Runtime& runtime, Sequence& sequence, std::span<const Tok
   TERRACE_TRY(sequence.begin_prompt(tokens.size()));
   Status done = run_pieces(runtime, sequence, tokens);
   if (!done) give_prompt_up(sequence, length);
-  // Of a queue that stands still the memory stays, for the next call to give back.
+  // A queue that stands still keeps the memory; the next call gives it back.
   if (done || come_to_rest()) arithmetic_->end_prompt();
   return done;
 }
@@ -69,7 +69,7 @@ Status Decoder::enqueue_piece(Step& step, const Sequence& sequence, RowRange row
 }
 
 void Decoder::give_prompt_up(Sequence& sequence, std::size_t length) {
-  // As give_step_up. What is taken back must not be indexed before it is gone.
+  // As give_step_up. Tokens that are taken back must be gone before the rest is indexed.
   if (sequence.phase() != SequencePhase::idle || !come_to_rest()) return;
   if (sequence.length() > length && !sequence.truncate(length)) return;
   static_cast<void>(sequence.begin_prompt(0));

@@ -26,7 +26,7 @@ struct ExecutorSetup {
 /// Threads  carry_out from one thread at a time, which the queue orders; the rest from any thread
 class Executor {
  public:
-  /// What has to have come about before a piece can be carried out.
+  /// The milestone of other work that has to be reached before a piece can be carried out.
   struct Need {
     Progress* progress = nullptr;  ///< whose; null = nothing
     std::uint64_t number = 0;

@@ -20,7 +20,7 @@ namespace terrace::offload {
 /// Returns the time `timeout` from now, or TimePoint::max() where that is not representable.
 TimePoint deadline_after(Duration timeout) noexcept;
 
-/// What a piece of work comes to.
+/// The stations of a piece of work.
 enum class Milestone : std::uint8_t {
   told,  ///< what it has to be ordered behind is known to go well, and a device knows of it; or
          ///< done

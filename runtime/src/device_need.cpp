@@ -74,7 +74,7 @@ std::size_t DeviceNeed::workspace() const noexcept {
   if (traits.lists == ListScope::query_head) {
     bytes += (shape.kv_heads * room + 1) * sizeof(std::uint32_t);
   }
-  // Of clusters each layer has rows fetched of its own, which its cache takes over.
+  // A cache of clusters takes over fetched rows, so that each layer fetches into its own memory.
   const CacheOptions& cache = runtime_.options.cache;
   const bool own = !cache.none() && cache.granularity == CacheGranularity::cluster;
   bytes += listed_rows() * shape.row_bytes() * (own ? shape.layers : 1);

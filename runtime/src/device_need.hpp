@@ -9,7 +9,7 @@ namespace terrace {
 
 class RuntimeState;
 
-/// What one sequence of at most `tokens` tokens, with no cache of its own, takes of device memory
+/// The device memory that one sequence of at most `tokens` tokens, with no cache of its own, takes
 /// while it decodes. Sizes follow those that SequenceRows, Workspace and DeviceIndexes reserve.
 class DeviceNeed {
  public:

@@ -62,7 +62,7 @@ class WrapQueue : public ::testing::Test {
     const CopyExtent extent{to.data(), from.data(), to.bytes()};
     return queue.copy(Phase::update, {&extent, 1});
   }
-  /// What an embedder puts on its stream by itself.
+  /// Work that an embedder puts on its stream by itself.
   void copy_on_stream(const Buffer& to, const Buffer& from) {
     EXPECT_EQ(cudaMemcpyAsync(to.data(), from.data(), to.bytes(), cudaMemcpyDefault, stream_),
               cudaSuccess);

@@ -55,7 +55,7 @@ TEST(ConvertQueries, UsesNoStrideOfOneToken) {
   conversion.expect_right();
 }
 
-// Of more than one part on the host.
+// More than one part on the host.
 TEST(ConvertQueries, ConvertsEveryHalf) {
   for (const Dtype from : {Dtype::f16, Dtype::bf16}) {
     for (const Dtype to : dtypes) {
@@ -85,7 +85,7 @@ std::vector<std::uint32_t> converted(std::span<const std::uint32_t> bits, Dtype 
 /// Every so many of the neighbours among halves are looked at.
 std::uint32_t step() { return testing::takes_shape(1) ? 1 : 37; }
 
-// What lies half-way goes to the even one, and a nudge decides.
+// A number half-way between two goes to the even one, and a nudge decides.
 TEST(ConvertQueries, RoundsToTheNearestHalfWithTiesToEven) {
   for (const Dtype to : {Dtype::f16, Dtype::bf16}) {
     const std::uint32_t infinity = to == Dtype::f16 ? 0x7c00 : 0x7f80;

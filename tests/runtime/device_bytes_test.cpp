@@ -1,4 +1,4 @@
-// What a runtime says of the device memory of a sequence to come, held against one that is there.
+// The device memory that a runtime foretells for a sequence, held against one that is there.
 #include <gtest/gtest.h>
 
 #include "runtime/scenario.hpp"

@@ -1,5 +1,5 @@
-// Drafts: several tokens of a sequence in one step, of which the first ones are accepted. What is
-// kept has the bits of decoding token by token.
+// Drafts: several tokens of a sequence in one step, of which the first ones are accepted.
+// Accepted tokens have the bits of decoding token by token.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -26,7 +26,7 @@ struct Event {
   std::size_t brought = 0;  ///< of a draft, some of which were rejected
 };
 
-/// What one of the sequences has been through.
+/// All that one of the sequences has been through.
 struct Life {
   Traffic traffic;
   std::vector<Event> events = {};
@@ -239,7 +239,7 @@ class Schedule {
     const std::size_t outputs = lives_[i].outputs_before + batch_.outputs(i).size();
     Life& life = lives_[place] = lives_[i];
     life.outputs_before = outputs;
-    // What it was trained on before a cut stays in an index: that must not become another.
+    // An index remembers the rows that it was trained on before a cut: these must not change.
     const std::size_t length = batch_.sequence(i).length();
     if (length >= life.longest) {
       life.longest = length;

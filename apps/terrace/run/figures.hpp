@@ -33,13 +33,13 @@ struct BytesPerToken {
   double index = 0;
 };
 
-/// What a run generated.
+/// The tokens that a run generated.
 struct GeneratedTokens {
   std::vector<TokenId> tokens = {};  ///< not generating: empty
   bool ended = false;                ///< the last one is one that ends a text
 };
 
-/// Of a later prompt, and what was decoded behind it.
+/// Figures of a later prompt, and of what was decoded behind it.
 struct TurnFigures {
   std::size_t prompt_tokens = 0;
   std::size_t decoded_tokens = 0;

@@ -118,7 +118,7 @@ std::string generated_text(const RunJob& job, const PolicyFigures& figures) {
                      spell_generated(figures.generated, job.tokens_are_bytes()));
 }
 
-/// What a turn cost, and what was generated behind it.
+/// Prints the cost of a turn, and the tokens that were generated behind it.
 std::string turn_text(const RunJob& job, const TurnFigures& turn) {
   std::string text =
       fmt::format("{} tokens in {:.3f} s, {} streamed; {:.3f} ms/token", turn.prompt_tokens,

@@ -16,7 +16,7 @@ QueueCounters difference(const QueueCounters& after, const QueueCounters& before
   return result;
 }
 
-/// Of a turn, from 1 on.
+/// Times a turn; the first one has number 1.
 Result<TimedTurn> time_turn(const RunJob& job, Session& session, Progress& progress,
                             std::size_t number) {
   TimedTurn turn;

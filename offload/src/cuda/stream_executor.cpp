@@ -166,7 +166,7 @@ Status StreamExecutor::enqueue_copies(std::span<const CopyExtent> extents,
 }
 
 bool StreamExecutor::goes_by_kernel(const CopyExtent& extent) const {
-  // What is not aligned a kernel copies byte by byte.
+  // A kernel copies unaligned memory byte by byte.
   return extent.bytes < on_.by_kernel_below && kernels::cuda::are_units(extent) &&
          on_.reachable->holds({extent.source, extent.bytes}) &&
          on_.reachable->holds({extent.target, extent.bytes});
@@ -178,7 +178,7 @@ void StreamExecutor::note_failure(std::uint64_t number, const Error& error) {
 }
 
 bool StreamExecutor::look_once() {
-  // Who comes second leaves it to who looks: what is done in the meantime is looked at again.
+  // The second caller leaves it to the one that looks, who looks again at what is done meanwhile.
   if (looking_.test_and_set(std::memory_order_acquire)) return false;
   bool seen = false;
   while (const std::optional<ToldPiece> first = progress_->first()) {

@@ -7,7 +7,7 @@
 // device, or a host queue has done its work, is what a piece needs (Executor::need), and the queue
 // sees to it.
 //
-// Of the end hears whoever looks: who waits or polls, and the backend's StreamWatch.
+// The end is heard of by those who look: callers that wait or poll, and the backend's StreamWatch.
 #pragma once
 
 #include <cuda_runtime.h>

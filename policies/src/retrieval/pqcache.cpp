@@ -19,7 +19,7 @@
 namespace terrace::policies {
 namespace {
 
-/// Of one KV head.
+/// Builds one sub-space of one KV head.
 Result<BuildReport> build_subspace(const BuildRequest& request, const PqShape& pq,
                                    std::size_t part) {
   const SubKeys of{.head = part / pq.subspaces, .subspace = part % pq.subspaces};

@@ -15,7 +15,7 @@ struct SequenceContext;
 
 class SelectionReport {
  public:
-  /// Of the layer's token, which lies at `position`. The observer must be there.
+  /// Reports the layer's token, which lies at `position`. The observer must be there.
   void report(const SequenceContext& context, Layer& layer, std::size_t position);
 
  private:

@@ -33,7 +33,7 @@ struct ReplacedIndex {
   KeptHints hints;
 };
 
-/// What there was before the prefill that is under way, for when that is given up.
+/// The index before the prefill that is under way, for when the prefill is given up.
 struct BeforePrefill {
   IndexCoverage coverage;
   std::vector<std::byte> chunk;  ///< the last one, where it is not full: extensions change no other

@@ -13,7 +13,7 @@
 
 namespace terrace {
 
-/// What one token of a step attends to in a layer.
+/// The rows that one token of a step attends to in a layer.
 struct AttendedToken {
   bool selected = false;
   TokenRange sinks;
@@ -37,7 +37,7 @@ class Layer {
   [[nodiscard]] AttendedToken& token() noexcept { return tokens_[current_]; }
   [[nodiscard]] const AttendedToken& token() const noexcept { return tokens_[current_]; }
   void go_to_token(std::size_t token) noexcept { current_ = token; }
-  /// What was selected is of no use any more.
+  /// Selections are of no use any more.
   void forget_tokens() noexcept;
 
   [[nodiscard]] LayerId id() const noexcept { return static_cast<LayerId>(number); }

@@ -7,7 +7,7 @@
 namespace terrace {
 namespace {
 
-/// Does a call's `work`, unless the runtime is closed. What fails names the call and the sequence.
+/// Does a call's `work`, unless the runtime is closed. Its errors name the call and the sequence.
 template <typename Work>
 std::invoke_result_t<Work> call_unlocked(const SequenceState& state, std::string_view name,
                                          Work work) {

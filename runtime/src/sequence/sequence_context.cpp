@@ -6,7 +6,7 @@
 namespace terrace {
 namespace {
 
-/// What a call needs that is for a phase.
+/// The need of a call that is for a phase.
 std::string_view need_of(SequencePhase phase) noexcept {
   switch (phase) {
     case SequencePhase::prefill:

@@ -87,7 +87,7 @@ struct SequenceContext {
   /// queue.
   [[nodiscard]] Status check_layer(LayerId layer, std::size_t next, const Queue& queue) const;
 
-  /// Returns what a call has done. What failed names the call and the sequence.
+  /// Returns what a call has done. Its error names the call and the sequence.
   template <typename T>
   [[nodiscard]] Result<T> named(std::string_view call, Result<T> done) const {
     if (done) [[likely]]

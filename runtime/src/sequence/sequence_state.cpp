@@ -91,7 +91,7 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
   context.prompt.end = context.length + tokens;
   if (tokens == 0) return participant.end_prompt();
   if (!context.prompt_comes) {
-    // What waits to be indexed does not wait for the prompt. The next step reports what fails.
+    // Tokens that are to be indexed do not wait for the prompt. The next step reports a failure.
     static_cast<void>(participant.prepare_next());
     context.prompt.begin = context.length;
     context.prompt_selects = false;

@@ -71,7 +71,7 @@ class SequenceState {
   StepBatch alone_;
 };
 
-/// What a sequence's calls work on: for tests that look inside.
+/// The state that a sequence's calls work on: for tests that look inside.
 [[nodiscard]] SequenceState& state_of(Sequence& sequence) noexcept;
 
 }  // namespace terrace

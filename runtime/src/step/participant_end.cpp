@@ -46,7 +46,7 @@ Status Participant::keep_up_token(Layer& layer, std::size_t number) {
   } else {
     layer.cache->count_token();
   }
-  // What was decided is counted, also where the copying fails.
+  // Decisions are reported, also where the copying fails.
   if (context_.journal.listens()) parts_.report.report(context_, layer, context_.length + number);
   return kept;
 }

@@ -51,7 +51,7 @@ class StepBatch {
     return names_sequences_ ? one.named(done) : done;
   }
   Result<Ticket> store(Queue& compute);
-  /// Of tokens of that number in each member.
+  /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);

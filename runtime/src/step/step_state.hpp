@@ -40,7 +40,7 @@ class Step::State {
   Status reserve_converted();
   /// The tensors with f32 in place of what the engine has.
   [[nodiscard]] StepTensors in_f32(const StepTensors& tensors) const noexcept;
-  /// Of `all` tokens of the step those whose sequences have not failed.
+  /// Converts, of `all` tokens of the step, those whose sequences have not failed.
   Result<Ticket> convert(const ConvertQueries& all);
   /// Numbers of a query token.
   [[nodiscard]] std::size_t numbers() const noexcept {

@@ -157,8 +157,7 @@ class RetrievalPolicy {
   /// other.
   [[nodiscard]] virtual std::size_t build_parts(const BuildRequest& request) const noexcept = 0;
 
-  /// Builds a part, or extends it. Of an extension only chunks that hold one of `tokens` may
-  /// change.
+  /// Builds a part, or extends it. An extension may change only chunks that hold one of `tokens`.
   [[nodiscard]] virtual Result<BuildReport> build_part(const BuildRequest& request,
                                                        std::size_t part) const = 0;
 

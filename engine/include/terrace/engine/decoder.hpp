@@ -106,7 +106,7 @@ class Decoder {
   /// Waits until a layer of the prompt is done, of which at most the one behind it was enqueued.
   Status wait_for_layer(std::size_t layer);
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
-  /// What a policy makes use of, of rows of a prompt that ends at `prompt_end`.
+  /// Returns the hints that a policy uses of these rows; the prompt ends at `prompt_end`.
   Result<PromptHints> hints_of(const Sequence& sequence, RowRange rows, std::size_t prompt_end);
   Status run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens);
   /// Runs a piece of a prompt that ends at `prompt_end`.

@@ -24,17 +24,15 @@ struct CallerQueueOptions {
 /// Makes a queue each piece of whose work runs on the thread that enqueues it, before the call
 /// returns. The backend must outlive the queue.
 ///
-/// Order    the rule of core/queue.hpp. Work that is enqueued is done, so that a ticket never has
-/// to
-///          be waited for, and nothing is cancelled at the queue's end. wait_for() of another
-///          queue's ticket waits on the calling thread
-/// Threads  none of its own. Ops split themselves over the backend's device threads. One thread at
-/// a
-///          time enqueues
-/// Errors   invalid_argument: not the host backend itself (no decorator around it); unsupported:
-/// the
-///          backend has a SeededScheduler. Of wait_for(): not_ready when `wait_timeout` has passed:
-///          nothing was enqueued then, and the queue goes on without the wait
+/// Order    the rule of core/queue.hpp. Work that is enqueued is done, so that a ticket never
+///          has to be waited for, and nothing is cancelled at the queue's end. wait_for() of
+///          another queue's ticket waits on the calling thread
+/// Threads  none of its own. Ops split themselves over the backend's device threads. One thread
+///          at a time enqueues
+/// Errors   invalid_argument: not the host backend itself (no decorator around it);
+///          unsupported: the backend has a SeededScheduler. wait_for() gives not_ready when
+///          `wait_timeout` has passed: nothing was enqueued then, and the queue goes on without
+///          the wait
 [[nodiscard]] Result<std::unique_ptr<Queue>> make_caller_queue(Backend& backend,
                                                                const CallerQueueOptions& options);
 

@@ -120,7 +120,7 @@ class Sequence {
   /// waits for what is enqueued, clears failed queues (the embedder's compute queue too), gives
   /// back the memory that the prompt took, and is idle at the old length, with the index as it was.
   /// begin_prefill() may be called again; its outputs are the same bits as if the first had not
-  /// been. What was cached is forgotten.
+  /// been. Cached copies are forgotten.
   ///
   /// Errors   invalid_argument: no prefill; else phase() says how far it came: paused where the
   ///          window could not be loaded again, lost where the queues do not come to rest
@@ -134,9 +134,9 @@ class Sequence {
   /// is, and the queue must be there, until end_step() or abandon_step().
   [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
 
-  /// The same without attention. What the view points to is the sequence's, until its next call.
-  /// Errors: unsupported when the policy needs a logit bias or
-  /// pseudo-entries, which a plain view cannot carry.
+  /// The same without attention. The view points to memory of the sequence's, until its next call.
+  /// Errors: unsupported when the policy needs a logit bias or pseudo-entries, which a plain view
+  /// cannot carry.
   [[nodiscard]] Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
 
   /// Ends the step: cache upkeep, refills, and length() grows by one. Call it when all layers are

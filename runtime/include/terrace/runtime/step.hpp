@@ -51,8 +51,8 @@ struct StepTensors {
   KvTensors kv = {};                   ///< [tokens], KV dtype; keys are post-RoPE
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
   void* output = nullptr;              ///< out [tokens, query_heads, head_dim]
-  /// Of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op before and
-  /// behind them, outputs rounded to the nearest, ties to even.
+  /// The type of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op
+  /// before and behind them, outputs rounded to the nearest, ties to even.
   Dtype dtype = Dtype::f32;
   /// [sequences], or none. Of tokens of announced prompts, what the policy's traits ask for. Host
   /// memory; read in the compute queue's order.

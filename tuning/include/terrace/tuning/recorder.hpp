@@ -22,7 +22,7 @@
 
 namespace terrace::tuning {
 
-/// What a trace says of the runtime that is recorded.
+/// The description of the recorded runtime that a trace has.
 struct RecordingOptions {
   RuntimeOptions runtime = {};  ///< that the runtime is opened with; the observer is not looked at
   /// That they were read from: a config tuned to the trace repeats its settings. Without one it

@@ -5,7 +5,7 @@
 //
 // Device memory is cut from regions that the device gave, under a limit. Host memory is mapped on
 // the NUMA node of the device, touched in parallel, on huge pages, and locked in pieces of at most
-// `registration_bytes`; kernels read it where it lies. A queue is a stream. Who enqueues tells the
+// `registration_bytes`; kernels read it where it lies. A queue is a stream. The caller tells the
 // device of the work, and does not wait: what is behind a host function, or behind work of a host
 // queue, goes to the thread of the queue's lane, which tells the device when that is done. So a
 // queue that fails runs nothing behind the failure (core/queue.hpp). One thread of the backend
@@ -84,8 +84,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }
   [[nodiscard]] Parallel& device_threads() noexcept override;
 
-  /// Errors   device_lost: close the backend; out_of_memory. Of a call on the queue out_of_memory:
-  ///          the lane is needed for the first time, and the system has no thread left
+  /// Errors   device_lost: close the backend; out_of_memory. A call on the queue gives
+  ///          out_of_memory where the lane is needed for the first time, and the system has no
+  ///          thread left
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override;
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) override;

@@ -24,20 +24,18 @@ namespace terrace::offload {
 /// outlive the queue.
 ///
 /// Order    the rule of core/queue.hpp. Ops, copies, record() and wait_for() wait for nothing on
-/// the
-///          host, but for these, which have to go well before the stream may be told of more:
+///          the host, but for these, which have to go well before the stream may be told of more:
 ///          wait_for() work of another queue that stands behind a host function waits until the
 ///          device has been told of that work, and wait_for() work of a host queue until it is
 ///          done; call() waits until the stream has done all work of this queue, and runs the
 ///          function
 /// Threads  none of its own. One thread at a time enqueues, and puts work on the stream
 /// Lifetime the queue's end waits for its own work, not for the embedder's behind it, and leaves
-/// the
-///          stream as it is. The stream must not be captured into a graph while work is enqueued
+///          the stream as it is. The stream must not be captured into a graph while work is
+///          enqueued
 /// Errors   invalid_argument: not the backend for CUDA itself (no decorator around it);
-/// device_lost;
-///          out_of_memory. Of enqueueing: not_ready when `wait_timeout` has passed: nothing was
-///          enqueued then, and the queue goes on without the piece
+///          device_lost; out_of_memory. Enqueueing gives not_ready when `wait_timeout` has passed:
+///          nothing was enqueued then, and the queue goes on without the piece
 [[nodiscard]] Result<std::unique_ptr<Queue>> wrap_queue(Backend& backend, cudaStream_t stream,
                                                         const CallerQueueOptions& options);
 
