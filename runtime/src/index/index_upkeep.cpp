@@ -163,6 +163,7 @@ Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position) {
   if (builds) {
     TERRACE_TRY(context_.await(WaitReason::index, index.coded));
     TERRACE_TRY(index.keep_replaced(context_.backend(), context_.layout()));
+    index.replaced->hints = index.build.hints;
   }
   TERRACE_TRY(code_passed_tokens(layer, position));
   TERRACE_TRY(room_.device().send());
@@ -186,6 +187,7 @@ void IndexUpkeep::reject_draft(Layer& layer) {
   const std::size_t length = context_.length;
   if (index.replaced && coverage.draft_begin > length) {
     index.put_back_replaced();
+    index.build.hints = std::move(index.replaced->hints);
     room_.device().mark_stale(layer);
   }
   index.replaced.reset();

@@ -9,13 +9,11 @@ namespace terrace {
 Status LayerIndex::keep_replaced(Backend& backend, const IndexLayout& layout) {
   ReplacedIndex& kept = replaced.emplace();
   kept.coverage = coverage;
-  kept.hints = build.hints;
   return coverage.tokens.empty() ? Status{} : kept.host.copy_from(host, backend, layout);
 }
 
 void LayerIndex::put_back_replaced() noexcept {
   coverage = std::move(replaced->coverage);
-  build.hints = std::move(replaced->hints);
   if (!coverage.tokens.empty()) std::swap(host, replaced->host);
   building = false;
   ++epoch;

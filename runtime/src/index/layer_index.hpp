@@ -26,11 +26,11 @@ struct BuildRecord {
   TimePoint end{};
 };
 
-/// An index that another one has taken the place of in the middle of a draft.
+/// An index that another one has taken the place of in the middle of a draft, or of a prefill.
 struct ReplacedIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
-  KeptHints hints;
+  KeptHints hints;  ///< of a draft: those of a prefill are still being written, and only added to
 };
 
 /// The index before the prefill that is under way, for when the prefill is given up.
