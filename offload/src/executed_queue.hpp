@@ -39,7 +39,7 @@ class ExecutedQueue : public Queue {
   Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) override;
   Result<Ticket> do_call(Phase phase, Task task) override;
   Result<Ticket> do_launch(Phase phase, Task task) override;
-  Result<Ticket> do_record() override { return Ticket{this, progress().issued()}; }
+  Result<Ticket> do_record() override { return Ticket{this, progress().last()}; }
   Status do_wait_for(Ticket ticket) override;
   Result<bool> do_poll(Ticket ticket) override;
   Status do_wait(Ticket ticket, Duration timeout) override;

@@ -124,6 +124,7 @@ Status Progress::clear_error() {
   const std::scoped_lock lock(mutex_);
   if (failed_.load(std::memory_order_relaxed)) {
     failures_.back().last = issued();
+    cleared_.store(issued(), std::memory_order_release);
     failed_.store(false, std::memory_order_release);
   }
   return {};

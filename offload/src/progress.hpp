@@ -53,6 +53,12 @@ class Progress {
   [[nodiscard]] std::uint64_t issued() const noexcept {
     return issued_.load(std::memory_order_acquire);
   }
+  /// Returns the number that stands for all work so far; 0 where the last of it failed and the
+  /// error has been cleared: nobody who asks now is to hear of it.
+  [[nodiscard]] std::uint64_t last() const noexcept {
+    const std::uint64_t number = issued();
+    return number == cleared_.load(std::memory_order_acquire) ? 0 : number;
+  }
   [[nodiscard]] bool is_done(std::uint64_t number) const noexcept {
     return done_.load(std::memory_order_acquire) >= number;
   }
@@ -120,6 +126,7 @@ class Progress {
 
   std::string name_;
   std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> cleared_{0};  ///< the last piece before an error was cleared
   std::atomic<std::uint64_t> told_{0};
   std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> lowest_awaited_{

@@ -171,6 +171,7 @@ TEST_P(QueueContract, ClearErrorMakesAQueueUsableAndOldTicketsKeepTheirError) {
     const auto failed = compute->call(Phase::model, failure(text));
     ASSERT_FALSE(compute->drain(patience));
     ASSERT_TRUE(compute->clear_error());
+    EXPECT_TRUE(compute->drain(patience));
     EXPECT_EQ(poll(*failed).error().message(), text);
     const auto next = compute->call(Phase::model, note(1));
     EXPECT_TRUE(wait(*next, patience));

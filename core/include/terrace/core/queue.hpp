@@ -13,7 +13,8 @@
 //   3. A ticket is done when its work and all work before it on its queue is done.
 //   4. When a piece of work fails, its queue is *failed*: later work is skipped, every ticket from
 //      the failed one on reports the first error, and a queue that waits for such a ticket fails
-//      with it. clear_error(), called when the queue is idle, makes it usable again.
+//      with it. clear_error(), called when the queue is idle, makes it usable again: tickets given
+//      from then on are not of the work that failed.
 //
 // Backends make queues (Backend::make_queue), on which enqueueing waits for nothing but room. A
 // queue may be an embedder's own, too: its stream (offload/cuda/wrap_queue.hpp) or its thread
