@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 namespace terrace {
@@ -32,6 +33,16 @@ std::size_t TokenBudget::tokens(std::size_t context_tokens) const noexcept {
   // A share such as 0.1 has no exact binary form: 0.1 * 4090 must not become 408.99999999999994.
   const double limit = std::floor(value * static_cast<double>(context_tokens) + 1e-6);
   return std::max<std::size_t>(1, static_cast<std::size_t>(limit));
+}
+
+Status TokenBudget::validate() const {
+  constexpr double most_tokens = std::numeric_limits<std::uint32_t>::max();
+  const bool counts = kind == Kind::tokens;
+  const bool fits = counts ? value >= 1 && value <= most_tokens : value > 0 && value <= 1;
+  if (fits && (!counts || std::floor(value) == value)) return {};
+  return fail(Errc::invalid_argument, "a budget of {} {}; use {}", value,
+              counts ? "tokens" : "of the tokens or of their mass",
+              counts ? "a whole number from 1" : "above 0, and 1 at most");
 }
 
 Result<TokenBudget> parse_token_budget(std::string_view text) {

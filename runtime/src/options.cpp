@@ -1,5 +1,6 @@
 #include "terrace/runtime/options.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -110,6 +111,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
 
 Status RuntimeOptions::validate() const {
   TERRACE_TRY(shape.validate());
+  TERRACE_TRY(budget.validate());
+  if (std::ranges::find(planning.iterations, 0U) != planning.iterations.end()) {
+    return fail(Errc::invalid_argument, "planning.iterations has a 0; use 1 or more");
+  }
   if (block_tokens == 0 || block_tokens > 65'536) {
     return fail(Errc::invalid_argument, "kv.block_tokens is {}; use 1 to 65536", block_tokens);
   }

@@ -1,5 +1,7 @@
 #include "terrace/tuning/recorder.hpp"
 
+#include <utility>
+
 namespace terrace::tuning {
 
 TraceRecord* TraceRecorder::begin(TraceRecord::Kind kind, SequenceId sequence) {
@@ -90,6 +92,9 @@ void TraceRecorder::on_close(SequenceId sequence) {
 Result<PendingFile> TraceRecorder::close(const std::optional<RecordedRun>& run) {
   stop();
   const std::lock_guard lock(mutex_);
+  if (std::exchange(closed_, true)) {
+    return fail(Errc::invalid_argument, "the recording of this trace has ended before");
+  }
   return writer_.close(run);
 }
 

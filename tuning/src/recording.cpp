@@ -16,6 +16,7 @@ std::string text_of(const TokenBudget& budget) {
 
 Result<TraceHead> make_head(const RecordingOptions& recording) {
   const RuntimeOptions& options = recording.runtime;
+  TERRACE_TRY(options.validate());
   std::shared_ptr<const RetrievalPolicy> policy = options.own_policy;
   if (policy == nullptr) {
     TERRACE_ASSIGN(policy, policies::make_retrieval_policy(options.policy, options.retrieval));

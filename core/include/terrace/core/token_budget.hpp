@@ -21,10 +21,14 @@ struct TokenBudget {
   /// prompt.
   [[nodiscard]] std::size_t tokens(std::size_t context_tokens) const noexcept;
 
+  /// Errors: invalid_argument: a value out of its kind's range.
+  [[nodiscard]] Status validate() const;
+
   bool operator==(const TokenBudget&) const = default;
 };
 
-/// Reads a budget. The decimal point decides: "1.0" is everything, "1" is one token.
+/// Reads a budget. The decimal point decides: "1.0" is as many tokens as the prompt has (those that
+/// come behind it are more), "1" is one token.
 ///
 /// Errors   invalid_argument: not one of the three forms, or out of range
 Result<TokenBudget> parse_token_budget(std::string_view text);

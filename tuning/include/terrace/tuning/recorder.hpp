@@ -4,6 +4,8 @@
 //   options.observer = recorder.get();
 //   ... a runtime is opened with these options, decodes, and is closed with its sequences ...
 //   TERRACE_TRY(recorder->finish({}));                  // now the file is there, whole
+//
+// A trace is tuned for a machine: `terrace tune` takes its times from finish(), or from --profile.
 #pragma once
 
 #include <atomic>
@@ -55,7 +57,8 @@ class TraceRecorder final : public SelectionObserver {
   /// Ignores what comes from now on: a pass that is not to be recorded.
   void stop() noexcept { recording_.store(false, std::memory_order_relaxed); }
 
-  /// Ends the recording. Errors: those of TraceWriter::close.
+  /// Ends the recording. Errors: invalid_argument: it has ended before; those of
+  /// TraceWriter::close.
   [[nodiscard]] Result<PendingFile> close(const std::optional<RecordedRun>& run);
 
   /// The same, and gives the file its name. Errors: those of TraceWriter::finish.
@@ -75,6 +78,7 @@ class TraceRecorder final : public SelectionObserver {
 
   std::atomic<bool> recording_{true};
   std::mutex mutex_;
+  bool closed_ = false;
   TraceWriter writer_;
   TraceRecord record_;
 };
