@@ -38,8 +38,8 @@ Status MemoryStore::carry_out(const PageRequest& request) {
       return get(request);
     case PageVerb::put:
       return put(request);
-    case PageVerb::drop:
-      return drop(request);
+    case PageVerb::erase:
+      return erase(request);
   }
   return fail(Errc::invalid_argument, "store {}: no such verb", name());
 }
@@ -72,7 +72,7 @@ Status MemoryStore::put(const PageRequest& request) {
   return {};
 }
 
-Status MemoryStore::drop(const PageRequest& request) {
+Status MemoryStore::erase(const PageRequest& request) {
   const auto found = pages_.find(request.key);
   if (found == pages_.end()) return unknown_page(name(), request.key);
   bytes_in_use_ -= found->second.bytes.size();

@@ -53,8 +53,8 @@ PageRequest get(std::uint64_t key, Bytes& to) {
           .bytes = to.size(),
           .status = {}};
 }
-PageRequest drop(std::uint64_t key) {
-  return {.verb = PageVerb::drop, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
+PageRequest erase(std::uint64_t key) {
+  return {.verb = PageVerb::erase, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
 }
 
 TEST_P(StoreContract, GivesBackWhatWasPutInTheSameBatch) {
@@ -71,7 +71,7 @@ TEST_P(StoreContract, APageThatFailsDoesNotHoldUpTheOthersOfItsBatch) {
   Bytes source(100, std::byte{7});
   Bytes target(100);
   Bytes small(50);
-  std::vector<PageRequest> batch{put(1, source), get(2, target), get(1, small), drop(9),
+  std::vector<PageRequest> batch{put(1, source), get(2, target), get(1, small), erase(9),
                                  get(1, target)};
   run(batch);
   EXPECT_EQ(batch[1].status.error().code, Errc::invalid_argument);
@@ -116,7 +116,7 @@ TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
         break;
       }
       default: {
-        std::vector<PageRequest> batch{drop(key)};
+        std::vector<PageRequest> batch{erase(key)};
         run(batch);
         ASSERT_EQ(batch[0].status.has_value(), known);
         model.erase(key);
@@ -192,7 +192,7 @@ TEST(FaultStore, AWaitThatIsTooShortCancelsAndMovesNoByteAfterwards) {
 TEST(FaultStore, RefusesMoreBatchesThanMayBeUnderWay) {
   FaultStore store(std::make_unique<MemoryStore>());
   store.arm({.delay = std::chrono::hours(1), .batches_max = 1});
-  std::vector<PageRequest> batch{drop(1)};
+  std::vector<PageRequest> batch{erase(1)};
   ASSERT_TRUE(store.submit(batch));
   EXPECT_EQ(store.submit(batch).error().code, Errc::out_of_memory);
 }

@@ -24,13 +24,13 @@ struct PageKey {
   auto operator<=>(const PageKey&) const = default;
 };
 
-enum class PageVerb : std::uint8_t { get, put, drop };
+enum class PageVerb : std::uint8_t { get, put, erase };
 
 /// One page of a batch. Bytes must stay valid, and status unread, until the batch is done.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
-  std::byte* data = nullptr;  ///< get: target; put: source; drop: unused
+  std::byte* data = nullptr;  ///< get: target; put: source; erase: unused
   std::size_t bytes = 0;      ///< get and put must name the same size
   Status status = {};         ///< set by the store
 };

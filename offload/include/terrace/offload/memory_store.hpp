@@ -47,7 +47,7 @@ class MemoryStore final : public Store {
   Status carry_out(const PageRequest& request);
   Status get(const PageRequest& request) const;
   Status put(const PageRequest& request);
-  Status drop(const PageRequest& request);
+  Status erase(const PageRequest& request);
 
   MemoryStoreOptions options_;
   mutable std::mutex mutex_;
