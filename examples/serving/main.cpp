@@ -20,6 +20,7 @@ constexpr KvShape shape{
 constexpr std::size_t query_floats = shape.query_heads * shape.head_dim;
 constexpr std::size_t piece_tokens = 256;  // of a prompt, that go into one step
 constexpr std::size_t batch_max = 8;
+constexpr std::size_t device_memory = std::size_t{24} << 20U;
 
 /// The wish of a client.
 struct Request {
@@ -76,7 +77,8 @@ struct Running {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create() {
-    TERRACE_ASSIGN(auto chosen, offload::make_backend("host", {}));
+    TERRACE_ASSIGN(auto chosen,
+                   offload::make_backend("host", {.host = {.device_memory_limit = device_memory}}));
     RuntimeOptions options;
     options.shape = shape;
     options.policy = "pqcache";
@@ -93,7 +95,7 @@ class Engine {
 
   /// Admits whom there is room for, takes a step with all, and lets those go that are done.
   Status iterate() {
-    while (!waiting_.empty() && running_.size() < batch_max) {
+    while (!waiting_.empty() && running_.size() < batch_max && has_room_for(waiting_.front())) {
       const Request request = waiting_.front();
       waiting_.pop_front();
       if (const Status admitted = admit(request); !admitted) drop(request, admitted.error());
@@ -124,6 +126,18 @@ class Engine {
   static void drop(const Request& request, const Error& error) {
     std::printf("request %d is dropped: %s\n", request.number,
                 std::string(error.message()).c_str());
+  }
+
+  /// Device memory of a request once its sequence is as long as it will be.
+  [[nodiscard]] std::size_t device_bytes(const Request& request) const {
+    return runtime_->device_bytes(request.prompt_tokens + request.output_tokens);
+  }
+
+  /// Nobody may lack memory because somebody else has come. One alone is let in, and told.
+  [[nodiscard]] bool has_room_for(const Request& request) const {
+    std::size_t bytes = device_bytes(request);
+    for (const Running& one : running_) bytes += device_bytes(one.request);
+    return running_.empty() || bytes <= device_memory / 2;  // the rest is for pieces of prompts
   }
 
   Status admit(const Request& request) {
