@@ -26,6 +26,9 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
                                                   Queue& compute) {
   std::vector<Step::Part> parts;
   for (const StepMember& member : members) {
+    if (member.sequence == nullptr) {
+      return fail(Errc::invalid_argument, "begin_step: member {} has no sequence", parts.size());
+    }
     SequenceState* const state = member.sequence->state_.get();
     const SequenceContext& context = state->parts.context;
     if (&context.runtime != state_.get()) {

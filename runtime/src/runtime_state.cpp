@@ -45,6 +45,9 @@ RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> devic
 Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions options,
                                                            std::unique_ptr<Backend> backend) {
   TERRACE_TRY(options.validate());
+  if (backend == nullptr) {
+    return fail(Errc::invalid_argument, "a runtime needs a backend; offload::make_backend has one");
+  }
   if (!backend->capabilities().moves_bytes) {
     return fail(Errc::unsupported, "backend {} moves no bytes; a runtime needs host or cuda",
                 backend->name());

@@ -72,7 +72,8 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
   const RetrievalTraits& traits = context.traits();
   const KvShape& shape = context.shape();
   if (traits.needs_pre_rope_keys) {
-    piece.pre_rope_keys.resize(tokens.accepted * shape.kv_heads * shape.head_dim);
+    const std::size_t accepted = tokens.accepted * shape.kv_heads * shape.head_dim;
+    piece.pre_rope_keys.resize(std::min(accepted, piece.pre_rope_keys.size()));
     kept.pre_rope_keys.insert(kept.pre_rope_keys.end(), piece.pre_rope_keys.begin(),
                               piece.pre_rope_keys.end());
   }
@@ -84,6 +85,18 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
   keep_last(kept.query_window, piece.query_window, traits.query_window_tokens * query);
   if (traits.needs_attention_scores) kept.attention_scores.swap(piece.attention_scores);
   piece.clear();
+}
+
+void KeptHints::cut(const KvShape& shape, std::size_t tokens) {
+  const std::size_t keys = tokens * shape.kv_heads * shape.head_dim;
+  pre_rope_keys.resize(std::min(pre_rope_keys.size(), keys));
+  const std::size_t scored = attention_scores.size() / shape.kv_heads;
+  const std::size_t left = std::min(scored, tokens);
+  for (std::size_t head = 1; head < shape.kv_heads; ++head) {
+    const auto from = attention_scores.begin() + static_cast<std::ptrdiff_t>(head * scored);
+    std::copy_n(from, left, attention_scores.begin() + static_cast<std::ptrdiff_t>(head * left));
+  }
+  attention_scores.resize(left * shape.kv_heads);
 }
 
 void KeptHints::clear() noexcept {

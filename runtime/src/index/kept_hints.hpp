@@ -17,6 +17,8 @@ struct KeptHints {
   std::vector<float> attention_scores;
 
   void clear() noexcept;
+  /// Forgets hints of tokens from `tokens` on. Queries are kept until the next prompt.
+  void cut(const KvShape& shape, std::size_t tokens);
 };
 
 /// Tokens of a piece, of which the first ones are accepted.

@@ -44,12 +44,12 @@ struct BeforePrefill {
 struct LayerIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
-  KeptHints hints;        ///< of a prompt that comes in steps, until it is indexed
-  KeptHints piece_hints;  ///< of the piece that a step brings, until it has ended
-  Ticket coded;           ///< last build or extension, on the cluster queue
-  Ticket uploaded;        ///< last copy to the device, on the index queue
-  bool building = false;  ///< a build is enqueued and has not been waited for
-  TokenRange hidden_by;   ///< prompt whose compute is to hide the build; empty = none
+  std::optional<KeptHints> hints;  ///< of a prompt that comes in steps, until it is indexed
+  KeptHints piece_hints;           ///< of the piece that a step brings, until it has ended
+  Ticket coded;                    ///< last build or extension, on the cluster queue
+  Ticket uploaded;                 ///< last copy to the device, on the index queue
+  bool building = false;           ///< a build is enqueued and has not been waited for
+  TokenRange hidden_by;            ///< prompt whose compute is to hide the build; empty = none
   BuildRecord build;
 
   /// Another number: clusters have other names. The first index has 1.

@@ -134,11 +134,11 @@ void SequenceRows::note_load(std::span<const Loading> loaded) const {
   }
 }
 
-void SequenceRows::release_passed() {
+void SequenceRows::hand_over_passed() {
   if (context_.options().placement == Placement::resident_first || context_.keeps_everything()) {
     return;
   }
-  for (const auto& layer : layers_) layer->release_passed_blocks();
+  for (const auto& layer : layers_) layer->hand_over_passed_blocks();
 }
 
 bool SequenceRows::spill_one() {

@@ -37,7 +37,7 @@ class SequenceRows {
   void place_spare(std::size_t length);
   /// Brings back what the next step needs. On an error nothing is there that was not before.
   Status load_needed();
-  void release_passed();
+  void hand_over_passed();
 
   /// Spills one block. Returns whether there was one that no step needs.
   bool spill_one();

@@ -111,7 +111,7 @@ void Layer::drop_copies_from(std::size_t block) {
   }
 }
 
-void Layer::release_passed_blocks() {
+void Layer::hand_over_passed_blocks() {
   const std::size_t passed = window_at(context_.length).begin / context_.block_tokens();
   for (std::size_t& block = rows.first_window_block; block < passed; ++block) {
     if (needs_block(block, context_.length)) continue;

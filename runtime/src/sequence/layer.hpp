@@ -76,10 +76,9 @@ class Layer {
   void drop_copies_from(std::size_t block);
 
   /// Hands blocks that have passed the window to the cache, or gives them up.
-  void release_passed_blocks();
-  /// The same of a block that a prompt left for the cache to take over with the first step. Cut
-  /// before that, the window begins elsewhere, and the block would be neither the cache's nor ever
-  /// given up.
+  void hand_over_passed_blocks();
+  /// Releases a block that a prompt left for the cache to take over with the first step. A sequence
+  /// that is cut before that has its window elsewhere, and nobody would ever release the block.
   void release_left_behind(std::size_t block);
 
   /// Spills the first block before `end` that the token at `position` does not need. Returns

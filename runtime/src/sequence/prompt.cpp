@@ -7,6 +7,11 @@ namespace terrace {
 Status Prompt::begin(std::size_t tokens) {
   TERRACE_TRY(context_.require(SequencePhase::idle));
   if (tokens == 0) return fail(Errc::invalid_argument, "a prompt of no token");
+  if (context_.in_prompt()) {
+    return fail(Errc::invalid_argument,
+                "a prompt comes in steps, of which {} tokens lack; end it with begin_prompt(0)",
+                context_.prompt.end - context_.length);
+  }
   TERRACE_TRY(context_.check_length(tokens));
   // Rows and hints of an earlier prompt are still read to build from.
   TERRACE_TRY(parts_.await_indexes());

@@ -139,7 +139,13 @@ std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
 }
 StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
-SequenceCounters Sequence::counters() const noexcept { return state_->parts.context.counters; }
-void Sequence::reset_counters() noexcept { state_->reset_counters(); }
+SequenceCounters Sequence::counters() const noexcept {
+  const std::lock_guard lock(state_->mutex);  // spilling for another sequence counts, too
+  return state_->parts.context.counters;
+}
+void Sequence::reset_counters() noexcept {
+  const std::lock_guard lock(state_->mutex);
+  state_->reset_counters();
+}
 
 }  // namespace terrace

@@ -101,10 +101,10 @@ void SequenceContext::forget_budget() noexcept {
   split = {};
 }
 
-Status SequenceContext::await(WaitReason reason, const Ticket& ticket) {
+Status SequenceContext::await(WaitReason reason, const Ticket& ticket, Duration patience) {
   if (poll(ticket).value_or(false)) return {};  // nobody stands still
   const TimePoint begin = clock().now();
-  Status done = wait(ticket, deadline());
+  Status done = wait(ticket, patience);
   count_wait(reason, begin);
   return done;
 }

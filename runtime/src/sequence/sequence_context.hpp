@@ -19,16 +19,8 @@ namespace terrace {
 /// Positions are 32-bit in selections.
 inline constexpr std::size_t max_positions = std::size_t{1} << 31;
 
-struct SequenceContext {
-  SequenceContext(RuntimeState& shared, SequenceState& self, Lanes queues);
-
-  RuntimeState& runtime;
-  SequenceState& owner;  ///< under which name device memory is asked for
-  const SequenceId id;
-  Lanes lanes;
-  Journal journal;
-  SequenceCounters counters;
-
+/// How far a sequence has come: a fork begins with the same.
+struct SequenceCourse {
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
   TokenRange prompt;            ///< that comes in steps, or came
@@ -39,7 +31,17 @@ struct SequenceContext {
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
+};
 
+struct SequenceContext : SequenceCourse {
+  SequenceContext(RuntimeState& shared, SequenceState& self, Lanes queues);
+
+  RuntimeState& runtime;
+  SequenceState& owner;  ///< under which name device memory is asked for
+  const SequenceId id;
+  Lanes lanes;
+  Journal journal;
+  SequenceCounters counters;
   Queue* compute = nullptr;       ///< the embedder's, as long as work of the sequence may be in it
   Ticket computed;                ///< the step's compute, as far as it is known
   std::vector<Buffer> abandoned;  ///< that copies past their deadline may still use
@@ -100,7 +102,10 @@ struct SequenceContext {
   void forget_budget() noexcept;
 
   /// Waits until the deadline, and counts how long.
-  Status await(WaitReason reason, const Ticket& ticket);
+  Status await(WaitReason reason, const Ticket& ticket) {
+    return await(reason, ticket, deadline());
+  }
+  Status await(WaitReason reason, const Ticket& ticket, Duration patience);
   void count_wait(WaitReason reason, TimePoint begin) noexcept {
     counters.waits[static_cast<std::size_t>(reason)] += clock().now() - begin;
   }

@@ -25,10 +25,10 @@ SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes 
   }
 }
 
-bool SequenceParts::come_to_rest() {
+bool SequenceParts::come_to_rest(Duration patience) {
   indexes.refresh.cancel();
   const TimePoint begin = context.clock().now();
-  const Lanes::Rest rest = context.lanes.settle(context.compute, context.deadline());
+  const Lanes::Rest rest = context.lanes.settle(context.compute, patience);
   context.count_wait(WaitReason::rest, begin);
   if (rest.compute_ended) context.compute = nullptr;  // nothing of ours is left in it: it may go
   if (rest.failed) indexes.upkeep.forget_lost_coding();

@@ -29,7 +29,8 @@ struct SequenceParts {
 
   /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether they
   /// have come to rest; if not, tickets tell what has not.
-  bool come_to_rest();
+  bool come_to_rest() { return come_to_rest(context.deadline()); }
+  bool come_to_rest(Duration patience);
 
   /// Returns `done`. Behind a failure that would come again, all queues are at rest and cleared.
   Status recovering(const Status& done);

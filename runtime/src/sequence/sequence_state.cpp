@@ -12,7 +12,8 @@ namespace terrace {
 SequenceState::SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes)
     : runtime_(std::move(runtime)),
       parts(*runtime_, *this, std::move(lanes)),
-      alone_(*runtime_, std::array{&participant}, /*names_sequences=*/false) {}
+      memory_(*runtime_),
+      alone_(*runtime_, memory_, std::array{&participant}, /*names_sequences=*/false) {}
 
 Result<std::unique_ptr<SequenceState>> SequenceState::create(
     std::shared_ptr<RuntimeState> runtime) {
@@ -46,7 +47,9 @@ bool SequenceState::spill_one(bool own_thread) {
 
 Status SequenceState::begin_step() {
   step_status() = {};
-  return participant.begin(1);
+  const Status begun = participant.begin(1, memory_);
+  if (!begun) memory_.give_back();
+  return begun;
 }
 
 Status SequenceState::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
@@ -61,6 +64,7 @@ Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queu
     return fail(Errc::unsupported,
                 "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
   }
+  TERRACE_TRY(participant.check_rows_are_here());
   participant.leave_attention_to_engine();
   TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));
   TERRACE_TRY(step_status());
@@ -72,6 +76,10 @@ Status SequenceState::end_step() {
   if (!participant.all_layers_done()) {
     return fail(Errc::invalid_argument, "{} of {} layers were attended", participant.layers_done(),
                 parts.layers.size());
+  }
+  if (const Status failure = alone_.failure(); !failure) {
+    alone_.give_up();
+    return failure;
   }
   alone_.end();
   return step_status();
@@ -88,18 +96,28 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
   SequenceContext& context = parts.context;
   TERRACE_TRY(context.require(SequencePhase::idle));
   TERRACE_TRY(context.check_length(tokens));
+  if (tokens == 0) return end_prompt();
   context.prompt.end = context.length + tokens;
-  if (tokens == 0) return participant.end_prompt();
   if (!context.prompt_comes) {
     // Tokens that are to be indexed do not wait for the prompt. The next step reports a failure.
     static_cast<void>(participant.prepare_next());
     context.prompt.begin = context.length;
     context.prompt_selects = false;
-    for (const auto& layer : parts.layers) layer->index.hints.clear();
+    for (const auto& layer : parts.layers) layer->index.hints.emplace();
   }
   context.prompt_comes = context.prompt_given = true;
   if (!context.has_decoded) context.forget_budget();
   context.resolve_budget(context.prompt.end);
+  return {};
+}
+
+Status SequenceState::end_prompt() {
+  SequenceContext& context = parts.context;
+  context.prompt_given = context.prompt_given || context.length > 0;  // also an unannounced one
+  if (!context.prompt_comes) return {};
+  context.prompt.end = context.length;
+  if (!context.prompt.empty()) return participant.end_prompt();
+  context.prompt_comes = false;
   return {};
 }
 
@@ -120,7 +138,9 @@ Status SequenceState::truncate(std::size_t length) {
   if (length > context.length) {
     return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length, context.length);
   }
-  TERRACE_TRY(parts.await_indexes());
+  // A prompt that is cut will not come whole: the rest of it is another prompt, or decoded.
+  TERRACE_TRY(end_prompt());
+  TERRACE_TRY(await_indexes());
   if (!parts.come_to_rest()) {
     return fail(Errc::not_ready, "copies are still under way; try again");
   }
@@ -128,6 +148,7 @@ Status SequenceState::truncate(std::size_t length) {
     // Positions from `length` on will have other rows: copies of them must not outlive them.
     layer->drop_copies_from(length / context.block_tokens());
     layer->forget_tokens();
+    layer->index.build.hints.cut(context.shape(), length);
   }
   context.length = length;
   parts.rows.trim(divide_up(length, context.block_tokens()));
@@ -185,19 +206,11 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   const std::lock_guard its_lock(twin->mutex);  // others may look for memory in it by now
   SequenceContext& its = twin->parts.context;
-  its.budget_resolved = context.budget_resolved;
-  its.budget_tokens = context.budget_tokens;
-  its.split = context.split;
+  static_cast<SequenceCourse&>(its) = context;
+  its.phase = SequencePhase::paused;
   for (std::size_t i = 0; i < parts.layers.size(); ++i) {
     TERRACE_TRY(copy_layer(*parts.layers[i], *twin->parts.layers[i]));
   }
-  its.length = context.length;
-  its.prompt = context.prompt;
-  its.prompt_comes = context.prompt_comes;
-  its.prompt_selects = context.prompt_selects;
-  its.prompt_given = context.prompt_given;
-  its.has_decoded = context.has_decoded;
-  its.phase = SequencePhase::paused;
   return twin;
 }
 

@@ -34,6 +34,8 @@ class SequenceState {
   Status abandon_step();
 
   Status begin_prompt(std::size_t tokens);
+  /// No more tokens of a prompt under way will come.
+  Status end_prompt();
   [[nodiscard]] bool index_ready() const;
   Status await_indexes();
   Status truncate(std::size_t length);
@@ -68,6 +70,7 @@ class SequenceState {
 
   [[nodiscard]] Status& step_status() noexcept { return alone_.members().front().status; }
 
+  LentStepMemory memory_;
   StepBatch alone_;
 };
 

@@ -166,9 +166,19 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                        .output = output.data,
                        .output_stride = output.stride,
                        .first = context_.length,
-                       .tokens = tokens_,
-                       .state = parts_.workspace.state()},
+                       .tokens = tokens_},
                       stored, compute);
+}
+
+Status Participant::check_rows_are_here() const {
+  TERRACE_TRY(context_.require(SequencePhase::step));
+  const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());
+  const auto here = [&](const auto& layer) { return layer->rows.all_on_device(blocks); };
+  if (!exact_ || std::ranges::all_of(parts_.layers, here)) return {};
+  return fail(
+      Errc::not_ready,
+      "the index is still being built, or a prompt is being given: the step attends to rows "
+      "that lie on the host alone; use attend, or call await_indexes() before begin_step()");
 }
 
 KvView Participant::view() const noexcept {

@@ -24,9 +24,9 @@ class Participant {
  public:
   explicit Participant(SequenceParts& parts) noexcept : parts_(parts), context_(parts.context) {}
 
-  /// Makes room for `tokens` tokens from the sequence's length on. Errors: those of
-  /// Sequence::begin_step.
-  Status begin(std::size_t tokens);
+  /// Makes room for `tokens` tokens from the sequence's length on, and in `memory` for tiles where
+  /// rows pass in tiles. Errors: those of Sequence::begin_step.
+  Status begin(std::size_t tokens, LentStepMemory& memory);
 
   // A layer, in this order.
 
@@ -60,6 +60,8 @@ class Participant {
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// behind `ready`.
   Status close_layer(Ticket ready);
+  /// Errors: not_ready: the step attends to rows that lie on the host alone.
+  [[nodiscard]] Status check_rows_are_here() const;
   /// Whoever computes attention by itself has enqueued it when the next call comes.
   void leave_attention_to_engine() noexcept { gathers_ = true; }
 
@@ -68,7 +70,7 @@ class Participant {
   /// Looks after the cache, beside compute. All layers must be enqueued.
   Status keep_up();
   /// Waits for compute, and keeps the first `accepted` tokens.
-  Status conclude(std::size_t accepted);
+  Status conclude(std::size_t accepted, Duration patience);
   // Between steps.
 
   /// Has ready, beside the engine's work, what the next step reads.
@@ -76,7 +78,7 @@ class Participant {
   /// No more tokens of the prompt will come.
   Status end_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
-  Status abandon();
+  Status abandon(Duration patience);
 
   /// The sequence's: held while it begins a step and while it ends one, so that others who look for
   /// device memory see neither half-way.
@@ -106,7 +108,7 @@ class Participant {
   /// Returns whether indexes are there, as has_indexes() did before.
   Result<bool> prepare(bool indexed);
   void choose_attention(bool indexed) noexcept;
-  Status reserve();
+  Status reserve(LentStepMemory& memory);
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);
   void list_selections(Layer& layer);
@@ -130,6 +132,7 @@ class Participant {
   /// Forgets blocks behind the length.
   void trim_rows();
   Status index_prompt();
+  Status index_prompt(Layer& layer, TokenRange tokens);
   [[nodiscard]] bool is_draft() const noexcept { return !exact_ && !prompt_ && tokens_ > 1; }
 
   SequenceParts& parts_;

@@ -12,9 +12,13 @@ bool Participant::brings_prompt() const noexcept {
   return context_.in_prompt() || unannounced;
 }
 
-Status Participant::begin(std::size_t tokens) {
+Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   TERRACE_TRY(context_.require(SequencePhase::idle));
   if (tokens == 0) return fail(Errc::invalid_argument, "a step of no token");
+  if (context_.in_prompt() && context_.length + tokens > context_.prompt.end) {
+    return fail(Errc::invalid_argument, "{} tokens; the prompt that was announced lacks {}", tokens,
+                context_.prompt.end - context_.length);
+  }
   TERRACE_TRY(context_.check_length(tokens));
   tokens_ = tokens;
   token_ = 0;
@@ -26,7 +30,7 @@ Status Participant::begin(std::size_t tokens) {
   Result<bool> prepared = prepare(indexed);
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
   choose_attention(*prepared);
-  TERRACE_TRY(reserve());
+  TERRACE_TRY(reserve(memory));
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
   next_layer_ = 0;
   context_.compute = nullptr;
@@ -62,7 +66,7 @@ Result<bool> Participant::prepare(bool indexed) {
   const bool caches = parts_.cache.joined();
   const TimePoint begin = context_.clock().now();
   if (caches) TERRACE_TRY(parts_.cache.fit());
-  parts_.rows.release_passed();
+  parts_.rows.hand_over_passed();
   if (caches) context_.count_upkeep(begin);
   return indexed;
 }
@@ -79,7 +83,7 @@ void Participant::choose_attention(bool indexed) noexcept {
   exact_ = !indexed || (prompt_ && !context_.prompt_selects);
 }
 
-Status Participant::reserve() {
+Status Participant::reserve(LentStepMemory& memory) {
   const std::size_t blocks = parts_.rows.blocks();
   const std::size_t length = context_.length + tokens_;
   const std::size_t block = context_.length / context_.block_tokens();
@@ -92,7 +96,7 @@ Status Participant::reserve() {
     TERRACE_TRY(parts_.rows.own_blocks(block, end));
     TERRACE_TRY(parts_.rows.place_blocks(block, end));
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
-    if (exact_) TERRACE_TRY(parts_.workspace.reserve_state(tokens_));
+    if (exact_) TERRACE_TRY(memory.reserve_tiles(tokens_));
     return parts_.cache.reserve(length);
   };
   if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {

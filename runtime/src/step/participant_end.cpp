@@ -51,8 +51,9 @@ Status Participant::keep_up_token(Layer& layer, std::size_t number) {
   return kept;
 }
 
-Status Participant::conclude(std::size_t accepted) {
-  TERRACE_TRY(context_.await(WaitReason::compute, parts_.layers.back()->tickets().attended));
+Status Participant::conclude(std::size_t accepted, Duration patience) {
+  const Ticket attended = parts_.layers.back()->tickets().attended;
+  TERRACE_TRY(context_.await(WaitReason::compute, attended, patience));
   // All done: the embedder's queue need not outlive the step.
   for (const auto& layer : parts_.layers) layer->tickets().attended = {};
   parts_.indexes.room.device().end_step();
@@ -66,7 +67,7 @@ Status Participant::conclude(std::size_t accepted) {
       context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
   context_.counters.bytes.offload += offloaded;
   context_.phase = SequencePhase::idle;
-  if (!prompt_) context_.has_decoded = true;
+  if (!prompt_ && accepted > 0) context_.has_decoded = true;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
   context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
@@ -78,8 +79,8 @@ Status Participant::accept(std::size_t tokens) {
   context_.length += tokens;
   for (const auto& layer : parts_.layers) {
     if (tokens > 0 && !exact_) layer->go_to_token(tokens - 1);
-    if (prompt_) {
-      add_hints(context_, layer->index.hints, layer->index.piece_hints, {tokens, tokens_});
+    if (prompt_ && layer->index.hints) {
+      add_hints(context_, *layer->index.hints, layer->index.piece_hints, {tokens, tokens_});
     }
   }
   if (tokens == tokens_) return {};
@@ -121,23 +122,32 @@ Status Participant::end_prompt() {
 }
 
 Status Participant::index_prompt() {
-  context_.prompt_comes = false;
-  if (context_.layout().empty() || context_.split.selected == 0) return {};
-  const TokenRange tokens{context_.sinks_at(context_.length).end, context_.length};
-  if (tokens.empty()) return {};
-  for (const auto& layer : parts_.layers) {
-    // No build is under way that could read them.
-    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
-    layer->index.build.hints.query_window.clear();
-    add_hints(context_, layer->index.build.hints, layer->index.hints, all);
-    TERRACE_TRY(parts_.indexes.upkeep.add_prompt(*layer, tokens, /*hidden_by=*/{}));
+  const std::size_t length = context_.length;
+  const TokenRange tokens{context_.sinks_at(length).end, length};
+  if (!context_.layout().empty() && context_.split.selected > 0 && !tokens.empty()) {
+    for (const auto& layer : parts_.layers) TERRACE_TRY(index_prompt(*layer, tokens));
   }
+  context_.prompt_comes = false;
   return {};
 }
 
-Status Participant::abandon() {
+Status Participant::index_prompt(Layer& layer, TokenRange tokens) {
+  LayerIndex& index = layer.index;
+  if (index.hints) {
+    // No build is under way that could read them.
+    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
+    index.build.hints.query_window.clear();
+    add_hints(context_, index.build.hints, *index.hints, all);
+    index.hints.reset();
+  }
+  // A layer after it may have failed before.
+  if (index.coverage.tokens.end >= tokens.end) return {};
+  return parts_.indexes.upkeep.add_prompt(layer, tokens, /*hidden_by=*/{});
+}
+
+Status Participant::abandon(Duration patience) {
   context_.computed = {};
-  const bool at_rest = parts_.come_to_rest();
+  const bool at_rest = parts_.come_to_rest(patience);
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     parts_.recover();

@@ -1,20 +1,18 @@
 #include "terrace/runtime/step.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "reserve_buffer.hpp"
 #include "sequence/sequence_state.hpp"
 #include "step_state.hpp"
-#include "terrace/core/drain_to_end.hpp"
+#include "terrace/core/assert.hpp"
 
 namespace terrace {
 
 Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute)
-    : runtime_(runtime), compute_(compute), statuses_(parts.size()) {
+    : runtime_(runtime), compute_(compute), statuses_(parts.size()), memory_(runtime) {
   std::vector<Participant*> begun;
   std::size_t first = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -23,12 +21,12 @@ Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& co
     firsts_.push_back(first);
     first += tokens;
     const std::lock_guard lock(sequence->mutex);
-    statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens));
+    statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens, memory_));
     if (!statuses_[i]) continue;
     places_.push_back(i);
     begun.push_back(&sequence->participant);
   }
-  batch_.emplace(runtime, begun, /*names_sequences=*/true);
+  batch_.emplace(runtime, memory_, begun, /*names_sequences=*/true);
   inputs_.resize(begun.size());
   outputs_.resize(begun.size());
 }
@@ -44,6 +42,15 @@ Status Step::State::check(const StepTensors& tensors) const {
   }
   if (tensors.layer_input != nullptr && tensors.layer_input_stride == 0) {
     return fail(Errc::invalid_argument, "attend: layer_input has no stride");
+  }
+  if (std::min(tensors.query_stride, tensors.output_stride) < numbers()) {
+    return fail(Errc::invalid_argument, "attend: tokens of {} numbers overlap at strides {} and {}",
+                numbers(), tensors.query_stride, tensors.output_stride);
+  }
+  const std::size_t key_bytes = runtime_.shape().row_bytes() / 2;
+  if (token_count() > 1 && tensors.kv.token_stride < key_bytes) {
+    return fail(Errc::invalid_argument, "attend: kv.token_stride is {}; a key has {} bytes",
+                tensors.kv.token_stride, key_bytes);
   }
   if (!tensors.hints.empty() && tensors.hints.size() != statuses_.size()) {
     return fail(Errc::invalid_argument, "attend: hints of {} sequences; the step has {}",
@@ -80,8 +87,8 @@ void Step::State::hand_out(const StepTensors& tensors) {
 }
 
 Status Step::State::attend(LayerId layer, const StepTensors& given) {
-  TERRACE_TRY(check(given));
   const StepTensors tensors = with_strides(given);
+  TERRACE_TRY(check(tensors));
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
   return batch_->attend(layer, inputs_, outputs_, compute_);
@@ -89,37 +96,44 @@ Status Step::State::attend(LayerId layer, const StepTensors& given) {
 
 Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) {
   TERRACE_TRY(reserve_converted());
+  hand_out(in_f32(tensors));
+  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
+  return batch_->sharing(enqueue_converted(layer, tensors));
+}
+
+Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors) {
+  const StepMemory& memory = memory_.get();
   const std::size_t size = size_bytes(tensors.dtype);
   const std::size_t packed = numbers() * sizeof(float);
   TERRACE_TRY(convert({.source = static_cast<const std::byte*>(tensors.query),
                        .from = tensors.dtype,
                        .source_stride = size * tensors.query_stride,
-                       .target = memory_->queries.data(),
+                       .target = memory.queries.data(),
                        .target_stride = packed}));
-  hand_out(in_f32(tensors));
   TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
-  TERRACE_ASSIGN(converted_, convert({.source = memory_->outputs.data(),
-                                      .source_stride = packed,
-                                      .target = static_cast<std::byte*>(tensors.output),
-                                      .to = tensors.dtype,
-                                      .target_stride = size * tensors.output_stride}));
+  TERRACE_ASSIGN(const Ticket converted, convert({.source = memory.outputs.data(),
+                                                  .source_stride = packed,
+                                                  .target = static_cast<std::byte*>(tensors.output),
+                                                  .to = tensors.dtype,
+                                                  .target_stride = size * tensors.output_stride}));
+  batch_->note_converted(converted);
   return {};
+}
+
+std::size_t Step::State::token_count() const noexcept {
+  return std::accumulate(tokens_.begin(), tokens_.end(), std::size_t{0});
 }
 
 Status Step::State::reserve_converted() {
-  if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
-  const std::size_t tokens = std::accumulate(tokens_.begin(), tokens_.end(), std::size_t{0});
-  for (Buffer* const buffer : {&memory_->queries, &memory_->outputs}) {
-    TERRACE_TRY(reserve_buffer(*runtime_.backend, *buffer, tokens * numbers() * sizeof(float),
-                               Purpose::staging));
-  }
-  return {};
+  const Status reserved = memory_.reserve_queries(token_count() * numbers());
+  if (reserved || !runtime_.trim_pools()) return reserved;
+  return memory_.reserve_queries(token_count() * numbers());
 }
 
-StepTensors Step::State::in_f32(const StepTensors& tensors) const noexcept {
+StepTensors Step::State::in_f32(const StepTensors& tensors) {
   StepTensors converted = tensors;
-  converted.query = memory_->queries.data();
-  converted.output = memory_->outputs.data();
+  converted.query = memory_.get().queries.data();
+  converted.output = memory_.get().outputs.data();
   converted.dtype = Dtype::f32;
   converted.query_stride = converted.output_stride = numbers();
   return converted;
@@ -139,12 +153,17 @@ Result<Ticket> Step::State::convert(const ConvertQueries& all) {
   return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);
 }
 
-void Step::State::give_memory_back() {
-  if (memory_ == nullptr) return;
-  // All that is behind it in the queue is done; where it is not, somebody still writes there.
-  if (!wait(converted_, runtime_.options.deadline))
-    drain_to_end(compute_, runtime_.options.deadline);
-  runtime_.take_back(std::move(memory_));
+Status Step::State::check_accepted(std::span<const std::size_t> accepted) const {
+  if (accepted.size() != tokens_.size()) {
+    return fail(Errc::invalid_argument, "end: {} counts of accepted tokens for {} sequences",
+                accepted.size(), tokens_.size());
+  }
+  for (std::size_t i = 0; i < accepted.size(); ++i) {
+    if (accepted[i] <= tokens_[i]) continue;
+    return fail(Errc::invalid_argument, "end: {} tokens accepted of member {}, which has {}",
+                accepted[i], i, tokens_[i]);
+  }
+  return {};
 }
 
 Status Step::State::end(std::span<const std::size_t> accepted) {
@@ -154,26 +173,24 @@ Status Step::State::end(std::span<const std::size_t> accepted) {
     return !member.status || member.participant->all_layers_done();
   });
   if (!all_done) return fail(Errc::invalid_argument, "end: not all layers were attended");
+  if (const Status failure = batch_->failure(); !failure) {
+    give_up();
+    return failure;
+  }
   std::vector<std::size_t> kept = tokens_;
   if (!accepted.empty()) {
-    if (!std::ranges::equal(accepted, tokens_, std::less_equal{})) {
-      return fail(Errc::invalid_argument,
-                  "end: {} counts of accepted tokens do not fit the step's {} sequences",
-                  accepted.size(), tokens_.size());
-    }
+    TERRACE_TRY(check_accepted(accepted));
     kept.assign(accepted.begin(), accepted.end());
   }
   std::vector<std::size_t> of_members;
   for (const std::size_t place : places_) of_members.push_back(kept[place]);
   batch_->end(of_members);
-  give_memory_back();
   take_statuses();
   return {};
 }
 
 void Step::State::give_up() {
   batch_->give_up();
-  give_memory_back();
   take_statuses();
 }
 
@@ -185,6 +202,7 @@ void Step::State::take_statuses() {
 }
 
 const Status& Step::State::status(std::size_t sequence) const noexcept {
+  TERRACE_ASSERT(sequence < statuses_.size());
   const auto at = std::ranges::find(places_, sequence);
   if (ended_ || at == places_.end()) return statuses_[sequence];
   return std::as_const(*batch_).members()[static_cast<std::size_t>(at - places_.begin())].status;

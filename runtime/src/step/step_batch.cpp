@@ -5,9 +5,12 @@
 
 namespace terrace {
 
-StepBatch::StepBatch(RuntimeState& runtime, std::span<Participant* const> participants,
-                     bool names_sequences)
-    : runtime_(runtime), names_sequences_(names_sequences), tiles_(runtime) {
+StepBatch::StepBatch(RuntimeState& runtime, LentStepMemory& memory,
+                     std::span<Participant* const> participants, bool names_sequences)
+    : runtime_(runtime),
+      memory_(memory),
+      names_sequences_(names_sequences),
+      tiles_(runtime, memory) {
   for (Participant* const participant : participants) members_.push_back({participant});
 }
 
@@ -20,8 +23,14 @@ void StepBatch::for_each_member(Call call) {
   }
 }
 
-Status StepBatch::check_turns(LayerId layer, std::span<const StepInput> inputs,
-                              const Queue& compute) const {
+Status StepBatch::sharing(Status done) {
+  if (!done) failure_ = done;
+  return done;
+}
+
+Status StepBatch::check(LayerId layer, std::span<const StepInput> inputs,
+                        const Queue& compute) const {
+  TERRACE_TRY(failure_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].status) continue;
     const Participant& one = *members_[i].participant;
@@ -31,7 +40,6 @@ Status StepBatch::check_turns(LayerId layer, std::span<const StepInput> inputs,
 }
 
 Status StepBatch::open(LayerId layer, std::span<const StepInput> inputs, Queue& compute) {
-  TERRACE_TRY(check_turns(layer, inputs, compute));
   for_each_member(
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
   TERRACE_ASSIGN(stored_, store(compute));
@@ -41,6 +49,12 @@ Status StepBatch::open(LayerId layer, std::span<const StepInput> inputs, Queue& 
 }
 
 Status StepBatch::prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute) {
+  TERRACE_TRY(check(layer, inputs, compute));
+  return sharing(enqueue_without_attention(layer, inputs, compute));
+}
+
+Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepInput> inputs,
+                                            Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   TERRACE_TRY(select(0, compute));
   close_layer();
@@ -98,6 +112,12 @@ void StepBatch::close_layer() {
 
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
                          std::span<const StepOutput> outputs, Queue& compute) {
+  TERRACE_TRY(check(layer, inputs, compute));
+  return sharing(enqueue(layer, inputs, outputs, compute));
+}
+
+Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
+                          std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
   for (std::size_t number = 0; number < rounds; ++number) {
@@ -128,7 +148,6 @@ Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput
 Status StepBatch::attend_exactly(std::span<const StepOutput> outputs, Queue& compute) {
   for_each_member([&](Participant& one, std::size_t i) -> Status {
     if (!one.attends_exactly()) return {};
-    TERRACE_TRY(tiles_.reserve());
     TERRACE_ASSIGN(const Ticket attended, one.attend_exactly(tiles_, outputs[i], stored_, compute));
     one.note_attended(attended);
     return {};
@@ -136,30 +155,46 @@ Status StepBatch::attend_exactly(std::span<const StepOutput> outputs, Queue& com
   return {};
 }
 
+void StepBatch::note_converted(Ticket converted) {
+  for_each_member([&](Participant& one, std::size_t) {
+    one.note_attended(converted);
+    return Status{};
+  });
+}
+
 void StepBatch::end(std::span<const std::size_t> accepted) {
   // All caches are looked after while the compute of all goes on.
   for_each_member([](Participant& one, std::size_t) { return one.keep_up(); });
+  // A queue that stands still holds all of them up, but not one after the other.
+  const Deadline all(runtime_.options.deadline);
   for_each_member([&](Participant& one, std::size_t i) {
     const std::lock_guard lock(one.mutex());
-    return one.conclude(accepted.empty() ? one.tokens() : accepted[i]);
+    return one.conclude(accepted.empty() ? one.tokens() : accepted[i], all.left());
   });
   for (Member& member : members_) {
-    if (!member.status) abandon(member);
+    if (!member.status) abandon(member, all.left());
   }
-  tiles_.end_step();
+  end_step();
 }
 
 void StepBatch::give_up() {
-  for (Member& member : members_) abandon(member);
-  tiles_.end_step();
+  const Deadline all(runtime_.options.deadline);
+  for (Member& member : members_) abandon(member, all.left());
+  end_step();
 }
 
-void StepBatch::abandon(Member& member) {
+void StepBatch::abandon(Member& member, Duration patience) {
   const std::lock_guard lock(member.participant->mutex());
-  const Status abandoned = named(*member.participant, member.participant->abandon());
+  const Status abandoned = named(*member.participant, member.participant->abandon(patience));
   if (abandoned) return;
   member.status = abandoned;
-  tiles_.leave_to(member.participant->abandoned_memory());
+  memory_.leave_to(member.participant->abandoned_memory());
+}
+
+void StepBatch::end_step() noexcept {
+  memory_.give_back();
+  tiles_.end_step();
+  failure_ = {};
 }
 
 }  // namespace terrace

@@ -16,17 +16,21 @@ class StepBatch {
     Status status = {};  ///< what failed of this one; the others go on without it
   };
 
-  /// Participants have begun their step. A batch of the same members can be used for many steps:
-  /// nothing is allocated then.
-  /// `names_sequences`: whether what fails says of which sequence; who has one alone knows.
-  StepBatch(RuntimeState& runtime, std::span<Participant* const> participants,
-            bool names_sequences);
+  /// Participants have begun their step. A batch of the same members can be used for many steps,
+  /// and allocates nothing in the later ones.
+  /// `names_sequences`: whether a failure says of which sequence; who has one alone knows.
+  StepBatch(RuntimeState& runtime, LentStepMemory& memory,
+            std::span<Participant* const> participants, bool names_sequences);
 
   [[nodiscard]] std::span<Member> members() noexcept { return members_; }
   [[nodiscard]] std::span<const Member> members() const noexcept { return members_; }
 
+  /// Errors: invalid_argument: it is not the layer's turn, or an input lacks something; what the
+  /// members share has failed before.
+  [[nodiscard]] Status check(LayerId layer, std::span<const StepInput> inputs,
+                             const Queue& compute) const;
   /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
-  /// Errors: invalid_argument, and nothing is enqueued; those of ops, which all members share.
+  /// Errors: those of check(), and nothing is enqueued; those of ops, which all members share.
   Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
   /// The same with attention; `outputs` are the members'.
   Status attend(LayerId layer, std::span<const StepInput> inputs,
@@ -39,14 +43,19 @@ class StepBatch {
   /// Gives the step of all members up.
   void give_up();
 
+  /// What has failed of the work that all members share: the step must be given up.
+  [[nodiscard]] const Status& failure() const noexcept { return failure_; }
+  /// Returns `done`, and remembers what failed.
+  Status sharing(Status done);
+  /// Outputs of the members are there when `converted` is done, not before.
+  void note_converted(Ticket converted);
+
  private:
   /// Calls for each member that has not failed, and notes what fails there.
   template <typename Call>
   void for_each_member(Call call);
   /// Begins a layer, and stores its new rows.
   Status open(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
-  [[nodiscard]] Status check_turns(LayerId layer, std::span<const StepInput> inputs,
-                                   const Queue& compute) const;
   [[nodiscard]] Status named(const Participant& one, const Status& done) const {
     return names_sequences_ ? one.named(done) : done;
   }
@@ -58,18 +67,25 @@ class StepBatch {
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
   void close_layer();
-  void abandon(Member& member);
+  Status enqueue(LayerId layer, std::span<const StepInput> inputs,
+                 std::span<const StepOutput> outputs, Queue& compute);
+  Status enqueue_without_attention(LayerId layer, std::span<const StepInput> inputs,
+                                   Queue& compute);
+  void abandon(Member& member, Duration patience);
+  void end_step() noexcept;
 
   Status attend_exactly(std::span<const StepOutput> outputs, Queue& compute);
 
   RuntimeState& runtime_;
+  LentStepMemory& memory_;
   bool names_sequences_;
   std::vector<Member> members_;
+  Status failure_;
   TileStream tiles_;
   Ticket stored_;    ///< the layer's new rows are in device memory
   Ticket selected_;  ///< so is what its tokens selected
 
-  // Arguments of a layer's ops, kept so that a step allocates nothing.
+  // Arguments of a layer's ops, kept so that the next layer allocates nothing.
   std::vector<StoreRows> stores_;
   std::vector<Participant*> selecting_;
   std::vector<SelectRequest> selects_;

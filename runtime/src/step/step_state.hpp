@@ -1,7 +1,6 @@
 // The state behind a Step: which sequences take part, and where their tokens lie in its tensors.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,16 +36,19 @@ class Step::State {
   void hand_out(const StepTensors& tensors);
   /// The same for queries and outputs that are not f32.
   Status attend_converted(LayerId layer, const StepTensors& tensors);
+  Status enqueue_converted(LayerId layer, const StepTensors& tensors);
   Status reserve_converted();
   /// The tensors with f32 in place of what the engine has.
-  [[nodiscard]] StepTensors in_f32(const StepTensors& tensors) const noexcept;
+  [[nodiscard]] StepTensors in_f32(const StepTensors& tensors);
   /// Converts, of `all` tokens of the step, those whose sequences have not failed.
   Result<Ticket> convert(const ConvertQueries& all);
+  /// Of all sequences.
+  [[nodiscard]] std::size_t token_count() const noexcept;
   /// Numbers of a query token.
   [[nodiscard]] std::size_t numbers() const noexcept {
     return runtime_.shape().query_heads * runtime_.shape().head_dim;
   }
-  void give_memory_back();
+  [[nodiscard]] Status check_accepted(std::span<const std::size_t> accepted) const;
   void give_up();
   void take_statuses();
 
@@ -56,12 +58,11 @@ class Step::State {
   std::vector<std::size_t> places_;  ///< per member of the batch: its place among the sequences
   std::vector<std::size_t> tokens_;  ///< per sequence
   std::vector<std::size_t> firsts_;  ///< per sequence: its first token's place in the tensors
+  LentStepMemory memory_;
   std::optional<StepBatch> batch_;
   std::vector<StepInput> inputs_;
   std::vector<StepOutput> outputs_;
-  std::unique_ptr<StepMemory> memory_;  ///< of converted queries and outputs; null without any
   std::vector<ConvertQueries> conversions_;
-  Ticket converted_;  ///< the last outputs
   bool ended_ = false;
 };
 

@@ -17,36 +17,16 @@ std::size_t tile_tokens(std::size_t block_tokens) noexcept {
   return std::max(least, about / least * least);
 }
 
-Status TileStream::reserve() {
-  if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
-  const std::size_t bytes =
-      tile_tokens(runtime_.options.block_tokens) * runtime_.shape().token_bytes();
-  for (Buffer& tile : memory_->tiles) {
-    TERRACE_TRY(reserve_buffer(*runtime_.backend, tile, bytes, Purpose::staging));
-  }
-  return {};
-}
-
 void TileStream::end_step() noexcept {
   stages_ = {};
   tables_used_ = 0;
-  if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
-}
-
-void TileStream::leave_to(std::vector<Buffer>& keeper) {
-  if (memory_ == nullptr) return;
-  for (Buffer& tile : memory_->tiles) keeper.push_back(std::move(tile));
-  for (StepMemory::Table& table : memory_->tables) {
-    keeper.push_back(std::move(table.host));
-    keeper.push_back(std::move(table.device));
-  }
-  memory_.reset();
 }
 
 Result<StepMemory::Table*> TileStream::next_table(std::size_t blocks) {
-  if (tables_used_ == memory_->tables.size()) memory_->tables.emplace_back();
-  StepMemory::Table& table = memory_->tables[tables_used_];
-  if (table.device.bytes() < blocks * sizeof(std::byte*)) {
+  std::vector<StepMemory::Table>& tables = memory_.get().tables;
+  if (tables_used_ == tables.size()) tables.emplace_back();
+  StepMemory::Table& table = tables[tables_used_];
+  if (std::min(table.device.bytes(), table.host.bytes()) < blocks * sizeof(std::byte*)) {
     Backend& backend = *runtime_.backend;
     table = {};
     AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
@@ -66,7 +46,7 @@ Result<BlockTable> TileStream::place_blocks(Layer& layer, std::size_t blocks, Qu
   const std::size_t of_tile = tile_tokens(block_tokens) / block_tokens;
   for (std::size_t block = 0; block < blocks; ++block) {
     std::byte* const staged =
-        memory_->tiles[block / of_tile % 2].data() + block % of_tile * runtime_.block_bytes();
+        memory_.get().tiles[block / of_tile % 2].data() + block % of_tile * runtime_.block_bytes();
     table->host.as<std::byte*>()[block] =
         layer.rows.absent(block) ? staged : layer.rows.on_device(block);
   }
@@ -81,8 +61,8 @@ Result<bool> TileStream::copy_tile(SequenceContext& context, const Layer& layer,
   extents_.clear();
   for (std::size_t block = blocks.begin; block < blocks.end; ++block) {
     if (!layer.rows.absent(block)) continue;
-    std::byte* const to =
-        memory_->tiles[tile % 2].data() + (block - blocks.begin) * context.runtime.block_bytes();
+    std::byte* const to = memory_.get().tiles[tile % 2].data() +
+                          (block - blocks.begin) * context.runtime.block_bytes();
     extents_.push_back({to, layer.rows.on_host(block), context.runtime.block_bytes()});
   }
   if (extents_.empty()) return false;
@@ -104,7 +84,7 @@ Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
                      .query = queries.query,
                      .query_stride = queries.query_stride,
                      .tokens = queries.tokens,
-                     .state = queries.state,
+                     .state = memory_.get().state.as<float>(),
                      .first = true,
                      .output_stride = queries.output_stride,
                      .scale = 1.0F / std::sqrt(static_cast<float>(context.shape().head_dim))};

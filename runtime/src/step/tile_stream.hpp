@@ -5,10 +5,9 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <vector>
 
-#include "step_memory.hpp"
+#include "lent_step_memory.hpp"
 #include "terrace/core/ops.hpp"
 
 namespace terrace {
@@ -25,7 +24,6 @@ struct ExactQueries {
   std::size_t output_stride = 0;
   std::size_t first = 0;
   std::size_t tokens = 0;
-  float* state = nullptr;  ///< [tokens, query_heads, head_dim + 2]
 };
 
 /// Returns how many tokens a tile has: a multiple of a block's and of attention_split.
@@ -34,23 +32,17 @@ struct ExactQueries {
 /// Threads  one at a time. Used on one compute queue until end_step()
 class TileStream {
  public:
-  explicit TileStream(RuntimeState& runtime) noexcept : runtime_(runtime) {}
-  ~TileStream() { end_step(); }
-  TileStream(const TileStream&) = delete;
-  TileStream& operator=(const TileStream&) = delete;
-
-  /// Has memory for tiles, of the runtime's, until end_step(). Errors: out_of_memory.
-  Status reserve();
+  /// `memory` has room for tiles, and for the queries' state, whenever something attends.
+  TileStream(RuntimeState& runtime, LentStepMemory& memory) noexcept
+      : runtime_(runtime), memory_(memory) {}
 
   /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended.
   /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
   Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
                         Ticket stored, Queue& compute);
 
-  /// All work of the step is done.
+  /// The step's memory has been given back, or left.
   void end_step() noexcept;
-  /// Some work does not end: `keeper` has the memory from now on.
-  void leave_to(std::vector<Buffer>& keeper);
 
  private:
   struct Stage {
@@ -67,7 +59,7 @@ class TileStream {
   [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
 
   RuntimeState& runtime_;
-  std::unique_ptr<StepMemory> memory_;  ///< null between steps
+  LentStepMemory& memory_;
   std::size_t tables_used_ = 0;
   std::array<Stage, 2> stages_;
   std::vector<CopyExtent> extents_;

@@ -42,11 +42,6 @@ Status Workspace::reserve_attention(std::size_t length) {
   return {};
 }
 
-Status Workspace::reserve_state(std::size_t tokens) {
-  const std::size_t floats = tile_state_floats(context_.shape(), tokens);
-  return reserve_buffer(context_.backend(), state_, floats * sizeof(float), Purpose::staging);
-}
-
 Status Workspace::reserve_lists(std::span<const std::unique_ptr<Layer>> layers) {
   Backend& backend = context_.backend();
   const std::size_t rows = context_.lists() * context_.list_rows();
@@ -105,8 +100,8 @@ Status Workspace::reserve_candidates(std::size_t length) {
 
 void Workspace::reset() noexcept {
   for (Buffer* const buffer :
-       {&staging_, &rows_, &missed_, &logit_bias_, &select_scratch_, &attention_scratch_, &state_,
-        &seen_, &seen_epoch_, &pseudo_rows_, &pseudo_bias_}) {
+       {&staging_, &rows_, &missed_, &logit_bias_, &select_scratch_, &attention_scratch_, &seen_,
+        &seen_epoch_, &pseudo_rows_, &pseudo_bias_}) {
     buffer->reset();
   }
   candidates_ = entries_ = positions_ = pseudo_entries_ = 0;

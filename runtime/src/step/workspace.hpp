@@ -20,8 +20,6 @@ class Workspace {
   /// Makes room for the step of a sequence of `length` tokens, its own included; layers get memory
   /// for their selections, too. Errors: out_of_memory, not_ready, those of queues.
   Status reserve(std::size_t length, std::span<const std::unique_ptr<Layer>> layers);
-  /// Makes room for the state of exact attention of so many tokens. Errors: out_of_memory.
-  Status reserve_state(std::size_t tokens);
   void reset() noexcept;
 
   /// Where a policy writes what it selects of a layer.
@@ -32,7 +30,6 @@ class Workspace {
   [[nodiscard]] std::byte* const* rows() const noexcept { return rows_.as<std::byte*>(); }
   [[nodiscard]] const float* logit_bias() const noexcept { return logit_bias_.as<float>(); }
   [[nodiscard]] float* select_scratch() const noexcept { return select_scratch_.as<float>(); }
-  [[nodiscard]] float* state() const noexcept { return state_.as<float>(); }
   [[nodiscard]] float* attention_scratch() const noexcept { return attention_scratch_.as<float>(); }
 
  private:
@@ -49,8 +46,7 @@ class Workspace {
   Buffer logit_bias_;  ///< [lists, selected], of policies that give one
   Buffer select_scratch_;
   Buffer attention_scratch_;
-  Buffer state_;  ///< [tokens, query_heads, head_dim + 2]
-  Buffer seen_;   ///< of lists per query head only
+  Buffer seen_;  ///< of lists per query head only
   Buffer seen_epoch_;
   Buffer pseudo_rows_;  ///< [lists, pseudo_entries_]: rows of the index
   Buffer pseudo_bias_;

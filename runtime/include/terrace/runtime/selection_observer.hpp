@@ -2,7 +2,8 @@
 //
 // For each sequence the calls come in the order of its steps; those of several sequences come at
 // the same time, from their threads. They say all that decides what a resident cache does, so that
-// replaying them gives the same hits, bytes and evictions: up to a sequence's first on_loss.
+// replaying them gives the same hits, bytes and evictions: up to a sequence's first on_loss. An
+// observer must not call the sequence.
 #pragma once
 
 #include <cstddef>

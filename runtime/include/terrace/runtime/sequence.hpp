@@ -84,16 +84,19 @@ class Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   /// Announces `tokens` more tokens, behind what is there, and waits for indexes that are still
-  /// being built. The first prefill, or step, resolves a budget given as a share.
+  /// being built. The first prefill, or step, resolves a budget given as a share. Layers are given
+  /// one after the other; begin_prompt() takes a prompt piece by piece through all layers.
   ///
-  /// Errors   invalid_argument: zero tokens; out_of_memory: host or device memory too small;
+  /// Errors   invalid_argument: zero tokens, or a prompt that comes in steps is not whole;
+  /// out_of_memory: host or device memory too small;
   ///          those of building an earlier prompt's index. The sequence is as before
   [[nodiscard]] Status begin_prefill(std::size_t tokens);
 
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
   /// (Runtime::begin_step) in pieces of any size. A budget that is a share is of the length with
   /// the prompt. Its tokens attend exactly, and are indexed together once all are there. 0 ends a
-  /// prompt that will not come whole: what there is of it is indexed.
+  /// prompt that will not come whole: what there is of it is indexed. truncate() ends it, too. A
+  /// step brings no more tokens than the prompt lacks.
   ///
   /// Errors   invalid_argument: the sequence is not idle, or would get too long
   [[nodiscard]] Status begin_prompt(std::size_t tokens);
@@ -131,12 +134,14 @@ class Sequence {
 
   /// Enqueues append, selection, fetch and attention of one layer. `output` [query_heads,
   /// head_dim] f32, device memory, is written in `compute`'s order. The input's memory stays as it
-  /// is, and the queue must be there, until end_step() or abandon_step().
+  /// is, and the queue must be there, until end_step() or abandon_step(), or until the sequence
+  /// is closed, which waits.
   [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
 
   /// The same without attention. The view points to memory of the sequence's, until its next call.
   /// Errors: unsupported when the policy needs a logit bias or pseudo-entries, which a plain view
-  /// cannot carry.
+  /// cannot carry; not_ready when the step attends to rows that lie on the host alone, because an
+  /// index is not built yet (index_ready) or a prompt comes.
   [[nodiscard]] Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
 
   /// Ends the step: cache upkeep, refills, and length() grows by one. Call it when all layers are
@@ -148,7 +153,7 @@ class Sequence {
   /// clears failed queues (the embedder's compute queue too), and is idle at the old length.
   [[nodiscard]] Status abandon_step();
 
-  /// Drops the tokens from `length` on. What was indexed together with some of them is indexed
+  /// Takes the tokens from `length` on back. What was indexed together with some of them is indexed
   /// again: nothing that stands for the tokens left remembers them.
   ///
   /// Errors   invalid_argument: not idle, or shorter than `length`; else phase() and length() say

@@ -12,12 +12,16 @@
 //   for each sequence: step->status(i)                            // what failed of which
 //
 // A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
-// batch without it. Outputs depend neither on who else is in a batch nor on the order.
+// batch without it. Outputs depend neither on who else is in a batch nor on the order. Work on the
+// compute queue is shared: where that fails, or a copy that it waits for, the step fails for all of
+// them, and can be taken again.
 //
-// Tokens of a prompt (Sequence::begin_prompt, or the first tokens of a sequence that nobody
-// announced) attend exactly: each to all rows up to its own, wherever they lie; rows on the host
-// are streamed through device memory tile by tile. RuntimeOptions::prompts can say that they select
-// instead. Outputs are the same bits however a prompt is cut into pieces.
+// Tokens of a prompt (Sequence::begin_prompt) attend exactly: each to all rows up to its own,
+// wherever they lie; rows on the host are streamed through device memory tile by tile.
+// RuntimeOptions::prompts can say that they select instead. Outputs are the same bits however a
+// prompt is cut into pieces. Of a prompt that nobody announced only the first pieces of several
+// tokens count as one, up to the first step of one token, or to begin_prompt(0): announce it, or
+// later bits depend on how it is cut.
 //
 // Other tokens attend to what the policy selects. Several of them are a draft: they are taken one
 // after the other, and what is accepted has the bits of decoding token by token. Until an index is
@@ -64,7 +68,8 @@ struct StepTensors {
 };
 
 /// Threads  one at a time. Its sequences and the compute queue must outlive the step, and no other
-///          call may be made on its sequences until it has ended
+///          call may be made on its sequences until it has ended. Steps of other sequences may be
+///          under way at the same time, on this queue or another
 class Step {
  public:
   /// Gives the step up if it has not ended: no sequence gets longer.
@@ -76,18 +81,21 @@ class Step {
   /// failed. Layers come in order.
   ///
   /// Order    work enqueued on the compute queue so far must produce the tensors; their memory
-  ///          stays as it is until end(). The output is written in the queue's order
-  /// Errors   invalid_argument: not the layer's turn, a stride or a tensor that is missing; then
-  ///          nothing is enqueued. Errors of work that the sequences share; the step must be given
-  ///          up then
+  ///          stays as it is until end() or the step's destruction, which waits. The output is
+  ///          written in the queue's order
+  /// Errors   invalid_argument: not the layer's turn, a tensor that is missing, tokens that
+  /// overlap;
+  ///          then nothing is enqueued. Errors of work that the sequences share: all that comes
+  ///          after it says the same, and the step can only be given up
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
 
   /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
   /// waits until rows are on the host and compute is done. Each sequence that has not failed gets
   /// longer by its tokens; the others are idle at their old length.
   ///
-  /// Errors   invalid_argument: not all layers were attended. What fails of a sequence, status()
-  ///          says
+  /// Errors   invalid_argument: not all layers were attended; else the step has been given up:
+  /// those
+  ///          of work that the sequences share. status() says what fails of a sequence
   [[nodiscard]] Status end();
 
   /// The same, and keeps of each sequence's tokens the first `accepted[i]` alone: the others of a
