@@ -1,5 +1,5 @@
 // Sequence::gather: an engine with its own attention kernel gets the rows that attend goes over.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "policies/selecting_policies.hpp"
-#include "runtime/scenario.hpp"
+#include "runtime/batch.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
@@ -23,13 +23,32 @@ constexpr std::size_t step_count = 12;
 
 class Gather : public testing::OfEachPolicy {};
 
+/// Attention of one token by the reference kernel over the rows of a view.
+void attend_by_reference(const KvShape& shape, const KvView& view, const float* query,
+                         float* output) {
+  const std::size_t entries = view.sinks.size() + view.window.size() + view.selected_stride;
+  std::vector<float> scratch(attention_scratch_floats(shape, entries));
+  kernels::reference::decode_attention(
+      {.shape = shape,
+       .query = query,
+       .output = output,
+       .resident = view.resident,
+       .sinks = view.sinks,
+       .window = view.window,
+       .scope = view.scope,
+       .selected = view.selected,
+       .selected_count = view.selected_count,
+       .selected_stride = view.selected_stride,
+       .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+       .scratch = scratch.data()});
+}
+
 /// One step, attention by the reference kernel over what gather gives.
 Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& output) {
   const KvShape& shape = traffic.shape();
   const std::size_t position = drive.sequence().length();
   const std::size_t size = shape.query_heads * shape.head_dim;
   output.assign(shape.layers * size, 0);
-  std::vector<float> scratch(attention_scratch_floats(shape, position + 1));
   TERRACE_TRY(drive.sequence().begin_step());
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     const auto row = traffic.rows(layer, {position, position + 1});
@@ -39,19 +58,7 @@ Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& outpu
                                            {.query = query.data(), .kv = traffic.tensors(row, 1)},
                                            drive.compute()));
     TERRACE_TRY(drive.compute().drain(std::chrono::seconds{60}));
-    kernels::reference::decode_attention(
-        {.shape = shape,
-         .query = query.data(),
-         .output = output.data() + layer * size,
-         .resident = view.resident,
-         .sinks = view.sinks,
-         .window = view.window,
-         .scope = view.scope,
-         .selected = view.selected,
-         .selected_count = view.selected_count,
-         .selected_stride = view.selected_stride,
-         .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-         .scratch = scratch.data()});
+    attend_by_reference(shape, view, query.data(), output.data() + layer * size);
   }
   return drive.sequence().end_step();
 }
@@ -116,6 +123,82 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
   }
   ASSERT_TRUE(drive.sequence().end_step().has_value());
   EXPECT_EQ(read.load(), 2);
+}
+
+/// One step of the first `count` sequences of a batch. Outputs are of each sequence.
+Status step_by_reference(Runtime& runtime, testing::Batch& batch, std::size_t count,
+                         std::vector<StepOutput>& outputs) {
+  const KvShape& shape = runtime.options().shape;
+  const std::size_t size = shape.query_heads * shape.head_dim;
+  outputs.assign(count, StepOutput(shape.layers * size));
+  std::vector<StepMember> members;
+  for (std::size_t i = 0; i < count; ++i) members.push_back({&batch.sequence(i)});
+  TERRACE_ASSIGN(const auto step, runtime.begin_step(members, batch.compute()));
+  std::vector<std::byte> rows;
+  std::vector<float> queries;
+  for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+    TERRACE_TRY(batch.compute().drain(std::chrono::seconds{60}));
+    rows.clear();
+    queries.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t position = batch.sequence(i).length();
+      const auto row = batch.traffic(i).rows(layer, {position, position + 1});
+      const auto query = batch.traffic(i).query(layer, position);
+      rows.insert(rows.end(), row.begin(), row.end());
+      queries.insert(queries.end(), query.begin(), query.end());
+    }
+    std::vector<KvView> views(count);
+    TERRACE_TRY(step->gather(static_cast<LayerId>(layer),
+                             {.query = queries.data(),
+                              .kv = {.keys = rows.data(),
+                                     .values = rows.data() + shape.row_bytes() / 2,
+                                     .token_stride = shape.token_bytes(),
+                                     .head_stride = shape.row_bytes()}},
+                             views));
+    TERRACE_TRY(batch.compute().drain(std::chrono::seconds{60}));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!step->status(i)) continue;
+      attend_by_reference(shape, views[i], queries.data() + i * size,
+                          outputs[i].data() + layer * size);
+    }
+  }
+  return step->end();
+}
+
+TEST(GatherOfABatch, GivesTheRowsThatEachAttendsTo) {
+  const testing::Scenario scenario;
+  const auto runtime = scenario.open();
+  testing::Batch batch(*runtime, 3);
+  std::vector<std::vector<StepOutput>> expected;
+  for (std::size_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(batch.drive(i).prefill(prompt + 30 * i).has_value());
+    expected.push_back(outputs_of(scenario, prompt + 30 * i, step_count, i + 1));
+  }
+  std::vector<StepOutput> outputs;
+  for (std::size_t step = 0; step < step_count; ++step) {
+    const Status done = step_by_reference(*runtime, batch, 3, outputs);
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_THAT(outputs[i], ::testing::Pointwise(::testing::FloatNear(2e-5F), expected[i][step]));
+    }
+  }
+}
+
+TEST(GatherOfABatch, RefusesDraftsAndLeavesOutWhoseRowsAreNotHere) {
+  const testing::Scenario scenario;
+  const auto runtime = scenario.open();
+  testing::Batch batch(*runtime, 2);
+  for (std::size_t i = 0; i < 2; ++i) ASSERT_TRUE(batch.drive(i).prefill(prompt).has_value());
+  ASSERT_TRUE(batch.sequence(1).begin_prompt(1).has_value());  // its token attends to all rows
+  std::vector<StepOutput> outputs;
+  ASSERT_TRUE(step_by_reference(*runtime, batch, 2, outputs).has_value());
+  EXPECT_EQ(batch.sequence(0).length(), prompt + 1);
+  EXPECT_EQ(batch.sequence(1).length(), prompt);
+
+  const StepMember members[] = {{&batch.sequence(0), 2}};
+  const auto step = runtime->begin_step(members, batch.compute()).value();
+  std::vector<KvView> views(1);
+  EXPECT_EQ(step->gather(LayerId{0}, {}, views).error().code, Errc::invalid_argument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Gather, ::testing::ValuesIn(testing::selecting_policies()));

@@ -59,11 +59,7 @@ Status SequenceState::attend(LayerId layer, const StepInput& input, float* outpu
 }
 
 Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queue& compute) {
-  const RetrievalTraits& traits = parts.context.traits();
-  if (traits.gives_logit_bias || traits.gives_pseudo_entries) {
-    return fail(Errc::unsupported,
-                "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
-  }
+  TERRACE_TRY(Participant::check_gathers(parts.context.traits()));
   TERRACE_TRY(participant.check_rows_are_here());
   participant.leave_attention_to_engine();
   TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));

@@ -170,6 +170,12 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                       stored, compute);
 }
 
+Status Participant::check_gathers(const RetrievalTraits& traits) {
+  if (!traits.gives_logit_bias && !traits.gives_pseudo_entries) return {};
+  return fail(Errc::unsupported,
+              "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
+}
+
 Status Participant::check_rows_are_here() const {
   TERRACE_TRY(context_.require(SequencePhase::step));
   const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());

@@ -60,6 +60,8 @@ class Participant {
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// behind `ready`.
   Status close_layer(Ticket ready);
+  /// Errors: unsupported: the policy's selections need more than a KvView says.
+  [[nodiscard]] static Status check_gathers(const RetrievalTraits& traits);
   /// Errors: not_ready: the step attends to rows that lie on the host alone.
   [[nodiscard]] Status check_rows_are_here() const;
   /// Whoever computes attention by itself has enqueued it when the next call comes.

@@ -35,28 +35,27 @@ Step::State::~State() {
   if (!ended_) give_up();
 }
 
-Status Step::State::check(const StepTensors& tensors) const {
-  if (tensors.query == nullptr || tensors.kv.keys == nullptr || tensors.kv.values == nullptr ||
-      tensors.output == nullptr) {
-    return fail(Errc::invalid_argument, "attend: queries, keys, values or the output are missing");
+Status Step::State::check(std::string_view call, const StepTensors& tensors) const {
+  if (tensors.query == nullptr || tensors.kv.keys == nullptr || tensors.kv.values == nullptr) {
+    return fail(Errc::invalid_argument, "{}: queries, keys or values are missing", call);
   }
   if (tensors.layer_input != nullptr && tensors.layer_input_stride == 0) {
-    return fail(Errc::invalid_argument, "attend: layer_input has no stride");
+    return fail(Errc::invalid_argument, "{}: layer_input has no stride", call);
   }
   if (std::min(tensors.query_stride, tensors.output_stride) < numbers()) {
-    return fail(Errc::invalid_argument, "attend: tokens of {} numbers overlap at strides {} and {}",
-                numbers(), tensors.query_stride, tensors.output_stride);
+    return fail(Errc::invalid_argument, "{}: tokens of {} numbers overlap at strides {} and {}",
+                call, numbers(), tensors.query_stride, tensors.output_stride);
   }
   const std::size_t key_bytes = runtime_.shape().row_bytes() / 2;
   if (token_count() > 1 && tensors.kv.token_stride < key_bytes) {
-    return fail(Errc::invalid_argument, "attend: kv.token_stride is {}; a key has {} bytes",
+    return fail(Errc::invalid_argument, "{}: kv.token_stride is {}; a key has {} bytes", call,
                 tensors.kv.token_stride, key_bytes);
   }
   if (!tensors.hints.empty() && tensors.hints.size() != statuses_.size()) {
-    return fail(Errc::invalid_argument, "attend: hints of {} sequences; the step has {}",
+    return fail(Errc::invalid_argument, "{}: hints of {} sequences; the step has {}", call,
                 tensors.hints.size(), statuses_.size());
   }
-  if (ended_) return fail(Errc::invalid_argument, "attend: the step has ended");
+  if (ended_) return fail(Errc::invalid_argument, "{}: the step has ended", call);
   return runtime_.check_open("the step");
 }
 
@@ -82,13 +81,17 @@ void Step::State::hand_out(const StepTensors& tensors) {
                             : tensors.layer_input + token * tensors.layer_input_stride;
     input.layer_input_stride = tensors.layer_input_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
-    outputs_[i] = {output + token * tensors.output_stride, tensors.output_stride};
+    if (output != nullptr)
+      outputs_[i] = {output + token * tensors.output_stride, tensors.output_stride};
   }
 }
 
 Status Step::State::attend(LayerId layer, const StepTensors& given) {
   const StepTensors tensors = with_strides(given);
-  TERRACE_TRY(check(tensors));
+  if (tensors.output == nullptr) {
+    return fail(Errc::invalid_argument, "attend: the output is missing");
+  }
+  TERRACE_TRY(check("attend", tensors));
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
   return batch_->attend(layer, inputs_, outputs_, compute_);
@@ -101,15 +104,20 @@ Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) 
   return batch_->sharing(enqueue_converted(layer, tensors));
 }
 
+Status Step::State::convert_queries(const StepTensors& tensors) {
+  return convert({.source = static_cast<const std::byte*>(tensors.query),
+                  .from = tensors.dtype,
+                  .source_stride = size_bytes(tensors.dtype) * tensors.query_stride,
+                  .target = memory_.get().queries.data(),
+                  .target_stride = numbers() * sizeof(float)})
+      .map([](Ticket) {});
+}
+
 Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors) {
   const StepMemory& memory = memory_.get();
   const std::size_t size = size_bytes(tensors.dtype);
   const std::size_t packed = numbers() * sizeof(float);
-  TERRACE_TRY(convert({.source = static_cast<const std::byte*>(tensors.query),
-                       .from = tensors.dtype,
-                       .source_stride = size * tensors.query_stride,
-                       .target = memory.queries.data(),
-                       .target_stride = packed}));
+  TERRACE_TRY(convert_queries(tensors));
   TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
   TERRACE_ASSIGN(const Ticket converted, convert({.source = memory.outputs.data(),
                                                   .source_stride = packed,
@@ -117,6 +125,35 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
                                                   .to = tensors.dtype,
                                                   .target_stride = size * tensors.output_stride}));
   batch_->note_converted(converted);
+  return {};
+}
+
+Status Step::State::check_gather(std::size_t views) const {
+  TERRACE_TRY(Participant::check_gathers(runtime_.policy->traits()));
+  if (views != tokens_.size()) {
+    return fail(Errc::invalid_argument, "gather: {} views for {} sequences", views, tokens_.size());
+  }
+  const auto several = std::ranges::find_if(tokens_, [](std::size_t tokens) { return tokens > 1; });
+  if (several == tokens_.end()) return {};
+  return fail(Errc::invalid_argument, "gather: member {} has {} tokens; gather takes one of each",
+              several - tokens_.begin(), *several);
+}
+
+Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<KvView> views) {
+  const StepTensors tensors = with_strides(given);
+  TERRACE_TRY(check_gather(views.size()));
+  TERRACE_TRY(check("gather", tensors));
+  const bool converts = tensors.dtype != Dtype::f32;
+  if (converts) TERRACE_TRY(reserve_converted());
+  hand_out(converts ? in_f32(tensors) : tensors);
+  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
+  batch_->leave_attention_to_engine();
+  if (converts) TERRACE_TRY(batch_->sharing(convert_queries(tensors)));
+  TERRACE_TRY(batch_->prepare(layer, inputs_, compute_));
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const StepBatch::Member& member = batch_->members()[i];
+    if (member.status) views[places_[i]] = member.participant->view();
+  }
   return {};
 }
 
@@ -213,6 +250,9 @@ Step::~Step() = default;
 
 Status Step::attend(LayerId layer, const StepTensors& tensors) {
   return state_->attend(layer, tensors);
+}
+Status Step::gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views) {
+  return state_->gather(layer, tensors, views);
 }
 Status Step::end() { return state_->end({}); }
 Status Step::end(std::span<const std::size_t> accepted) { return state_->end(accepted); }

@@ -53,6 +53,14 @@ Status StepBatch::prepare(LayerId layer, std::span<const StepInput> inputs, Queu
   return sharing(enqueue_without_attention(layer, inputs, compute));
 }
 
+void StepBatch::leave_attention_to_engine() {
+  for_each_member([](Participant& one, std::size_t) -> Status {
+    TERRACE_TRY(one.check_rows_are_here());
+    one.leave_attention_to_engine();
+    return {};
+  });
+}
+
 Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepInput> inputs,
                                             Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));

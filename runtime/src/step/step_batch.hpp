@@ -32,6 +32,8 @@ class StepBatch {
   /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
   /// Errors: those of check(), and nothing is enqueued; those of ops, which all members share.
   Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
+  /// Attention of the layer to come is the engine's own. Members fail whose rows are not all here.
+  void leave_attention_to_engine();
   /// The same with attention; `outputs` are the members'.
   Status attend(LayerId layer, std::span<const StepInput> inputs,
                 std::span<const StepOutput> outputs, Queue& compute);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "step_batch.hpp"
@@ -25,17 +26,21 @@ class Step::State {
   State& operator=(const State&) = delete;
 
   Status attend(LayerId layer, const StepTensors& tensors);
+  Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
   Status end(std::span<const std::size_t> accepted);
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
   [[nodiscard]] std::size_t sequences() const noexcept { return statuses_.size(); }
 
  private:
-  [[nodiscard]] Status check(const StepTensors& tensors) const;
+  [[nodiscard]] Status check(std::string_view call, const StepTensors& tensors) const;
+  [[nodiscard]] Status check_gather(std::size_t views) const;
   /// The tensors with strides in place of 0.
   [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;
   void hand_out(const StepTensors& tensors);
   /// The same for queries and outputs that are not f32.
   Status attend_converted(LayerId layer, const StepTensors& tensors);
+  /// Has queries as f32, in the step's memory.
+  Status convert_queries(const StepTensors& tensors);
   Status enqueue_converted(LayerId layer, const StepTensors& tensors);
   Status reserve_converted();
   /// The tensors with f32 in place of what the engine has.

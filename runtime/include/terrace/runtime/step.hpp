@@ -41,6 +41,7 @@ namespace terrace {
 
 class Runtime;
 class Sequence;
+struct KvView;
 
 /// A sequence that takes part in a step, and with how many tokens.
 struct StepMember {
@@ -88,6 +89,15 @@ class Step {
   ///          then nothing is enqueued. Errors of work that the sequences share: all that comes
   ///          after it says the same, and the step can only be given up
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
+
+  /// The same without attention, for an engine with a kernel of its own: `views` [sequences] say
+  /// what each sequence's token attends to; that of a sequence which has failed stays as it is.
+  /// What reads the rows is enqueued on the compute queue before the next call on the step.
+  ///
+  /// Errors   as attend(), but no output is asked for; invalid_argument: a sequence with several
+  ///          tokens; unsupported: the policy needs a logit bias or pseudo-entries. Of a sequence:
+  ///          not_ready, as Sequence::gather()
+  [[nodiscard]] Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
 
   /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
   /// waits until rows are on the host and compute is done. Each sequence that has not failed gets
