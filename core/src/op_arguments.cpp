@@ -41,7 +41,8 @@ tl::unexpected<Error> overlapping(std::string_view op, const View& written, cons
   return fail(Errc::invalid_argument, "{}: {} must not overlap {}", op, written.name, other.name);
 }
 
-/// What an op writes overlaps nothing else it is given; what it only reads may.
+/// Memory that an op writes overlaps nothing else that the op is given; memory only read may
+/// overlap.
 Status require_apart(std::string_view op, Views written, Views read) {
   for (const View* each = written.begin(); each != written.end(); ++each) {
     for (const View* other = each + 1; other != written.end(); ++other) {
@@ -80,7 +81,7 @@ Status require_shape(std::string_view op, const KvShape& shape) {
                  {{shape.query_heads <= heads_max, "shape.query_heads must not be above 2^24"}});
 }
 
-/// What copies rows computes nothing with them: they may have any length.
+/// For ops that copy rows and compute nothing with them: such rows may have any length.
 Status require_rows(std::string_view op, const KvShape& shape) {
   return require(
       op, {{shape.kv_heads > 0 && shape.kv_heads <= limit, "shape.kv_heads must be 1 to 2^32"},
@@ -417,7 +418,7 @@ Status validate(const CacheRows& op) {
                              {op.target.numbers != nullptr, "target.numbers must be given"},
                              {op.target.blocks != nullptr && op.target.block_rows > 0,
                               "target must have blocks of at least 1 row"}}));
-  // Of how many positions there are numbers nobody says: of one at least.
+  // Nobody says how many positions there are numbers of: there is one at least.
   return require_apart(name, {{"target.numbers", range_of(op.target.numbers, op.shape.kv_heads)}},
                        {{"changes", range_of(op.changes, op.count)}});
 }

@@ -44,7 +44,7 @@ bool same_file(const std::string& a, const std::string& b) {
   return !place(a).empty() && place(a) == place(b);
 }
 
-/// The names of temporary files. Who takes one out of its place has it for itself.
+/// The names of temporary files. A thread that takes a name out of its place owns that name.
 std::array<std::atomic<const std::string*>, 64> pending_names;
 static_assert(std::atomic<const std::string*>::is_always_lock_free, "handlers must not wait");
 

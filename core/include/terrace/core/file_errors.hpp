@@ -1,4 +1,4 @@
-// What the system says against reading or writing a file, as an error.
+// Errors for files that cannot be read or written, with the system's reason.
 #pragma once
 
 #include <string>

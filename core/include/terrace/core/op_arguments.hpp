@@ -1,7 +1,7 @@
-// What arguments of ops must fulfil, checked on the host when an op is enqueued: what a pointer
-// leads to and counts that lie behind one are not looked at. Parts that an op does without, as it
-// does with no rows, may be missing. A backend asks for each op, so one that is not here does not
-// compile.
+// Conditions that arguments of ops must fulfil, checked on the host when an op is enqueued: memory
+// that a pointer leads to, and counts that lie there, are not looked at. Parts that an op does
+// without, as it does with no rows, may be missing. A backend checks each op here, so an op without
+// a check does not compile.
 //
 //   TERRACE_TRY(validate(select));   // "exact_select: count must not be above id_stride"
 #pragma once

@@ -4,11 +4,11 @@
 // An op is enqueued on a queue, for one call or a batch of them (terrace/core/op.hpp), and returns
 // a ticket; arguments are copied, the memory they point to must stay valid until the ticket is
 // done. Each struct is the arguments of one call. Pointers are device memory unless a line says
-// otherwise; counts named `*_count` behind a pointer are read when the op runs. What an op writes
-// overlaps nothing else that it is given: none works in place. What it only reads may. f32
-// arithmetic; ties go to the lower position. Ops but `fetch_rows`, `cache_rows` and `store_rows`
-// touch device memory only. Positions are absolute token positions, from 0. Shapes and rows:
-// terrace/core/shape.hpp.
+// otherwise; counts named `*_count` behind a pointer are read when the op runs. Memory that an op
+// writes overlaps nothing else that the op is given: no op works in place. Memory that an op only
+// reads may overlap. f32 arithmetic; ties go to the lower position. Ops but `fetch_rows`,
+// `cache_rows` and `store_rows` touch device memory only. Positions are absolute token positions,
+// from 0. Shapes and rows: terrace/core/shape.hpp.
 #pragma once
 
 #include <cstddef>
@@ -110,7 +110,7 @@ struct PqShape {
   [[nodiscard]] constexpr std::size_t centroids() const noexcept { return std::size_t{1} << bits; }
 };
 
-/// What selecting ops share.
+/// Arguments that all selecting ops have.
 ///
 /// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
 /// itself: the softmax keeps the order, and its underflow would make ties of what is none. There
@@ -359,8 +359,8 @@ struct CachedRowChange {
 };
 
 /// Copies rows from staging rows or host blocks to their places among cached rows and notes where
-/// they are; those that leave are noted as gone. What comes from the host is a transfer; its bytes
-/// are counted.
+/// they are; those that leave are noted as gone. Rows that come from the host are a transfer, whose
+/// bytes are counted.
 struct CacheRows {
   KvShape shape;
   const CachedRowChange* changes = nullptr;  ///< host memory, [count]; a row is named once

@@ -36,7 +36,7 @@
 
 namespace terrace {
 
-/// What a piece of work is for: the name under which its time and its bytes are counted.
+/// The purpose of a piece of work: the name under which its time and its bytes are counted.
 enum class Phase : std::uint8_t {
   model,    ///< the engine's own arithmetic
   select,   ///< choosing rows

@@ -1,5 +1,5 @@
-// Writing a file whole or not at all. What a link names is written, and the link stays one; what is
-// no regular file is left alone.
+// Writing a file whole or not at all. Where a path is a link, the file that it leads to is written,
+// and the link stays; a path to anything but a regular file is left alone.
 #pragma once
 
 #include <atomic>
@@ -66,8 +66,9 @@ class PendingFile {
 /// Limits   knows of 64 files at a time; one that another thread is opening meanwhile may stay
 void remove_pending_files() noexcept;
 
-/// Gives files their names, in order. What fails here though check_replaceable() found nothing
-/// wrong, leaves those before it published. Errors: the first of PendingFile::publish().
+/// Gives files their names, in order. A file that fails here, though check_replaceable() found
+/// nothing wrong, leaves the files before it published. Errors: the first of
+/// PendingFile::publish().
 [[nodiscard]] Status publish_all(std::vector<PendingFile>& files);
 
 /// Writes `content` under a temporary name beside `path` and renames it, so that nobody ever reads

@@ -1,5 +1,5 @@
-// What a cache policy decides. It knows keys and sizes: no memory, no clock, no threads. The
-// mechanism (terrace/offload/resident_cache.hpp) feeds it whole steps, in this order:
+// The decisions of a cache policy. A policy knows keys and sizes: no memory, no clock, no threads.
+// The mechanism (terrace/offload/resident_cache.hpp) feeds it whole steps, in this order:
 //
 //   touch(hits); miss(misses);                     // all that the step wanted, resident or not
 //   choose_victim(incoming, evictable)...           // for each unit that is to be admitted, and
@@ -61,8 +61,8 @@ class ReplacementPolicy {
   /// Returns the unit to give up for `incoming` (no_unit: because the cache shrinks) among those
   /// `evictable` allows; nothing when there is none, or when `incoming` is worth less than each of
   /// them. It stays tracked: a large unit needs several, which go all or not at all, and each is
-  /// asked for with the ones before not evictable. What the search itself moves (a hand, promotions
-  /// on its way) stays moved even so. Deterministic.
+  /// asked for with the ones before not evictable. Moves of the search itself (of a hand,
+  /// promotions on its way) stay done even so. Deterministic.
   virtual std::optional<UnitKey> choose_victim(UnitKey incoming,
                                                FunctionRef<bool(UnitKey)> evictable) = 0;
 

@@ -18,7 +18,8 @@
 
 namespace terrace {
 
-/// What the caller can do about an error. Closed: a new code is a new kind of answer.
+/// The kind of an error, by what the caller can do about it. Closed: a new code is a new kind of
+/// answer.
 enum class Errc : std::uint8_t {
   invalid_argument,  ///< mend the input; nothing was changed
   out_of_memory,     ///< evict, shrink the request, or raise the limit; then retry

@@ -1,4 +1,4 @@
-// What a retrieval policy decides: which rows of the middle a query attends to.
+// The decision of a retrieval policy: which rows of the middle a query attends to.
 //
 // A policy owns no memory. It says how large an index is (IndexLayout), builds one on the host from
 // the rows of a layer, extends it as tokens leave the window, and enqueues the selecting of a step
@@ -20,10 +20,10 @@
 
 namespace terrace {
 
-/// Of RetrievalTraits::indexed_together: all that a build is given.
+/// A value of RetrievalTraits::indexed_together: all tokens that a build is given.
 inline constexpr std::size_t whole_build = std::numeric_limits<std::size_t>::max();
 
-/// What a policy needs and gives; read before it is chosen.
+/// The needs and abilities of a policy; read before it is chosen.
 struct RetrievalTraits {
   std::string_view name = {};
   bool selects = true;            ///< false: sinks and window are all it attends to
@@ -41,7 +41,7 @@ struct RetrievalTraits {
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
   std::size_t training_tokens = 0;
-  // Hooks. What a policy needs, append and attend insist on; queries it only makes use of.
+  // Hooks. Append and attend insist on those that a policy needs; queries may be missing.
   bool needs_pre_rope_keys = false;     ///< of prompts
   bool needs_attention_scores = false;  ///< of prompts
   bool needs_layer_input = false;       ///< of steps
@@ -63,9 +63,9 @@ struct IndexLayout {
   [[nodiscard]] bool empty() const noexcept { return chunk_bytes == 0; }
 };
 
-/// What a prompt leaves behind for index building beside its rows. Empty where not asked for.
-/// f32, host memory. With a piece of a prompt they are that piece's, but for the scores: those are
-/// of all pieces so far. A build gets those of the prompt's end.
+/// Hints that a prompt leaves for index building beside its rows. Empty where not asked for. f32,
+/// host memory. With a piece of a prompt come the hints of that piece, but the scores of all pieces
+/// so far. A build gets the hints of the prompt's end.
 struct PromptHints {
   std::span<const float> pre_rope_keys = {};     ///< [tokens, kv_heads, head_dim]
   std::span<const float> query_window = {};      ///< [positions, query_heads, head_dim], post-RoPE
@@ -138,8 +138,8 @@ class RetrievalPolicy {
   /// Errors: invalid_argument naming the setting that does not fit the shape.
   [[nodiscard]] virtual Result<IndexLayout> index_layout(const KvShape& shape) const = 0;
 
-  /// Of an index with clusters: the cluster of each token of a chunk for KV head `head`, u32
-  /// [chunk_tokens], in the host's memory. Numbers are below chunks * chunk_clusters.
+  /// Returns, for an index with clusters, the cluster of each token of a chunk for KV head `head`:
+  /// u32 [chunk_tokens], in the host's memory. Numbers are below chunks * chunk_clusters.
   [[nodiscard]] virtual const std::uint32_t* labels(const KvShape& /*shape*/, std::byte* /*chunk*/,
                                                     std::size_t /*head*/) const noexcept {
     return nullptr;
@@ -171,12 +171,13 @@ class RetrievalPolicy {
   [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
 
   /// Enqueues the selecting of some query tokens, of any sequences, as few pieces of work: an op
-  /// takes all of them in one call. What a request selects does not depend on the others.
+  /// takes all of them in one call. The rows that a request selects do not depend on the other
+  /// requests.
   [[nodiscard]] virtual Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                               const Ops& ops) const = 0;
 
  protected:
-  /// Of policies whose extensions may add to what earlier ones made.
+  /// Overridden by policies whose extensions may add to what earlier extensions made.
   [[nodiscard]] virtual Result<bool> do_cut(const BuildRequest& /*request*/) const { return false; }
 };
 
