@@ -75,11 +75,12 @@ class Progress {
   void fail(std::uint64_t number, const Error& error);
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
-  /// Publishes that piece `number` and all before it are told, and wakes who waits for that. What
-  /// is done is told, too, and need not be published.
+  /// Publishes that piece `number` and all before it are told, and wakes the threads that wait for
+  /// that. A piece that is done is told, too, and need not be published.
   void tell(std::uint64_t number);
 
-  /// Publishes that piece `number` and all before it are done, and wakes who waits for it.
+  /// Publishes that piece `number` and all before it are done, and wakes the threads that wait for
+  /// that.
   void complete(std::uint64_t number);
 
   [[nodiscard]] Result<bool> poll(std::uint64_t number) const;

@@ -48,7 +48,7 @@ struct SteppedQueueSetup {
 
 class SteppedQueue final : public Queue {
  public:
-  /// What a piece that has begun is, and how it went.
+  /// A piece that has begun, and how it went.
   struct Running {
     Piece::Kind kind;
     Phase phase;

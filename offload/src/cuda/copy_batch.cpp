@@ -15,7 +15,7 @@ cudaError_t copy_at_once(std::span<void* const> targets, std::span<const void* c
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
   std::size_t first = 0;  // the attributes are those of all copies
 #if CUDART_VERSION < 13000
-  // Of 12.8 and 12.9: nothing is const, though nothing is written but which copy failed.
+  // CUDA 12.8 and 12.9 take no const arguments, though they write only which copy failed.
   std::size_t failed = 0;
   return cudaMemcpyBatchAsync(const_cast<void**>(targets.data()),
                               const_cast<void**>(sources.data()),

@@ -17,7 +17,7 @@ class DeviceRegions final : public RegionSource {
   DeviceRegions(int device, std::size_t region_bytes) noexcept
       : device_(device), region_bytes_(region_bytes) {}
 
-  /// What regions begin on a multiple of.
+  /// Each region begins on a multiple of this many bytes.
   static constexpr std::size_t alignment = 256;
 
   [[nodiscard]] Result<std::span<std::byte>> map(std::size_t bytes) override;
@@ -43,7 +43,7 @@ class RegisteredMemory final : public MemoryPinner {
   std::size_t piece_bytes_;
 };
 
-/// The backend's own memory: kernels reach all of it. Of other memory nothing is known.
+/// The backend's own memory: kernels reach all of it. About other memory nothing is known.
 class ReachableMemory {
  public:
   ReachableMemory(const RegionPool& device, const HostMemory& host) noexcept
@@ -58,7 +58,7 @@ class ReachableMemory {
   const HostMemory& host_;
 };
 
-/// What a queue lends to its kernels. It is no user's, and not counted.
+/// Memory that a queue lends to its kernels. It belongs to no user, and is not counted.
 class LentMemory {
  public:
   /// Takes a word of locked host memory for each of `pieces`, and scratch words of the device, not

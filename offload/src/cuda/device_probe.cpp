@@ -1,4 +1,4 @@
-// What device there is, and whether it will do.
+// Finds out which device there is, and whether Terrace can use it.
 #include <cuda_runtime.h>
 
 #include <array>

@@ -33,7 +33,7 @@ struct FaultPlan {
   std::uint64_t allocation_nth = 0;    ///< the allocation refused as out_of_memory; 0 = none
 };
 
-/// What has been made to go wrong since the last arm().
+/// Counts of the faults made since the last arm().
 struct FaultCounters {
   std::uint64_t pieces_failed = 0;
   std::uint64_t pieces_delayed = 0;

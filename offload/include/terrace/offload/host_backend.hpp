@@ -65,7 +65,7 @@ class HostBackend final : public Backend {
   /// Bytes held for a purpose in a tier; 0 in one that the backend lacks.
   [[nodiscard]] std::size_t in_use(Tier tier, Purpose purpose) const noexcept;
 
-  /// What the system gave for host-tier memory: huge pages, placement.
+  /// Returns how the system granted host-tier memory: huge pages, placement.
   [[nodiscard]] HostMemoryReport host_memory_report() const;
 
  private:
@@ -82,7 +82,7 @@ class HostBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<HostExecutor> executor(const std::string& queue, Parallel& threads,
                                                        Link* link) const;
   static bool has(Tier tier) noexcept { return tier == Tier::device || tier == Tier::host; }
-  /// Of a tier that there is, as allocate() has checked.
+  /// The arena of a tier that there is, as allocate() has checked.
   Arena& arena(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
   const Arena& arena(Tier tier) const noexcept { return tier == Tier::device ? device_ : host_; }
   Result<std::byte*> do_allocate(const AllocationRequest& request) override;

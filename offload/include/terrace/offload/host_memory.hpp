@@ -49,7 +49,7 @@ struct HostMemoryOptions {
   MemoryPinner* pinner = nullptr;                   ///< null = memory is not locked for a device
 };
 
-/// What the system gave. Bytes of regions mapped now.
+/// Memory as the system granted it. Bytes of regions mapped now.
 struct HostMemoryReport {
   std::size_t mapped_bytes = 0;
   std::size_t huge_page_bytes = 0;  ///< where madvise accepted huge pages

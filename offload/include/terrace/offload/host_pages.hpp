@@ -106,8 +106,8 @@ class PageTable {
   }
 
   /// Makes sure that page `index` has no other owner, so that it may be written; copies it if need
-  /// be, at once. What is still being written into the page must be done before.
-  /// Returns its memory. Errors: out_of_memory naming host.memory; the page is still shared then.
+  /// be, at once. Work that still writes into the page must be done before. Returns its memory.
+  /// Errors: out_of_memory naming host.memory; the page is still shared then.
   [[nodiscard]] Result<std::byte*> make_writable(std::size_t index);
 
   /// Keeps the first `count` pages.

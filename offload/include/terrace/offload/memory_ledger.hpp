@@ -25,7 +25,7 @@ class MemoryLedger {
   /// Gives back what was taken.
   void give(std::size_t bytes, Purpose purpose) noexcept;
 
-  /// What is in use but for a model's bytes.
+  /// Returns the use of memory but for a model's bytes.
   [[nodiscard]] MemoryUsage usage() const noexcept;
   [[nodiscard]] std::size_t in_use(Purpose purpose) const noexcept;
 

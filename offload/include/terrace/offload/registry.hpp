@@ -48,7 +48,8 @@ struct BackendInfo {
 
 /// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one: auto takes the
 /// host only where CUDA cannot be used at all (unsupported); a device that is there and fails is an
-/// error. What `options` points to (clocks, observers, a scheduler) must outlive the backend.
+/// error. Objects that `options` points to (clocks, observers, a scheduler) must outlive the
+/// backend.
 ///
 /// Errors   invalid_argument: no such name; unsupported: not compiled in, or no device; else what
 ///          making it reports

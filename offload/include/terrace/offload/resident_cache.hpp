@@ -9,8 +9,8 @@
 // the worthiest first. A unit is admitted if its worth is at least what it costs: the rows of its
 // refill and the worth of all units evicted for it; only units that the step does not want are.
 // A unit whose rows are all fetched anyway costs no refill: it takes the place of others that came
-// so as the replacement policy says, whatever they are worth.
-// What would go in vain stays. What is admitted serves from the next step on.
+// so as the replacement policy says, whatever they are worth. A unit that would be evicted in vain
+// stays. An admitted unit serves from the next step on.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@ namespace terrace::offload {
 struct WantedUnit {
   UnitKey unit = 0;
   std::uint32_t rows_wanted = 0;
-  // Of a unit that is not resident:
+  // For a unit that is not resident:
   std::uint32_t slots = 1;        ///< its size
   std::uint32_t refill_rows = 0;  ///< rows that making it resident would copy
 };
 
-/// What a step found, and what its caller is to do after it. Reused, so that steps allocate
-/// nothing.
+/// The hits that a step found, and the changes that its caller is to make after it. Reused, so that
+/// steps allocate nothing.
 struct CachePlan {
   std::vector<std::uint8_t> hit;        ///< [wanted]: 1 = resident before this step
   std::vector<UnitKey> evicted;         ///< in order; their slots are free for what is admitted

@@ -59,7 +59,7 @@ class SimBackend final : public Backend {
   class Timeline;
 
   SimBackend(const SimBackendOptions& options, std::unique_ptr<HostMemory> memory);
-  /// Of a tier that there is, as allocate() has checked.
+  /// The ledger of a tier that there is, as allocate() has checked.
   MemoryLedger& ledger(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
   Result<std::byte*> do_allocate(const AllocationRequest& request) override;
   void do_release(std::byte* data, const AllocationRequest& request) noexcept override;

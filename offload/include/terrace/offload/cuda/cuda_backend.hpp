@@ -56,7 +56,7 @@ struct CudaBackendOptions {
   WorkObserver* observer = nullptr;  ///< sees work as the host hears of its end; null for nobody
 };
 
-/// What there is of CUDA on this machine.
+/// A device for CUDA and its driver, as probe() finds them on this machine.
 struct CudaDeviceReport {
   std::string name;                        ///< of the device
   int capability = 0;                      ///< 80 for 8.0
@@ -93,7 +93,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override;
   void reset_peak() noexcept override;
 
-  /// What the system gave for host memory: huge pages, placement, what is mapped and free.
+  /// Returns how the system granted host memory: huge pages, placement, bytes mapped and free.
   [[nodiscard]] HostMemoryReport host_memory_report() const;
 
  private:
