@@ -12,7 +12,7 @@ namespace {
 /// Errors: unsupported, invalid_argument, where options ask of a policy what it cannot do.
 Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits,
                     const IndexLayout& layout) {
-  // What selects nothing has nothing to stop or to cache.
+  // A policy that selects nothing has nothing to stop or to cache.
   if (!traits.selects) return {};
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.stops_at_mass) {

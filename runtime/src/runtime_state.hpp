@@ -1,4 +1,4 @@
-// What the sequences of a runtime share.
+// The state that the sequences of a runtime share.
 #pragma once
 
 #include <atomic>

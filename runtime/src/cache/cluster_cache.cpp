@@ -148,7 +148,7 @@ void ClusterCache::list_rows_of(UnitKey unit) {
 }
 
 Result<Ticket> ClusterCache::flush(Queue& queue) {
-  // What the last flush sent may still be read.
+  // Changes that the last flush sent may still be read.
   TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
   const Result<Ticket> flushed =
       slots_.flush(context_.backend(), queue, layer_.rows.host_table(), staging_.data());

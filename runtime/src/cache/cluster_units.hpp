@@ -66,7 +66,7 @@ struct ClusterRoom {
   Duration deadline{};
 };
 
-/// Slots of one layer's cached clusters. What changes is carried out by flush(), in one op.
+/// Slots of one layer's cached clusters. Changes are carried out by flush(), in one op.
 class ClusterSlots {
  public:
   using TakeBlock = FunctionRef<Result<std::byte*>()>;

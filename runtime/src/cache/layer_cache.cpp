@@ -7,7 +7,7 @@
 namespace terrace {
 namespace {
 
-/// Of policies that select nothing: there is nothing to keep.
+/// The cache of a policy that selects nothing: there is nothing to keep.
 class NoCache final : public LayerCache {};
 
 }  // namespace

@@ -26,7 +26,7 @@ class SequenceCache {
 
   /// Whether the sequence takes part.
   [[nodiscard]] bool joined() const noexcept { return sharers_ != 0; }
-  /// Of each layer.
+  /// Returns the capacity that the sequence has in each layer.
   [[nodiscard]] std::size_t capacity_tokens() const noexcept { return tokens_; }
 
   /// Keeps the last blocks of a prompt on the device that its cache will take over.

@@ -32,7 +32,8 @@ class WantedRows {
     chain = {.rows = chain.rows + 1, .last = place};
   }
 
-  /// Returns the units that have rows, in rising order. Of no use to add() any more.
+  /// Returns the units that have rows, in rising order. No add() may follow before the next
+  /// begin().
   [[nodiscard]] std::span<const UnitKey> units();
 
   [[nodiscard]] std::uint32_t count(UnitKey unit) const noexcept { return chains_[unit].rows; }

@@ -22,7 +22,7 @@ class Documents final : public YAML::EventHandler {
   [[nodiscard]] int count() const noexcept { return count_; }
   [[nodiscard]] const Mark& begin() const noexcept { return begin_; }  ///< of the last one
 
-  /// What is wrong first, and where; empty where nothing is.
+  /// The first flaw of the text, and its place; empty where there is none.
   [[nodiscard]] std::string_view flaw() const noexcept { return flaw_; }
   [[nodiscard]] const Mark& flaw_mark() const noexcept { return flaw_mark_; }
 
@@ -127,8 +127,8 @@ std::optional<std::ptrdiff_t> line_of_no_text(std::string_view text) {
   return std::nullopt;
 }
 
-/// What is wrong with a line beside its words, which yaml-cpp takes in places where YAML does not;
-/// empty where nothing is.
+/// Returns the flaw of a line beside its words, which yaml-cpp takes in places where YAML does not;
+/// empty where there is none.
 std::string_view flaw_of_line(std::string_view line) {
   if (line.starts_with('%')) return "directives have no meaning here; take the line out";
   const std::size_t end = std::min(line.find_first_not_of(" \t-"), line.size());

@@ -23,8 +23,8 @@ class IndexBuilder {
   /// it; empty = none. A dense layer has no index. Errors: out_of_memory, those of queues.
   Status build(Layer& layer, TokenRange tokens, TokenRange hidden_by);
 
-  /// Waits for all builds. What failed is enqueued again once `come_to_rest` has cleared the
-  /// queues, and its error returned. Errors: not_ready, those of building.
+  /// Waits for all builds. A build that failed is enqueued again once `come_to_rest` has cleared
+  /// the queues, and its error returned. Errors: not_ready, those of building.
   Status await(FunctionRef<void()> come_to_rest);
   [[nodiscard]] bool building() const noexcept;
   /// Whether await() would return at once.

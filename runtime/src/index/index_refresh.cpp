@@ -106,7 +106,7 @@ Status IndexRefresh::publish() {
   Layer& layer = *layer_;
   LayerIndex& index = layer.index;
   IndexCoverage& coverage = index.coverage;
-  // What still codes into the old index, or copies it, must have ended.
+  // Work that still codes into the old index, or copies it, must have ended.
   const Result<bool> coded = poll(index.coded);
   const Result<bool> uploaded = poll(index.uploaded);
   if (!coded || !uploaded || !*coded || !*uploaded) return {};

@@ -85,7 +85,7 @@ void IndexUpkeep::abandon_prefill() {
 Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
   Status coded;
   for (std::size_t i = 0; coded && i < layers_.size(); ++i) coded = code(*layers_[i]);
-  // Of all layers at once, also of those before one that failed.
+  // The codes of all layers go at once, also those of layers before one that failed.
   TERRACE_TRY(room_.device().send());
   return coded;
 }
@@ -214,13 +214,13 @@ void IndexUpkeep::cut() {
     layer->index.members_stale = true;
     std::erase_if(coverage.lost_ends, [&](std::size_t end) { return end > length; });
     if (coverage.tokens.end <= length) continue;
-    // What stands for several tokens must not remember those that are gone. Where indexing them
-    // again fails it is tried again, and reported, when the next step begins.
+    // No part of the index that stands for several tokens may remember one that is gone. Where
+    // indexing the others again fails, it is tried again, and reported, when the next step begins.
     const std::size_t kept = coverage.remembered_from(length, together);
     const bool nothing_is_left = kept == coverage.tokens.begin && kept < length;
     if (nothing_is_left && builder_.build(*layer, {kept, length}, {})) continue;
     cut_at(*layer, kept);
-    // Who takes batches indexes the rest with what comes next, as before.
+    // A policy that takes batches indexes the rest with the tokens that come next, as before.
     const bool goes_on = !nothing_is_left && kept < length && !takes_batches();
     if (goes_on) static_cast<void>(extend(*layer, length));
   }

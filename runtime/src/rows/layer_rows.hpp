@@ -66,8 +66,8 @@ class LayerRows {
   std::vector<std::byte*> spare_slots;
   void release_spare_slots();
 
-  /// Makes sure that no other sequence shares a block's page. Who reads the page must be done with
-  /// it. Errors: out_of_memory.
+  /// Makes sure that no other sequence shares a block's page. All work that reads the page must be
+  /// done with it. Errors: out_of_memory.
   Status own(std::size_t block);
   [[nodiscard]] bool is_shared(std::size_t block) const;
 

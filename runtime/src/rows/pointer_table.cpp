@@ -7,7 +7,7 @@ namespace terrace {
 
 Status PointerTable::reserve(Backend& backend, std::size_t count) {
   if (count > capacity_) TERRACE_TRY(grow(backend, count));
-  // New entries are null on the device, too. What lies behind them is not copied, so that a copy
+  // New entries are null on the device, too. The entries behind them are not copied, so that a copy
   // under way reads no entry that is set for the first time.
   for (; size_ < count; ++size_) set(size_, nullptr);
   return {};

@@ -155,7 +155,7 @@ bool Layer::spill_one() {
 
 Status Layer::own_block(std::size_t block) {
   if (context_.keeps_everything() || !rows.is_shared(block)) return {};
-  // Who reads the page that is left behind, to index or to fetch its rows, must be done with it.
+  // Work that reads the page left behind, to index or to fetch its rows, must be done with it.
   if (cache->reads_host_table())
     TERRACE_TRY(context_.await(WaitReason::refill, rows.tickets.refilled));
   const Status read = context_.await(WaitReason::index, index.coded);

@@ -114,8 +114,8 @@ struct SequenceContext : SequenceCourse {
   /// is taken to hide nothing of it.
   void count_upkeep(TimePoint begin);
 
-  /// Tries `reserve` again after each block that some sequence could spare. What spilling takes
-  /// from this sequence, `reserve` must take back behind all that it can fail for.
+  /// Tries `reserve` again after each block that some sequence could spare. Blocks that spilling
+  /// takes from this sequence, `reserve` must take back after everything that can make it fail.
   Status reclaiming(FunctionRef<Status()> reserve) const;
 
   /// Copies at once and waits for it. Past the deadline the context keeps `on_host`, the memory of

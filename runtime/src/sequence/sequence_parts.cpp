@@ -32,7 +32,7 @@ bool SequenceParts::come_to_rest(Duration patience) {
   context.count_wait(WaitReason::rest, begin);
   if (rest.compute_ended) context.compute = nullptr;  // nothing of ours is left in it: it may go
   if (rest.failed) indexes.upkeep.forget_lost_coding();
-  // What is still under way is known by its tickets.
+  // The tickets say which work is still under way.
   if (!rest.at_rest) return false;
   indexes.refresh.stop();
   for (const auto& layer : layers) {
@@ -48,8 +48,8 @@ bool SequenceParts::come_to_rest(Duration patience) {
 
 Status SequenceParts::recovering(const Status& done) {
   if (done) return done;
-  // What failed between calls must not fail them for good. Memory that was refused failed nothing,
-  // but work that found none did.
+  // Work that failed between calls must not make them fail for good. Refused memory alone made no
+  // work fail, but work that found no memory did fail.
   const Errc code = done.error().code;
   const bool failed = code == Errc::out_of_memory ? has_failed_work() : code != Errc::not_ready;
   if (failed && come_to_rest()) recover();
@@ -95,7 +95,7 @@ void SequenceParts::pause() {
 
 void SequenceParts::pause_or_lose() {
   context.journal.note_loss();
-  // What a copy that does not end still writes to must not become another's.
+  // Memory that a copy without end still writes to must not get another owner.
   if (come_to_rest()) {
     pause();
   } else {

@@ -45,7 +45,7 @@ class StepBatch {
   /// Gives the step of all members up.
   void give_up();
 
-  /// What has failed of the work that all members share: the step must be given up.
+  /// Returns the failure of work that all members share: with one the step must be given up.
   [[nodiscard]] const Status& failure() const noexcept { return failure_; }
   /// Returns `done`, and remembers what failed.
   Status sharing(Status done);

@@ -47,7 +47,7 @@ class Step::State {
   [[nodiscard]] StepTensors in_f32(const StepTensors& tensors);
   /// Converts, of `all` tokens of the step, those whose sequences have not failed.
   Result<Ticket> convert(const ConvertQueries& all);
-  /// Of all sequences.
+  /// Returns the tokens of all sequences.
   [[nodiscard]] std::size_t token_count() const noexcept;
   /// Numbers of a query token.
   [[nodiscard]] std::size_t numbers() const noexcept {

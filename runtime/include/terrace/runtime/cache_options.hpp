@@ -1,4 +1,4 @@
-// What a resident cache is told, and making one: the same in a runtime and in the replay of a
+// The options of a resident cache, and making one: the same in a runtime and in the replay of a
 // trace.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace terrace {
 
-/// What is cached as one: a block of tokens, or a cluster of one KV head.
+/// The unit of a cache: a block of tokens, or a cluster of one KV head.
 enum class CacheGranularity : std::uint8_t { block, cluster };
 
 std::string_view to_string(CacheGranularity granularity) noexcept;
@@ -44,7 +44,7 @@ std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) no
 std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
                               std::size_t block_tokens) noexcept;
 
-/// Who shares a cache, as far as capacity depends on it.
+/// The sequences that share a cache, as far as capacity depends on them.
 struct CacheSharing {
   std::size_t slot_tokens = 1;
   std::size_t selected_tokens = 0;  ///< by each of the sharers

@@ -1,4 +1,4 @@
-// What a sequence has moved, hit and built: exact counts, never estimates.
+// The bytes that a sequence has moved, its hits and its builds: exact counts, never estimates.
 #pragma once
 
 #include <array>

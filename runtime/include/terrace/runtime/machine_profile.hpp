@@ -1,5 +1,6 @@
-// What was measured of a machine: one versioned YAML file that benchmarks write and that planning,
-// simulation and reports read. Each benchmark replaces its own section and keeps the others.
+// The figures measured on a machine: one versioned YAML file that benchmarks write and that
+// planning, simulation and reports read. Each benchmark replaces its own section and keeps the
+// others.
 //
 //   version: 1
 //   date: 2026-03-01

@@ -1,4 +1,4 @@
-// What a runtime is told: the model's shape, budgets, placement, sizes.
+// The options of a runtime: the model's shape, budgets, placement, sizes.
 #pragma once
 
 #include <cstddef>

@@ -23,9 +23,9 @@ struct WantedCluster {
   std::uint32_t size_rows = 0;
 };
 
-/// What a prompt that is about to be stored leaves of a layer in device memory: all from
-/// `placed_begin` on, and where blocks are cached, of its own before `window_begin` the last ones,
-/// as many as the cache has slots.
+/// The tokens of a layer that stay in device memory when a prompt is about to be stored: all from
+/// `placed_begin` on and, where blocks are cached, the last of the prompt's blocks before
+/// `window_begin`, as many as the cache has slots.
 struct LayerPrompt {
   SequenceId sequence{};
   LayerId layer{};
@@ -34,8 +34,8 @@ struct LayerPrompt {
   std::size_t placed_begin = 0;  ///< before that where tokens wait for the index
 };
 
-/// What one layer of one step wanted from the middle, by positions and by clusters, whichever of
-/// the two the cache keeps. Spans are valid during the call only.
+/// The rows that one layer of one step wanted from the middle, by positions and by clusters,
+/// whichever of the two the cache keeps. Spans are valid during the call only.
 struct LayerSelection {
   SequenceId sequence{};
   LayerId layer{};
@@ -52,9 +52,9 @@ struct LayerSelection {
   bool clusters_renamed = false;  ///< since the layer's last step: their keys mean others now
 };
 
-/// What a layer has in device memory once its sequence was cut or resumed: sinks and window, and
-/// of the middle what the cache still holds. A cut drops blocks from the cut on, then those that
-/// the window has now, and clusters all of them.
+/// The contents of device memory for a layer once its sequence was cut or resumed: sinks and
+/// window, and the units of the middle that the cache still holds. A cut drops the blocks from the
+/// cut on, then those that the window has now, and all clusters.
 struct LayerLoad {
   SequenceId sequence{};
   LayerId layer{};
@@ -63,7 +63,7 @@ struct LayerLoad {
   std::uint64_t loaded_bytes = 0;
 };
 
-/// What a step moved besides rows that were missed or refilled.
+/// The bytes that a step moved beside missed and refilled rows.
 struct StepTraffic {
   SequenceId sequence{};
   std::uint64_t offload_bytes = 0;
@@ -80,7 +80,7 @@ class SelectionObserver {
 
   /// `sharers` sequences share the cache from this sequence's next step on.
   virtual void on_share(SequenceId sequence, std::size_t sharers) = 0;
-  /// Of each layer.
+  /// Called for each layer.
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;

@@ -52,9 +52,9 @@ struct StepInput {
   PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for
 };
 
-/// The rows a step attends to, for an engine with its own attention kernel. Device memory. What
-/// reads them has to be enqueued on the step's compute queue before the next call on the sequence.
-/// Entries in canonical order: sinks, window, selected.
+/// The rows a step attends to, for an engine with its own attention kernel. Device memory. Kernels
+/// that read them must be enqueued on the step's compute queue before the next call on the
+/// sequence. Entries in canonical order: sinks, window, selected.
 struct KvView {
   BlockTable resident = {};
   TokenRange sinks = {};
@@ -65,7 +65,7 @@ struct KvView {
   std::size_t selected_stride = 0;
 };
 
-/// What the last finished step selected in a layer. Host memory; valid until the next step.
+/// Rows that the last finished step selected in a layer. Host memory; valid until the next step.
 struct StepSelection {
   TokenRange sinks = {};
   TokenRange window = {};  ///< the step's own token included
@@ -153,8 +153,8 @@ class Sequence {
   /// clears failed queues (the embedder's compute queue too), and is idle at the old length.
   [[nodiscard]] Status abandon_step();
 
-  /// Takes the tokens from `length` on back. What was indexed together with some of them is indexed
-  /// again: nothing that stands for the tokens left remembers them.
+  /// Takes the tokens from `length` on back. Tokens that were indexed together with some of them
+  /// are indexed again: nothing that stands for the tokens left remembers those taken back.
   ///
   /// Errors   invalid_argument: not idle, or shorter than `length`; else phase() and length() say
   ///          how far it came: as before, or truncated and paused, or lost where a copy does not
@@ -197,7 +197,7 @@ class Sequence {
   [[nodiscard]] std::size_t budget_tokens() const noexcept;
   [[nodiscard]] std::size_t selected_tokens() const noexcept;
 
-  /// Of so many last positions of a prompt the queries are made use of (PromptHints); 0 = of none.
+  /// Returns how many last positions of a prompt need queries (PromptHints); 0 = none.
   [[nodiscard]] std::size_t query_window_tokens() const noexcept;
 
   /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.

@@ -19,9 +19,9 @@
 // Tokens of a prompt (Sequence::begin_prompt) attend exactly: each to all rows up to its own,
 // wherever they lie; rows on the host are streamed through device memory tile by tile.
 // RuntimeOptions::prompts can say that they select instead. Outputs are the same bits however a
-// prompt is cut into pieces. Of a prompt that nobody announced only the first pieces of several
-// tokens count as one, up to the first step of one token, or to begin_prompt(0): announce it, or
-// later bits depend on how it is cut.
+// prompt is cut into pieces. Where nobody announced a prompt, only its first pieces of several
+// tokens count as one prompt, up to the first step of one token, or to begin_prompt(0): announce
+// it, or later bits depend on how it is cut.
 //
 // Other tokens attend to what the policy selects. Several of them are a draft: they are taken one
 // after the other, and what is accepted has the bits of decoding token by token. Until an index is
@@ -50,7 +50,7 @@ struct StepMember {
 };
 
 /// The tensors of one layer, all tokens of a step: those of the first sequence, then those of the
-/// second. Device memory. What belongs to a sequence that has failed is neither read nor written.
+/// second. Device memory. The parts of a sequence that has failed are neither read nor written.
 struct StepTensors {
   const void* query = nullptr;         ///< [tokens, query_heads, head_dim], post-RoPE
   KvTensors kv = {};                   ///< [tokens], KV dtype; keys are post-RoPE
@@ -59,8 +59,8 @@ struct StepTensors {
   /// The type of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op
   /// before and behind them, outputs rounded to the nearest, ties to even.
   Dtype dtype = Dtype::f32;
-  /// [sequences], or none. Of tokens of announced prompts, what the policy's traits ask for. Host
-  /// memory; read in the compute queue's order.
+  /// [sequences], or none. The hints that the policy's traits ask for, for tokens of announced
+  /// prompts. Host memory; read in the compute queue's order.
   std::span<const PromptHints> hints = {};
   // From one token to the next, in numbers; 0 = packed.
   std::size_t query_stride = 0;
