@@ -1,5 +1,5 @@
-// What the last R steps wanted and nothing else: ClusterKV's cache (arXiv 2412.03213), R = 1 there.
-// One list by the step that last wanted a key:
+// Keeps the keys that the last R steps wanted and no others: ClusterKV's cache (arXiv 2412.03213),
+// R = 1 there. One list by the step that last wanted a key:
 //   touch, track: append at the newest end, stamped with the step
 //   expire: the oldest, if R steps have not wanted it
 //   choose_victim: the first evictable from the oldest

@@ -23,7 +23,7 @@ using Rank = std::uint64_t;
 
 constexpr Rank octave = 256;
 constexpr Rank list_width = octave / 16;
-/// Of uses farther apart the older one adds nothing that a rank can say.
+/// Where two uses lie farther apart, the older one adds nothing that a rank can say.
 constexpr Rank sum_range = 10 * octave;
 /// No unit ranks so high above a use now: more uses add nothing to a worth of 2^10.
 constexpr std::size_t lists_above = 16 * octave / list_width;
@@ -108,7 +108,7 @@ class Lrfu final : public ReplacementPolicy {
     return static_cast<List>(1 + rank / list_width % lists_above);
   }
 
-  /// What becomes resident though nobody has wanted it yet counts as wanted now.
+  /// A unit that becomes resident though nobody has wanted it yet counts as wanted now.
   [[nodiscard]] Rank rank_once_tracked(UnitKey key) const noexcept {
     return std::max<Rank>(units_[key].rank, now_);
   }

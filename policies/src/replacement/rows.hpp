@@ -1,4 +1,4 @@
-// What each policy's file gives to the table.
+// The functions that each policy's file gives to the table.
 #pragma once
 
 #include <memory>

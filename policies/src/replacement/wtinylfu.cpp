@@ -8,12 +8,12 @@
 //          counted less is chosen, the newcomer where they are equal; else the oldest on trial,
 //          else the oldest protected
 //   evict: the key goes, its count stays
-// What a step has let in stays for that step, so that of its misses all but the first come in
-// without a duel. Turned away where they are wanted no more often than who would go, they cost
-// wave's clusters nine points of hits at twice a step's units, and gave pqcache's blocks one. A
-// newcomer that wins its duel is on trial from then on, even if the loser stays in the end. For one
-// incoming unit the window is as full as before its first victim goes. State: 20 bytes a key. Needs
-// hits, misses and sizes. Deterministic.
+// A key that a step has let in stays for that step, so that all of the step's misses but the first
+// come in without a duel. With a duel for each, which turns misses away that are wanted no more
+// often than the key that would go, wave's clusters had nine points of hits less at twice a step's
+// units, and pqcache's blocks one more. A newcomer that wins its duel is on trial from then on,
+// even if the loser stays in the end. For one incoming unit the window is as full as before its
+// first victim goes. State: 20 bytes a key. Needs hits, misses and sizes. Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"

@@ -50,7 +50,7 @@ class Clusters {
     return kernels::cluster_plane(request_.shape, options_.shape, request_.index.chunks[chunk],
                                   batch_.head);
   }
-  /// Of a token, by its place in the index.
+  /// The label of a token, by the token's place in the index.
   [[nodiscard]] std::uint32_t& label_at(std::size_t at) const noexcept {
     return plane(at / options_.shape.chunk_tokens).labels[at % options_.shape.chunk_tokens];
   }
@@ -63,7 +63,7 @@ class Clusters {
     return plane.sizes[slot] > 0 && plane.firsts[slot] < first_at();
   }
   void find_places();
-  /// Of those in the chunk that the batch begins in; there must be one.
+  /// Returns the last cluster in the chunk that the batch begins in; there must be one.
   [[nodiscard]] std::uint32_t last_cluster() const noexcept;
   void join_the_last();
   void take_members_of(std::uint32_t cluster);

@@ -1,10 +1,10 @@
-// What policies have in common that select whole clusters of keys: clusterkv and wave.
+// The common part of the policies that select whole clusters of keys: clusterkv and wave.
 //
 // Tokens are clustered in segments, each on its own. Segments are whole chunks, so that the
 // clusters of a segment lie in its chunks; an extension, cut where segments begin, puts its
-// clusters into places of the chunks it touches that no earlier token uses. What was made before
-// stays, but where many short extensions have taken all places of a chunk: then tokens join the
-// last cluster there, which is made anew.
+// clusters into places of the chunks it touches that no earlier token uses. Clusters made before
+// stay as they are, but where many short extensions have taken all places of a chunk: then tokens
+// join the last cluster there, which is made anew.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What policies have in common that select pages of consecutive tokens, each by one vector.
+// The common part of the policies that select pages of consecutive tokens, each by one vector.
 #pragma once
 
 #include <vector>

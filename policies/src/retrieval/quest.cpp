@@ -26,7 +26,7 @@ class Quest final : public PageIndex {
     const std::size_t dims = request.shape.head_dim;
     std::copy_n(page.keys, dims, vector);
     std::copy_n(page.keys, dims, vector + dims);
-    // What is not a number says nothing about the others.
+    // An element that is not a number says nothing about the others.
     for (std::size_t t = 1; t < page.tokens; ++t) {
       for (std::size_t i = 0; i < dims; ++i) {
         vector[i] = std::fmax(vector[i], page.keys[t * dims + i]);

@@ -26,7 +26,7 @@ class RowMean {
   /// How many rows are in it.
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
 
-  /// Of dimension `i`; 0 without rows.
+  /// Returns the mean of dimension `i`; 0 without rows.
   [[nodiscard]] double of(std::size_t i) const noexcept {
     return count_ > 0 ? sum_[i] / static_cast<double>(count_) : 0;
   }

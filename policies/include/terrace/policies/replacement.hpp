@@ -27,7 +27,7 @@ struct ReplacementOptions {
   bool operator==(const ReplacementOptions&) const = default;
 };
 
-/// What can be set about a policy: a whole number.
+/// A setting of a policy: a whole number.
 struct ReplacementSetting {
   std::string_view key;  ///< of the config
   std::size_t ReplacementOptions::* value = nullptr;
@@ -36,7 +36,7 @@ struct ReplacementSetting {
   std::size_t high = std::size_t{1} << 20;
   std::span<const std::size_t> tried = {};  ///< by terrace tune
 
-  /// What it is called in JSON: the key without "cache.".
+  /// Returns the setting's name in JSON: the key without "cache.".
   [[nodiscard]] constexpr std::string_view name() const noexcept {
     return key.substr(key.find('.') + 1);
   }
