@@ -95,7 +95,7 @@ struct Choice {
   unsigned wanted;      // candidates
   std::uint32_t* keys;  // [items], in place of the weights
 
-  /// The weight of an item. Of one query head its logit is ranked itself: softmax keeps order.
+  /// The weight of an item. With one query head its logit itself is ranked: softmax keeps order.
   [[nodiscard]] __device__ float weight(unsigned i) const {
     const auto group = static_cast<unsigned>(call.common.shape.group());
     if (group == 1) return call.row(head, 0)[i];
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(choose_threads)
   __syncthreads();
   Threshold threshold{0, candidates};  // all of them
   if (wanted < candidates) threshold = find_threshold(choice, memory);
-  // Of items with one key the lower come first, and of the last one its lowest positions.
+  // Among items with one key the lower come first, and the last item gives its lowest positions.
   const auto standing = [&](unsigned i) {
     const std::uint32_t key = choice.keys[items.of(i)];
     if (key > threshold.key) return Standing::in;

@@ -185,10 +185,10 @@ __global__ void __launch_bounds__(score_threads)
   }
 }
 
-/// What became of a cluster.
+/// The fate of a cluster.
 enum Mark : std::uint32_t { left_out, chosen, chosen_in_part, estimated };
 
-/// What the block of a list shares.
+/// Memory that the threads of a list's block share.
 struct ListMemory {
   ListMass::Shared mass;
   BlockScan<choose_threads>::Shared scan;

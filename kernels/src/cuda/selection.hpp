@@ -1,4 +1,4 @@
-// What selections share once the logits of all candidates are there.
+// The part that selections have in common once the logits of all candidates are there.
 #pragma once
 
 #include <cmath>

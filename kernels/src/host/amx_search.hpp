@@ -19,7 +19,7 @@ constexpr std::size_t amx_rows = 16;       ///< that meet a tile at once
 constexpr std::size_t amx_centroids = 16;  ///< of a block
 static_assert(search_rows_max % amx_rows == 0);
 
-/// What becomes of f32 numbers.
+/// The form that f32 numbers are given.
 enum class AmxNumbers : std::uint8_t {
   rounded = 1,  ///< to bf16, which errs by up to 2^-8 of a number
   split = 2,    ///< to a sum of two bf16: products err by up to 2^-14, of which most cancel.
@@ -33,7 +33,7 @@ struct AmxShape {
   static constexpr std::size_t line_bytes = amx_dims * sizeof(std::uint16_t);  // of a tile
   static constexpr std::size_t tile_bytes = amx_rows * line_bytes;
 
-  /// Of 32 dimensions each.
+  /// Returns the number of steps that a row takes, each of 32 dimensions.
   [[nodiscard]] constexpr std::size_t steps() const noexcept { return divide_up(dims, amx_dims); }
 
   /// Returns the elements and the bytes of a row: [parts, steps, 32 dimensions] bf16.
@@ -53,7 +53,7 @@ struct AmxShape {
     return parts() * steps() * tile_bytes;
   }
 
-  /// Of a number.
+  /// Returns how many bf16 parts a number has.
   [[nodiscard]] constexpr std::size_t parts() const noexcept {
     return static_cast<std::size_t>(numbers);
   }
@@ -67,7 +67,7 @@ bool has_amx_search() noexcept;
 /// are rows_to_bf16().
 void split_amx_rows(const RowsToRound& rows, std::uint16_t* split) noexcept;
 
-/// Packs terms into blocks of 16 centroids. What the last block lacks is infinitely far.
+/// Packs terms into blocks of 16 centroids. Centroids that the last block lacks are infinitely far.
 void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,
                         std::byte* packed) noexcept;
 
@@ -80,9 +80,9 @@ struct AmxSearch {
   std::size_t centroid_count = 0;
 };
 
-/// Writes the label of each row's nearest centroid: [row_count]. Of rounded numbers it may be
-/// another one whose distance differs by less than 2^-13 of it; of split ones ties go to the lower.
-/// Where no distance is below infinity the label is 0.
+/// Writes the label of each row's nearest centroid: [row_count]. With rounded numbers it may be the
+/// label of another one, whose distance differs by less than 2^-13 of it; with split numbers ties
+/// go to the lower label. Where no distance is below infinity the label is 0.
 void search_amx(const AmxSearch& search, std::uint32_t* labels) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -5,7 +5,7 @@
 // registers hold a slab of dimensions at a time. Up to 4 heads take these steps together, so that a
 // row is widened to f32 once for all of them.
 //
-// What is read of a tile is asked for while the tile before it is worked on: for each byte read a
+// The bytes of a tile are asked for while the tile before it is worked on: for each byte read a
 // byte of the next rows, in the order of memory. So memory is busy all the time, and neither it nor
 // the arithmetic waits for a burst of the other. Logits are to the base 2, which spares the
 // exponential a product: the queries are multiplied by log2(e) beforehand.
@@ -38,7 +38,7 @@ constexpr std::size_t lanes_max = 16;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 constexpr float log2_e = std::numbers::log2e_v<float>;
 
-/// The online softmax of up to 4 heads in the making. What belongs together lies together: strides
+/// The online softmax of up to 4 heads in the making. Numbers used together lie together: strides
 /// of pages would cost half of the speed. Room is for whole vectors, which need no tails.
 struct HeadGroup {
   // Packed; times scale and log2(e).

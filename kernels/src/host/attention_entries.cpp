@@ -20,8 +20,8 @@ std::size_t kv_head_of(const DecodeAttention& op, std::size_t list) noexcept {
   return op.scope == ListScope::kv_head ? list : list / op.shape.group();
 }
 
-/// What a section of the whole list has in a piece: its entries [first, first + count), which go to
-/// places [place, place + count) of the piece.
+/// The part of a section of the whole list that lies in a piece: the section's entries [first,
+/// first + count), which go to places [place, place + count) of the piece.
 struct Slice {
   std::size_t first;
   std::size_t count;

@@ -18,7 +18,7 @@ struct PieceHeads {
   const float* query = nullptr;  ///< [count, head_dim]
   std::size_t count = 0;         ///< at most heads_per_pass
   float scale = 1;               ///< of logits
-  /// Of head 0: sums of weighted values [head_dim], the maximum of the logits, to the base 2, and
+  /// For head 0: sums of weighted values [head_dim], the maximum of the logits, to the base 2, and
   /// the sum of weights.
   float* partial = nullptr;
   std::size_t partial_stride = 0;  ///< floats between heads

@@ -1,6 +1,7 @@
 // The search for nearest centroids by products of bf16, where a CPU has instructions for sums of
-// them: twice the products an instruction, and half the bytes. What is nearest by it may be the
-// second nearest in f32, so it serves where that does no harm: between iterations of clustering.
+// them: twice the products an instruction, and half the bytes. The centroid that it finds nearest
+// may be the second nearest in f32, so it serves where that does no harm: between iterations of
+// clustering.
 #pragma once
 
 #include <cstddef>

@@ -86,7 +86,7 @@ void CentroidSearch::choose_origin() noexcept {
   std::array<float, sample> values;
   for (std::size_t i = 0; i < dims; ++i) {
     for (std::size_t s = 0; s < sample; ++s) values[s] = clustered_or_zero(rows[s][i]);
-    // Of few bits, so that small whole numbers are exact beyond it, too.
+    // The origin has few bits, so that small whole numbers are exact beyond it, too.
     origin_[i] = bf16_to_f32(f32_to_bf16(mean_of_the_inner(values)));
     if (options_.metric == Metric::l2) continue;
     for (std::size_t s = 0; s < sample; ++s) {

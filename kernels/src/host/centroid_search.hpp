@@ -46,7 +46,7 @@ class CentroidSearch {
   }
   void round_rows(std::size_t begin, std::size_t end) noexcept;
 
-  /// What rounded rows are beyond: [dims].
+  /// Returns the point that is subtracted from rows before they are rounded: [dims].
   [[nodiscard]] const float* origin() const noexcept { return origin_.get(); }
 
   /// Returns rows by rows_to_bf16(), from the i-th on.

@@ -27,13 +27,13 @@ constexpr std::size_t tile_count(std::size_t centroids) noexcept {
 /// Returns the floats of one tile.
 constexpr std::size_t tile_floats(std::size_t dims) noexcept { return (1 + dims) * tile_centroids; }
 
-/// What a centroid's place in a tile holds: what is added, and what its elements are multiplied by.
+/// Numbers of a centroid's place in a tile: one to add, and one that multiplies its elements.
 struct CentroidTerms {
   float addend;
   float factor;
 };
 
-/// Of a place without a centroid.
+/// The terms of a place without a centroid.
 inline constexpr CentroidTerms nowhere{std::numeric_limits<float>::infinity(), 0};
 
 /// Returns the dot product, in partial sums that follow from `dims` alone.
@@ -41,7 +41,7 @@ float dot(const float* a, const float* b, std::size_t dims) noexcept;
 
 CentroidTerms terms_of(const float* centroid, std::size_t dims, Metric metric) noexcept;
 
-/// What distances to centroids are made of.
+/// The terms that distances to centroids are made of.
 struct DistanceTerms {
   const float* addends = nullptr;       ///< [count]
   const float* coefficients = nullptr;  ///< [count, dims]
@@ -54,8 +54,8 @@ void pack_tile(const float* centroids, std::size_t count, std::size_t dims, Metr
 
 constexpr std::size_t search_rows_max = 192;  // a multiple of what is searched at once; fits L2
 
-/// The search for the nearest centroids of a block of rows. What is nearest is kept lane by lane of
-/// the vectors of distances, so that a row is looked at across lanes once, not once a tile.
+/// The search for the nearest centroids of a block of rows. The nearest so far is kept lane by lane
+/// of the vectors of distances, so that a row is looked at across lanes once, not once a tile.
 struct NearestSearch {
   const float* rows = nullptr;  ///< [row_count <= search_rows_max, dims]
   std::size_t row_count = 0;

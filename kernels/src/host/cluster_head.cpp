@@ -26,7 +26,7 @@ const std::array<float, 257> logs = [] {
   return of;
 }();
 
-/// What is no number counts for nothing, and nothing for more than there are numbers.
+/// NaN counts for nothing, and no logit for more than the largest number.
 void limit(std::span<float> logits) noexcept {
   for (float& logit : logits) {
     logit = logit > minus_infinity ? std::min(logit, std::numeric_limits<float>::max())

@@ -27,8 +27,8 @@ struct RankedCluster {
 
 class ClusterHead {
  public:
-  /// Of spread(): beyond it a cluster says nothing, and its estimate must not drown what is
-  /// attended exactly.
+  /// The limit of spread(): beyond it a cluster says nothing, and its estimate must not drown the
+  /// rows attended exactly.
   static constexpr float spread_max = 3.0F;
 
   ClusterHead(const ClusterSelect& op, std::size_t head) noexcept;

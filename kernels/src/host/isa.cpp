@@ -45,7 +45,8 @@ bool has(IsaExtras extras) {
   return false;
 }
 
-/// What this build has code for and this CPU can run; the plainest is always there.
+/// Returns the targets that this build has code for and this CPU can run; the plainest is always
+/// there.
 std::int64_t usable_targets() {
   return (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
 }

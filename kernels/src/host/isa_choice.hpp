@@ -1,4 +1,4 @@
-// What kernels ask of the instruction set in use beside what Highway dispatches on.
+// Questions of kernels about the instruction set in use, beside Highway's own dispatch.
 #pragma once
 
 #include <cstddef>

@@ -11,8 +11,8 @@
 namespace terrace::kernels::host {
 namespace {
 
-/// 4 PiB of f32, more than a machine has. What is worked in takes less than 2^10 times as much, so
-/// its size in bytes does not wrap.
+/// 4 PiB of f32, more than a machine has. Working memory takes less than 2^10 times as much, so its
+/// size in bytes does not wrap.
 constexpr std::size_t elements_max = std::size_t{1} << 50;
 
 bool is_within_memory(std::size_t vectors, std::size_t dims) {

@@ -96,7 +96,7 @@ class Lloyd {
   [[nodiscard]] float* centroid(std::size_t c) const noexcept {
     return output_.centroids + c * input_.dims;
   }
-  /// Of a row to the centroid of its label.
+  /// Returns the distance of a row to the centroid of its label.
   [[nodiscard]] float distance(std::size_t i) const noexcept {
     return exact_distance(row(i), centroid(output_.labels[i]), input_.dims, options_.metric);
   }

@@ -1,5 +1,5 @@
-// What a search keeps of a row: the least distance in each of 16 lanes of centroids, and whose it
-// is. To be included where the instructions are allowed that it is to be compiled to.
+// The state of a search for a row: the least distance in each of 16 lanes of centroids, and the
+// label of that centroid. To be included where the instructions that it compiles to are allowed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using LaneLabels = std::uint32_t __attribute__((vector_size(64), may_alias));
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr LaneLabels lane_numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// What follows is compiled for each kind of tiles, because each allows other instructions.
+// The code below is compiled for each kind of tiles, because each allows other instructions.
 
 /// Returns what is at even places of a and b, one behind the other.
 template <typename Tiles, typename Vector>

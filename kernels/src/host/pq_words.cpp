@@ -26,7 +26,7 @@
 #define TERRACE_KERNELS_PQ_WORDS_ONCE
 namespace terrace::kernels::host {
 
-/// What becomes of the candidates that have a word.
+/// The fate of the candidates that have a word.
 enum Fate : std::uint8_t { left_out = 0, chosen = 1, tied = 2 };
 
 /// Words of consecutive candidates.

@@ -1,6 +1,6 @@
-// What kernels check before they begin that read rows for an index: no op stands before them whose
-// arguments were validated. Blocks and chunks are looked at one by one, which takes little beside
-// what is done with their tokens.
+// Checks for kernels that read rows for an index, made before they begin: no op stands before them
+// whose arguments were validated. Blocks and chunks are looked at one by one, which takes little
+// beside the work on their tokens.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@ struct TokenRows {
 /// is there.
 [[nodiscard]] Status check_rows(std::string_view kernel, const TokenRows& source);
 
-/// Of rows that were checked.
+/// Whether memory overlaps rows, which must have been checked.
 [[nodiscard]] bool overlaps_rows(const MemoryRange& written, const TokenRows& source) noexcept;
 
 /// Errors: invalid_argument, in the name of `kernel`, unless every chunk that has one of the

@@ -1,5 +1,5 @@
-// What every vector kernel here starts from: the f32 vector of the target, rows of any dtype read
-// as f32, and sums over lanes. Included once per target, as Highway's foreach_target.h demands.
+// The base of every vector kernel here: the f32 vector of the target, rows of any dtype read as
+// f32, and sums over lanes. Included once per target, as Highway's foreach_target.h demands.
 #if defined(TERRACE_KERNELS_VECTORS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef TERRACE_KERNELS_VECTORS_INL
 #undef TERRACE_KERNELS_VECTORS_INL

@@ -1,4 +1,5 @@
-// What all references of selections share: odd logits and their order, as SelectCommon has them.
+// The rules that all references of selections follow: odd logits and their order, as SelectCommon
+// has them.
 #pragma once
 
 #include <algorithm>

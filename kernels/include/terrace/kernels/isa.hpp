@@ -14,8 +14,9 @@
 
 namespace terrace::kernels::host {
 
-/// What a level has beside Highway's targets, each what is before it, too: tables of 64 bytes in a
-/// register (AVX-512 VBMI), sums of bf16 products, those in tiles (AMX).
+/// The instructions that a level has beside those of Highway's targets: tables of 64 bytes in a
+/// register (AVX-512 VBMI), sums of bf16 products, those sums in tiles (AMX). Each extra has those
+/// before it, too.
 enum class IsaExtras : std::uint8_t { none, vbmi, bf16, amx };
 
 struct IsaLevel {

@@ -20,7 +20,7 @@
 
 namespace terrace::kernels {
 
-/// What rows are compared by. Centroids are plain means of their members under either.
+/// The measure that rows are compared by. Centroids are plain means of their members under either.
 enum class Metric : std::uint8_t { l2, cosine };
 
 /// Rows with a NaN, or an element as large as this or larger, are left out: their distances might
@@ -74,11 +74,11 @@ namespace host {
 ///
 /// Where it is faster, and costs rows that it is tried on no more than a thousandth of inertia,
 /// iterations before the last see rows rounded to bf16, by how far they lie from the middle of
-/// some. The last means are of the rows as they are, as are those after labels have repeated. What
-/// ends early is what as many iterations as it reports would have given: with rounded rows it ends
-/// the iteration that it is in, with exact sums, and labels once more, which takes about as long as
-/// one iteration in f32. Labels returned are the nearest, but for squared distances nearer to each
-/// other than 2^-13 of |x - o| |c - o|, o that middle.
+/// some. The last means are of the rows as they are, as are those after labels have repeated. A
+/// clustering that ends early gives the result of as many iterations as it reports: with rounded
+/// rows it ends the iteration that it is in, with exact sums, and labels once more, which takes
+/// about as long as one iteration in f32. Labels returned are the nearest, but for squared
+/// distances nearer to each other than 2^-13 of |x - o| |c - o|, o that middle.
 ///
 /// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
 /// all. Products below f32's least normal number may count as zero, so that rows and centroids
@@ -104,7 +104,7 @@ class Lloyd;
 ///   auto clustering = KmeansInPieces::begin(rows, options, output);
 ///   while (!clustering->do_piece()) look_at_the_clock();
 ///
-/// What was passed to begin() stays where it is and as it is until the end.
+/// Arguments of begin() must stay where they are and as they are until the end.
 class KmeansInPieces {
  public:
   /// Errors: those of kmeans(), but for an initial row that is not clustered, which report() tells
@@ -121,7 +121,7 @@ class KmeansInPieces {
   /// Does all that is left.
   void finish(Parallel& threads);
 
-  /// Of a clustering that has ended.
+  /// Returns the report of a clustering that has ended.
   [[nodiscard]] Result<KmeansReport> report() const;
 
  private:

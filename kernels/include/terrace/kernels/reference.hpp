@@ -1,5 +1,5 @@
-// What the kernels compute, written as plainly as possible: one loop per formula, sums in double,
-// one thread. Oracles for tests of any backend; not for use where time matters.
+// The formulas that the kernels compute, written as plainly as possible: one loop per formula, sums
+// in double, one thread. Oracles for tests of any backend; not for use where time matters.
 //
 //   std::vector<double> weights(op.common.candidates.size());
 //   reference::pq_weights(op, head, weights.data());
@@ -22,8 +22,8 @@ void tile_attention(const TileAttention& op);
 /// that is not `clustered_below`.
 void pq_encode(const PqEncode& op);
 
-/// Writes the weight of each candidate for KV head `head`: [candidates]. Of a group of one query
-/// head the weight is its logit.
+/// Writes the weight of each candidate for KV head `head`: [candidates]. In a group of one query
+/// head the weight is that head's logit.
 void pq_weights(const PqSelect& op, std::size_t head, double* weights);
 void exact_weights(const ExactSelect& op, std::size_t head, double* weights);
 

@@ -10,7 +10,7 @@
 
 namespace terrace::kernels::host {
 
-// What both selections share.
+// Rules that both selections follow.
 //
 // The logit of a candidate and a query head is its score divided by sqrt(head_dim). A NaN logit
 // counts as -inf, +inf as the largest float; a query head all of whose logits are -inf adds

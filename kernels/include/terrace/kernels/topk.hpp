@@ -14,7 +14,7 @@ namespace terrace::kernels::host {
 /// threshold is found among that; a second pass writes the indices.
 ///
 /// Shapes   weights [n]; scratch [n]; ids [min(k, n)], nothing beyond is written
-/// Memory   no overlap. Of nothing to choose (n or k is 0) pointers may be null, and scratch where
+/// Memory   no overlap. With none to choose (n or k is 0) pointers may be null, and scratch where
 ///          all are chosen; else a null pointer is a programming error
 /// Limits   n < 2^32; allocates nothing
 /// Cost     two passes over the weights; O(n) whatever they are

@@ -27,10 +27,10 @@ namespace terrace::kernels::cuda {
 inline constexpr unsigned attention_threads = 256;  // of a block
 inline constexpr unsigned attention_warps = attention_threads / 32;
 inline constexpr unsigned attention_heads_max = 4;
-// What a block waits for is memory: another one works meanwhile. Some registers are spilled for it.
+// Blocks wait for memory: while one waits, another one works. Some registers are spilled for that.
 inline constexpr unsigned attention_blocks_per_processor = 2;
 
-/// What a block keeps in shared memory, for `heads` query heads.
+/// The contents of a block's shared memory, for `heads` query heads.
 template <typename Elements>
 struct PieceMemory {
   unsigned padded;  ///< floats of a query

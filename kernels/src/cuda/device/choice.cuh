@@ -1,5 +1,5 @@
-// What choosing by weight is made of: weights as integers, reductions of a block, and the positions
-// of what was chosen, written in rising order.
+// The parts of choosing by weight: weights as integers, reductions of a block, and the positions of
+// the chosen candidates, written in rising order.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// What share of a list's attention mass is chosen, by what clusters are taken to weigh: the host's
-// tracker for device code. Query heads are shared out over the lanes of a warp.
+// The chosen share of a list's attention mass, by the weights that clusters are taken to have: the
+// host's tracker for device code. Query heads are shared out over the lanes of a warp.
 #pragma once
 
 #include <cuda_runtime.h>

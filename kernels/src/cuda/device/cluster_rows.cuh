@@ -1,4 +1,4 @@
-// What is worked out about the clusters of a KV head during a selection: rows of scratch memory.
+// Values worked out about the clusters of a KV head during a selection: rows of scratch memory.
 //
 // A cluster is active when it has a candidate; active clusters are named by their place i in
 // rising order of their numbers. Counts and numbers come first, then scores of each query head,

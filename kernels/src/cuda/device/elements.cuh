@@ -35,8 +35,8 @@ struct F32Elements {
   }
 };
 
-/// What the 2-byte dtypes share; Derived::of turns 16 bits into a float, Derived::bits rounds one
-/// to the nearest, ties to even.
+/// The common part of the 2-byte dtypes; Derived::of turns 16 bits into a float, Derived::bits
+/// rounds one to the nearest, ties to even.
 template <typename Derived>
 struct HalfElements {
   static constexpr unsigned bytes = 2;

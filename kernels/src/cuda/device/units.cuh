@@ -13,7 +13,7 @@ __host__ __device__ constexpr unsigned units_of(std::size_t bytes) {
   return static_cast<unsigned>((bytes + unit_bytes - 1) / unit_bytes);
 }
 
-/// A unit on its way. What is not aligned, or not whole, travels byte by byte.
+/// A unit on its way. A unit that is not aligned, or not whole, travels byte by byte.
 struct Unit {
   std::byte* target;
   const std::byte* source;

@@ -54,7 +54,7 @@ std::optional<Error> not_there(cudaError_t answer, std::string_view doing) {
   }
 }
 
-/// What is the matter with a device that is there; null where its own words have to do.
+/// Returns what is wrong with a device that is there; null where CUDA's own words have to do.
 const char* advice(cudaError_t answer) {
   switch (answer) {
     case cudaErrorDevicesUnavailable:

@@ -1,4 +1,4 @@
-// What CUDA answers, as values: the one place where a cudaError_t is looked at.
+// CUDA's answers as values: the one place where a cudaError_t is looked at.
 //
 //   TERRACE_TRY(check(cudaMalloc(&data, bytes), "allocating device memory"));
 #pragma once

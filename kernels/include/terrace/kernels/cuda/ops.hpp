@@ -53,9 +53,9 @@ namespace terrace::kernels::cuda {
 /// Limits   mass_wanted: at most 64 query heads a list, as on the host
 [[nodiscard]] Status cluster_select(std::span<const ClusterSelect> batch, const Launch& launch);
 
-/// Finds each selected row, in its block, among cached rows or in a staging row. Of one KV head
-/// misses come in the order of its lists; the order of heads among them is free. Entries of `seen`
-/// are of this op's own making. Cost: one launch.
+/// Finds each selected row, in its block, among cached rows or in a staging row. Misses of one KV
+/// head come in the order of its lists; the order of the heads is free. The op itself makes the
+/// entries of `seen`. Cost: one launch.
 ///
 /// Limits   query_heads * id_stride < 2^31
 [[nodiscard]] Status resolve_rows(std::span<const ResolveRows> batch, const Launch& launch);
