@@ -1,5 +1,6 @@
-// What a decoder's own arithmetic runs on: functions of the compute queue where the device is the
-// host, kernels on a device. Attention of steps, selection and the rows' ways are the backend's.
+// The executor of a decoder's own arithmetic: functions of the compute queue where the device is
+// the host, kernels on a device. Attention of steps, selection and the rows' ways are the
+// backend's.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,7 @@ class Arithmetic {
   Arithmetic& operator=(const Arithmetic&) = delete;
   virtual ~Arithmetic() = default;
 
-  /// What multiplies a prompt's rows with weights, for people.
+  /// Returns the name of the code that multiplies a prompt's rows with weights, for people.
   [[nodiscard]] virtual std::string_view gemm() const noexcept = 0;
 
   /// Makes room for a prompt and embeds its tokens, which must be in the vocabulary. The queue must

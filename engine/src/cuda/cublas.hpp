@@ -11,14 +11,14 @@
 
 namespace terrace::engine::cuda {
 
-/// What is used of the library: its C interface, in which a handle is opaque and 0 means success.
-/// Source: cublas_api.h, the same in versions 12 and 13.
+/// The functions used of the library: its C interface, in which a handle is opaque and 0 means
+/// success. Source: cublas_api.h, the same in versions 12 and 13.
 struct CublasFunctions {
   int (*create)(void** handle);
   int (*destroy)(void* handle);
   int (*set_stream)(void* handle, void* stream);
   int (*set_workspace)(void* handle, void* workspace, std::size_t bytes);
-  /// Of matrices that are stored column by column.
+  /// Multiplies matrices that are stored column by column.
   int (*sgemm)(void* handle, int transpose_a, int transpose_b, int m, int n, int k,
                const float* alpha, const float* a, int lda, const float* b, int ldb,
                const float* beta, float* c, int ldc);
@@ -33,8 +33,8 @@ struct CublasFunctions {
 /// Threads  those of its queue: every call is in a task of Queue::launch()
 class Cublas {
  public:
-  /// Bytes of device memory that products are computed with, as the library's guide advises for
-  /// the largest devices. Of its own it would take them at some later call.
+  /// Bytes of device memory that products are computed with, as the library's guide advises for the
+  /// largest devices. Without them the library would take memory itself at some later call.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   /// Errors   unsupported: the library refuses the device

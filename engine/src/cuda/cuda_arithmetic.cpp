@@ -112,7 +112,7 @@ Status CudaArithmetic::use_cublas() {
 }
 
 Status CudaArithmetic::multiply(const MatrixProduct& product, const Launch& launch) const {
-  // Of one row either reads each weight once.
+  // For one row either way reads each weight once.
   if (cublas_ == nullptr || product.rows == 1) return cuda::multiply(product, launch);
   if (place_.rows == 0) return cublas_->multiply(product);
   for (std::size_t row = 0; row < product.rows; row += piece_tile_rows) {

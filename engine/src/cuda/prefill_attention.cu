@@ -89,7 +89,7 @@ __device__ void load_rows(const KvShape& shape, const PrefillChunk& chunk, unsig
   }
 }
 
-/// What the threads of a query row know of its attention so far.
+/// The state of a query row's attention so far, shared out over the row's threads.
 template <unsigned dims_max>
 class RowAttention {
  public:
@@ -162,7 +162,7 @@ class RowAttention {
 
  private:
   __device__ static unsigned lane() { return threadIdx.x % row_threads; }
-  /// Of the dims whose output the thread has.
+  /// Returns the first of the dims of output vector `vector` of the thread.
   __device__ static unsigned first_dim(unsigned vector) {
     return (vector * row_threads + lane()) * 4;
   }

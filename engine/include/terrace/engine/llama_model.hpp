@@ -1,5 +1,5 @@
 // A Llama decoder without its attention: what happens to a token before and after it looks at
-// others. Who drives it owns the keys and values, and decides which of them are attended.
+// others. The caller owns the keys and values, and decides which of them are attended.
 //
 //   model.embed(tokens, hidden);
 //   for each layer:

@@ -1,4 +1,4 @@
-// What a Llama model is: the numbers of its config.json.
+// The shape of a Llama model: the numbers of its config.json.
 //
 //   TERRACE_ASSIGN(const ModelConfig config, read_model_config("models/tiny"));
 //   const KvShape shape = config.kv_shape(Dtype::f16);
