@@ -42,8 +42,9 @@ class LastingNumbers {
   std::uint64_t end_ = 0;
 };
 
-/// What a run recorded, had its cache kept blocks: nobody measured that, so its counters are those
-/// of a replay, and its time is less what the units it did keep took to look after.
+/// Returns the figures that a run would have recorded, had its cache kept blocks: nobody measured
+/// that, so the counters are those of a replay, and the time is changed by the difference in
+/// looking after the cache.
 RecordedRun run_with_blocks(const TraceReader& source, const TraceHead& blocks,
                             const ReplayOutcome& outcome) {
   RecordedRun run = *source.end().run;
@@ -79,7 +80,7 @@ Status convert_to_blocks(const Conversion& files, std::size_t block_tokens) {
   head.block_tokens = block_tokens;
   head.slot_rows = 0;
   head.cache.granularity = CacheGranularity::block;
-  // What the run cached in other units is counted anew.
+  // The counters of a run that cached other units are made anew.
   std::optional<CacheReplay> replay;
   if (blocks != reader.head().recorded()) {
     TERRACE_ASSIGN(replay, CacheReplay::create(

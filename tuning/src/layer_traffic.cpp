@@ -83,7 +83,7 @@ void TrafficCutter::take_clusters(const TraceRecord& record) {
   traffic_.renamed = record.renamed;
   traffic_.resident_rows = record.positions.size();
   for (const SelectedUnit& each : record.units) {
-    // What a step has fetched anyway is in device memory.
+    // Rows that a step has fetched anyway are in device memory.
     wanted_.push_back(
         {.unit = each.unit,
          .rows_wanted = each.rows,

@@ -1,4 +1,5 @@
-// What names a model in traces: its config, and of its weights the headers and a few places.
+// The fingerprint that names a model in traces: made of its config, and of the headers and a few
+// places of its weights.
 #include <xxhash.h>
 
 #include <algorithm>

@@ -40,12 +40,12 @@ void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
 }
 
 void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {
-  // What was there has another name now, and is dropped.
+  // Units that were there have other names now, and are dropped.
   if (traffic.renamed) layer.since.clear();
   if (layer.since.size() < traffic.keys) layer.since.resize(traffic.keys);
   ++layer.step;
   if (blocks_are_adopted_) {
-    // What has just left the window can be resident from the step before on.
+    // A block that has just left the window can be resident from the step before on.
     for (std::size_t block = layer.passed; block < traffic.window_begin; ++block) {
       layer.since[block] = layer.step;
     }

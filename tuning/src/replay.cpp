@@ -69,7 +69,8 @@ void CacheReplay::apply(const TraceRecord& record, const LayerTraffic& traffic) 
 
 void CacheReplay::share(Sequence& its, std::size_t sharers) {
   if (setup_.cache.none()) return;
-  // What it shared before, and took no step with: policies remember less in a smaller cache.
+  // First the size that the last sharing gave, even if no step was taken with it: policies remember
+  // less in a smaller cache.
   for (Layer& layer : its.layers) {
     if (layer.cache) resize(layer, its.slots);
   }
@@ -148,7 +149,8 @@ bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block) co
   const auto its = std::find_if(
       layer.prompts.rbegin(), layer.prompts.rend(),
       [&](const Prompt& prompt) { return block >= divide_up(prompt.tokens.begin, size); });
-  // What no prompt brought was in the window, and so was what steps brought behind one.
+  // A block that no prompt brought was in the window, and so was one that steps brought behind a
+  // prompt.
   if (its == layer.prompts.rend() || block >= divide_up(its->tokens.end + 1, size)) return true;
   // A prompt has room for the token behind it, too: that block was there before this one began.
   const auto before = std::next(its);

@@ -22,7 +22,7 @@ ChartPoint hit_point(const TunedRow& row) {
   return {static_cast<double>(row.cache.tokens), row.hit_rate_tokens()};
 }
 
-/// What rows of one drawing have in common, by what is cached.
+/// Returns the common name of rows of one drawing, by the unit that is cached.
 std::string series_name(const std::string& words, const TunedRow& row) {
   return row.cache.granularity == CacheGranularity::cluster ? words + ", clusters" : words;
 }
@@ -40,8 +40,8 @@ ChartSeries& series_of(Chart& chart, const std::string& name, ChartSeries fresh 
   return chart.series.emplace_back(std::move(fresh));
 }
 
-/// What no cache passes, of blocks and of clusters: over policies that cache blocks of several
-/// sizes the highest, and as high as for any smaller cache.
+/// Returns the hit rates that no cache passes, for blocks and for clusters: the highest over
+/// policies that cache blocks of several sizes, and no lower than for any smaller cache.
 std::vector<ChartSeries> bound_series(const TuneResult& result) {
   std::map<std::string, std::map<double, double>> bounds;
   for (const TunedRow& row : result.curve) {

@@ -20,7 +20,7 @@ std::size_t slots_max(const TraceHead& head, const CacheUnit& unit) {
   return std::max<std::size_t>(1, tokens / head.slot_tokens(unit));
 }
 
-/// Of one sequence.
+/// Returns the slots that one sequence can fill.
 std::size_t useful_slots(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
                          const CacheUnit& unit) {
   if (head.has_sizes(unit.granularity)) return std::max<std::size_t>(1, extent.cluster_slots);
@@ -71,7 +71,7 @@ std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
   return positions * head.shape.kv_heads * sizeof(std::uint32_t);
 }
 
-/// Of the model's layers those that attend everything, and have all of it in device memory.
+/// Returns how many of the model's layers attend everything, and have all of it in device memory.
 std::size_t dense_layers(const TraceHead& head) {
   const std::string dense(head.setting("retrieval.dense_layers"));
   return std::min<std::size_t>(head.shape.layers, std::strtoull(dense.c_str(), nullptr, 10));
@@ -153,8 +153,9 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
   const std::size_t staging = (layers - 1) * head.staged_rows * head.shape.row_bytes();
   if (had_clusters && !has_clusters) bytes -= std::min(bytes, staging);
   if (has_clusters && !had_clusters) bytes += staging;
-  // Of tables that are gone what they had at the least, of those that come what they may have: with
-  // the room that they keep for growth, and one that grows beside what it was.
+  // Tables that are gone count with the least that they had. Tables that come count with the most
+  // that they may have: with the room that they keep for growth, and one of them growing beside its
+  // old memory.
   if (had_tables && !has_clusters) bytes -= std::min(bytes, layers * table_bytes(head, positions));
   if (has_clusters && !had_tables) {
     bytes += (layers + 1) * table_bytes(head, positions * 5 / 4 + 256);

@@ -1,4 +1,4 @@
-// What the tuner tries.
+// The caches that the tuner tries.
 #pragma once
 
 #include <span>

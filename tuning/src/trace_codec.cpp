@@ -167,10 +167,11 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
   return rest.empty() ? nullptr : "more positions than its heads count";
 }
 
-/// What all have in common that say where a layer is.
+/// Returns the flaw of the fields that all records have which say where a layer is; null without
+/// one.
 const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
   if (record.layer >= head.shape.layers) return "a layer that the model has not";
-  // Of clusters positions are keys of nothing.
+  // In a trace of clusters positions are keys of nothing.
   if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
   return record.window_begin > record.position ? "a window behind its token" : nullptr;

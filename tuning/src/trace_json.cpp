@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> unit_names{"token", "block", "cluster"};
 
-// What the tuner searches, and what says how fast a machine is but not what it computes.
+// Groups of keys that the tuner searches, and groups that say how fast a machine is but not what it
+// computes.
 constexpr std::array<std::string_view, 9> groups_left_out{
     "cache", "backend", "device", "host", "threads", "isa", "link", "deadline", "profile"};
 
@@ -208,7 +209,7 @@ Status check_recorded_keys(const TraceHead& head, Config& config, const ConfigSo
   return {};
 }
 
-/// What a tuned config takes from a head must be what a config may say; slots must be possible.
+/// A config must allow the settings that a tuned config takes from a head; slots must be possible.
 Status check_settings(const TraceHead& head) {
   Config config;
   const ConfigSource source{ConfigOrigin::file, "trace"};

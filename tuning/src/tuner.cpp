@@ -65,7 +65,7 @@ class Progress {
  public:
   explicit Progress(const std::function<void(double)>& tell) : tell_(tell) {}
 
-  /// What follows is `passes` passes, and of the whole work the part from `begin` to `end`.
+  /// Begins the part of the whole work from `begin` to `end`, which takes `passes` passes.
   void begin(std::size_t passes, double begin, double end) {
     told_ = std::max(told_, begin);
     end_ = end;
@@ -237,11 +237,12 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheU
   return row;
 }
 
-/// Of the whole work the part that looking through the trace takes.
+/// The part of the whole work that looking through the trace takes.
 constexpr double checked_share = 0.02;
 
-/// What is kept resident while it fits leaves a cache whatever memory there happens to be: caches
-/// are of runs that offload. Tokens say what such a run would have wanted.
+/// Returns the head as of a run that offloads. Rows kept resident while they fit leave a cache
+/// whatever memory there happens to be, so caches are tuned for runs that offload; the tokens of a
+/// trace say what such a run would have wanted.
 Result<TraceHead> offloaded(TraceHead head) {
   if (head.placement == Placement::offload) return head;
   if (head.unit != TraceUnit::token) {
@@ -255,7 +256,7 @@ Result<TraceHead> offloaded(TraceHead head) {
                 "record one with retrieval.when always");
   }
   head.placement = Placement::offload;
-  // Of clusters only those members were recorded that were not resident.
+  // Only those members of clusters were recorded that were not resident.
   head.slot_rows = 0;
   std::erase_if(head.settings, [](const auto& setting) { return setting.first == "placement"; });
   return head;
@@ -301,8 +302,8 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   return rows;
 }
 
-/// What lies beside the best of each policy that is nearly as good as the best of all, and was not
-/// tried.
+/// Returns the rows not yet tried beside the best of each policy, where that is nearly as good as
+/// the best of all.
 std::vector<TunedRow> rows_beside_the_best(const TuneResult& result) {
   constexpr double nearly = 1.1;
   std::vector<TunedRow> beside;

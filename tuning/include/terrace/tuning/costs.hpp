@@ -1,4 +1,4 @@
-// What steps cost: a link and the time of a layer's compute, and the clock that adds them up.
+// The costs of steps: a link and the time of a layer's compute, and the clock that adds them up.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace terrace::tuning {
 
-/// What the host takes to look after a cache, for a layer's step that wants rows of some units.
+/// The host's time to look after a cache, for a layer's step that wants rows of some units.
 struct UpkeepCosts {
   double layer_seconds = 0;
   double row_seconds = 0;   ///< to find a row's unit
@@ -86,7 +86,7 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
 Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,
                                 const TraceEnd& end);
 
-/// What a step moves beside the rows of its cache.
+/// The bytes that a step moves beside the rows of its cache.
 struct StepTransfers {
   std::uint64_t index = 0;    ///< bytes to the device
   std::uint64_t to_host = 0;  ///< bytes of rows and selected ids
@@ -94,9 +94,9 @@ struct StepTransfers {
 
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
 /// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
-/// step; codes every layer's. What leaves for the host has the other way for itself, batch by batch
-/// of layers as soon as they have selected; once it is there the host looks after the cache, asks
-/// for refills and ends the step.
+/// step; codes every layer's. Transfers to the host have the other way for themselves, batch by
+/// batch of layers as soon as they have selected; once they are done the host looks after the
+/// cache, asks for refills and ends the step.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);

@@ -1,4 +1,4 @@
-// What a trace still holds, for Belady's rule: when each unit is wanted next.
+// The future of a trace, for Belady's rule: when each unit is wanted next.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@
 
 namespace terrace::tuning {
 
-/// What a machine of some gigabytes can hold, with what replays keep of it: 12 bytes a selection.
+/// The selections that a machine of some gigabytes can hold, at the 12 bytes that a replay keeps of
+/// each.
 inline constexpr std::uint64_t future_selections_max = 50'000'000;
 
 /// The wanted units of each layer of each sequence, closed ones too. Memory: 4 bytes a selection,
 /// 8 a layer and step.
 class RecordedFuture {
  public:
-  /// Of more than `selections_max` selections it keeps no more.
+  /// Selections beyond `selections_max` are not kept.
   explicit RecordedFuture(
       std::uint64_t selections_max = std::numeric_limits<std::uint64_t>::max()) noexcept
       : selections_max_(selections_max) {}

@@ -1,4 +1,4 @@
-// What a recorded selection asks of a cache of a given granularity.
+// The units that a recorded selection asks a cache of a given granularity for.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace terrace::tuning {
 
-/// What is kept for each layer of each sequence.
+/// A value for each layer of each sequence.
 template <typename Value>
 using ByLayer = std::map<std::pair<std::uint64_t, std::size_t>, Value>;
 
@@ -40,7 +40,7 @@ class TrafficCutter {
   /// Errors: invalid_argument: units that the trace cannot serve.
   [[nodiscard]] static Result<TrafficCutter> create(const TraceHead& head, const CacheUnit& unit);
 
-  /// Of any record.
+  /// Cuts any record.
   const LayerTraffic& cut(const TraceRecord& record);
 
  private:

@@ -13,8 +13,8 @@ namespace terrace::tuning {
 /// The smallest blocks that are tried, in tokens.
 inline constexpr std::size_t smallest_block_tokens = 8;
 
-/// Of sequences that are open at a time, in all their layers: each takes memory of every cache that
-/// is replayed. 16 sequences of a million tokens in 64 layers have as many.
+/// The most units of sequences that are open at a time, in all their layers: each unit takes memory
+/// of every cache that is replayed. 16 sequences of a million tokens in 64 layers have as many.
 inline constexpr std::size_t open_units_max = std::size_t{1} << 27;
 
 /// So many take less than 1 GiB of any one cache. As a few bytes of a trace can name millions, it
@@ -23,7 +23,7 @@ inline constexpr std::size_t open_units_max = std::size_t{1} << 27;
 inline constexpr std::size_t free_units = (std::size_t{1} << 23) + (std::size_t{1} << 20);
 inline constexpr std::size_t units_of_each_wanted = 16;
 
-/// What a layer of a sequence takes besides its units, as so many of them.
+/// The memory that a layer of a sequence takes besides its units, as so many units.
 inline constexpr std::size_t layer_units = 16;
 
 /// Counts clusters, or blocks of the smallest size, of the sequences that are open.

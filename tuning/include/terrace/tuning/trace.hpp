@@ -29,7 +29,7 @@
 
 namespace terrace::tuning {
 
-/// What ids of a selection stand for.
+/// The meaning of the ids of a selection.
 enum class TraceUnit : std::uint8_t {
   token,    ///< positions of a KV head, for blocks of any size; where the policy has clusters,
             ///< those of one KV head besides
@@ -40,7 +40,7 @@ enum class TraceUnit : std::uint8_t {
 
 std::string_view to_string(TraceUnit unit) noexcept;
 
-/// What is cached as one, as a run's config says it.
+/// The unit of a cache, as a run's config says it.
 struct CacheUnit {
   CacheGranularity granularity = CacheGranularity::block;
   std::size_t block_tokens = 0;
@@ -52,7 +52,7 @@ struct CacheUnit {
 /// and computed. The cache's, which a trace is tuned for, and the machine's do not.
 bool is_recorded_key(std::string_view key) noexcept;
 
-/// What a trace was recorded from.
+/// The origin of a trace: the run, or the requests, that it was recorded from.
 struct TraceHead {
   TraceUnit unit = TraceUnit::token;
   std::string source;             ///< "run", "mooncake", ...
@@ -75,8 +75,8 @@ struct TraceHead {
   std::vector<std::pair<std::string, std::string>> settings;
   std::uint64_t seed = 0;
 
-  /// What the live run cached as one. Clusters that no policy made, as imported prefixes, are
-  /// blocks to whoever configures a run.
+  /// Returns the unit of the live run's cache. Clusters that no policy made, as imported prefixes,
+  /// are blocks in a run's config.
   [[nodiscard]] CacheUnit recorded() const noexcept { return {cache.granularity, block_tokens}; }
 
   /// Returns what the run's config said of a key; empty where that is its default.
@@ -117,7 +117,7 @@ struct TraceHead {
   }
 };
 
-/// What the live run counted and measured, for comparison and as costs.
+/// The live run's counts and measured times, for comparison and as costs.
 struct RecordedRun {
   CacheCounters cache;
   LinkBytes bytes;
