@@ -1,5 +1,5 @@
-// What caches hit and move on one trace: policies of the runtime, which decide over a step at once,
-// the textbook's LRU, which decides over one unit after the other, and the bound.
+// The hits and the moved bytes of caches on one trace: policies of the runtime, which decide over a
+// step at once, the textbook's LRU, which decides over one unit after the other, and the bound.
 #include <algorithm>
 
 #include "cache/itemwise_lru.hpp"

@@ -1,5 +1,5 @@
-// What a resident cache takes to know what it knows: bytes for each unit that it may be asked for,
-// with admission by refill, the larger of the two.
+// The memory of a resident cache's own records: bytes for each unit that it may be asked for, with
+// admission by refill, the larger of the two.
 
 #include "cache/questions.hpp"
 #include "terrace/runtime/cache_options.hpp"

@@ -1,4 +1,4 @@
-// What a step of the resident cache costs and hits, on a trace that lies in memory.
+// The cost and the hits of a step of the resident cache, on a trace that lies in memory.
 #include "terrace/tuning/replay.hpp"
 
 #include <memory>

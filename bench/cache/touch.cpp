@@ -1,5 +1,5 @@
-// What one touch costs: steps that want half of what is tracked, in random order. Beside lru stands
-// the textbook's list in a hash map.
+// The cost of one touch: steps that want half of the tracked units, in random order. Beside lru
+// stands the textbook's list in a hash map.
 #include <algorithm>
 #include <list>
 #include <memory>
@@ -49,7 +49,7 @@ struct Touching {
   }
 };
 
-/// What a policy would let go of next, and then.
+/// Returns the units that a policy would let go of next, in order.
 std::vector<UnitKey> next_to_go(ReplacementPolicy& policy, std::size_t count) {
   std::vector<UnitKey> chosen;
   while (chosen.size() < count) {
@@ -76,7 +76,7 @@ class TextbookLru {
       }
     }
   }
-  /// What it would let go of next, and then.
+  /// Returns the units that the list would let go of next, in order.
   [[nodiscard]] std::vector<UnitKey> oldest(std::size_t count) const {
     return {uses_.begin(), std::next(uses_.begin(), static_cast<std::ptrdiff_t>(count))};
   }
@@ -98,8 +98,8 @@ Result<std::unique_ptr<Touching>> make_touching(const policies::ReplacementEntry
   return touching;
 }
 
-/// Of lru what the textbook's list says, which is the same after one run as after many; of the
-/// others what the same policy says that was touched as often and not timed.
+/// Returns the expected units: for lru those of the textbook's list, which are the same after one
+/// run as after many; for the others those of the same policy, touched as often and not timed.
 std::vector<UnitKey> expected_to_go(std::string_view policy, Touching& untimed, std::size_t runs) {
   while (untimed.runs < runs) untimed.run();
   if (policy != "lru") return next_to_go(*untimed.policy, victims_compared);

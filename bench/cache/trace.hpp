@@ -35,7 +35,7 @@ struct Trace {
   }
 };
 
-/// What is read of a trace, for it lies in memory.
+/// The most wanted units that are read of a trace, because they lie in memory.
 inline constexpr std::uint64_t units_max = 2'000'000;
 
 /// Reads a trace up to the step in which it has wanted `most` units; without a name makes up

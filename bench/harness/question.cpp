@@ -61,7 +61,7 @@ class Collector : public benchmark::BenchmarkReporter {
 double seconds_of_checked_run(const Contender& contender) {
   const auto begin = std::chrono::steady_clock::now();
   contender.run();
-  // What is wrong is told by the runs that count.
+  // The runs that count report a wrong result.
   if (contender.verify) static_cast<void>(contender.verify());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

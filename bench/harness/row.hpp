@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Better : std::uint8_t { higher, lower };
 
-/// What the same run found of somebody else's way to do the same.
+/// The figure that the same run found for somebody else's way to do the same.
 struct PeerFigure {
   std::string name;
   std::string version;

@@ -40,7 +40,7 @@ class Coding {
         centroids_(normal_numbers(pq.subspaces * pq.centroids() * dims, 15)),
         codes_(tokens),
         expected_(tokens) {
-    // Of the size that rows have, so that each is the nearest to some.
+    // Centroids get the size that rows have, so that each is the nearest to some rows.
     for (float& x : centroids_) x *= 0.25F;
     for (std::size_t begin = 0; begin < tokens_; begin += check_step) {
       kernels::reference::pq_encode(op(expected_, {begin, begin + checked_tokens}));

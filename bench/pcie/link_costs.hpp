@@ -1,4 +1,4 @@
-// What a machine profile says of the link, from the rows of `terrace bench pcie`.
+// The link's costs in a machine profile, from the rows of `terrace bench pcie`.
 #pragma once
 
 #include <optional>

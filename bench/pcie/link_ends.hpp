@@ -4,7 +4,8 @@
 //   TERRACE_ASSIGN(const Work copy, ends->piece(Direction::host_to_device, 1 << 20));
 //   Contender alone = contender(copy);
 //
-// What arrived is checked, and then spoilt, so that the next run cannot pass by doing nothing.
+// Bytes that arrived are checked, and then spoilt, so that the next run cannot pass by doing
+// nothing.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,7 @@ class Questions {
   std::vector<Question> all_;
 };
 
-/// What a way is held against: the largest piece at once.
+/// The peer of each way: the largest piece at once.
 Result<Contender> bulk(LinkEnds& ends, Direction direction) {
   TERRACE_ASSIGN(const Work work, ends.piece(direction, ends.bytes()));
   Contender peer = contender(work);
@@ -284,7 +284,7 @@ std::vector<Question> pcie_questions(const PcieBackends& backends) {
   for (auto* const questions : {&device_questions, &far_questions}) {
     for (Question& question : questions(backends)) all.push_back(std::move(question));
   }
-  // What arrived is compared byte by byte, which takes longer than a link does.
+  // Bytes that arrived are compared one by one, which takes longer than a link does.
   for (Question& question : all) question.seconds_each = 0.4;
   return all;
 }
