@@ -1,5 +1,5 @@
-// What the benches of single figures have in common: which questions are asked, and what becomes of
-// the rows.
+// The common part of the benches of single figures: choosing the questions that are asked, and
+// reporting the rows.
 #pragma once
 
 #include <span>
@@ -20,7 +20,7 @@ struct BenchOptions {
   bool quick = false;
 };
 
-/// What to say of figures in a table: under --quick they say only that it works.
+/// Returns the remark on figures in a table: under --quick they say only that the bench works.
 std::string_view quick_note(const BenchOptions& options) noexcept;
 
 /// Adds --quick, --only, --profile and what all commands take.

@@ -1,4 +1,4 @@
-// What all commands share: options, the config they resolve, and how one is called.
+// The common part of all commands: options, the config they resolve, and how one is called.
 //
 //   auto options = std::make_shared<SharedOptions>();
 //   add_shared_options(*command, *options);
@@ -48,7 +48,7 @@ struct SharedOptions {
   [[nodiscard]] bool json() const noexcept { return format == "json"; }
 };
 
-/// What the command line asks for; filled while it is parsed.
+/// The action that the command line asks for; filled while the line is parsed.
 struct Invocation {
   std::function<Result<int>()> action;  ///< returns the exit status
   bool verbose = false;

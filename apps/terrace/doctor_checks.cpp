@@ -130,7 +130,7 @@ CheckResult check_direct_io() {
           "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"};
 }
 
-/// Of a date as profiles write it, "2026-03-01".
+/// Returns the days since a date as profiles write it, "2026-03-01".
 std::optional<std::chrono::days> days_since(const std::string& date) {
   std::tm parts{};
   const char* end = ::strptime(date.c_str(), "%Y-%m-%d", &parts);

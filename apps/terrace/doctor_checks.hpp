@@ -1,4 +1,4 @@
-// What `terrace doctor` looks at: one function for each thing that users stumble over.
+// The checks of `terrace doctor`: one function for each thing that users stumble over.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What `terrace doctor` says of CUDA, from what was found of it.
+// The results of `terrace doctor` for CUDA, made from the parts of CUDA that were found.
 #pragma once
 
 #include <filesystem>

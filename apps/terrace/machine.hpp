@@ -1,4 +1,4 @@
-// What machine this is, as far as reports name it.
+// This machine, as far as reports name it.
 #pragma once
 
 #include <cstddef>

@@ -71,7 +71,7 @@ const CLI::App& innermost(const CLI::App& program) {
   return *command;
 }
 
-/// What there is to name at a place of the command line: options and commands.
+/// Returns the names that may stand at a place of the command line: options and commands.
 std::vector<std::string> known_words(const CLI::App& command) {
   std::vector<std::string> words;
   for (const CLI::Option* const option : command.get_options()) {
@@ -84,7 +84,7 @@ std::vector<std::string> known_words(const CLI::App& command) {
   return words;
 }
 
-/// What was meant by the first word that is not known, where some known one is near.
+/// Returns the word that was meant by the first unknown one, where some known word is near.
 std::string suggestion(const CLI::App& program) {
   const std::vector<std::string> unknown = program.remaining(true);
   if (unknown.empty()) return {};

@@ -1,4 +1,4 @@
-// What a machine profile says about clustering, for people and for programs.
+// The report on clustering in a machine profile, for people and for programs.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ Status turn_text(const DriftOptions& options, RunJob& job) {
 
 using Steps = std::span<const std::optional<double>>;
 
-/// Of the steps that have the figure.
+/// Returns the mean over the steps that have the figure.
 std::optional<double> mean(Steps steps) {
   double sum = 0;
   std::size_t count = 0;

@@ -17,7 +17,7 @@ constexpr const char* counted_name(Counted counted) noexcept {
   return counted == Counted::rows ? "rows" : "entries";
 }
 
-/// Of run's figures those that tell of quality, and what it took.
+/// Returns those of run's figures that tell of quality, and of its price.
 Json quality_figures(const PolicyFigures& figures) {
   constexpr std::array names{
       "budget_tokens",  "selected_tokens", "attended_tokens_mean", "pseudo_entries_mean",
@@ -29,7 +29,8 @@ Json quality_figures(const PolicyFigures& figures) {
   return chosen;
 }
 
-/// What rows call a text: its file's name, or all of its path where two texts share that name.
+/// Returns a text's name in rows: its file's name, or all of its path where two texts share that
+/// name.
 std::string label_of(const QualityStudy& study, const TextQuality& text) {
   const auto file_name = [](const std::string& path) {
     return std::filesystem::path(path).filename().string();

@@ -1,4 +1,4 @@
-// What `terrace bench quality` says of a study: rows for programs, a table and a page for people.
+// The reports of `terrace bench quality`: rows for programs, a table and a page for people.
 #pragma once
 
 #include <string>

@@ -13,11 +13,11 @@
 namespace terrace::apps {
 namespace {
 
-// Of the budget: as near as entries of whole clusters come to it.
+// A share of the budget: entries of whole clusters come as near as this to it.
 constexpr double entries_tolerance = 0.01;
 constexpr int entries_tries = 3;
-// Of the budget. Where estimates leave fewer rows, half of it is all that they get: with hardly a
-// row attended exactly, a policy is none that anybody would run.
+// Shares of the budget. Where estimates leave fewer rows than the first, the estimates get only the
+// second: nobody would run a policy that attends hardly a row exactly.
 constexpr double rows_least = 0.25;
 constexpr double estimates_then = 0.5;
 

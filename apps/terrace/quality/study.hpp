@@ -19,7 +19,7 @@ struct QualityOptions {
   std::string report_file;  ///< empty = none is written
 };
 
-/// What of a policy's entries a budget limits.
+/// The entries of a policy that a budget limits.
 enum class Counted : std::uint8_t {
   rows,     ///< attended exactly
   entries,  ///< and those that stand for clusters
@@ -32,7 +32,8 @@ struct QualityCell {
   Counted counted = Counted::rows;
   std::optional<PolicyFigures> figures = {};  ///< none = `reason` says why
   std::string reason = {};
-  /// Of clusters; where estimates had to be taken away to leave room for rows.
+  /// The share of clusters that are estimated, where estimates had to be taken away to leave room
+  /// for rows.
   std::optional<double> estimated_share = {};
   std::size_t entries_wanted = 0;  ///< Counted::entries: the budget that they are to fill
   bool on_target = true;           ///< they do, to a hundredth
@@ -53,7 +54,7 @@ struct QualityStudy {
   bool bytes = false;  ///< tokens are bytes
   std::vector<TextQuality> texts = {};
 
-  /// What bits are counted per.
+  /// Returns the unit of bits: per byte or per token.
   [[nodiscard]] const char* unit() const noexcept { return bytes ? "bits/byte" : "bits/token"; }
 };
 

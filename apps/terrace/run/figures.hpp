@@ -1,4 +1,4 @@
-// What a run found out about one policy: the numbers of its report. No value = not applicable.
+// The figures of a run for one policy: the numbers of its report. No value = not applicable.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ struct CacheFigures {
   CacheCounters counters = {};
 };
 
-/// Of bytes moved, the mean per token: of rows per token of the sequence, of all else per step.
+/// The mean of bytes moved per token: rows to the host per token of the sequence, all else per
+/// step.
 struct BytesPerToken {
   double offload = 0;
   double demand = 0;

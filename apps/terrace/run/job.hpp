@@ -65,7 +65,7 @@ Config config_of_policy(const RunJob& job, const std::string& policy);
 /// RuntimeOptions::from.
 Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype);
 
-/// What a policy of the job is told, and what that comes to.
+/// The options that a policy of the job gets, and the numbers that follow from them.
 struct JobPolicy {
   RuntimeOptions options;
   RetrievalTraits traits;

@@ -24,7 +24,7 @@ struct Needle {
   std::vector<bool> answer_is_digit = {};  ///< one for each token of the answer
 };
 
-/// What a run made of a needle.
+/// The score of a run for one needle.
 struct NeedleScore {
   double depth = 0;
   std::size_t digits = 0;

@@ -1,4 +1,4 @@
-// What `terrace run` was asked for, as typed.
+// The options of `terrace run`, as typed.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 
 namespace terrace::apps {
 
-/// What the policies of a job have in common.
+/// The part that the runs of a job's policies share.
 struct PolicyRun {
   const RunJob& job;
   const ReferencePass& reference;

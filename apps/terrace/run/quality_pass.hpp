@@ -9,7 +9,7 @@
 
 namespace terrace::apps {
 
-/// What the model said at each step.
+/// The model's scores at each step.
 struct StepScores {
   std::vector<double> bits;  ///< of the text's next token; empty when generating
   std::vector<TokenId> most_likely;
@@ -23,7 +23,7 @@ struct QualityPass {
   std::vector<NeedleScore> needles;
 };
 
-/// What the others are compared with: full attention, all of it in device memory.
+/// The pass that the others are compared with: full attention, all of it in device memory.
 struct ReferencePass {
   StepScores scores;  ///< empty when generating
 };

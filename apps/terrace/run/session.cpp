@@ -11,8 +11,8 @@ const MachineProfile* profile_of(const RunJob& job) noexcept {
   return job.profile ? &*job.profile : nullptr;
 }
 
-/// What this CPU's profile says of this setting; else the machine is measured, on a backend of its
-/// own: the run's memory and times stay clean.
+/// Returns the costs in this CPU's profile for this setting; else the machine is measured, on
+/// another backend, so that the run's memory and times stay clean.
 Result<policies::CostModel> find_costs(const RunJob& job, const Config& config,
                                        const RuntimeOptions& options,
                                        const RetrievalTraits& policy) {

@@ -19,7 +19,7 @@ struct Session {
   std::unique_ptr<Sequence> sequence;
 };
 
-/// Who looks on, null = nobody; and what a terminal is shown for the prefill.
+/// The observers of a session, null = nobody, and the name that a terminal shows for the prefill.
 struct SessionObservers {
   WorkObserver* work = nullptr;
   SelectionObserver* selections = nullptr;

@@ -98,7 +98,7 @@ std::string needles_line(const PolicyFigures& figures) {
   return fmt::format("needles  {}: {} of {} digits right\n", figures.policy, right, digits);
 }
 
-/// What the planner went by, and what it chose.
+/// Returns the costs that the planner went by, and the iterations that it chose.
 std::string plan_lines(const PolicyFigures& figures) {
   return fmt::format("\nplanned  {}: {} iterations, by\n{}", figures.policy,
                      fmt::join(figures.clustering.iterations, ", "),
@@ -141,7 +141,7 @@ std::string turn_lines(const RunJob& job, const PolicyFigures& figures) {
   return text;
 }
 
-/// What looking after each cache took; nothing where no policy has one.
+/// Returns the time that looking after each cache took; nothing where no policy has a cache.
 std::string upkeep_line(std::span<const PolicyFigures> figures) {
   std::vector<std::string> shares;
   for (const PolicyFigures& one : figures) {

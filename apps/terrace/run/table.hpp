@@ -1,4 +1,4 @@
-// What `terrace run` prints for people.
+// The text that `terrace run` prints for people.
 #pragma once
 
 #include <optional>

@@ -21,22 +21,22 @@ struct RunSeconds {
   double update = 0;  ///< all else the step took: append, codes, cache upkeep, enqueueing
   double model = 0;   ///< projections, feed-forward, head
 
-  /// What a step spends on the KV cache.
+  /// Returns the time that a step spends on the KV cache.
   [[nodiscard]] double attention() const noexcept {
     return select + fetch + attend + wait + update;
   }
 };
 
-/// What the steps took, all together.
+/// The time of the steps, all together.
 struct StepTimes {
   Duration wall{};
   Duration clustering_wait{};  ///< the first step's, for indexes not yet built
   QueueCounters queue;         ///< the compute queue's
 };
 
-/// Deals the wall time of the steps out to its parts, as means. What the compute queue neither
-/// computed nor waited for is time that managing the cache took, whatever it went into: nothing of
-/// it is counted as the model's.
+/// Deals the wall time of the steps out to its parts, as means. Time in which the compute queue
+/// neither computed nor waited went into managing the cache, in whatever form: none of it is
+/// counted as the model's.
 void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result);
 
 /// A later prompt, and what was decoded behind it.

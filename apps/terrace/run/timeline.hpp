@@ -1,4 +1,4 @@
-// What each queue did when, as a trace that browsers draw (chrome://tracing, Perfetto).
+// The work of each queue over time, as a trace that browsers draw (chrome://tracing, Perfetto).
 #pragma once
 
 #include <atomic>

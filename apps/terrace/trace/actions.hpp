@@ -1,4 +1,4 @@
-// What `terrace trace` can do, and the options of all of it.
+// The actions of `terrace trace`, and the options of all of them.
 #pragma once
 
 #include <string>

@@ -119,7 +119,7 @@ Result<int> trace_replay(const TraceOptions& options) {
   TERRACE_ASSIGN(const Replayed replayed, replay_file(options.file, head, setup, progress));
   tuning::ReplayOutcome outcome = replayed.replay.outcome();
   if (replayed.end.run) {
-    // What the prompt moved is no step's.
+    // The bytes that the prompt moved belong to no step.
     outcome.bytes.offload = replayed.end.run->bytes.offload;
   }
   const bool told = warn_of_no_cache(

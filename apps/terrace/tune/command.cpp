@@ -74,8 +74,8 @@ Status check_files(const TuneOptions& options, const Config& config) {
       {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources);
 }
 
-/// What a trace was recorded with cannot be changed, and what is cached is searched: a key of
-/// either would not be looked at.
+/// The settings that a trace was recorded with cannot be changed, and those of the cache are
+/// searched: a key of either would not be looked at.
 Status check_keys(const Config& config) {
   constexpr std::array taken{"device.memory", "profile", "link.bandwidth",
                              "link.latency",  "seed",    "isa"};

@@ -1,4 +1,4 @@
-// What `terrace tune` prints.
+// The output of `terrace tune`.
 #pragma once
 
 #include <string>
