@@ -13,7 +13,7 @@ TEST(PairedDifference, IsTheMeanOfDifferencesWithItsStandardError) {
   constexpr std::array b{1.0, 2.0, 6.0};
   const MeanWithError difference = paired_difference(a, b);
   EXPECT_DOUBLE_EQ(difference.mean, 2.0);
-  // Of the stretches {1} and {2, 3}.
+  // The standard error is that of the stretches {1} and {2, 3}.
   EXPECT_DOUBLE_EQ(difference.standard_error.value(), std::sqrt((1.0 + 0.25) / 2));
 }
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown while a command works."""
+"""The progress that a terminal is shown while a command works."""
 
 import os
 import pathlib

@@ -151,7 +151,7 @@ class Fields(ReportTest):
 
 
 def without_times(document):
-    """What must repeat: everything but times, and the thread counts that were asked for."""
+    """Returns the parts that must repeat: all but times and the thread counts asked for."""
     document = copy.deepcopy(document)
     for key in ("threads.device", "threads.host"):
         del document["config"][key]

@@ -1,4 +1,4 @@
-// What a run was told survives in the config that a trace of it is tuned to.
+// The settings of a run survive in the config that a trace of it is tuned to.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -503,7 +503,7 @@ class Tune(Traced):
         self.fails(2, "bench kernels --write-profile", *tune, "--profile", profile)
         profile.write_text(profile.read_text() + "host: {memory_read: 2e+10}\n")
         none = self.document(*tune, "--profile", profile)["without_cache"]
-        # What a step fetches takes nearly all of its time.
+        # Fetching takes nearly all of a step's time.
         fetching = none["demand_bytes"] / 20 / 1e9
         self.assertGreater(none["predicted_seconds_per_token"], fetching)
         self.assertLess(none["predicted_seconds_per_token"], 1.1 * fetching)

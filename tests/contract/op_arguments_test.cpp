@@ -106,7 +106,7 @@ class OpArguments : public ::testing::Test {
     }
   }
 
-  /// What every selecting op is refused for.
+  /// Expects the refusals that every selecting op has in common.
   template <typename Op>
   static void expect_refused_selection(const Op& op) {
     expect_refused<Op>(op, {{[](Op& o) { o.common.shape.head_dim = 0; }, "has a zero"},

@@ -53,7 +53,7 @@ class Stores {
 
 class OpsContract : public BackendContract {
  protected:
-  /// What ops read and write here lies where both host and device reach it.
+  /// Memory that ops read and write here lies where both host and device reach it.
   Stores stores(std::vector<std::size_t> tokens) {
     return {std::move(tokens), [this](std::size_t bytes) { return host_buffer(bytes); }};
   }

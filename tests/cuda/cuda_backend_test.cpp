@@ -1,5 +1,5 @@
-// What is special to the backend for CUDA, on the stand-in: faults made to order, and counts of
-// what was asked of the device.
+// The special parts of the backend for CUDA, on the stand-in: faults made to order, and counts of
+// calls to the device.
 #include "terrace/offload/cuda/cuda_backend.hpp"
 
 #include <gmock/gmock.h>

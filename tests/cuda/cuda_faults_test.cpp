@@ -28,7 +28,7 @@ class CudaFaults : public ::testing::Test {
     runtime_.reset();
     device_.set({});
     runtime_ = scenario_.open();
-    // What a runtime keeps for all its sequences is taken by the first one.
+    // The first sequence takes the memory that a runtime keeps for all its sequences.
     Drive drive(*runtime_, traffic_);
     EXPECT_TRUE(drive.prefill(prompt).has_value());
     EXPECT_TRUE(drive.steps(2).has_value());
@@ -45,7 +45,7 @@ class CudaFaults : public ::testing::Test {
     EXPECT_THAT(std::string(status.error().message()), ::testing::HasSubstr("device is lost"));
   }
 
-  /// What is broken stays so: nobody waits for it, and its memory is given back all the same.
+  /// A broken device stays broken: nobody waits for it, and its memory is given back all the same.
   void expect_refused_and_given_back(std::pair<std::size_t, std::size_t> before) {
     expect_lost(runtime_->backend().allocate({.bytes = 64}).map([](const Buffer&) {}));
     EXPECT_EQ(in_use(), before);

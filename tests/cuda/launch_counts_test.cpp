@@ -1,4 +1,4 @@
-// What a layer asks of the device to have its selected rows, counted on the stand-in.
+// The calls that a layer makes to the device to have its selected rows, counted on the stand-in.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -20,7 +20,7 @@ constexpr std::size_t region_bytes = std::size_t{64} << 20;
 constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t piece_bytes_min = 128;  // also how pieces are aligned
 
-/// What is in front of every piece.
+/// The header in front of every piece.
 struct Piece {
   std::size_t size;  ///< with this, a power of two
   bool ordinary;     ///< asked for by the runtime itself

@@ -1,5 +1,5 @@
-// What a decode step asks of the device once a sequence has found its size, counted on the
-// stand-in.
+// The calls that a decode step makes to the device once a sequence has found its size, counted on
+// the stand-in.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What the planner's measurements are of.
+// The conditions of the planner's measurements.
 #include "terrace/engine/cost_measurement.hpp"
 
 #include <gmock/gmock.h>

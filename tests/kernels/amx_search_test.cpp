@@ -86,7 +86,7 @@ struct Case {
   }
 };
 
-/// Of rows up to a multiple of 16.
+/// Returns the bytes of rows, up to a multiple of 16 rows.
 std::size_t row_bytes(const AmxShape& shape, std::size_t count) {
   return align_up(count, amx_rows) * shape.row_bytes();
 }
@@ -184,7 +184,7 @@ class SearchInTilesTest : public ::testing::TestWithParam<std::tuple<Case, AmxNu
     return sum;
   }
 
-  /// Of 2 x.c either coefficients are rounded to 8 bits, or both factors split into 16.
+  /// In 2 x.c either the coefficients are rounded to 8 bits, or both factors are split into 16.
   void expect_nearest(const std::vector<std::uint32_t>& labels) const {
     const double error = shape_.numbers == AmxNumbers::rounded ? 0x1p-8 : 0x1p-14;
     for (std::size_t r = 0; r < its_.rows; ++r) {

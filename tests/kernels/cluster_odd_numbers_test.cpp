@@ -117,7 +117,7 @@ TEST(OddClusters, MayBeAskedForByOddQueries) {
   }
 }
 
-// Of the normaliser: NaN is nothing, and next to infinity nothing is left.
+// In the normaliser NaN counts as nothing, and next to infinity nothing is left.
 TEST(OddClusters, MayStandBesideOddRows) {
   for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     OddScene odds({.group = 2});

@@ -1,4 +1,4 @@
-// What holds for a selection of clusters whatever the numbers.
+// Properties of a selection of clusters whatever the numbers.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -175,7 +175,7 @@ TEST_P(RoundedSearches, ClusterAsWellAndLabelExactly) {
 }
 
 // Keys of models have dimensions that lie far from zero: all on one side, some on the other, or on
-// a circle, as those that RoPE turns. What rounding would cost too much is not rounded.
+// a circle, as those that RoPE turns. Rows are not rounded where that would cost too much.
 TEST_P(RoundedSearches, ClusterAsWellWhereverRowsLie) {
   using Shift = void (*)(float* row, std::size_t r, float far);
   const std::pair<const char*, Shift> shifts[] = {
@@ -256,8 +256,9 @@ TEST_P(RoundedSearches, ClusterManyRowsAsWell) {
   }
 }
 
-// Of the fewest rows that are rounded, and of as many as a segment of wave's has. So few lie in
-// other clusters after another step, so that only the inertia of several draws says something.
+// The problems have the fewest rows that are rounded, and as many as a segment of wave's has. So
+// few rows lie in other clusters after another step that only the inertia of several draws says
+// something.
 TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
   for (const std::size_t rows : {512U, 2048U}) {
     SCOPED_TRACE(std::to_string(rows) + " rows, " + testing::seed_text());
@@ -327,7 +328,8 @@ TEST_P(RoundedSearches, AreCutShortAsIfFewerIterationsHadBeenAskedFor) {
     ASSERT_NO_FATAL_FAILURE(clustering.cut(pieces));
     std::size_t left = 1;
     while (!clustering.work.do_piece()) ++left;
-    // Of assigning, of exact sums, of labelling once more, and of inertia; means have two, twice.
+    // The pieces left are those of assigning, of exact sums, of labelling once more, and of
+    // inertia; means take two pieces, twice.
     EXPECT_LE(left, 4 * divide_up(problem.rows, std::size_t{1024}) + 4);
     problem.iterations = clustering.work.report()->iterations;
     EXPECT_LT(problem.iterations, 50U);

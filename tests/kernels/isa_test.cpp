@@ -22,7 +22,7 @@ TEST_F(Isa, UsesWhatIsForcedOrSaysWhatThereIs) {
     const Status forced = use_isa(level.name);
     if (forced) {
       EXPECT_EQ(isa_in_use(), level.name);
-      // What Highway's tables are entered with: the better a target, the lower.
+      // The place in Highway's tables: the better a target, the lower.
       const std::size_t entry = hwy::GetChosenTarget().GetIndex();
       EXPECT_TRUE(entry < worse || (level.extras != IsaExtras::none && entry == worse))
           << level.name;

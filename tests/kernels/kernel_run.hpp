@@ -1,7 +1,7 @@
 // Runs ops to their end on the kernels that a program tests: the host's, or a device's. The tests
 // are the same.
 //
-// What an op points to is never on the stack: a device does not reach it.
+// Memory that an op points to is never on the stack: a device does not reach the stack.
 #pragma once
 
 #include <cstddef>

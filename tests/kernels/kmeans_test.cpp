@@ -289,7 +289,7 @@ TEST(Kmeans, RefusesNothingAndAbsurdSizes) {
   EXPECT_TRUE(refuses({.rows = row, .row_count = absurd, .dims = 2}, 1, centroid, &label));
   EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = absurd}, 1, centroid, &label));
   EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = 2}, absurd, centroid, &label));
-  // Of sizes that are possible, each alone, whose product is not.
+  // Each of these sizes is possible alone, but their product is not.
   const std::size_t large = std::size_t{1} << 31;
   EXPECT_TRUE(refuses({.rows = row, .row_count = large, .dims = large}, 1, centroid, &label));
   EXPECT_TRUE(refuses({.rows = row, .row_count = 1, .dims = large}, large, centroid, &label));

@@ -181,7 +181,8 @@ TEST(PageSelect, FindsWhatIsSelectedByAnotherRule) {
     Scene expected(scene.op.common.shape, scene.op.pages);
     for (SelectCommon* const common : {&scene.op.common, &expected.op.common}) {
       common->count.mean = 60;
-      // Of the queries and chunks there are: mutations take the next.
+      // The op leaves out the last of the queries and chunks there are: mutations take the next
+      // ones.
       common->shape.query_heads = 6;
       common->candidates.end = first + 150;
     }

@@ -46,7 +46,7 @@ TEST(ResolveRows, StartsOverWhenTheCountOfMissesIsNearItsEnd) {
   EXPECT_LE(scenario.epoch_[0], 3 * 8 * scenario.stride_);
 }
 
-/// What a call left: where each listed row is, and the misses by their staging rows.
+/// The outcome of a call: where each listed row is, and the misses by their staging rows.
 struct Resolved {
   std::vector<std::byte*> rows;
   std::vector<std::tuple<std::byte*, std::uint32_t, std::uint32_t>> missed;

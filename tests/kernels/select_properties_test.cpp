@@ -1,4 +1,4 @@
-// What product quantisation promises: its logits, and when they are exact.
+// The promises of product quantisation: its logits, and when they are exact.
 #include <gtest/gtest.h>
 
 #include <algorithm>

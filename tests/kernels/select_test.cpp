@@ -355,7 +355,7 @@ TEST(ExactSelect, AddsInfiniteLogitsOfManyHeads) {
     return i == 0 ? first[p] : 0.0F;
   });
   const KeyIndex index(store, 8, {0, 8});
-  // Of one head against the others the first three are -inf each, and a tie.
+  // With one head against the others the first three weights are -inf each, and a tie.
   for (std::size_t other = 0; other < group; ++other) {
     Selected selected(shape, {0, 8}, 6);
     std::ranges::fill(selected.query_, 4.0F);

@@ -28,7 +28,7 @@ class FaultTest : public testing::Test {
 
 TEST_F(FaultTest, AnOpOfAFailingPhaseFailsBeforeItRuns) {
   backend_->arm({.pieces = {{.phase = Phase::attend}}});
-  // Of nothing to attend to the output would be 0.
+  // If the op ran, with nothing to attend to, the output would be 0.
   const std::array<float, 2> query{};
   std::array<float, 2> output{1, 1};
   const DecodeAttention op{

@@ -57,7 +57,7 @@ TEST(HostMemory, ReportsWhatTheSystemGave) {
   const HostMemoryReport report = memory->report();
   EXPECT_EQ(report.mapped_bytes, region);
   EXPECT_EQ(report.free_bytes, region - 128);
-  // What a system may refuse is reported in whole regions or not at all.
+  // Figures that a system may refuse to grant are reported in whole regions or not at all.
   for (const std::size_t bytes :
        {report.huge_page_bytes, report.locked_bytes, report.placed_bytes}) {
     EXPECT_EQ(bytes % region, 0U);

@@ -1,4 +1,4 @@
-// What only the host backend's threads do: a link's time, a full ring, standing still.
+// Behaviour of the host backend's threads alone: a link's time, a full ring, standing still.
 #include <gmock/gmock.h>
 
 #include <atomic>

@@ -389,7 +389,7 @@ void ResidentCacheTest::fuzz(ResidentCache& cache, std::map<UnitKey, double>* wo
     wanted_.clear();
     for (const UnitKey key : keys) {
       wanted_.push_back(unit(key, 1 + key % 4));
-      // Of small steps some units come for nothing.
+      // In small steps some units come for nothing.
       if (keys.size() < 8 && rng.below(3) == 0) wanted_.back().refill_rows = 0;
     }
     if (worth != nullptr) {
@@ -433,7 +433,8 @@ void ResidentCacheTest::fuzz(ResidentCache& cache, std::map<UnitKey, double>* wo
   }
 }
 
-/// What the plan admits saves no less than it costs, and than what goes for it would have saved.
+/// Units that the plan admits save no less than they cost, and no less than the units that go for
+/// them would have saved.
 void ResidentCacheTest::expect_worth_it(const std::map<UnitKey, double>& worth) const {
   double gain = 0;
   bool none_is_free = true;
@@ -444,7 +445,7 @@ void ResidentCacheTest::expect_worth_it(const std::map<UnitKey, double>& worth) 
     gain += spare;
     none_is_free = none_is_free && its.refill_rows > 0;
   }
-  // Of what came for nothing others may go, whatever they are worth.
+  // For a unit that came for nothing others may go, whatever they are worth.
   if (!none_is_free) return;
   for (const UnitKey unit : plan_.evicted) gain -= worth.at(unit);
   ASSERT_GE(gain, 0);

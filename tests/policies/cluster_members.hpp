@@ -1,4 +1,4 @@
-// What an index of clusters says of its tokens.
+// The tokens of each cluster, as an index of clusters has them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What every policy with an index must keep, whatever the keys: lists of distinct candidates in
-// rising order, as long as asked for, and an index that grows.
+// Rules that every policy with an index must keep, whatever the keys: lists of distinct candidates
+// in rising order, as long as asked for, and an index that grows.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What is special to policies that select pages: quest and infllm.
+// The special parts of policies that select pages: quest and infllm.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ TEST(InfLlm, LetsTheKeysStandForABlockThatThePromptsEndLookedAtMost) {
     }
     expect_representatives(index, rows, block, best);
   }
-  // Of a block of three tokens all.
+  // A block of three tokens has all of them as representatives.
   expect_representatives(index, rows, 2, {tokens - 3, tokens - 2, tokens - 1});
 }
 

@@ -113,7 +113,7 @@ class PolicyIndex {
 
   std::vector<float> query_window;
   double mass_wanted = 0;
-  // Of the last selection.
+  // Pseudo-entries of the last selection.
   std::vector<const std::byte*> pseudo_rows;
   std::vector<float> pseudo_bias;
   std::vector<std::uint32_t> pseudo_counts;

@@ -1,5 +1,5 @@
 // Replacement policies once more, as plainly as their papers put them: lists that are searched from
-// end to end. What the fuzzer holds the real ones against.
+// end to end. The fuzzer compares the real policies with these.
 #pragma once
 
 #include <functional>

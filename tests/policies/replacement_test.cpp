@@ -189,7 +189,7 @@ class Pair {
     tracked_.erase(key);
   }
 
-  /// What both say, or nothing when they do not.
+  /// Returns the answer that both give, or nothing when they differ.
   Answer agreed(const char* what, const Answer& policy, const Answer& model) {
     if (policy == model) return policy;
     differ(std::string(what) + " " + to_string(policy) + ", the model " + to_string(model));
@@ -290,8 +290,8 @@ TEST_P(EachReplacementPolicy, EvictsNothingWhereNothingIsEvictable) {
   EXPECT_EQ(policy->size(), 0U);
 }
 
-/// What goes, in order, when a policy that has seen some steps shrinks to nothing. In vain: each of
-/// the last steps asked for more than may go first.
+/// Returns the keys that go, in order, when a policy that has seen some steps shrinks to nothing.
+/// With `in_vain` each step first asked for more victims than may go.
 std::vector<UnitKey> order_of_going(ReplacementPolicy& policy, MadeUpFuture& future, bool in_vain) {
   Rng rng(3);
   std::vector<UnitKey> tracked;

@@ -20,7 +20,7 @@ inline std::vector<std::string> selecting_policies() {
   return names;
 }
 
-/// Of these, the ones whose clusters can be cached.
+/// Returns the names of those whose clusters can be cached.
 inline std::vector<std::string> clustering_policies() {
   std::vector<std::string> names;
   for (const std::string& name : selecting_policies()) {

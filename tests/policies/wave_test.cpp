@@ -192,7 +192,8 @@ TEST(Wave, GivesAKeyFarFromAllOthersAClusterOfItsOwn) {
     }
     EXPECT_EQ(alone, 1U) << testing::seed_text();
   }
-  // Who looks at it finds it first, who looks away from it last; nothing but numbers either way.
+  // A query that looks at the far row finds it first, one that looks away from it last; neither
+  // meets anything but numbers.
   std::vector<float> query = query_of(142);
   for (const bool towards : {true, false}) {
     for (std::size_t q = 0; q < shape.query_heads; ++q) {

@@ -51,7 +51,7 @@ class Batch {
   [[nodiscard]] Sequence& sequence(std::size_t i) noexcept { return drives_[i]->sequence(); }
   [[nodiscard]] const Traffic& traffic(std::size_t i) const noexcept { return *traffics_[i]; }
   [[nodiscard]] Queue& compute() noexcept { return *compute_; }
-  /// Of each token that was kept: [layers, query_heads, head_dim].
+  /// Returns the outputs of each token that was kept: [layers, query_heads, head_dim].
   [[nodiscard]] const std::vector<StepOutput>& outputs(std::size_t i) const noexcept {
     return outputs_[i];
   }

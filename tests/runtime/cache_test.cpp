@@ -1,4 +1,4 @@
-// What sequences share of the resident cache, and what its upkeep may cost.
+// The sharing of the resident cache among sequences, and the cost that its upkeep may have.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -106,7 +106,7 @@ TEST(SharedCache, GivesASequenceTheSameHitsHoweverThreadsInterleave) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(true), in_turn);
 }
 
-/// What compute reads and writes until a step has ended.
+/// Memory that compute reads and writes until a step has ended.
 struct StepMemory {
   std::vector<std::vector<std::byte>> rows;
   std::vector<std::vector<float>> queries;

@@ -108,7 +108,7 @@ TEST_P(EachClustering, GivesTheSameBitsWithAndWithoutACache) {
   }
 }
 
-/// What steps find reserved: memory of the device, and of the host.
+/// Returns the memory that steps find reserved, of the device and of the host.
 std::vector<std::size_t> memory_in_use(Runtime& runtime) {
   return {runtime.backend().memory(Tier::device).in_use,
           runtime.backend().memory(Tier::host).in_use};
@@ -368,7 +368,7 @@ TEST_P(EachClustering, GivesTheSameBitsWhenItsShareShrinksBehindAnAdmission) {
   Drive lasting(*runtime, traffic);
   ASSERT_TRUE(lasting.prefill(prompt).has_value());
   for (std::size_t i = 0; i < steps; ++i) {
-    // What the last step admitted is not in its slots yet.
+    // Units that the last step admitted are not in their slots yet.
     std::vector<std::unique_ptr<Drive>> guests;
     for (std::size_t guest = 0; guest < i % 4; ++guest) {
       guests.push_back(std::make_unique<Drive>(*runtime, traffic));

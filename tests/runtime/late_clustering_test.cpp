@@ -166,7 +166,7 @@ TEST_F(LatePlans, FollowWhatIterationsTake) {
   EXPECT_GE(before, 17U);
 }
 
-/// Of three layers, whose iterations take no time.
+/// Plans of three layers, whose iterations take no time.
 class PlansOfLayers : public LatePlans {
  protected:
   PlansOfLayers() : LatePlans(3, 0.1) { policy_->iteration = Duration{}; }

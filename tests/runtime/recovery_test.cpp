@@ -26,7 +26,8 @@ Status prefill_without_coding(Sequence& sequence, const Traffic& traffic, std::s
     TERRACE_TRY(sequence.append(
         static_cast<LayerId>(layer),
         {.tokens = tokens, .kv = traffic.tensors(rows.back(), tokens.size())}, compute));
-    // What finish() enqueues last is the coding. From the second layer on something is before it.
+    // The work that finish() enqueues last is the coding. From the second layer on something is
+    // before it.
     faults.arm({.pieces = {{.phase = Phase::update, .nth = layer == 0 ? 1U : 2U}}});
     TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), compute));
     faults.arm({});

@@ -19,7 +19,7 @@ using testing::Traffic;
 constexpr std::size_t prompt = 120;
 constexpr std::size_t refresh_tokens = 40;
 
-/// What of a refresh is held up until the gate is opened.
+/// The part of a refresh that is held up until the gate is opened.
 enum class Held { building, catching_up };
 
 /// A policy whose refreshes wait at a gate.
@@ -152,7 +152,7 @@ class EachInterruption : public ::testing::TestWithParam<std::string> {
       ASSERT_TRUE(goes_on.steps(50).has_value());
       goes_on.expect_all_rows_right();
 
-      // Of indexes that forget nothing a refresh changes no bit.
+      // A refresh of an index that forgets nothing changes no bit.
       if (GetParam() != "oracle" && GetParam() != "quest") continue;
       HeldDrive plain(GetParam(), held, {});
       ASSERT_TRUE(plain.drive().steps(before).has_value());

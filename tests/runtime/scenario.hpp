@@ -76,7 +76,8 @@ class Drive {
   void forget_what_was_read();
 
   const Traffic& traffic_;
-  // What compute reads. Behind a failure the device may go on with it until the queue is gone.
+  // Memory that compute reads. Behind a failure the device may go on reading it until the queue is
+  // gone.
   std::vector<std::vector<std::byte>> rows_;
   std::vector<std::vector<float>> queries_;
   std::vector<StepOutput> unfinished_;
@@ -85,7 +86,8 @@ class Drive {
   std::vector<StepOutput> outputs_;
 };
 
-/// Makes the backend that the program tests the runtime on. What of `options` it knows is taken.
+/// Makes the backend that the program tests the runtime on. The backend takes those of `options`
+/// that it knows.
 std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options);
 
 /// A compute queue of an embedder's own, and the stream that it uses, if any, which outlives it.

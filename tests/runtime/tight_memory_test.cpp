@@ -54,7 +54,7 @@ class Lives {
 
   [[nodiscard]] std::size_t failures() const noexcept { return failures_; }
   [[nodiscard]] std::size_t steps() const noexcept { return steps_; }
-  /// What happened, as a failure shows it.
+  /// Returns the events so far, as a failure shows them.
   [[nodiscard]] const std::string& story() const noexcept { return story_; }
 
  private:

@@ -1,4 +1,4 @@
-// What a step wants of each unit, against the plainest of models.
+// The rows that a step wants of each unit, against the plainest of models.
 #include "cache/wanted_rows.hpp"
 
 #include <gmock/gmock.h>

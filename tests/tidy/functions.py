@@ -2,7 +2,7 @@
 
 import re
 
-# What stands before a brace that opens no function: a scope or an initializer.
+# Text before a brace that opens no function: of a scope or an initializer.
 _NO_FUNCTION = re.compile(r"\b(namespace|class|struct|union|enum|concept|extern)\b|=\s*$")
 
 

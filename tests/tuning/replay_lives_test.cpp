@@ -140,15 +140,15 @@ TEST(ReplayOfLives, KnowsThatPromptsPlaceWhatWaitsForTheIndex) {
   }
 }
 
-/// What lives have to cope with.
+/// The difficulties that lives have to cope with.
 struct Hardship {
   std::size_t device_memory = SIZE_MAX;
   bool faults = false;  ///< pieces of work fail in steps
   std::size_t events = 40;
 };
 
-/// Lets random things happen to sequences, three at a time at the most. What hardship prevents does
-/// not happen.
+/// Lets random things happen to sequences, three at a time at the most. Events that hardship
+/// prevents do not happen.
 class RandomLives {
  public:
   RandomLives(const Scenario& scenario, const std::filesystem::path& file, bool faults, Rng& rng)
@@ -164,7 +164,7 @@ class RandomLives {
     return lives_.finish();
   }
 
-  /// What happened, as a failure shows it.
+  /// Returns the events so far, as a failure shows them.
   [[nodiscard]] const std::string& story() const noexcept { return story_; }
 
  private:

@@ -365,7 +365,7 @@ TEST(Replay, PredictsSequencesThatAreForkedAndPausedInAnotherCache) {
     record_with({.policy = "lru", .admission = "always", .tokens = 160}, 8);
     ReplayOutcome replayed =
         replay_of(folder / "t", {.cache = cache, .block_tokens = block_tokens});
-    // What resuming loads is as recorded: in blocks of that size.
+    // The bytes that resuming loads are as recorded: in blocks of that size.
     if (block_tokens != 8) replayed.bytes.refill = live.bytes.refill = 0;
     expect_equal(replayed, live);
   }

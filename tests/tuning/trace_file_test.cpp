@@ -228,7 +228,7 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
   EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("behind"));
 }
 
-/// What comes of writing one record.
+/// Returns the outcome of writing one record.
 Status write_one(TraceUnit unit, const TraceRecord& record, const std::filesystem::path& path,
                  bool clusters = false) {
   const TraceHead head =

@@ -2,7 +2,7 @@
 //
 // Sources for CUDA compile against it unchanged, as plain C++. Streams are threads that take work
 // in order, copies are really asynchronous, events are points in that order; device memory is host
-// memory under a limit. What goes wrong, and how much there is of what, is made to order:
+// memory under a limit. Faults, and the sizes of the device, are made to order:
 // cuda_on_host/control.hpp.
 #pragma once
 

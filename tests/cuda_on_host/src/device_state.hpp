@@ -1,7 +1,8 @@
 // The stand-in's one device: traits, faults, counts, and whether it is broken.
 //
-// What streams look at while they work is atomic, and relaxed but for what broke the device, once:
-// a lock would order their work for the thread sanitizer and hide that nothing else does.
+// The fields that streams read while they work are atomic, and relaxed but for the error that broke
+// the device, stored once: a lock would order their work for the thread sanitizer and hide that
+// nothing else does.
 #pragma once
 
 #include <atomic>

@@ -17,7 +17,7 @@ class HandOver {
  public:
   using Work = std::function<void()>;
 
-  /// Takes `work` over. What its caller has done is visible to the work.
+  /// Takes `work` over. The work sees everything that the caller did before.
   void push(Work* work);
 
   /// Waits for the next piece of work; null after stop(), when none is left.

@@ -1,4 +1,4 @@
-// What the sanitizers are told about fibers. Nothing, in a build without them.
+// Calls that tell the sanitizers about fibers. They do nothing in a build without sanitizers.
 #pragma once
 
 #include <cstddef>

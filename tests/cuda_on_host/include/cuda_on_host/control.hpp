@@ -1,4 +1,4 @@
-// What the stand-in device is like and what goes wrong on it, made to order by tests.
+// The traits and the faults of the stand-in device, made to order by tests.
 //
 //   cuda_on_host::Device device;            // one for a test; restores the default at its end
 //   device.set({.memory_bytes = 1 << 20});
@@ -25,7 +25,7 @@ struct DeviceTraits {
   bool waits_are_ignored = false;  ///< cudaStreamWaitEvent orders nothing: a fault to be found
 };
 
-/// What has been asked of the device since it was set.
+/// Counts of the calls to the device since it was set.
 struct DeviceCounts {
   std::uint64_t launches = 0;
   std::uint64_t copy_calls = 0;        ///< cudaMemcpyAsync
