@@ -35,8 +35,8 @@ if(TERRACE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LA
 endif()
 
 # For code whose own speed does not matter, and whose libraries' headers take longer to compile than
-# it does: tests, and the program around the library. Both have precompiled headers. What sanitizers
-# put in makes optimizing it take twice as long.
+# it does: tests, and the program around the library. Both have precompiled headers. Code that
+# sanitizers add makes optimizing take twice as long.
 add_library(terrace_light_flags INTERFACE)
 if(TERRACE_SANITIZER STREQUAL none)
   set(light $<$<CONFIG:Release>:-O1>)

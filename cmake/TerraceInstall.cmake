@@ -1,5 +1,5 @@
-# What `make install` installs beside the program: the package `terrace` for find_package and for
-# pkg-config, with one target per layer and terrace::terrace for all that an embedder needs.
+# The files that `make install` installs beside the program: the package `terrace` for find_package
+# and for pkg-config, with one target per layer and terrace::terrace for all that an embedder needs.
 #
 # The reference decoder is a component of its own, terrace::engine, because it brings a BLAS along.
 include(GNUInstallDirs)

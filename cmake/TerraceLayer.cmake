@@ -23,7 +23,7 @@ function(terrace_layer name)
     PRIVATE ${arg_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:terrace_build_flags>)
   if(TERRACE_CUDA_FOUND AND arg_CUDA_SOURCES)
     add_library(${target}_cuda OBJECT ${arg_CUDA_SOURCES})
-    # What looks at the runtime's answers is one for all that is CUDA.
+    # All CUDA code checks the runtime's answers by one header, support/check.hpp of kernels.
     target_include_directories(${target}_cuda PRIVATE
       include src ${PROJECT_SOURCE_DIR}/kernels/src/cuda)
     target_link_libraries(${target}_cuda PRIVATE

@@ -13,7 +13,7 @@ add_custom_target(terrace_library_tests)
 add_custom_target(terrace_concurrent_tests)
 add_custom_target(terrace_on_host_tests)
 
-# What all test programs include is compiled once.
+# Headers that all test programs include are compiled once.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp "// Headers alone.\n")
 add_library(terrace_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cpp)
 target_link_libraries(terrace_test_headers

@@ -53,8 +53,8 @@ def convert(model: str, target: pathlib.Path) -> None:
     where = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     loaded = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float16)
     tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-    # What was loaded still counts as quantized, and such a model cannot be saved: move its weights,
-    # which are F16 by now, into one that never was.
+    # The loaded model still counts as quantized, and such a model cannot be saved: move its
+    # weights, which are F16 by now, into a model that never was quantized.
     if hasattr(loaded.config, "quantization_config"):
         del loaded.config.quantization_config
     plain = type(loaded)(loaded.config).to(torch.float16)

@@ -51,7 +51,7 @@ TEXT_BYTES_MAX = 1 << 30  # more than any context takes; a device may never end
 
 
 class ByteTokenizer:
-    """Of models whose 256 tokens are the bytes."""
+    """The tokenizer of models whose 256 tokens are the bytes."""
 
     def encode(self, text: bytes) -> list[int]:
         return list(text)

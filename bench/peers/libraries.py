@@ -1,4 +1,4 @@
-"""What other libraries do for rows of `terrace bench kernels`, each in a process of its own.
+"""Other libraries' work for rows of `terrace bench kernels`, each in a process of its own.
 
     libraries.py FaissKmeans '{"dims": 64, "clusters": 64}'
 
