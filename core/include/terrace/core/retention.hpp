@@ -1,0 +1,105 @@
+// The decision of a retention policy: which entries of a layer stay, which are merged, and which
+// are dropped for good.
+//
+// Attention visits *entries*: rows of a KV head, each of which stands for one token or, merged, for
+// several, its *degree*. A policy owns no memory and moves no row. When a prompt has ended, and
+// each time the window has passed half of itself on (a *flush*), Runtime shows it the entries of
+// the middle with those that left the window, and the policy says where each goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/ids.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/core/shape.hpp"
+
+namespace terrace {
+
+/// The queries whose attention weights a policy chooses by.
+enum class ScoredQueries : std::uint8_t {
+  none,  ///< weights cost nothing where nobody asks for them
+  last,  ///< those of the last RetentionTraits::score_window positions before a flush
+  all,   ///< those of every position since the entry was there
+};
+
+/// The needs of a policy, and what it gives; read before it is chosen.
+struct RetentionTraits {
+  std::string_view name = {};
+  ScoredQueries scores = ScoredQueries::none;
+  std::size_t score_window = 0;        ///< of ScoredQueries::last
+  bool scores_of_query_heads = false;  ///< apart; else they are summed over the group
+  bool needs_pre_rope_keys = false;    ///< to rate tokens by, when they come
+  bool merges = false;                 ///< attention adds ln(degree) to an entry's logit
+  bool chooses_once = false;  ///< after a prompt; entries that leave the window later are dropped
+};
+
+/// The entries of one KV head among which a policy chooses. Host memory, all [entries], by rising
+/// position.
+struct Candidates {
+  std::span<const std::byte* const> rows = {};    ///< key, then value, KV dtype
+  std::span<const std::uint32_t> positions = {};  ///< of the last token that the entry stands for
+  std::span<const std::uint32_t> degrees = {};    ///< tokens that the entry stands for
+
+  [[nodiscard]] std::size_t size() const noexcept { return positions.size(); }
+};
+
+/// Chooses among the entries of one layer.
+struct RetainRequest {
+  KvShape shape = {};
+  LayerId layer = {};
+  std::span<const Candidates> heads = {};  ///< [kv_heads]; heads may have kept different tokens
+  /// [kv_heads, length], or [query_heads, length]: of each position its attention weights, summed
+  /// over the queries that the traits name, or the policy's own rating. An entry that was dropped
+  /// keeps what it had: pooling looks at neighbours. Empty where the traits ask for nothing.
+  std::span<const float> scores = {};
+  std::size_t length = 0;  ///< tokens of the sequence
+  std::size_t keep = 0;    ///< entries of a KV head that may stay
+  std::uint64_t seed = 0;
+};
+
+/// Where the candidates of a KV head go. Each is one new entry's, or dropped. New entries are
+/// numbered by the position of their last token; sums of degrees, and of keys and values weighted
+/// by degrees, are those of the candidates that were not dropped.
+struct EntryMap {
+  static constexpr std::uint32_t dropped = std::numeric_limits<std::uint32_t>::max();
+
+  std::vector<std::uint32_t> target;  ///< [candidates]: the number of the new entry, or `dropped`
+  std::size_t entries = 0;            ///< new ones
+
+  bool operator==(const EntryMap&) const = default;
+};
+
+/// Threads  any, at once; a policy has no mutable state
+class RetentionPolicy {
+ public:
+  RetentionPolicy() = default;
+  RetentionPolicy(const RetentionPolicy&) = delete;
+  RetentionPolicy& operator=(const RetentionPolicy&) = delete;
+  virtual ~RetentionPolicy() = default;
+
+  [[nodiscard]] virtual const RetentionTraits& traits() const noexcept = 0;
+
+  /// Returns how many entries of a KV head stay in a layer, of `mean` over all layers.
+  [[nodiscard]] virtual std::size_t keep_of(const KvShape& /*shape*/, LayerId /*layer*/,
+                                            std::size_t mean) const noexcept {
+    return mean;
+  }
+
+  /// Returns a map for each KV head, of at most `keep` entries. With no more candidates than that
+  /// all stay as they are. Errors: invalid_argument: a request that lacks what the traits ask for.
+  [[nodiscard]] Result<std::vector<EntryMap>> retain(const RetainRequest& request) const;
+
+ private:
+  /// Of a request that is complete. Heads with no more than `keep` candidates need no map.
+  [[nodiscard]] virtual std::vector<EntryMap> do_retain(const RetainRequest& request) const = 0;
+};
+
+/// Returns the map by which all candidates stay as they are.
+[[nodiscard]] EntryMap keep_all(std::size_t candidates);
+
+}  // namespace terrace

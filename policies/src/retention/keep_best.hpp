@@ -1,0 +1,35 @@
+// The policy that most retention policies are: the most important entries stay, and the rest is
+// dropped, or merged into fewer entries.
+#pragma once
+
+#include <memory>
+
+#include "importance.hpp"
+
+namespace terrace::policies {
+
+class KeepBest final : public RetentionPolicy {
+ public:
+  KeepBest(std::string_view name, std::unique_ptr<Importance> importance,
+           const MergeOptions& merge);
+
+  [[nodiscard]] const RetentionTraits& traits() const noexcept override { return traits_; }
+  [[nodiscard]] std::size_t keep_of(const KvShape& shape, LayerId layer,
+                                    std::size_t mean) const noexcept override {
+    return importance_->keep_of(shape, layer, mean);
+  }
+
+ private:
+  [[nodiscard]] std::vector<EntryMap> do_retain(const RetainRequest& request) const override;
+
+  std::unique_ptr<Importance> importance_;
+  MergeOptions merge_;
+  RetentionTraits traits_;
+};
+
+/// Errors: invalid_argument: a share or a chunk out of range.
+[[nodiscard]] Status check(const MergeOptions& options);
+/// Errors: invalid_argument: an even width.
+[[nodiscard]] Status check(const PoolOptions& options);
+
+}  // namespace terrace::policies

@@ -1,0 +1,156 @@
+// KVCrush: beside the tokens that a base keeps, representatives of those that it would drop.
+//
+// Source: arXiv 2503.00022. Each query head votes for as many tokens as may stay; a token's votes
+// are its word. Tokens that the base drops are put in the order of their words' distance to an
+// anchor, and the list is sampled evenly, both ends included.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "entry_groups.hpp"
+#include "keep_best.hpp"
+#include "rows.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace::policies {
+namespace {
+
+/// Words of votes, one bit a query head, of all positions of a sequence.
+class Votes {
+ public:
+  explicit Votes(const RetainRequest& request)
+      : per_word_((request.shape.query_heads + 63) / 64),
+        bits_(request.shape.query_heads),
+        words_(request.length * per_word_) {
+    const std::size_t group = request.shape.group();
+    for (std::size_t query = 0; query < bits_; ++query) {
+      const Candidates& head = request.heads[query / group];
+      const auto scores = request.scores.subspan(query * request.length, request.length);
+      std::vector<float> own(head.size());
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = scores[head.positions[i]];
+      std::vector<std::uint32_t> all(head.size());
+      std::iota(all.begin(), all.end(), 0U);
+      for (const std::uint32_t i : best_of(own, all, request.keep)) {
+        words_[head.positions[i] * per_word_ + query / 64] |= std::uint64_t{1} << query % 64;
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t bits() const noexcept { return bits_; }
+  [[nodiscard]] std::size_t words() const noexcept { return per_word_; }
+  [[nodiscard]] bool has(std::size_t position, std::size_t query) const noexcept {
+    return (words_[position * per_word_ + query / 64] >> query % 64 & 1) != 0;
+  }
+  /// Bits in which a token's word differs from `anchor`.
+  [[nodiscard]] std::size_t distance(std::size_t position,
+                                     std::span<const std::uint64_t> anchor) const noexcept {
+    std::size_t differing = 0;
+    for (std::size_t i = 0; i < per_word_; ++i) {
+      differing +=
+          static_cast<std::size_t>(std::popcount(words_[position * per_word_ + i] ^ anchor[i]));
+    }
+    return differing;
+  }
+
+ private:
+  std::size_t per_word_;
+  std::size_t bits_;
+  std::vector<std::uint64_t> words_;
+};
+
+/// Whether more than half of a KV head's candidates have a query head's vote.
+bool is_majority(const Votes& votes, const Candidates& head, std::size_t query) {
+  const auto count = std::ranges::count_if(
+      head.positions, [&](std::uint32_t position) { return votes.has(position, query); });
+  return 2 * static_cast<std::size_t>(count) > head.size();
+}
+
+std::vector<std::uint64_t> make_anchor(const Votes& votes, const RetainRequest& request,
+                                       const Candidates& head, Anchor kind) {
+  Rng rng(request.seed, {index(request.layer)});
+  std::vector<std::uint64_t> anchor(votes.words());
+  for (std::size_t query = 0; query < votes.bits(); ++query) {
+    const bool bit = kind == Anchor::random      ? (rng() >> 63) != 0
+                     : kind == Anchor::alternate ? query % 2 == 1
+                                                 : is_majority(votes, head, query);
+    anchor[query / 64] |= std::uint64_t{bit} << query % 64;
+  }
+  return anchor;
+}
+
+/// Returns `count` of `list`, evenly spread, both ends included.
+std::vector<std::uint32_t> sample(std::span<const std::uint32_t> list, std::size_t count) {
+  count = std::min(count, list.size());
+  const std::size_t gaps = std::max<std::size_t>(1, count - std::min<std::size_t>(count, 1));
+  std::vector<std::uint32_t> chosen;
+  for (std::size_t j = 0; j < count; ++j) chosen.push_back(list[j * (list.size() - 1) / gaps]);
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+class KvCrush final : public RetentionPolicy {
+ public:
+  KvCrush(std::unique_ptr<Importance> base, const CrushOptions& options)
+      : base_(std::move(base)), options_(options), traits_(base_->traits()) {
+    traits_.name = "kvcrush";
+    traits_.scores_of_query_heads = true;
+  }
+
+  [[nodiscard]] const RetentionTraits& traits() const noexcept override { return traits_; }
+  [[nodiscard]] std::size_t keep_of(const KvShape& shape, LayerId layer,
+                                    std::size_t mean) const noexcept override {
+    return base_->keep_of(shape, layer, mean);
+  }
+
+ private:
+  [[nodiscard]] std::vector<EntryMap> do_retain(const RetainRequest& request) const override {
+    const double share = options_.representatives * static_cast<double>(request.keep);
+    const auto representatives = static_cast<std::size_t>(std::lround(share));
+    const Votes votes(request);
+    std::vector<EntryMap> maps;
+    for (std::size_t head = 0; head < request.heads.size(); ++head) {
+      const Candidates& candidates = request.heads[head];
+      std::vector<std::uint32_t> all(candidates.size());
+      std::iota(all.begin(), all.end(), 0U);
+      const auto best = best_of(base_->rate(request, head), all, request.keep - representatives);
+      std::vector<std::uint32_t> rest = without(all, best);
+      if (options_.rule == CrushRule::hamming) put_in_order(rest, votes, request, candidates);
+      EntryGroups groups(candidates.size());
+      groups.keep(best);
+      groups.keep(sample(rest, representatives));
+      maps.push_back(groups.map());
+    }
+    return maps;
+  }
+
+  void put_in_order(std::vector<std::uint32_t>& rest, const Votes& votes,
+                    const RetainRequest& request, const Candidates& head) const {
+    const auto anchor = make_anchor(votes, request, head, options_.anchor);
+    std::ranges::stable_sort(rest, {}, [&](std::uint32_t candidate) {
+      return votes.distance(head.positions[candidate], anchor);
+    });
+  }
+
+  std::unique_ptr<Importance> base_;
+  CrushOptions options_;
+  RetentionTraits traits_;
+};
+
+}  // namespace
+
+MadeRetentionPolicy make_kvcrush(const RetentionOptions& options) {
+  const double share = options.crush.representatives;
+  if (!(share >= 0 && share <= 1)) {
+    return fail(Errc::invalid_argument, "retention.representatives is {}; use 0 to 1", share);
+  }
+  TERRACE_TRY(check(options.pool));
+  TERRACE_ASSIGN(std::unique_ptr<Importance> base, make_importance(options));
+  if (base->traits().scores == ScoredQueries::none) {
+    return fail(Errc::invalid_argument, "retention.base {} has no attention scores to vote with",
+                options.base);
+  }
+  return std::make_unique<KvCrush>(std::move(base), options.crush);
+}
+
+}  // namespace terrace::policies

@@ -1,0 +1,28 @@
+// The later a token, the sooner it stays: StreamingLLM's rule, the plainest.
+#include "keep_best.hpp"
+#include "rows.hpp"
+
+namespace terrace::policies {
+namespace {
+
+class Recency final : public Importance {
+ public:
+  [[nodiscard]] RetentionTraits traits() const noexcept override { return {}; }
+
+  [[nodiscard]] std::vector<float> rate(const RetainRequest& request,
+                                        std::size_t head) const override {
+    std::vector<float> places(request.heads[head].size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<float>(i);
+    return places;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Importance> recency() { return std::make_unique<Recency>(); }
+
+MadeRetentionPolicy make_recent(const RetentionOptions& options) {
+  return keep_best("recent", recency(), options);
+}
+
+}  // namespace terrace::policies

@@ -1,0 +1,419 @@
+// Retention policies: what stays, what is merged, what goes.
+#include "terrace/policies/retention.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "terrace/core/dtype.hpp"
+#include "terrace/core/rng.hpp"
+
+namespace terrace {
+namespace {
+
+using policies::Anchor;
+using policies::CrushRule;
+using policies::make_retention_policy;
+using policies::PoolKind;
+using policies::RetentionOptions;
+using ::testing::ElementsAre;
+
+/// A layer's entries, made up: each KV head has `count` of them, behind `sinks` sinks.
+class MadeUpLayer {
+ public:
+  static constexpr std::size_t sinks = 4;
+
+  explicit MadeUpLayer(std::size_t count, std::uint64_t seed = 1) : length_(sinks + count + 8) {
+    Rng rng(seed);
+    std::vector<float> numbers(shape_.kv_heads * count * 2 * shape_.head_dim);
+    for (float& number : numbers) number = static_cast<float>(rng.uniform() * 2 - 1);
+    rows_.resize(shape_.kv_heads * count * shape_.row_bytes());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      store_f32(rows_.data(), shape_.dtype, i, numbers[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      positions_.push_back(static_cast<std::uint32_t>(sinks + i));
+    }
+    degrees_.assign(count, 1);
+    for (std::size_t i = 0; i < shape_.kv_heads * count; ++i) {
+      pointers_.push_back(rows_.data() + i * shape_.row_bytes());
+    }
+    for (std::size_t i = 0; i < shape_.query_heads * length_; ++i) {
+      scores_.push_back(static_cast<float>(rng.below(1000)) / 1000);
+    }
+  }
+
+  [[nodiscard]] std::vector<Candidates> heads() const {
+    std::vector<Candidates> heads;
+    for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+      heads.push_back({.rows = std::span(pointers_).subspan(head * count(), count()),
+                       .positions = positions_,
+                       .degrees = degrees_});
+    }
+    return heads;
+  }
+
+  [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy,
+                                             std::size_t keep) const {
+    const std::vector<Candidates> all = heads();
+    const RetentionTraits& traits = policy.traits();
+    const bool rated = traits.scores != ScoredQueries::none || traits.needs_pre_rope_keys;
+    const std::size_t score_heads =
+        traits.scores_of_query_heads ? shape_.query_heads : shape_.kv_heads;
+    const auto maps =
+        policy.retain({.shape = shape_,
+                       .heads = all,
+                       .scores = std::span(scores_).first(rated ? score_heads * length_ : 0),
+                       .length = length_,
+                       .keep = keep,
+                       .seed = 7});
+    EXPECT_TRUE(maps.has_value()) << maps.error().message();
+    return *maps;
+  }
+
+  [[nodiscard]] float score(std::size_t head, std::size_t candidate) const {
+    return scores_[head * length_ + positions_[candidate]];
+  }
+  void set_score(std::size_t head, std::size_t position, float score) {
+    scores_[head * length_ + position] = score;
+  }
+  void set_scores(float score) { std::ranges::fill(scores_, score); }
+  void set_key(std::size_t head, std::size_t candidate, std::span<const float> key) {
+    std::byte* const row = rows_.data() + (head * count() + candidate) * shape_.row_bytes();
+    for (std::size_t i = 0; i < key.size(); ++i) store_f32(row, shape_.dtype, i, key[i]);
+  }
+  void set_degree(std::size_t candidate, std::uint32_t degree) { degrees_[candidate] = degree; }
+  [[nodiscard]] std::vector<double> key(std::size_t head, std::size_t candidate) const {
+    const std::byte* const row = pointers_[head * count() + candidate];
+    std::vector<double> key(shape_.head_dim);
+    for (std::size_t i = 0; i < key.size(); ++i) key[i] = load_f32(row, shape_.dtype, i);
+    return key;
+  }
+  [[nodiscard]] std::size_t count() const noexcept { return positions_.size(); }
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+  [[nodiscard]] const KvShape& shape() const noexcept { return shape_; }
+
+ private:
+  KvShape shape_{.layers = 5, .query_heads = 4, .kv_heads = 2, .head_dim = 8, .dtype = Dtype::f16};
+  std::size_t length_;
+  std::vector<std::byte> rows_;
+  std::vector<const std::byte*> pointers_;
+  std::vector<std::uint32_t> positions_;
+  std::vector<std::uint32_t> degrees_;
+  std::vector<float> scores_;  ///< [query heads, length]; policies of KV heads read the first ones
+};
+
+/// The candidates that stay as they are.
+std::vector<std::size_t> kept(const EntryMap& map) {
+  std::vector<std::size_t> members(map.entries);
+  for (const std::uint32_t target : map.target) {
+    if (target != EntryMap::dropped) ++members[target];
+  }
+  std::vector<std::size_t> alone;
+  for (std::size_t i = 0; i < map.target.size(); ++i) {
+    const std::uint32_t target = map.target[i];
+    if (target != EntryMap::dropped && members[target] == 1) alone.push_back(i);
+  }
+  return alone;
+}
+
+/// The `count` candidates of the greatest rating, of equal ones the first.
+template <typename Rate>
+std::vector<std::size_t> best(std::size_t candidates, std::size_t count, Rate rate) {
+  std::vector<std::size_t> order(candidates);
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::stable_sort(order, std::greater{}, rate);
+  order.resize(count);
+  std::ranges::sort(order);
+  return order;
+}
+
+class EachRetention : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<RetentionPolicy> policy_ = make_retention_policy(GetParam()).value();
+};
+
+TEST_P(EachRetention, KeepsAllOfNoMoreThanMayStay) {
+  const MadeUpLayer layer(20);
+  for (const EntryMap& map : layer.retain(*policy_, 20)) EXPECT_EQ(map, keep_all(20));
+}
+
+TEST_P(EachRetention, FillsItsPlacesInTheOrderOfTheLastTokens) {
+  const MadeUpLayer layer(300);
+  for (const std::size_t keep : {1U, 2U, 40U, 151U, 299U}) {
+    const auto maps = layer.retain(*policy_, keep);
+    ASSERT_EQ(maps.size(), layer.shape().kv_heads);
+    for (const EntryMap& map : maps) {
+      EXPECT_EQ(map.entries, keep);
+      std::vector<std::size_t> last(map.entries);
+      for (std::size_t i = 0; i < map.target.size(); ++i) {
+        if (map.target[i] == EntryMap::dropped) continue;
+        ASSERT_LT(map.target[i], map.entries);
+        last[map.target[i]] = i;
+      }
+      EXPECT_TRUE(std::ranges::is_sorted(last));
+      const bool drops = std::ranges::count(map.target, EntryMap::dropped) > 0;
+      EXPECT_EQ(drops, !policy_->traits().merges);
+      if (drops) {
+        EXPECT_EQ(kept(map).size(), keep);
+      }
+    }
+  }
+}
+
+TEST_P(EachRetention, RefusesScoresThatAreNotAllThere) {
+  const MadeUpLayer layer(20);
+  const auto heads = layer.heads();
+  const std::vector<float> one(1);
+  const auto refused = policy_->retain({.shape = layer.shape(),
+                                        .heads = heads,
+                                        .scores = one,
+                                        .length = layer.length(),
+                                        .keep = 10});
+  EXPECT_EQ(refused.error().code, Errc::invalid_argument);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& row : policies::retention_policies()) all.emplace_back(row.name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, EachRetention, ::testing::ValuesIn(names()),
+                         [](const auto& one) { return one.param; });
+
+TEST(H2o, KeepsWhatDrewMostAttention) {
+  const MadeUpLayer layer(200);
+  const auto policy = make_retention_policy("h2o").value();
+  const auto maps = layer.retain(*policy, 50);
+  for (std::size_t head = 0; head < 2; ++head) {
+    EXPECT_EQ(kept(maps[head]), best(200, 50, [&](std::size_t i) { return layer.score(head, i); }));
+  }
+}
+
+TEST(H2o, NormalisedDividesByTheQueriesThatSawTheToken) {
+  MadeUpLayer layer(100);
+  // All alike a query: the sum favours the first tokens, the quotient nobody but by ties.
+  for (std::size_t i = 0; i < layer.length(); ++i) {
+    const float seen = static_cast<float>(layer.length() - i);
+    for (std::size_t head = 0; head < 2; ++head) layer.set_score(head, i, seen);
+  }
+  layer.set_score(0, MadeUpLayer::sinks + 90, 1.5F * static_cast<float>(layer.length() - 94));
+  const auto sums = make_retention_policy("h2o").value();
+  EXPECT_THAT(kept(layer.retain(*sums, 2)[0]), ElementsAre(0, 1));
+  const auto quotients = make_retention_policy("h2o", {.normalise = true}).value();
+  EXPECT_THAT(kept(layer.retain(*quotients, 2)[0]), ElementsAre(0, 90));
+}
+
+TEST(Pooling, TakesTheGreatestOrTheMeanOfNeighbours) {
+  MadeUpLayer layer(60);
+  layer.set_scores(0);
+  layer.set_score(0, MadeUpLayer::sinks + 30, 1.0F);
+  const auto greatest = make_retention_policy("h2o", {.pool = {.width = 5}}).value();
+  EXPECT_THAT(kept(layer.retain(*greatest, 5)[0]), ElementsAre(28, 29, 30, 31, 32));
+  layer.set_score(0, MadeUpLayer::sinks + 33, 0.9F);
+  const auto mean =
+      make_retention_policy("h2o", {.pool = {.width = 5, .kind = PoolKind::average}}).value();
+  // Only 31 and 32 are near both.
+  EXPECT_THAT(kept(layer.retain(*mean, 2)[0]), ElementsAre(31, 32));
+}
+
+TEST(Pooling, CountsNeighboursThatWereDroppedAndNoneBehindTheLast) {
+  MadeUpLayer layer(10);
+  layer.set_scores(0);
+  layer.set_score(0, MadeUpLayer::sinks - 1, 1.0F);   // a sink
+  layer.set_score(0, MadeUpLayer::sinks + 10, 9.0F);  // in the window
+  const auto policy = make_retention_policy("h2o", {.pool = {.width = 3}}).value();
+  EXPECT_THAT(kept(layer.retain(*policy, 1)[0]), ElementsAre(0));
+}
+
+TEST(PyramidKv, GivesTheFirstLayersMoreAndAllTogetherTheSame) {
+  const auto policy = make_retention_policy("pyramidkv").value();
+  const KvShape shape = MadeUpLayer(1).shape();
+  std::vector<std::size_t> keeps;
+  for (std::uint32_t l = 0; l < shape.layers; ++l) {
+    keeps.push_back(policy->keep_of(shape, LayerId{l}, 100));
+  }
+  EXPECT_THAT(keeps, ElementsAre(195, 148, 100, 53, 5));
+}
+
+TEST(KvCrush, WithoutRepresentativesIsItsBase) {
+  const MadeUpLayer layer(150);
+  for (const char* base : {"h2o", "snapkv"}) {
+    RetentionOptions options{.base = base};
+    options.crush.representatives = 0;
+    const auto crushed = layer.retain(*make_retention_policy("kvcrush", options).value(), 40);
+    for (std::size_t head = 0; head < 2; ++head) {
+      // The base sums the scores of a group's query heads.
+      const auto sum = [&](std::size_t i) {
+        return layer.score(2 * head, i) + layer.score(2 * head + 1, i);
+      };
+      EXPECT_EQ(kept(crushed[head]), best(150, 40, sum));
+    }
+  }
+}
+
+TEST(KvCrush, KeepsRepresentativesByTheDistanceOfTheirVotes) {
+  // Query heads 0 and 1 are of KV head 0. Each votes for four of eight tokens.
+  MadeUpLayer layer(8);
+  layer.set_scores(0);
+  for (const std::size_t i : {0U, 1U, 2U, 3U}) layer.set_score(0, MadeUpLayer::sinks + i, 1);
+  for (const std::size_t i : {0U, 1U, 4U, 5U}) layer.set_score(1, MadeUpLayer::sinks + i, 1);
+  RetentionOptions options;
+  options.crush = {.representatives = 0.5, .anchor = Anchor::alternate};
+  const auto map = layer.retain(*make_retention_policy("kvcrush", options).value(), 4)[0];
+  // The base keeps 0 and 1. Words of the others, of which query heads 2 and 3 have the same votes,
+  // to the anchor 10: 4 and 5 are nearest, then 6 and 7, then 2 and 3. The ends are sampled.
+  EXPECT_THAT(kept(map), ElementsAre(0, 1, 3, 4));
+}
+
+TEST(KvCrush, ByPositionSamplesEvenly) {
+  MadeUpLayer layer(101);
+  layer.set_scores(0);
+  RetentionOptions options;
+  options.crush = {.representatives = 1, .rule = CrushRule::position};
+  const auto map = layer.retain(*make_retention_policy("kvcrush", options).value(), 5)[0];
+  EXPECT_THAT(kept(map), ElementsAre(0, 25, 50, 75, 100));
+}
+
+TEST(KvCrush, CountsAlikeWhateverHeadsAreFirst) {
+  MadeUpLayer one(120);
+  MadeUpLayer other(120);
+  for (std::size_t i = 0; i < one.length(); ++i) {
+    const float score = static_cast<float>(i * 37 % 101);
+    one.set_score(0, i, score);
+    one.set_score(1, i, static_cast<float>(i * 53 % 97));
+    other.set_score(1, i, score);
+    other.set_score(0, i, static_cast<float>(i * 53 % 97));
+  }
+  const auto policy = make_retention_policy("kvcrush").value();  // the mean knows no order
+  EXPECT_EQ(one.retain(*policy, 30)[0], other.retain(*policy, 30)[0]);
+}
+
+TEST(Chelsea, MergesKeysThatAreAlikeAndDropsNothing) {
+  // Eight directions, each four times, in turn: a key's like is always in the other half.
+  MadeUpLayer layer(32);
+  for (std::size_t i = 0; i < 32; ++i) {
+    std::vector<float> key(8);
+    key[i / 4] = 1.0F + static_cast<float>(i % 4);
+    layer.set_key(0, i, key);
+  }
+  const auto policy = make_retention_policy("chelsea").value();
+  const EntryMap map = layer.retain(*policy, 8)[0];
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(map.target[i], i / 4);
+}
+
+/// One call of matching, spelt out: every other entry's nearest among the others of its chunk.
+std::vector<std::pair<std::size_t, std::size_t>> edges_in_words(const MadeUpLayer& layer,
+                                                                std::size_t chunk,
+                                                                std::size_t count) {
+  struct Edge {
+    double likeness;
+    std::size_t from, to;
+  };
+  const auto likeness = [&](std::size_t a, std::size_t b) {
+    const auto x = layer.key(0, a);
+    const auto y = layer.key(0, b);
+    const auto dot = [](const auto& p, const auto& q) {
+      return std::inner_product(p.begin(), p.end(), q.begin(), 0.0);
+    };
+    return dot(x, y) / std::sqrt(dot(x, x) * dot(y, y));
+  };
+  std::vector<Edge> edges;
+  for (std::size_t a = 0; a < layer.count(); ++a) {
+    const std::size_t begin = a / chunk * chunk;
+    if ((a - begin) % 2 == 1) continue;
+    Edge edge{-2, a, 0};
+    for (std::size_t b = begin + 1; b < std::min(begin + chunk, layer.count()); b += 2) {
+      if (likeness(a, b) > edge.likeness) edge = {likeness(a, b), a, b};
+    }
+    if (edge.likeness > -2) edges.push_back(edge);
+  }
+  std::ranges::stable_sort(edges, std::greater{}, &Edge::likeness);
+  edges.resize(count);
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (const Edge& edge : edges) pairs.emplace_back(edge.from, edge.to);
+  return pairs;
+}
+
+TEST(Chelsea, TakesTheEdgesThatAreMostAlike) {
+  for (const std::size_t chunk : {16U, 64U, 200U}) {
+    const MadeUpLayer layer(101, chunk);
+    RetentionOptions options;
+    options.merge.chunk = chunk;
+    const std::size_t merged = 30;
+    const EntryMap map =
+        layer.retain(*make_retention_policy("chelsea", options).value(), 101 - merged)[0];
+    std::size_t joined = 0;
+    for (const auto& [from, to] : edges_in_words(layer, chunk, merged)) {
+      EXPECT_EQ(map.target[from], map.target[to]) << from << ' ' << to;
+      ++joined;
+    }
+    EXPECT_EQ(joined, merged);
+  }
+}
+
+TEST(Chelsea, WeighsAMeanByDegrees) {
+  // The first call merges 0 and 1, 2 and 3, 4 and 5. The mean of 0 and 1 is nearer to 2 and 3 than
+  // 4 and 5 are if 0 weighs as much as the tokens that it stands for, and farther if not.
+  MadeUpLayer layer(6);
+  const std::vector<std::vector<float>> keys{
+      {1, 0, 0},          {0.8F, 0.6F, 0},        {0.75F, -0.66F, 0},
+      {0.75F, -0.66F, 0}, {0.49F, -0.43F, 0.76F}, {0.49F, -0.43F, 0.76F}};
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::vector<float> key = keys[i];
+    key.resize(8);
+    layer.set_key(0, i, key);
+  }
+  RetentionOptions options;
+  options.merge.chunk = 4;
+  const auto policy = make_retention_policy("chelsea", options).value();
+  EXPECT_THAT(layer.retain(*policy, 2)[0].target, ElementsAre(0, 0, 1, 1, 1, 1));
+  layer.set_degree(0, 1000);
+  EXPECT_THAT(layer.retain(*policy, 2)[0].target, ElementsAre(0, 0, 0, 0, 1, 1));
+}
+
+TEST(Merge, OfTheRestStandsBehindAnyBase) {
+  const MadeUpLayer layer(200);
+  for (const char* base : {"h2o", "snapkv"}) {
+    RetentionOptions options;
+    options.merge.share = 0.5;
+    const EntryMap map = layer.retain(*make_retention_policy(base, options).value(), 40)[0];
+    EXPECT_EQ(map.entries, 40U);
+    EXPECT_EQ(std::ranges::count(map.target, EntryMap::dropped), 0);
+    const auto alone = kept(map);
+    for (const std::size_t i : best(200, 20, [&](std::size_t n) { return layer.score(0, n); })) {
+      EXPECT_TRUE(std::ranges::binary_search(alone, i));
+    }
+  }
+}
+
+TEST(SmartKv, KeepsTheLongestLivesOrWhatIsLeftOfThem) {
+  MadeUpLayer layer(100);
+  for (std::size_t i = 0; i < layer.length(); ++i) {
+    for (std::size_t head = 0; head < 2; ++head) layer.set_score(head, i, 3);  // 64 tokens
+  }
+  layer.set_score(0, MadeUpLayer::sinks, 3.2F);       // 84 tokens, and 108 old
+  layer.set_score(0, MadeUpLayer::sinks + 80, 2.9F);  // 56 tokens, and 28 old
+  const auto born = make_retention_policy("smartkv", {.ageing = false}).value();
+  EXPECT_THAT(kept(layer.retain(*born, 1)[0]), ElementsAre(0));
+  const auto aged = make_retention_policy("smartkv").value();
+  EXPECT_THAT(kept(layer.retain(*aged, 1)[0]), ElementsAre(99));
+}
+
+TEST(RetentionTable, RefusesSettingsOutOfRangeByName) {
+  const auto message = [](const char* name, const RetentionOptions& options) {
+    const auto made = make_retention_policy(name, options);
+    return made ? std::string() : std::string(made.error().message());
+  };
+  EXPECT_THAT(message("h3o", {}), ::testing::HasSubstr("did you mean h2o"));
+  EXPECT_THAT(message("h2o", {.pool = {.width = 4}}), ::testing::HasSubstr("retention.pool"));
+  EXPECT_THAT(message("h2o", {.merge = {.share = 2}}), ::testing::HasSubstr("retention.merge"));
+  EXPECT_THAT(message("kvcrush", {.base = "smartkv"}), ::testing::HasSubstr("retention.base"));
+  EXPECT_THAT(message("snapkv", {.score_window = 0}), ::testing::HasSubstr("window"));
+}
+
+}  // namespace
+}  // namespace terrace
