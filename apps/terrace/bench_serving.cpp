@@ -224,9 +224,9 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
   serving->add_option("--sequences", options->sequences, "sizes of batches [1,64]")
       ->option_text("N,...");
   add_count(*serving, "--context", options->context, "tokens of a prompt, in the mean [4096]");
-  add_count(*serving, "--steps", options->steps, "steps of a batch [64]");
+  add_count(*serving, "--steps", options->steps, "steps of a batch without pieces of prompts [64]");
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
-            "tokens of a prompt's piece [512]");
+            "tokens of a prompt's piece, which comes in one step [512]");
   add_bench_options(*serving, *options);
   add_key_flags(*serving, key_flags, options->shared);
   serving->callback([options, &invocation] {

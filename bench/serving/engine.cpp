@@ -47,43 +47,42 @@ Status ServingEngine::copy_now(std::span<const CopyExtent> extents) {
   return compute_->wait(copied, runtime_->options().deadline);
 }
 
-Result<std::unique_ptr<ServedSequence>> ServingEngine::admit(const MadeUpPrompt& prompt) {
+Result<std::unique_ptr<ServedSequence>> ServingEngine::open(const MadeUpPrompt& prompt) {
   if (prompt.piece_tokens == 0) return fail(Errc::invalid_argument, "a prompt in empty pieces");
   TERRACE_ASSIGN(auto sequence, runtime_->open_sequence());
-  auto served = std::make_unique<ServedSequence>(
-      ServedSequence{.traffic = Traffic(pool_, prompt.seed), .sequence = std::move(sequence)});
-  TERRACE_TRY(give_prompt(*served, prompt));
+  return std::make_unique<ServedSequence>(ServedSequence{
+      .traffic = Traffic(pool_, prompt.seed), .sequence = std::move(sequence), .prompt = prompt});
+}
+
+Result<std::unique_ptr<ServedSequence>> ServingEngine::announce(const MadeUpPrompt& prompt) {
+  TERRACE_ASSIGN(auto served, open(prompt));
+  TERRACE_TRY(served->sequence->begin_prompt(prompt.tokens));
   return served;
 }
 
-Status ServingEngine::give_prompt(ServedSequence& served, const MadeUpPrompt& prompt) {
-  const std::size_t bytes = prompt.tokens * shape().token_bytes();
-  TERRACE_TRY(prompt_.reserve(runtime_->backend(), bytes));
-  const auto timed = [&served](const auto& call) -> Status {
-    const TimePoint begin = now();
-    TERRACE_TRY(call());
-    served.prompt += now() - begin;
-    return {};
-  };
-  TERRACE_TRY(timed([&] { return served.sequence->begin_prefill(prompt.tokens); }));
+Result<std::unique_ptr<ServedSequence>> ServingEngine::store(const MadeUpPrompt& prompt) {
+  TERRACE_ASSIGN(auto served, open(prompt));
+  TERRACE_TRY(prompt_.reserve(runtime_->backend(), prompt.tokens * shape().token_bytes()));
+  TERRACE_TRY(served->sequence->begin_prefill(prompt.tokens));
   for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    served.traffic.fill_rows(layer, {0, prompt.tokens}, prompt_.host.data());
-    const CopyExtent upload[] = {prompt_.to_device(bytes)};
-    TERRACE_TRY(copy_now(upload));
-    TERRACE_TRY(timed([&] { return append_layer(served, layer, prompt); }));
+    TERRACE_TRY(store_layer(*served, layer));
   }
-  return timed([&] { return served.sequence->end_prefill(); });
+  TERRACE_TRY(served->sequence->end_prefill());
+  return served;
 }
 
-Status ServingEngine::append_layer(ServedSequence& served, std::size_t layer,
-                                   const MadeUpPrompt& prompt) {
+Status ServingEngine::store_layer(ServedSequence& served, std::size_t layer) {
+  const MadeUpPrompt& prompt = served.prompt;
+  served.traffic.fill_rows(layer, {0, prompt.tokens}, prompt_.host.data());
+  const CopyExtent upload[] = {prompt_.to_device(prompt.tokens * shape().token_bytes())};
+  TERRACE_TRY(copy_now(upload));
   const auto id = static_cast<LayerId>(layer);
   Ticket stored;
   for (std::size_t first = 0; first < prompt.tokens; first += prompt.piece_tokens) {
     const TokenRange tokens{first, std::min(first + prompt.piece_tokens, prompt.tokens)};
     const std::byte* const rows = prompt_.device.data() + first * shape().token_bytes();
     PromptPiece piece{.tokens = tokens, .kv = packed_rows(shape(), rows)};
-    if (tokens.end == prompt.tokens) piece.hints = hints(served, layer, tokens);
+    if (tokens.end == prompt.tokens) piece.hints = stored_hints(served, layer, tokens);
     TERRACE_ASSIGN(stored, served.sequence->append(id, piece, *compute_));
   }
   TERRACE_TRY(served.sequence->finish(id, *compute_));
@@ -92,15 +91,11 @@ Status ServingEngine::append_layer(ServedSequence& served, std::size_t layer,
   return compute_->drain(runtime_->options().deadline);
 }
 
-PromptHints ServingEngine::hints(const ServedSequence& served, std::size_t layer,
-                                 TokenRange last_piece) {
+PromptHints ServingEngine::stored_hints(const ServedSequence& served, std::size_t layer,
+                                        TokenRange last_piece) {
   const std::size_t count = std::min(served.sequence->query_window_tokens(), last_piece.size());
   prompt_queries_.resize(count * floats_per_token());
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto query =
-        std::span(prompt_queries_).subspan(i * floats_per_token(), floats_per_token());
-    served.traffic.fill_query(layer, last_piece.end - count + i, query);
-  }
+  served.traffic.fill_queries(layer, {last_piece.end - count, last_piece.end}, prompt_queries_);
   return {.query_window = prompt_queries_};
 }
 
@@ -109,79 +104,106 @@ Duration ServingEngine::busy() const {
   return std::accumulate(counters.busy.begin(), counters.busy.end(), Duration{});
 }
 
-Status ServingEngine::fill_inputs() {
-  const std::size_t tokens = shape().layers * batch_.size();
-  const std::size_t query_bytes = floats_per_token() * sizeof(float);
-  const std::size_t row_bytes = shape().token_bytes();
-  Backend& backend = runtime_->backend();
-  TERRACE_TRY(rows_.reserve(backend, tokens * row_bytes));
-  TERRACE_TRY(queries_.reserve(backend, tokens * query_bytes));
-  TERRACE_TRY(outputs_.reserve(backend, tokens * query_bytes));
-  for (std::size_t token = 0; token < tokens; ++token) {
-    const std::size_t layer = token / batch_.size();
-    const ServedSequence& served = *batch_[token % batch_.size()];
-    const std::size_t position = served.sequence->length();
-    served.traffic.fill_rows(layer, {position, position + 1},
-                             rows_.host.data() + token * row_bytes);
-    served.traffic.fill_query(
-        layer, position,
-        {queries_.host.as<float>() + token * floats_per_token(), floats_per_token()});
+Status ServingEngine::lay_out(std::span<const ServedMember> batch) {
+  batch_.clear();
+  batch_tokens_ = 0;
+  for (const auto& [served, tokens] : batch) {
+    const std::size_t begin = served->sequence->length();
+    batch_.push_back({served, {begin, begin + tokens}, batch_tokens_});
+    batch_tokens_ += tokens;
   }
-  const CopyExtent upload[] = {rows_.to_device(tokens * row_bytes),
-                               queries_.to_device(tokens * query_bytes)};
+  const std::size_t tokens = shape().layers * batch_tokens_;
+  const std::size_t row_bytes = tokens * shape().token_bytes();
+  const std::size_t query_bytes = tokens * floats_per_token() * sizeof(float);
+  Backend& backend = runtime_->backend();
+  TERRACE_TRY(rows_.reserve(backend, row_bytes));
+  TERRACE_TRY(queries_.reserve(backend, query_bytes));
+  TERRACE_TRY(outputs_.reserve(backend, query_bytes));
+  for (std::size_t layer = 0; layer < shape().layers; ++layer) {
+    for (const PlacedMember& member : batch_) fill_inputs(layer, member);
+  }
+  const CopyExtent upload[] = {rows_.to_device(row_bytes), queries_.to_device(query_bytes)};
   return copy_now(upload);
 }
 
+void ServingEngine::fill_inputs(std::size_t layer, const PlacedMember& member) {
+  const std::size_t at = place_in_tensors(layer, member);
+  const Traffic& traffic = member.served->traffic;
+  traffic.fill_rows(layer, member.tokens, rows_.host.data() + at * shape().token_bytes());
+  traffic.fill_queries(layer, member.tokens,
+                       {queries_.host.as<float>() + at * floats_per_token(),
+                        member.tokens.size() * floats_per_token()});
+}
+
+PromptHints ServingEngine::hints(std::size_t layer, const PlacedMember& member) const {
+  const ServedSequence& served = *member.served;
+  if (member.tokens.begin >= served.prompt.tokens) return {};
+  const std::size_t tokens = member.tokens.size();
+  const std::size_t count = std::min(served.sequence->query_window_tokens(), tokens);
+  const std::size_t at = place_in_tensors(layer, member) + tokens - count;
+  return {.query_window = {queries_.host.as<float>() + at * floats_per_token(),
+                           count * floats_per_token()}};
+}
+
 Status ServingEngine::attend(Step& step) {
+  std::vector<PromptHints> of_members(batch_.size());
   for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    const std::size_t token = layer * batch_.size();
+    for (std::size_t i = 0; i < batch_.size(); ++i) of_members[i] = hints(layer, batch_[i]);
+    const std::size_t token = layer * batch_tokens_;
     TERRACE_TRY(step.attend(
         static_cast<LayerId>(layer),
         {.query = queries_.device.as<float>() + token * floats_per_token(),
          .kv = packed_rows(shape(), rows_.device.data() + token * shape().token_bytes()),
-         .output = outputs_.device.as<float>() + token * floats_per_token()}));
+         .output = outputs_.device.as<float>() + token * floats_per_token(),
+         .hints = of_members}));
   }
   return step.end();
 }
 
-Result<StepTimes> ServingEngine::step(std::span<ServedSequence* const> batch) {
-  batch_.assign(batch.begin(), batch.end());
-  TERRACE_TRY(fill_inputs());
+Result<StepTimes> ServingEngine::step(std::span<const ServedMember> batch) {
+  TERRACE_TRY(lay_out(batch));
   std::vector<StepMember> members;
-  members.reserve(batch_.size());
-  for (const ServedSequence* const served : batch_) members.push_back({served->sequence.get()});
+  members.reserve(batch.size());
+  for (const auto& [served, tokens] : batch) members.push_back({served->sequence.get(), tokens});
   const Duration busy_before = busy();
   const TimePoint begin = now();
   TERRACE_ASSIGN(const auto step, runtime_->begin_step(members, *compute_));
   const Status attended = attend(*step);
   const Duration wall = now() - begin;
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
     if (step->status(i)) continue;
     return tl::unexpected(step->status(i).error().while_doing(
-        fmt::format("sequence {} of a batch of {}", i, batch_.size())));
+        fmt::format("sequence {} of a batch of {}", i, batch.size())));
   }
   TERRACE_TRY(attended);
   return StepTimes{.wall = wall, .busy = busy() - busy_before};
 }
 
 Status ServingEngine::check_outputs(std::size_t place) {
-  const std::size_t floats = shape().layers * batch_.size() * floats_per_token();
+  const std::size_t floats = shape().layers * batch_tokens_ * floats_per_token();
   const CopyExtent download[] = {outputs_.to_host(floats * sizeof(float))};
   TERRACE_TRY(copy_now(download));
-  const ServedSequence& served = *batch_[place];
+  const PlacedMember& member = batch_[place];
   for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    const std::size_t token = layer * batch_.size() + place;
-    const AttendedToken attended{
-        .traffic = served.traffic,
-        .layer = layer,
-        .position = served.sequence->length() - 1,
-        .output = {outputs_.host.as<float>() + token * floats_per_token(), floats_per_token()}};
-    TERRACE_TRY(runtime_->traits().gives_pseudo_entries
-                    ? check_near_full_attention(attended)
-                    : check_attended_rows(attended,
-                                          served.sequence->selection(static_cast<LayerId>(layer))));
+    const std::size_t last = place_in_tensors(layer, member) + member.tokens.size() - 1;
+    TERRACE_TRY(
+        check_output(*member.served, layer, outputs_.host.as<float>() + last * floats_per_token()));
   }
   return {};
+}
+
+Status ServingEngine::check_output(const ServedSequence& served, std::size_t layer,
+                                   const float* output) const {
+  const AttendedToken token{.traffic = served.traffic,
+                            .layer = layer,
+                            .position = served.sequence->length() - 1,
+                            .output = {output, floats_per_token()}};
+  // A prompt's tokens attend to all rows, with any policy.
+  if (token.position < served.prompt.tokens) {
+    return check_attended_rows(token, {.window = {0, token.position + 1}});
+  }
+  if (runtime_->traits().gives_pseudo_entries) return check_near_full_attention(token);
+  return check_attended_rows(token, served.sequence->selection(static_cast<LayerId>(layer)));
 }
 
 }  // namespace terrace::bench

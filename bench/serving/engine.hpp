@@ -2,14 +2,16 @@
 // no weights. All time that it takes is Terrace's.
 //
 //   auto engine = ServingEngine::create(options);
-//   auto one = (*engine)->admit({.tokens = 4096, .piece_tokens = 512, .seed = 1});
-//   auto other = (*engine)->admit({.tokens = 3000, .piece_tokens = 512, .seed = 2});
-//   auto times = (*engine)->step({{one->get(), other->get()}});
-//   (*engine)->check_outputs(0);                    // of `one`
+//   auto one = (*engine)->store({.tokens = 4096, .piece_tokens = 512, .seed = 1});
+//   auto other = (*engine)->announce({.tokens = 3000, .piece_tokens = 512, .seed = 2});
+//   const ServedMember batch[] = {(*one)->next(), (*other)->next()};  // a token, and a piece
+//   auto times = (*engine)->step(batch);
+//   (*engine)->check_outputs(1);                    // of `other`
 //
 // Sequences work on the engine's compute queue: close them before it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
@@ -27,15 +29,32 @@ struct ServingOptions {
 
 struct MadeUpPrompt {
   std::size_t tokens = 0;
-  std::size_t piece_tokens = 512;  ///< that are given at once; the last piece may be shorter
+  std::size_t piece_tokens = 512;  ///< that are given at once; the last piece may be shorter. Not 0
   std::uint64_t seed = 0;          ///< names the traffic
+};
+
+struct ServedSequence;
+
+/// A sequence that takes part in a step, and with how many tokens.
+struct ServedMember {
+  ServedSequence* served = nullptr;
+  std::size_t tokens = 1;
 };
 
 /// A sequence that is served.
 struct ServedSequence {
   Traffic traffic;
   std::unique_ptr<Sequence> sequence;
-  Duration prompt{};  ///< that its prompt took, without making the rows
+  MadeUpPrompt prompt;
+
+  [[nodiscard]] std::size_t prompt_tokens_left() const noexcept {
+    return prompt.tokens - std::min(prompt.tokens, sequence->length());
+  }
+  /// Returns its part in the next step: a piece of its prompt or, behind that, one token.
+  [[nodiscard]] ServedMember next() noexcept {
+    const std::size_t left = prompt_tokens_left();
+    return {this, left == 0 ? 1 : std::min(left, prompt.piece_tokens)};
+  }
 };
 
 struct StepTimes {
@@ -51,14 +70,18 @@ class ServingEngine {
   ServingEngine(const ServingEngine&) = delete;
   ServingEngine& operator=(const ServingEngine&) = delete;
 
-  /// Opens a sequence and gives it a prompt, layer by layer in pieces. Its index may still be under
-  /// way then.
-  Result<std::unique_ptr<ServedSequence>> admit(const MadeUpPrompt& prompt);
+  /// Opens a sequence and stores a prompt, layer by layer in pieces, to which nobody attends: a
+  /// batch is there in little time. Its index may still be under way then.
+  Result<std::unique_ptr<ServedSequence>> store(const MadeUpPrompt& prompt);
+
+  /// Opens a sequence that gives its prompt in steps.
+  Result<std::unique_ptr<ServedSequence>> announce(const MadeUpPrompt& prompt);
 
   /// Takes one step of all of these. Errors: also what failed of one of them, naming its place.
-  Result<StepTimes> step(std::span<ServedSequence* const> batch);
+  Result<StepTimes> step(std::span<const ServedMember> batch);
+  Result<StepTimes> step(const ServedMember& alone) { return step({&alone, 1}); }
 
-  /// Checks what the last step gave the sequence at a place of its batch.
+  /// Checks what the last step gave the last token of the sequence at a place of its batch.
   ///
   /// Errors   corrupt: an output is wrong; attention_check.hpp says when
   /// Cost     far more than the step
@@ -81,6 +104,13 @@ class ServingEngine {
     }
   };
 
+  /// A member of the last batch, and where its tokens lie among those of a layer.
+  struct PlacedMember {
+    ServedSequence* served = nullptr;
+    TokenRange tokens;      ///< of the sequence
+    std::size_t first = 0;  ///< in a layer of the tensors
+  };
+
   ServingEngine(const ServingOptions& options, std::unique_ptr<Runtime> runtime,
                 std::unique_ptr<Queue> compute);
 
@@ -89,22 +119,31 @@ class ServingEngine {
     return shape().query_heads * shape().head_dim;
   }
   Status copy_now(std::span<const CopyExtent> extents);
-  Status give_prompt(ServedSequence& served, const MadeUpPrompt& prompt);
-  Status append_layer(ServedSequence& served, std::size_t layer, const MadeUpPrompt& prompt);
-  PromptHints hints(const ServedSequence& served, std::size_t layer, TokenRange last_piece);
-  Status fill_inputs();
+  Result<std::unique_ptr<ServedSequence>> open(const MadeUpPrompt& prompt);
+  Status store_layer(ServedSequence& served, std::size_t layer);
+  PromptHints stored_hints(const ServedSequence& served, std::size_t layer, TokenRange last_piece);
+
+  /// Places the batch's tokens, and makes their tensors.
+  Status lay_out(std::span<const ServedMember> batch);
+  void fill_inputs(std::size_t layer, const PlacedMember& member);
   Status attend(Step& step);
+  PromptHints hints(std::size_t layer, const PlacedMember& member) const;
+  [[nodiscard]] std::size_t place_in_tensors(std::size_t layer, const PlacedMember& member) const {
+    return layer * batch_tokens_ + member.first;
+  }
+  Status check_output(const ServedSequence& served, std::size_t layer, const float* output) const;
   [[nodiscard]] Duration busy() const;
 
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Queue> compute_;
   RowPool pool_;
-  Tensor prompt_;                       ///< [tokens, kv_heads, 2, head_dim], of one layer
-  std::vector<float> prompt_queries_;   ///< of its end
-  Tensor rows_;                         ///< [layers, batch, kv_heads, 2, head_dim]
-  Tensor queries_;                      ///< f32 [layers, batch, query_heads, head_dim]
-  Tensor outputs_;                      ///< the same
-  std::vector<ServedSequence*> batch_;  ///< of the last step
+  Tensor prompt_;                      ///< [tokens, kv_heads, 2, head_dim], of one layer
+  std::vector<float> prompt_queries_;  ///< of its end
+  Tensor rows_;                        ///< [layers, tokens of the batch, kv_heads, 2, head_dim]
+  Tensor queries_;                     ///< f32 [layers, tokens of the batch, query_heads, head_dim]
+  Tensor outputs_;                     ///< the same
+  std::vector<PlacedMember> batch_;    ///< of the last step
+  std::size_t batch_tokens_ = 0;       ///< all of it
 };
 
 }  // namespace terrace::bench

@@ -18,8 +18,9 @@ struct ServingSizes {
   std::size_t prefill_chunk = 512;
 };
 
-/// Figures of a batch that is decoded while sequences leave and others arrive. Times are in seconds
-/// a sequence and layer.
+/// Figures of a batch that is decoded while sequences leave and others arrive, whose prompts come
+/// in pieces beside those that decode. Times are of steps without a piece, in seconds a sequence
+/// and layer.
 struct ServingFigures {
   std::vector<double> step;        ///< of the batch
   std::vector<double> alone;       ///< of one more sequence that always decodes by itself
@@ -32,7 +33,8 @@ struct ServingFigures {
 };
 Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Figures of prompts in pieces and in one piece. Times are in seconds a token and layer.
+/// Figures of prompts that come in steps, in pieces and in one piece, with nobody beside them.
+/// Times are in seconds a token and layer.
 struct PromptFigures {
   std::vector<double> pieces;
   std::vector<double> one_piece;

@@ -83,6 +83,13 @@ void Traffic::fill_query(std::size_t layer, std::size_t position, std::span<floa
   }
 }
 
+void Traffic::fill_queries(std::size_t layer, TokenRange tokens, std::span<float> target) const {
+  const std::size_t floats = pool_->shape().query_heads * pool_->shape().head_dim;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    fill_query(layer, tokens.begin + i, target.subspan(i * floats, floats));
+  }
+}
+
 KvTensors packed_rows(const KvShape& shape, const std::byte* rows) noexcept {
   return {.keys = rows,
           .values = rows + shape.row_bytes() / 2,

@@ -65,6 +65,9 @@ class Traffic {
   /// Writes the query of a token, [query_heads, head_dim].
   void fill_query(std::size_t layer, std::size_t position, std::span<float> target) const;
 
+  /// Writes the queries of some tokens, [tokens, query_heads, head_dim].
+  void fill_queries(std::size_t layer, TokenRange tokens, std::span<float> target) const;
+
  private:
   [[nodiscard]] std::size_t cluster(std::size_t layer, std::size_t head,
                                     std::size_t position) const;

@@ -1,4 +1,5 @@
 // The made-up engine: its traffic, and that no wrong output stays unnoticed.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -201,16 +202,72 @@ TEST(Serving, GivesRightOutputsWithEachPolicy) {
   }
 }
 
+TEST(Serving, TakesPiecesBesideTokens) {
+  const auto engine = ServingEngine::create(options_of("pqcache"));
+  ASSERT_TRUE(engine) << engine.error().message();
+  const auto decoding = (*engine)->store({.tokens = 300, .piece_tokens = 150, .seed = 1});
+  const auto arriving = (*engine)->announce({.tokens = 400, .piece_tokens = 150, .seed = 2});
+  ASSERT_TRUE(decoding && arriving);
+  std::vector<std::size_t> pieces;
+  for (int i = 0; i < 5; ++i) {
+    const ServedMember members[] = {(*arriving)->next(), (*decoding)->next()};
+    pieces.push_back(members[0].tokens);
+    EXPECT_EQ(members[1].tokens, 1U);
+    ASSERT_TRUE((*engine)->step(members));
+    for (const std::size_t place : {0U, 1U}) {
+      const Status checked = (*engine)->check_outputs(place);
+      EXPECT_TRUE(checked) << checked.error().message();
+    }
+  }
+  EXPECT_THAT(pieces, ::testing::ElementsAre(150, 150, 100, 1, 1));
+  EXPECT_EQ((*arriving)->sequence->length(), 402U);
+  EXPECT_EQ((*decoding)->sequence->length(), 305U);
+}
+
+ServingOptions wrong_options(std::string_view policy, WrongOp wrong) {
+  ServingOptions options = options_of(policy);
+  options.backend = [wrong] { return std::make_unique<WrongBackend>(wrong); };
+  return options;
+}
+
+/// A run that ends because of what the last piece of a prompt of that many tokens gave.
+template <typename Figures>
+void expect_wrong_prompt(const Result<Figures>& figures, std::size_t prompt_tokens) {
+  ASSERT_FALSE(figures);
+  EXPECT_EQ(figures.error().code, Errc::corrupt);
+  EXPECT_THAT(std::string(figures.error().message()),
+              HasSubstr(fmt::format("token {}, layer 0, query head", prompt_tokens - 1)));
+}
+
 TEST(Serving, EndsWithAWrongOutput) {
   for (const char* const policy : {"full", "pqcache", "wave"}) {
     SCOPED_TRACE(policy);
-    ServingOptions options = options_of(policy);
-    options.backend = [] { return std::make_unique<WrongBackend>(); };
+    const ServingOptions options = wrong_options(policy, WrongOp::decode_attention);
     const auto figures = serve(options, small);
     ASSERT_FALSE(figures);
     EXPECT_EQ(figures.error().code, Errc::corrupt) << figures.error().message();
     EXPECT_FALSE(give_prompts(options, small));
     EXPECT_FALSE(step_while_indexing(options, small));
+  }
+}
+
+constexpr std::size_t first_arrival = 333;  ///< tokens of its prompt
+
+TEST(Serving, EndsWithAPieceThatAttendsWrongly) {
+  for (const char* const policy : {"full", "pqcache", "wave"}) {
+    SCOPED_TRACE(policy);
+    const ServingOptions options = wrong_options(policy, WrongOp::tile_attention);
+    expect_wrong_prompt(serve(options, small), first_arrival);
+    expect_wrong_prompt(give_prompts(options, small), small.context);
+  }
+}
+
+TEST(Serving, EndsWithAPieceWhoseRowsAreWrongBesideOthers) {
+  for (const char* const policy : {"full", "pqcache", "wave"}) {
+    SCOPED_TRACE(policy);
+    const ServingOptions options = wrong_options(policy, WrongOp::store_pieces);
+    expect_wrong_prompt(serve(options, small), first_arrival);
+    EXPECT_TRUE(give_prompts(options, small)) << "nobody is beside these";
   }
 }
 
@@ -233,14 +290,15 @@ TEST(ServingRows, HaveTheNamesAskedForAndTheSizesMeasured) {
           "serving_threads_b1", "serving_step_b64_n400_pqcache",
           "serving_outside_kernels_b64_n400_pqcache", "serving_device_bytes_b64_n400_pqcache",
           "serving_threads_b64", "serving_step_while_indexing_pqcache"));
-  const auto step = std::ranges::find(names, "serving_step_b64_n400_pqcache") - names.begin();
-  EXPECT_EQ(questions[static_cast<std::size_t>(step)].parameters["sequences"], 3);
+  for (const char* const name : {"serving_step_b64_n400_pqcache"}) {
+    const auto at = std::ranges::find(names, name) - names.begin();
+    EXPECT_EQ(questions[static_cast<std::size_t>(at)].parameters["sequences"], 3) << name;
+  }
 }
 
 TEST(ServingRows, HaveNoFigureButAReasonWhereAnOutputIsWrong) {
-  ServingOptions wrong = options_of("pqcache");
-  wrong.backend = [] { return std::make_unique<WrongBackend>(); };
-  for (const Question& question : serving_questions(settings_of(std::move(wrong)))) {
+  const ServingOptions wrong = wrong_options("pqcache", WrongOp::decode_attention);
+  for (const Question& question : serving_questions(settings_of(wrong))) {
     const Row row = ask(question, {.quick = true});
     EXPECT_FALSE(row.value.has_value()) << question.name;
     EXPECT_TRUE(row.failed);

@@ -1,4 +1,4 @@
-// The host's backend, but for attention, which is wrong by a factor: a benchmark has to notice.
+// The host's backend, but for one op, which is wrong: a benchmark has to notice.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,27 @@
 
 namespace terrace::bench {
 
+enum class WrongOp {
+  decode_attention,
+  tile_attention,
+  store_pieces,  ///< rows of several tokens, where tokens of other sequences are stored beside them
+};
+
 class WrongBackend final : public Backend {
  public:
-  WrongBackend() : inner_(offload::HostBackend::create({}).value()), ops_(inner_->ops()) {
-    ops_.decode_attention = &attend_wrongly;
+  explicit WrongBackend(WrongOp wrong)
+      : inner_(offload::HostBackend::create({}).value()), ops_(inner_->ops()) {
+    switch (wrong) {
+      case WrongOp::decode_attention:
+        ops_.decode_attention = &attend_wrongly;
+        break;
+      case WrongOp::tile_attention:
+        ops_.tile_attention = &attend_to_tiles_wrongly;
+        break;
+      case WrongOp::store_pieces:
+        ops_.store_rows = &store_wrongly;
+        break;
+    }
   }
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
@@ -43,6 +60,22 @@ class WrongBackend final : public Backend {
     std::vector<DecodeAttention> wrong(calls.begin(), calls.end());
     for (DecodeAttention& call : wrong) call.scale = -call.scale;
     return offload::host_ops().decode_attention(queue, phase, wrong);
+  }
+
+  static Result<Ticket> attend_to_tiles_wrongly(Queue& queue, Phase phase,
+                                                std::span<const TileAttention> calls) {
+    std::vector<TileAttention> wrong(calls.begin(), calls.end());
+    for (TileAttention& call : wrong) call.scale = -call.scale;
+    return offload::host_ops().tile_attention(queue, phase, wrong);
+  }
+
+  static Result<Ticket> store_wrongly(Queue& queue, Phase phase, std::span<const StoreRows> calls) {
+    std::vector<StoreRows> wrong(calls.begin(), calls.end());
+    for (StoreRows& call : wrong) {
+      if (calls.size() == 1 || call.tokens.size() == 1) continue;
+      std::swap(call.source.keys, call.source.values);
+    }
+    return offload::host_ops().store_rows(queue, phase, wrong);
   }
 
   Result<std::byte*> do_allocate(const AllocationRequest& request) override {
