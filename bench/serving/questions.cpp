@@ -66,6 +66,17 @@ void put_prompt(Row& row, const PromptFigures& figures) {
   row.parameters["clustering_seconds"] = median(figures.clustering);
 }
 
+void put_beside(Row& row, const BesideFigures& figures) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < figures.beside.size(); ++i) {
+    ratios.push_back(figures.beside[i] / (figures.step[i] + figures.piece[i]));
+  }
+  put_samples(row, ratios);
+  row.parameters["seconds_beside"] = median(figures.beside);
+  row.parameters["seconds_step"] = median(figures.step);
+  row.parameters["seconds_piece"] = median(figures.piece);
+}
+
 void put_while_indexing(Row& row, const IndexingFigures& figures) {
   put_samples(row, figures.during);
   const double without = median(figures.without);
@@ -89,6 +100,7 @@ class Questions {
     for (const ServingPolicy& policy : settings_.policies) {
       add_prompt(policy);
       for (const std::size_t sequences : settings_.sequences) add_batch(policy, sequences);
+      add_beside_a_piece(policy);
       if (policy.builds_index) add_while_indexing(policy);
     }
     return std::move(all_);
@@ -145,6 +157,14 @@ class Questions {
     };
     add(fmt::format("serving_threads_b{}", sequences), "threads", policy, sizes,
         answer(run, put_threads));
+  }
+
+  void add_beside_a_piece(const ServingPolicy& policy) {
+    const ServingSizes sizes = of_batch(std::ranges::max(settings_.sequences));
+    const auto run = std::make_shared<Once<BesideFigures>>(
+        [options = policy.options, sizes] { return step_beside_a_piece(options, sizes); });
+    add(fmt::format("serving_step_beside_a_piece_{}", policy.name), "ratio", policy, sizes,
+        answer(run, put_beside));
   }
 
   void add_while_indexing(const ServingPolicy& policy) {

@@ -1,7 +1,8 @@
 // The costs of serving: rows of `terrace bench serving`.
 //
 // A step of a batch is compared with a step of one sequence alone, a prompt in pieces with one in
-// one piece, each in one run. Rows that one run answers share it.
+// one piece, a step with a piece in it with the two apart, each in one run. Rows that one run
+// answers share it.
 #pragma once
 
 #include <string>
@@ -20,10 +21,10 @@ struct ServingPolicy {
 
 struct ServingSettings {
   std::vector<ServingPolicy> policies;
-  std::vector<std::size_t> sequences{1, 64};
-  ServingSizes sizes;                ///< but for the sequences
-  std::size_t threads = 2;           ///< of device and host, as configured
-  Json parameters = Json::object();  ///< of all rows
+  std::vector<std::size_t> sequences{1, 64};  ///< not empty
+  ServingSizes sizes;                         ///< but for the sequences
+  std::size_t threads = 2;                    ///< of device and host, as configured
+  Json parameters = Json::object();           ///< of all rows
   bool quick = false;  ///< small sizes: names keep those asked for, parameters have the true ones
 };
 

@@ -42,6 +42,15 @@ struct PromptFigures {
 };
 Result<PromptFigures> give_prompts(const ServingOptions& options, const ServingSizes& sizes);
 
+/// Seconds of a batch's step with a piece of one more sequence's prompt in it, and of the two
+/// apart: [pieces], of the same piece each.
+struct BesideFigures {
+  std::vector<double> beside;
+  std::vector<double> step;
+  std::vector<double> piece;
+};
+Result<BesideFigures> step_beside_a_piece(const ServingOptions& options, const ServingSizes& sizes);
+
 /// Seconds of one sequence's step, while another sequence's index is built and while none is.
 struct IndexingFigures {
   std::vector<double> during;

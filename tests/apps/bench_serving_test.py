@@ -20,7 +20,8 @@ class Serving(unittest.TestCase):
         rows = self.bench("--policy", "pqcache,wave", "--sequences", "1,8", "--context", 800)
         expected = {"serving_threads_b1", "serving_threads_b8"}
         for policy in ("pqcache", "wave"):
-            expected |= {f"serving_prompt_n800_{policy}", f"serving_step_while_indexing_{policy}"}
+            expected |= {f"serving_prompt_n800_{policy}", f"serving_step_beside_a_piece_{policy}",
+                         f"serving_step_while_indexing_{policy}"}
             for what in ("step", "device_bytes", "outside_kernels"):
                 expected |= {f"serving_{what}_b{count}_n800_{policy}" for count in (1, 8)}
         self.assertEqual(set(rows), expected)
@@ -39,6 +40,11 @@ class Serving(unittest.TestCase):
                            ("policy", "wave"), ("sequences", 3), ("context", 600), ("steps", 4)):
             self.assertEqual(step["parameters"][key], value)
         self.assertEqual(rows["serving_prompt_n800_wave"]["peer"]["name"], "one piece")
+        beside = rows["serving_step_beside_a_piece_wave"]
+        self.assertEqual((beside["unit"], beside["parameters"]["sequences"]), ("ratio", 3))
+        self.assertEqual(beside["samples"], 9)  # three prompts of three pieces
+        for part in ("seconds_beside", "seconds_step", "seconds_piece"):
+            self.assertGreater(beside["parameters"][part], 0)
 
     def test_threads_do_not_grow_with_sequences(self):
         rows = self.bench("--sequences", "1,3", "--only", "threads", "--shape", "tiny")

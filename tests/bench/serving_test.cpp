@@ -199,6 +199,11 @@ TEST(Serving, GivesRightOutputsWithEachPolicy) {
     EXPECT_GT(figures->threads, 1U);
     const auto prompts = give_prompts(options_of(entry.name), small);
     EXPECT_TRUE(prompts) << prompts.error().message();
+    const auto beside = step_beside_a_piece(options_of(entry.name), small);
+    ASSERT_TRUE(beside) << beside.error().message();
+    EXPECT_EQ(beside->beside.size() % 3, 0U) << "pieces of 150, 150 and 100 tokens";
+    EXPECT_EQ(beside->beside.size(), beside->step.size());
+    EXPECT_EQ(beside->beside.size(), beside->piece.size());
   }
 }
 
@@ -247,6 +252,7 @@ TEST(Serving, EndsWithAWrongOutput) {
     ASSERT_FALSE(figures);
     EXPECT_EQ(figures.error().code, Errc::corrupt) << figures.error().message();
     EXPECT_FALSE(give_prompts(options, small));
+    EXPECT_FALSE(step_beside_a_piece(options, small));
     EXPECT_FALSE(step_while_indexing(options, small));
   }
 }
@@ -259,6 +265,7 @@ TEST(Serving, EndsWithAPieceThatAttendsWrongly) {
     const ServingOptions options = wrong_options(policy, WrongOp::tile_attention);
     expect_wrong_prompt(serve(options, small), first_arrival);
     expect_wrong_prompt(give_prompts(options, small), small.context);
+    expect_wrong_prompt(step_beside_a_piece(options, small), small.context);
   }
 }
 
@@ -267,6 +274,7 @@ TEST(Serving, EndsWithAPieceWhoseRowsAreWrongBesideOthers) {
     SCOPED_TRACE(policy);
     const ServingOptions options = wrong_options(policy, WrongOp::store_pieces);
     expect_wrong_prompt(serve(options, small), first_arrival);
+    expect_wrong_prompt(step_beside_a_piece(options, small), small.context);
     EXPECT_TRUE(give_prompts(options, small)) << "nobody is beside these";
   }
 }
@@ -282,15 +290,16 @@ TEST(ServingRows, HaveTheNamesAskedForAndTheSizesMeasured) {
   const auto questions = serving_questions(settings_of(options_of("pqcache")));
   std::vector<std::string> names;
   for (const Question& question : questions) names.push_back(question.name);
-  EXPECT_THAT(
-      names,
-      ::testing::UnorderedElementsAre(
-          "serving_prompt_n400_pqcache", "serving_step_b1_n400_pqcache",
-          "serving_outside_kernels_b1_n400_pqcache", "serving_device_bytes_b1_n400_pqcache",
-          "serving_threads_b1", "serving_step_b64_n400_pqcache",
-          "serving_outside_kernels_b64_n400_pqcache", "serving_device_bytes_b64_n400_pqcache",
-          "serving_threads_b64", "serving_step_while_indexing_pqcache"));
-  for (const char* const name : {"serving_step_b64_n400_pqcache"}) {
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre(
+                  "serving_prompt_n400_pqcache", "serving_step_b1_n400_pqcache",
+                  "serving_outside_kernels_b1_n400_pqcache", "serving_device_bytes_b1_n400_pqcache",
+                  "serving_threads_b1", "serving_step_b64_n400_pqcache",
+                  "serving_outside_kernels_b64_n400_pqcache",
+                  "serving_device_bytes_b64_n400_pqcache", "serving_threads_b64",
+                  "serving_step_beside_a_piece_pqcache", "serving_step_while_indexing_pqcache"));
+  for (const char* const name :
+       {"serving_step_b64_n400_pqcache", "serving_step_beside_a_piece_pqcache"}) {
     const auto at = std::ranges::find(names, name) - names.begin();
     EXPECT_EQ(questions[static_cast<std::size_t>(at)].parameters["sequences"], 3) << name;
   }
