@@ -68,6 +68,7 @@ void put_prompt(Row& row, const PromptFigures& figures) {
 
 void put_beside(Row& row, const BesideFigures& figures) {
   std::vector<double> ratios;
+  ratios.reserve(figures.beside.size());
   for (std::size_t i = 0; i < figures.beside.size(); ++i) {
     ratios.push_back(figures.beside[i] / (figures.step[i] + figures.piece[i]));
   }

@@ -151,6 +151,7 @@ class Engine {
   Status step() {
     if (running_.empty()) return {};
     std::vector<StepMember> members;
+    members.reserve(running_.size());
     for (const Running& one : running_) members.push_back({one.sequence.get(), one.tokens()});
     const std::size_t tokens = compute_inputs(members);
     TERRACE_ASSIGN(const auto step, runtime_->begin_step(members, *compute_));

@@ -82,8 +82,9 @@ std::vector<std::uint64_t> make_anchor(const Votes& votes, const RetainRequest& 
 /// Returns `count` of `list`, evenly spread, both ends included.
 std::vector<std::uint32_t> sample(std::span<const std::uint32_t> list, std::size_t count) {
   count = std::min(count, list.size());
-  const std::size_t gaps = std::max<std::size_t>(1, count - std::min<std::size_t>(count, 1));
+  const std::size_t gaps = std::max<std::size_t>(count, 2) - 1;
   std::vector<std::uint32_t> chosen;
+  chosen.reserve(count);
   for (std::size_t j = 0; j < count; ++j) chosen.push_back(list[j * (list.size() - 1) / gaps]);
   std::ranges::sort(chosen);
   return chosen;

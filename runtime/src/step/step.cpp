@@ -220,6 +220,7 @@ Status Step::State::end(std::span<const std::size_t> accepted) {
     kept.assign(accepted.begin(), accepted.end());
   }
   std::vector<std::size_t> of_members;
+  of_members.reserve(places_.size());
   for (const std::size_t place : places_) of_members.push_back(kept[place]);
   batch_->end(of_members);
   take_statuses();
