@@ -256,17 +256,25 @@ class Schedule {
   std::uint64_t opened_ = 0;
 };
 
-TEST(Schedules, GiveEachSequenceTheBitsOfItsLifeAlone) {
+void expect_lives_alone(std::uint64_t seed) {
   // A step is of three sequences, on average.
   constexpr std::size_t steps = 120;
+  Schedule schedule(seed);
+  SCOPED_TRACE(::testing::Message()
+               << "seed " << seed << ", policy " << schedule.scenario().runtime.policy);
+  schedule.take_steps(steps);
+  schedule.end();
+}
+
+TEST(Schedules, GiveEachSequenceTheBitsOfItsLifeAlone) {
   for (std::uint64_t seed = 0; seed < testing::random_rounds(300); ++seed) {
-    Schedule schedule(seed);
-    SCOPED_TRACE(::testing::Message()
-                 << "seed " << seed << ", policy " << schedule.scenario().runtime.policy);
-    schedule.take_steps(steps);
-    schedule.end();
+    expect_lives_alone(seed);
     ASSERT_FALSE(HasFailure());
   }
+}
+
+TEST(Schedules, StreamAnIndexAnewThatADraftExtendsBeforeThereIsSomethingToSelect) {
+  expect_lives_alone(201);
 }
 
 }  // namespace

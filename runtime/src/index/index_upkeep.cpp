@@ -154,7 +154,7 @@ void IndexUpkeep::begin_draft() const {
   }
 }
 
-Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position) {
+Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position, std::size_t last) {
   // Tokens of a prompt are indexed together, once all are there.
   if (context_.in_prompt() || !has_index(layer)) return {};
   LayerIndex& index = layer.index;
@@ -169,7 +169,8 @@ Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position) {
   TERRACE_TRY(room_.device().send());
   if (builds) index.coverage.draft_begin = index.coverage.tokens.end;
   if (index.coverage.tokens.end == end_before) return {};
-  return room_.device().prefetch(layer, position);
+  // Later tokens of the draft may have something to select where this one has nothing.
+  return room_.device().prefetch(layer, last);
 }
 
 Status IndexUpkeep::reject_draft() {

@@ -37,8 +37,9 @@ class IndexUpkeep {
 
   /// The first token of the first layer is next.
   void begin_draft() const;
-  /// Enqueues what lies between two tokens, of which the second one is at `position`.
-  Status follow_draft(Layer& layer, std::size_t position);
+  /// Enqueues what lies between two tokens of a draft, of which the second one is at `position` and
+  /// the draft's last one at `last`.
+  Status follow_draft(Layer& layer, std::size_t position, std::size_t last);
   /// Forgets in all layers what tokens from the sequence's length on, which were rejected, have
   /// changed. Their work is done. Errors: not_ready, those of coding.
   Status reject_draft();

@@ -47,7 +47,10 @@ Status Participant::open_token(std::size_t number) {
   token_ = number;
   layer_->go_to_token(number);
   const std::size_t position = context_.length + number;
-  if (number > 0) TERRACE_TRY(parts_.indexes.upkeep.follow_draft(*layer_, position));
+  if (number > 0) {
+    const std::size_t last = context_.length + tokens_ - 1;
+    TERRACE_TRY(parts_.indexes.upkeep.follow_draft(*layer_, position, last));
+  }
   layer_->open_token(position);
   return {};
 }
