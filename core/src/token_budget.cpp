@@ -48,15 +48,14 @@ Status TokenBudget::validate() const {
 Result<TokenBudget> parse_token_budget(std::string_view text) {
   const bool is_mass = text.starts_with(mass_prefix);
   const std::string_view digits = is_mass ? text.substr(mass_prefix.size()) : text;
+  std::optional<TokenBudget> budget;
   if (is_mass || digits.find('.') != std::string_view::npos) {
-    const auto share = parse_whole<double>(digits);
-    if (share && *share > 0 && *share <= 1) {
-      return TokenBudget{.kind = is_mass ? TokenBudget::Kind::mass : TokenBudget::Kind::share,
-                         .value = *share};
-    }
-  } else if (const auto count = parse_whole<std::uint32_t>(digits); count && *count > 0) {
-    return TokenBudget{.kind = TokenBudget::Kind::tokens, .value = static_cast<double>(*count)};
+    const auto kind = is_mass ? TokenBudget::Kind::mass : TokenBudget::Kind::share;
+    if (const auto share = parse_whole<double>(digits)) budget = {.kind = kind, .value = *share};
+  } else if (const auto count = parse_whole<std::uint32_t>(digits)) {
+    budget = {.kind = TokenBudget::Kind::tokens, .value = static_cast<double>(*count)};
   }
+  if (budget && budget->validate()) return *budget;
   return fail(
       Errc::invalid_argument,
       "'{}' is not a budget; write a share such as 0.1, a number of tokens such as 2048, or "
