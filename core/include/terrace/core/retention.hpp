@@ -95,7 +95,7 @@ class RetentionPolicy {
   [[nodiscard]] Result<std::vector<EntryMap>> retain(const RetainRequest& request) const;
 
  private:
-  /// Of a request that is complete. Heads with no more than `keep` candidates need no map.
+  /// Answers a request that is complete. Heads with no more than `keep` candidates need no map.
   [[nodiscard]] virtual std::vector<EntryMap> do_retain(const RetainRequest& request) const = 0;
 };
 

@@ -85,18 +85,17 @@ class Step {
   ///          stays as it is until end() or the step's destruction, which waits. The output is
   ///          written in the queue's order
   /// Errors   invalid_argument: not the layer's turn, a tensor that is missing, tokens that
-  /// overlap;
-  ///          then nothing is enqueued. Errors of work that the sequences share: all that comes
-  ///          after it says the same, and the step can only be given up
+  ///          overlap; then nothing is enqueued. Errors of work that the sequences share: all that
+  ///          comes after it says the same, and the step can only be given up
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
 
   /// The same without attention, for an engine with a kernel of its own: `views` [sequences] say
   /// what each sequence's token attends to; that of a sequence which has failed stays as it is.
-  /// What reads the rows is enqueued on the compute queue before the next call on the step.
+  /// The rows are read by work that is enqueued on the compute queue before the step's next call.
   ///
   /// Errors   as attend(), but no output is asked for; invalid_argument: a sequence with several
-  ///          tokens; unsupported: the policy needs a logit bias or pseudo-entries. Of a sequence:
-  ///          not_ready, as Sequence::gather()
+  ///          tokens; unsupported: the policy needs a logit bias or pseudo-entries. status() is
+  ///          not_ready where Sequence::gather() is
   [[nodiscard]] Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
 
   /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
