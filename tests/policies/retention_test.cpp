@@ -412,7 +412,10 @@ TEST(RetentionTable, RefusesSettingsOutOfRangeByName) {
   EXPECT_THAT(message("h2o", {.pool = {.width = 4}}), ::testing::HasSubstr("retention.pool"));
   EXPECT_THAT(message("h2o", {.merge = {.share = 2}}), ::testing::HasSubstr("retention.merge"));
   EXPECT_THAT(message("kvcrush", {.base = "smartkv"}), ::testing::HasSubstr("retention.base"));
-  EXPECT_THAT(message("snapkv", {.score_window = 0}), ::testing::HasSubstr("window"));
+  for (const char* name : {"snapkv", "kvcrush"}) {
+    EXPECT_THAT(message(name, {.base = "snapkv", .score_window = 0}),
+                ::testing::HasSubstr("window"));
+  }
 }
 
 }  // namespace

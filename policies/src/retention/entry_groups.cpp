@@ -2,27 +2,36 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 namespace terrace::policies {
 
-std::vector<std::uint32_t> best_of(std::span<const float> importance,
-                                   std::span<const std::uint32_t> which, std::size_t count) {
-  std::vector<std::uint32_t> best(which.begin(), which.end());
+namespace {
+
+std::vector<std::uint32_t> numbers_below(std::size_t count) {
+  std::vector<std::uint32_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> best_of(std::span<const float> importance, std::size_t count) {
+  std::vector<std::uint32_t> best = numbers_below(importance.size());
   const auto before = [&](std::uint32_t a, std::uint32_t b) {
     return importance[a] != importance[b] ? importance[a] > importance[b] : a < b;
   };
   count = std::min(count, best.size());
-  const auto end = best.begin() + static_cast<std::ptrdiff_t>(count);
-  std::ranges::nth_element(best, end, before);
+  std::ranges::nth_element(best, best.begin() + static_cast<std::ptrdiff_t>(count), before);
   best.resize(count);
   std::ranges::sort(best);
   return best;
 }
 
-std::vector<std::uint32_t> without(std::span<const std::uint32_t> all,
-                                   std::span<const std::uint32_t> some) {
+std::vector<std::uint32_t> all_but(std::span<const std::uint32_t> some, std::size_t candidates) {
   std::vector<std::uint32_t> rest;
-  std::ranges::set_difference(all, some, std::back_inserter(rest));
+  rest.reserve(candidates - some.size());
+  std::ranges::set_difference(numbers_below(candidates), some, std::back_inserter(rest));
   return rest;
 }
 

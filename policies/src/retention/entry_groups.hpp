@@ -9,14 +9,13 @@
 
 namespace terrace::policies {
 
-/// Returns the `count` best of the candidates in `which`, in rising order; of equal ones the first.
+/// Returns the `count` best of all candidates, in rising order; of equal ones the first.
 [[nodiscard]] std::vector<std::uint32_t> best_of(std::span<const float> importance,
-                                                 std::span<const std::uint32_t> which,
                                                  std::size_t count);
 
-/// Returns those of `all` that `some` has not; both rise.
-[[nodiscard]] std::vector<std::uint32_t> without(std::span<const std::uint32_t> all,
-                                                 std::span<const std::uint32_t> some);
+/// Returns the candidates that `some`, which rise, are not.
+[[nodiscard]] std::vector<std::uint32_t> all_but(std::span<const std::uint32_t> some,
+                                                 std::size_t candidates);
 
 /// Candidates of a KV head and the entries that they become.
 class EntryGroups {

@@ -27,9 +27,4 @@ class KeepBest final : public RetentionPolicy {
   RetentionTraits traits_;
 };
 
-/// Errors: invalid_argument: a share or a chunk out of range.
-[[nodiscard]] Status check(const MergeOptions& options);
-/// Errors: invalid_argument: an even width.
-[[nodiscard]] Status check(const PoolOptions& options);
-
 }  // namespace terrace::policies

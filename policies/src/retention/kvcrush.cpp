@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "entry_groups.hpp"
 #include "keep_best.hpp"
@@ -29,9 +28,7 @@ class Votes {
       const auto scores = request.scores.subspan(query * request.length, request.length);
       std::vector<float> own(head.size());
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = scores[head.positions[i]];
-      std::vector<std::uint32_t> all(head.size());
-      std::iota(all.begin(), all.end(), 0U);
-      for (const std::uint32_t i : best_of(own, all, request.keep)) {
+      for (const std::uint32_t i : best_of(own, request.keep)) {
         words_[head.positions[i] * per_word_ + query / 64] |= std::uint64_t{1} << query % 64;
       }
     }
@@ -112,10 +109,8 @@ class KvCrush final : public RetentionPolicy {
     std::vector<EntryMap> maps;
     for (std::size_t head = 0; head < request.heads.size(); ++head) {
       const Candidates& candidates = request.heads[head];
-      std::vector<std::uint32_t> all(candidates.size());
-      std::iota(all.begin(), all.end(), 0U);
-      const auto best = best_of(base_->rate(request, head), all, request.keep - representatives);
-      std::vector<std::uint32_t> rest = without(all, best);
+      const auto best = best_of(base_->rate(request, head), request.keep - representatives);
+      std::vector<std::uint32_t> rest = all_but(best, candidates.size());
       if (options_.rule == CrushRule::hamming) put_in_order(rest, votes, request, candidates);
       EntryGroups groups(candidates.size());
       groups.keep(best);
@@ -141,11 +136,6 @@ class KvCrush final : public RetentionPolicy {
 }  // namespace
 
 MadeRetentionPolicy make_kvcrush(const RetentionOptions& options) {
-  const double share = options.crush.representatives;
-  if (!(share >= 0 && share <= 1)) {
-    return fail(Errc::invalid_argument, "retention.representatives is {}; use 0 to 1", share);
-  }
-  TERRACE_TRY(check(options.pool));
   TERRACE_ASSIGN(std::unique_ptr<Importance> base, make_importance(options));
   if (base->traits().scores == ScoredQueries::none) {
     return fail(Errc::invalid_argument, "retention.base {} has no attention scores to vote with",

@@ -20,8 +20,7 @@ MadeRetentionPolicy make_kvcrush(const RetentionOptions& options);
 MadeRetentionPolicy make_chelsea(const RetentionOptions& options);
 MadeRetentionPolicy make_smartkv(const RetentionOptions& options);
 
-/// Makes the policy that keeps what `importance` puts first. Errors: invalid_argument naming the
-/// setting of pooling or merging that is out of range.
+/// Makes the policy that keeps what `importance` puts first.
 [[nodiscard]] MadeRetentionPolicy keep_best(std::string_view name,
                                             std::unique_ptr<Importance> importance,
                                             const RetentionOptions& options);

@@ -1,7 +1,7 @@
 #include "scores.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <functional>
 #include <numeric>
 
 namespace terrace::policies {

@@ -52,17 +52,6 @@ class PyramidKv final : public SnapKv {
   double slope_;
 };
 
-Status check_window(const RetentionOptions& options) {
-  if (options.score_window == 0) {
-    return fail(Errc::invalid_argument, "a score window of no query scores nothing; use 1 or more");
-  }
-  if (!(options.pyramid_slope >= 1)) {
-    return fail(Errc::invalid_argument, "a pyramid's slope is {}; use 1 or more",
-                options.pyramid_slope);
-  }
-  return {};
-}
-
 }  // namespace
 
 std::unique_ptr<Importance> snapkv_importance(const RetentionOptions& options) {
@@ -74,12 +63,10 @@ std::unique_ptr<Importance> pyramidkv_importance(const RetentionOptions& options
 }
 
 MadeRetentionPolicy make_snapkv(const RetentionOptions& options) {
-  TERRACE_TRY(check_window(options));
   return keep_best("snapkv", snapkv_importance(options), options);
 }
 
 MadeRetentionPolicy make_pyramidkv(const RetentionOptions& options) {
-  TERRACE_TRY(check_window(options));
   return keep_best("pyramidkv", pyramidkv_importance(options), options);
 }
 

@@ -33,6 +33,7 @@ std::span<const RetentionEntry> retention_policies() noexcept { return table; }
 
 Result<std::unique_ptr<RetentionPolicy>> make_retention_policy(std::string_view name,
                                                                const RetentionOptions& options) {
+  TERRACE_TRY(options.validate());
   TERRACE_ASSIGN(const RetentionEntry* entry,
                  find_by_name(retention_policies(), "retention.policy", name));
   return entry->make(options);

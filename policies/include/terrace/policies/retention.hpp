@@ -2,8 +2,7 @@
 //
 //   auto policy = policies::make_retention_policy("kvcrush", {.base = "snapkv"});
 //
-// One policy is one file in policies/src/retention/ and one row in table.cpp, which checks no
-// settings: makers do.
+// One policy is one file in policies/src/retention/ and one row in table.cpp.
 #pragma once
 
 #include <cstddef>
@@ -60,6 +59,9 @@ struct RetentionOptions {
   bool ageing = true;         ///< smartkv: predicted lifespan minus age
   CrushOptions crush = {};
   MergeOptions merge = {};
+
+  /// Errors: invalid_argument: a setting out of range, whoever reads it.
+  [[nodiscard]] Status validate() const;
 };
 
 struct RetentionEntry {
