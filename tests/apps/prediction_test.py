@@ -12,7 +12,8 @@ from program import PROGRAM, clean_environment
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "bench" / "prediction" / "compare.py"
 SMALL = ["--context", "600", "--decode", "6", "--rounds", "1"]
-SLOW, FAST = ("20MB/s", "20us"), ("1GB/s", "50us")
+# So slow that a cache pays for itself, however slow the program is made, by a sanitizer or by others.
+SLOW, FAST = ("0.5MB/s", "20us"), ("1GB/s", "50us")
 
 
 def compare(*arguments):
@@ -49,7 +50,10 @@ class Prediction(unittest.TestCase):
             self.assertAlmostEqual(row["value"], sum(its["predicted"]) / 2)
             self.assertAlmostEqual(row["peer"]["value"], sum(its["measured"]) / 2)
             self.assertGreater(min(its["measured"] + its["predicted"]), 0)
-            self.assertEqual(its["policy"] == ["none", "none"], its["cache"] == "none")
+            if its["cache"] == "none":
+                self.assertEqual(its["policy"], ["none", "none"])
+            elif its["bandwidth"] == SLOW[0]:
+                self.assertNotIn("none", its["policy"])
         # Both of the same recorded run: nothing differs but the link.
         _, slow, _, fast = rows
         self.assertGreater(slow["value"], fast["value"])
@@ -65,7 +69,7 @@ class Prediction(unittest.TestCase):
         self.assertNotIn("--link", record)
         self.assertEqual([line.split()[0] for line in others], ["tune", "run", "run"])
         for line in others:
-            self.assertIn("--link-bandwidth 20MB/s --link-latency 20us", line)
+            self.assertIn(f"--link-bandwidth {SLOW[0]} --link-latency {SLOW[1]}", line)
         tuned, none = others[1:]
         self.assertIn("--set cache.policy=none", none)
         self.assertRegex(tuned, r"--context 600 --decode 6 --config \S+ .*--set cache.tokens=\d+")
@@ -81,8 +85,8 @@ class Prediction(unittest.TestCase):
         answer = compare("--link", ",".join(SLOW))
         self.assertEqual(answer.returncode, 0, answer.stderr)
         figures = r" +[\d.]+ ms +[\d.]+ ms +[\d.]+ +[\d.]+$"
-        self.assertRegex(answer.stdout, r"(?m)^20MB/s 20us +tuned" + figures)
-        self.assertRegex(answer.stdout, r"(?m)^20MB/s 20us +none" + figures)
+        self.assertRegex(answer.stdout, rf"(?m)^{SLOW[0]} {SLOW[1]} +tuned" + figures)
+        self.assertRegex(answer.stdout, rf"(?m)^{SLOW[0]} {SLOW[1]} +none" + figures)
         self.assertEqual(len(answer.stdout.splitlines()), 3)
 
     def test_what_is_wrong_ends_in_one_line(self):

@@ -38,6 +38,15 @@ def run_json(*arguments):
     return json.loads(process.stdout)
 
 
+def ended_by(status):
+    """Returns the number of the signal that ended a process, by its exit status; else None. Where
+    the system, or a sanitizer, keeps a signal's usual end from it, the program names the signal as a
+    shell does."""
+    if status < 0:
+        return -status
+    return status - 128 if status > 128 else None
+
+
 class InAFolder(unittest.TestCase):
     """Tests with a folder of their own, which goes with each test."""
 

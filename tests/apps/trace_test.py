@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from program import PROGRAM, clean_environment, run_json, terrace
+from program import PROGRAM, clean_environment, ended_by, run_json, terrace
 
 SMALL = ("--context", 1024, "--decode", 24)
 
@@ -251,7 +251,7 @@ class Traces(Traced):
     def test_a_run_that_a_signal_ends_leaves_nothing_behind(self):
         before = sorted(self.folder.iterdir())
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-            self.assertEqual(self.record_and_send(number), -number)
+            self.assertEqual(ended_by(self.record_and_send(number)), number)
             self.assertEqual(sorted(self.folder.iterdir()), before)
         self.assertEqual(self.record_and_send(signal.SIGHUP, ignored=True), 0)
         (self.folder / "ended").unlink()
