@@ -109,7 +109,9 @@ Result<std::byte*> PageTable::append() {
 PageTable PageTable::fork() const {
   PageTable branch(*pool_);
   branch.pages_ = pages_;
-  for (const PageHandle page : pages_) pool_->share(page);
+  for (const PageHandle page : pages_) {
+    if (!page.is_hole()) pool_->share(page);
+  }
   return branch;
 }
 
@@ -123,9 +125,14 @@ Result<std::byte*> PageTable::make_writable(std::size_t index) {
   return pool_->resolve(page);
 }
 
+void PageTable::release(std::size_t index) noexcept {
+  PageHandle& page = pages_[index];
+  if (!page.is_hole()) pool_->release(std::exchange(page, {.region = PageHandle::no_region}));
+}
+
 void PageTable::truncate(std::size_t count) noexcept {
   while (pages_.size() > count) {
-    pool_->release(pages_.back());
+    release(pages_.size() - 1);
     pages_.pop_back();
   }
 }

@@ -23,8 +23,12 @@ namespace terrace::offload {
 /// Names a page without pointing at it: region, and offset in it in pages. It means the same to
 /// every process that maps the regions.
 struct PageHandle {
+  static constexpr std::uint32_t no_region = 0xffffffffU;
+
   std::uint32_t region = 0;
   std::uint32_t offset = 0;
+  /// Whether it stands for a page that has been given back.
+  [[nodiscard]] bool is_hole() const noexcept { return region == no_region; }
   bool operator==(const PageHandle&) const = default;
 };
 
@@ -102,8 +106,11 @@ class PageTable {
 
   /// Returns whether page `index` has other owners.
   [[nodiscard]] bool shared(std::size_t index) const noexcept {
-    return pool_->references(pages_[index]) > 1;
+    return !pages_[index].is_hole() && pool_->references(pages_[index]) > 1;
   }
+
+  /// Gives a page back out of the middle: a hole stays, which nobody may read or write.
+  void release(std::size_t index) noexcept;
 
   /// Makes sure that page `index` has no other owner, so that it may be written; copies it if need
   /// be, at once. Work that still writes into the page must be done before. Returns its memory.
@@ -115,8 +122,9 @@ class PageTable {
 
   [[nodiscard]] std::size_t size() const noexcept { return pages_.size(); }
   [[nodiscard]] std::span<const PageHandle> pages() const noexcept { return pages_; }
+  /// Null for a hole.
   [[nodiscard]] std::byte* operator[](std::size_t index) const noexcept {
-    return pool_->resolve(pages_[index]);
+    return pages_[index].is_hole() ? nullptr : pool_->resolve(pages_[index]);
   }
 
  private:
