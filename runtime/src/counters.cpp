@@ -3,8 +3,8 @@
 namespace terrace {
 
 std::string_view to_string(WaitReason reason) noexcept {
-  constexpr std::array<std::string_view, wait_reasons> names{"rows",   "compute", "refill", "index",
-                                                             "upload", "copy",    "rest"};
+  constexpr std::array<std::string_view, wait_reasons> names{
+      "rows", "compute", "refill", "index", "upload", "copy", "rest", "retention"};
   return names[static_cast<std::size_t>(reason)];
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reserve_buffer.hpp"
+#include "retention/entry_memory.hpp"
 #include "rows/pointer_table.hpp"
 #include "runtime_state.hpp"
 #include "step/selection_lists.hpp"
@@ -39,6 +40,12 @@ std::size_t DeviceNeed::rows() const noexcept {
 std::size_t DeviceNeed::window_blocks() const noexcept {
   const RetrievalTraits& traits = runtime_.policy->traits();
   const std::size_t size = runtime_.options.block_tokens;
+  if (runtime_.retention != nullptr) {
+    const std::size_t all = split_.sinks + split_.kept + 2 * split_.window;
+    // Before the first flush everything is attended to row by row, behind it the window grows.
+    if (tokens_ < all) return divide_up(tokens_ + 1, size);
+    return divide_up(split_.sinks, size) + divide_up(2 * split_.window + 1, size) + 2;
+  }
   // Tokens wait in the window until a batch of them is indexed.
   const std::size_t waiting =
       traits.batch_tokens_max > 1
@@ -59,7 +66,21 @@ std::size_t DeviceNeed::attention_entries() const noexcept {
                           options.when == RetrievalWhen::spilled ||
                           options.prompts == PromptAttention::retrieved;
   if (everything) return with_room(tokens_ + 1 + pseudo_entries());
+  if (runtime_.retention != nullptr) {
+    return split_.sinks + runtime_.most_kept(split_.kept) + split_.kept + 2 * split_.window + 1;
+  }
   return split_.sinks + split_.window + split_.selected + 1 + pseudo_entries();
+}
+
+std::size_t DeviceNeed::kept_entries() const noexcept {
+  if (runtime_.retention == nullptr) return 0;
+  std::size_t bytes = 0;
+  for (std::size_t i = runtime_.options.dense_layers; i < runtime_.shape().layers; ++i) {
+    const std::size_t keep =
+        runtime_.retention->keep_of(runtime_.shape(), static_cast<LayerId>(i), split_.kept);
+    bytes += EntryLayout{runtime_.shape(), keep}.bytes();
+  }
+  return bytes;
 }
 
 std::size_t DeviceNeed::workspace() const noexcept {

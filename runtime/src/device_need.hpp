@@ -16,7 +16,7 @@ class DeviceNeed {
   DeviceNeed(const RuntimeState& runtime, std::size_t tokens) noexcept;
 
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return rows() + workspace() + selections() + indexes();
+    return rows() + workspace() + selections() + indexes() + kept_entries();
   }
 
  private:
@@ -29,6 +29,8 @@ class DeviceNeed {
   [[nodiscard]] std::size_t pseudo_entries() const noexcept;
   [[nodiscard]] std::size_t selections() const noexcept;
   [[nodiscard]] std::size_t indexes() const noexcept;
+  /// Entries of retention.
+  [[nodiscard]] std::size_t kept_entries() const noexcept;
   /// Rows of all lists together.
   [[nodiscard]] std::size_t listed_rows() const noexcept;
   [[nodiscard]] bool may_select() const noexcept;

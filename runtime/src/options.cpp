@@ -46,6 +46,33 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
   return options;
 }
 
+policies::RetentionOptions retention_options(const Config& config) {
+  using policies::Anchor;
+  using policies::CrushRule;
+  using policies::PoolKind;
+  using policies::Rerun;
+  return {.base = config.text("retention.base"),
+          .pool = {.width = config.integer_or_auto("retention.pool").value_or(0),
+                   .kind = meaning_of<PoolKind>(
+                       config, "retention.pool_kind",
+                       {{"max", PoolKind::max}, {"average", PoolKind::average}})},
+          .score_window = config.integer("retention.score_window"),
+          .rerun = meaning_of<Rerun>(config, "retention.rerun",
+                                     {{"once", Rerun::once}, {"flush", Rerun::flush}}),
+          .normalise = config.is("retention.normalise", "on"),
+          .ageing = config.is("retention.ageing", "on"),
+          .crush = {.representatives = config.number("retention.representatives"),
+                    .anchor = meaning_of<Anchor>(config, "retention.anchor",
+                                                 {{"random", Anchor::random},
+                                                  {"mean", Anchor::mean},
+                                                  {"alternate", Anchor::alternate}}),
+                    .rule = meaning_of<CrushRule>(
+                        config, "retention.rule",
+                        {{"hamming", CrushRule::hamming}, {"position", CrushRule::position}})},
+          .merge = {.share = config.number("retention.merge"),
+                    .chunk = config.integer("retention.merge_chunk")}};
+}
+
 policies::ReplacementOptions replacement_options(const Config& config) {
   policies::ReplacementOptions options;
   for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
@@ -76,6 +103,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.shape.dtype = *parse_dtype(config.text("kv.dtype"));
   options.policy = config.text("retrieval.policy");
   options.retrieval = retrieval_options(config);
+  options.retention_policy = config.text("retention.policy");
+  options.retention = retention_options(config);
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");

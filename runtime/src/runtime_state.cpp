@@ -35,12 +35,33 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
 }  // namespace
 
 RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> device,
-                           std::shared_ptr<const RetrievalPolicy> retrieval, IndexLayout layout)
+                           Policies policies, IndexLayout layout)
     : options(std::move(chosen)),
       backend(std::move(device)),
-      policy(std::move(retrieval)),
+      policy(std::move(policies.retrieval)),
+      retention(std::move(policies.retention)),
       index_layout(layout),
       planner_(options.planning.costs, options.planning.limits) {}
+
+Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions& options) {
+  Policies policies{.retrieval = options.own_policy, .retention = options.own_retention};
+  if (policies.retrieval == nullptr) {
+    TERRACE_ASSIGN(policies.retrieval,
+                   policies::make_retrieval_policy(options.policy, options.retrieval));
+  }
+  if (policies.retention == nullptr && options.retention_policy != "none") {
+    TERRACE_ASSIGN(policies.retention,
+                   policies::make_retention_policy(options.retention_policy, options.retention));
+  }
+  const RetrievalTraits& traits = policies.retrieval->traits();
+  if (policies.retention != nullptr && (traits.selects || traits.keeps_everything)) {
+    return fail(Errc::unsupported,
+                "retention.policy {} drops tokens that retrieval.policy {} would attend to; set "
+                "retrieval.policy to streaming",
+                policies.retention->traits().name, traits.name);
+  }
+  return policies;
+}
 
 Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions options,
                                                            std::unique_ptr<Backend> backend) {
@@ -52,19 +73,16 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
     return fail(Errc::unsupported, "backend {} moves no bytes; a runtime needs host or cuda",
                 backend->name());
   }
-  std::shared_ptr<const RetrievalPolicy> policy = options.own_policy;
-  if (policy == nullptr) {
-    TERRACE_ASSIGN(policy, policies::make_retrieval_policy(options.policy, options.retrieval));
-  }
-  TERRACE_ASSIGN(const IndexLayout layout, policy->index_layout(options.shape));
-  TERRACE_TRY(check_policy(options, policy->traits(), layout));
+  TERRACE_ASSIGN(Policies policies, make_policies(options));
+  TERRACE_ASSIGN(const IndexLayout layout, policies.retrieval->index_layout(options.shape));
+  TERRACE_TRY(check_policy(options, policies.retrieval->traits(), layout));
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
                  offload::make_parallel({.threads = options.host_threads,
                                          .numa_node = backend->capabilities().host_node,
                                          .name = "cluster"}));
   std::unique_ptr<RuntimeState> state(
-      new RuntimeState(std::move(options), std::move(backend), std::move(policy), layout));
+      new RuntimeState(std::move(options), std::move(backend), std::move(policies), layout));
   state->cluster_threads_ = std::move(threads);
   for (auto* pool : {&state->blocks_, &state->cluster_blocks_}) {
     TERRACE_ASSIGN(auto blocks,
@@ -79,6 +97,14 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   // Names are checked now, not at the first prefill.
   if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;
+}
+
+std::size_t RuntimeState::most_kept(std::size_t mean) const noexcept {
+  std::size_t most = 0;
+  for (std::size_t i = 0; retention != nullptr && i < shape().layers; ++i) {
+    most = std::max(most, retention->keep_of(shape(), static_cast<LayerId>(i), mean));
+  }
+  return most;
 }
 
 Result<std::byte*> RuntimeState::take_spare_block() {

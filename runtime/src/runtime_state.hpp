@@ -9,6 +9,7 @@
 
 #include "step/step_memory.hpp"
 #include "terrace/core/backend.hpp"
+#include "terrace/core/retention.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/resident_cache.hpp"
@@ -28,6 +29,7 @@ class RuntimeState {
   const RuntimeOptions options;
   const std::unique_ptr<Backend> backend;
   const std::shared_ptr<const RetrievalPolicy> policy;
+  const std::shared_ptr<const RetentionPolicy> retention;  ///< null = every token stays
   const IndexLayout index_layout;
 
   [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
@@ -36,8 +38,12 @@ class RuntimeState {
   [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t tokens) const noexcept {
     policies::BudgetTerms terms = options.budget_terms(tokens);
     if (policy->traits().keeps_everything) terms.budget_tokens = tokens;
+    terms.retains = retention != nullptr;
     return terms;
   }
+
+  /// Entries of a KV head that retention keeps in the layer that keeps most, of `mean` over all.
+  [[nodiscard]] std::size_t most_kept(std::size_t mean) const noexcept;
 
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return options.block_tokens * options.shape.token_bytes();
@@ -112,8 +118,15 @@ class RuntimeState {
   void leave(SequenceState& sequence);
 
  private:
-  RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend,
-               std::shared_ptr<const RetrievalPolicy> policy, IndexLayout layout);
+  struct Policies {
+    std::shared_ptr<const RetrievalPolicy> retrieval;
+    std::shared_ptr<const RetentionPolicy> retention;
+  };
+  /// The policies that the options name, or bring. Errors: invalid_argument; unsupported where they
+  /// do not go together.
+  static Result<Policies> make_policies(const RuntimeOptions& options);
+  RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend, Policies policies,
+               IndexLayout layout);
 
   std::unique_ptr<Parallel> cluster_threads_;
   std::mutex cluster_mutex_;

@@ -70,6 +70,7 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
     std::vector<std::uint64_t> model;
   };
   std::vector<Both> all;
+  constexpr std::uint64_t hole = 0;  // no value is
   const auto write = [](std::byte* page, std::uint64_t value) {
     std::memcpy(page, &value, sizeof value);
   };
@@ -78,8 +79,8 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
     if (all.empty()) all.push_back({PageTable(*pool), {}});
     const std::size_t at = rng.below(all.size());
     auto& [table, model] = all[at];
-    const std::uint64_t value = rng();
-    switch (rng.below(8)) {
+    const std::uint64_t value = rng() | 1;
+    switch (rng.below(9)) {
       case 0:
         if (all.size() < 8) {
           Both branch{table.fork(), model};
@@ -100,10 +101,19 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
       case 4:
         if (!model.empty()) {
           const std::size_t page = rng.below(model.size());
+          if (model[page] == hole) break;
           if (const auto memory = table.make_writable(page)) {
             write(*memory, value);
             model[page] = value;
           }
+        }
+        break;
+      case 5:
+        if (!model.empty()) {
+          const std::size_t page = rng.below(model.size());
+          table.release(page);
+          model[page] = hole;
+          EXPECT_FALSE(table.shared(page));
         }
         break;
       default:
@@ -118,8 +128,8 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
       ASSERT_EQ(each.table.size(), each.model.size());
       if (each.model.empty()) continue;
       const std::size_t page = rng.below(each.model.size());
-      std::uint64_t found = 0;
-      std::memcpy(&found, each.table[page], sizeof found);
+      std::uint64_t found = hole;
+      if (each.table[page] != nullptr) std::memcpy(&found, each.table[page], sizeof found);
       ASSERT_EQ(found, each.model[page]);
     }
   }

@@ -239,11 +239,20 @@ TEST(PyramidKv, GivesTheFirstLayersMoreAndAllTogetherTheSame) {
   EXPECT_THAT(keeps, ElementsAre(195, 148, 100, 53, 5));
 }
 
+TEST(SnapKv, MakesOneOfSevenNeighboursAsItsAuthorsDo) {
+  MadeUpLayer layer(60);
+  layer.set_scores(0);
+  layer.set_score(0, MadeUpLayer::sinks + 30, 1);
+  const auto policy = make_retention_policy("snapkv").value();
+  EXPECT_THAT(kept(layer.retain(*policy, 7)[0]), ElementsAre(27, 28, 29, 30, 31, 32, 33));
+}
+
 TEST(KvCrush, WithoutRepresentativesIsItsBase) {
   const MadeUpLayer layer(150);
   for (const char* base : {"h2o", "snapkv"}) {
     RetentionOptions options{.base = base};
     options.crush.representatives = 0;
+    options.pool.width = 1;
     const auto crushed = layer.retain(*make_retention_policy("kvcrush", options).value(), 40);
     for (std::size_t head = 0; head < 2; ++head) {
       // The base sums the scores of a group's query heads.
@@ -380,6 +389,7 @@ TEST(Merge, OfTheRestStandsBehindAnyBase) {
   for (const char* base : {"h2o", "snapkv"}) {
     RetentionOptions options;
     options.merge.share = 0.5;
+    options.pool.width = 1;
     const EntryMap map = layer.retain(*make_retention_policy(base, options).value(), 40)[0];
     EXPECT_EQ(map.entries, 40U);
     EXPECT_EQ(std::ranges::count(map.target, EntryMap::dropped), 0);

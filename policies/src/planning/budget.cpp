@@ -12,10 +12,14 @@ BudgetSplit split_budget(const BudgetTerms& terms, const RetrievalTraits& traits
   BudgetSplit split;
   split.sinks = terms.sink_tokens + 2 <= rest ? terms.sink_tokens : rest / 2;
   const std::size_t shared = rest - split.sinks;
-  const double share = traits.selects ? terms.window_share : 1;
+  const double share = traits.selects || terms.retains ? terms.window_share : 1;
   split.window = std::min(terms.window_tokens_max,
                           static_cast<std::size_t>(share * static_cast<double>(shared)));
-  if (traits.selects) split.selected = shared - split.window;
+  if (traits.selects) {
+    split.selected = shared - split.window;
+  } else if (terms.retains) {
+    split.kept = shared - split.window;
+  }
   return split;
 }
 

@@ -12,7 +12,7 @@ namespace {
 class H2o final : public Importance {
  public:
   explicit H2o(const RetentionOptions& options)
-      : pool_(options.pool), normalises_(options.normalise) {}
+      : pool_(options.pool.or_else({.width = 1})), normalises_(options.normalise) {}
 
   [[nodiscard]] RetentionTraits traits() const noexcept override {
     return {.scores = ScoredQueries::all};

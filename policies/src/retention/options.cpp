@@ -14,7 +14,7 @@ Status check_share(const char* key, double share) {
 Status RetentionOptions::validate() const {
   TERRACE_TRY(check_share("retention.representatives", crush.representatives));
   TERRACE_TRY(check_share("retention.merge", merge.share));
-  if (pool.width % 2 == 0) {
+  if (pool.width != 0 && pool.width % 2 == 0) {
     return fail(Errc::invalid_argument, "retention.pool is {}; use an odd number of positions",
                 pool.width);
   }

@@ -13,7 +13,8 @@ namespace {
 
 class SmartKv final : public Importance {
  public:
-  explicit SmartKv(const RetentionOptions& options) : pool_(options.pool), ages_(options.ageing) {}
+  explicit SmartKv(const RetentionOptions& options)
+      : pool_(options.pool.or_else({.width = 1})), ages_(options.ageing) {}
 
   [[nodiscard]] RetentionTraits traits() const noexcept override {
     return {.needs_pre_rope_keys = true};

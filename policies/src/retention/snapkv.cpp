@@ -16,7 +16,9 @@ namespace {
 class SnapKv : public Importance {
  public:
   explicit SnapKv(const RetentionOptions& options)
-      : pool_(options.pool), window_(options.score_window), once_(options.rerun == Rerun::once) {}
+      : pool_(options.pool.or_else({.width = 7, .kind = PoolKind::average})),
+        window_(options.score_window),
+        once_(options.rerun == Rerun::once) {}
 
   [[nodiscard]] RetentionTraits traits() const noexcept override {
     return {.scores = ScoredQueries::last, .score_window = window_, .chooses_once = once_};

@@ -32,6 +32,12 @@ void LayerRows::trim(std::size_t blocks) {
   pages_.truncate(blocks);
 }
 
+void LayerRows::drop_page(std::size_t block) {
+  const auto lock = runtime_.lock_pages();
+  pages_.release(block);
+  host_.set(block, nullptr);
+}
+
 void LayerRows::put(std::size_t block, std::byte* slot, BlockPlace place) {
   device_.set(block, slot);
   places_[block] = place;

@@ -44,6 +44,8 @@ class LayerRows {
   [[nodiscard]] std::size_t missing_pages(std::size_t blocks) const noexcept;
   /// Forgets the blocks behind the first `blocks`, which must be absent.
   void trim(std::size_t blocks);
+  /// Gives the host page of a block back, which must be absent: its rows are nowhere from then on.
+  void drop_page(std::size_t block);
 
   [[nodiscard]] std::size_t blocks() const noexcept { return places_.size(); }
   [[nodiscard]] BlockPlace place(std::size_t block) const noexcept { return places_[block]; }

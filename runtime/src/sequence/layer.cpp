@@ -28,6 +28,8 @@ TokenRange Layer::own_window_at(std::size_t position) const noexcept {
   const TokenRange& indexed = index.coverage.tokens;
   if (context_.is_dense(number)) {
     at.begin = context_.sinks_at(position).end;
+  } else if (context_.retains()) {
+    at.begin = context_.undecided_from(position);
   } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
     at.begin -= std::min(at.begin - indexed.end, context_.split.selected);
   }
@@ -158,13 +160,17 @@ Status Layer::own_block(std::size_t block) {
   // Work that reads the page left behind, to index or to fetch its rows, must be done with it.
   if (cache->reads_host_table())
     TERRACE_TRY(context_.await(WaitReason::refill, rows.tickets.refilled));
-  const Status read = context_.await(WaitReason::index, index.coded);
-  if (!read && read.error().code == Errc::not_ready) return read;
+  for (const auto& [reason, ticket] : {std::pair{WaitReason::index, index.coded},
+                                       std::pair{WaitReason::retention, retention.decided}}) {
+    const Status read = context_.await(reason, ticket);
+    if (!read && read.error().code == Errc::not_ready) return read;
+  }
   return rows.own(block);
 }
 
 void Layer::give_up_device_memory() {
   cache->give_up_device_memory();
+  retention.entries.give_up_device_memory();
   rows.release_spare_slots();
   drop_blocks_from(0);
   tokens_.clear();

@@ -7,6 +7,7 @@
 
 #include "cache/layer_cache.hpp"
 #include "index/layer_index.hpp"
+#include "retention/layer_retention.hpp"
 #include "rows/layer_rows.hpp"
 #include "sequence_context.hpp"
 #include "step/selection_lists.hpp"
@@ -28,6 +29,7 @@ class Layer {
   const std::size_t number;
   LayerRows rows;
   LayerIndex index;
+  LayerRetention retention;
   std::unique_ptr<LayerCache> cache;  ///< never null
 
   /// Has a place for each of so many tokens of a step that select one by one.
@@ -47,6 +49,13 @@ class Layer {
   /// not indexed yet, which take the place of selected ones; a dense layer's is everything behind
   /// the sinks.
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
+
+  /// Whether retention has decided on the token at `position`: it is an entry, part of one, or
+  /// gone.
+  [[nodiscard]] bool is_decided(std::size_t position) const noexcept {
+    return !context_.is_dense(number) && position < context_.retained_end &&
+           position >= context_.sinks_at(position).end;
+  }
 
   /// Selected tokens that those waiting in the window to be indexed take the place of. A prompt's
   /// own tokens are beside the budget.

@@ -48,6 +48,7 @@ Status Prompt::reserve(std::size_t total) {
   const std::size_t block = context_.length / context_.block_tokens();
   TERRACE_TRY(parts_.rows.own_blocks(block, block + 1));
   TERRACE_TRY(parts_.workspace.reserve(total, parts_.layers));
+  TERRACE_TRY(parts_.retention.reserve());
   TERRACE_TRY(parts_.rows.place_needed(total));
   TERRACE_TRY(parts_.indexes.room.reserve(total));
   return parts_.cache.reserve(total + 1);
@@ -142,6 +143,7 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   context_.compute = &compute;
   Layer& layer = *parts_.layers[index(id)];
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
+  TERRACE_TRY(keep_queries(layer, piece, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());
@@ -150,6 +152,26 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   }
   appended_ = piece.tokens.end;
   return stored;
+}
+
+Status Prompt::keep_queries(Layer& layer, const PromptPiece& piece, Queue& compute) {
+  if (!parts_.retention.wants_queries(layer)) return {};
+  const std::size_t numbers = context_.shape().query_heads * context_.shape().head_dim;
+  const std::size_t tokens = piece.hints.query_window.size() / numbers;
+  if (piece.tokens.end == end_ && tokens == 0) {
+    return fail(Errc::invalid_argument,
+                "retention.policy {} needs the queries of the prompt's last tokens",
+                context_.runtime.retention->traits().name);
+  }
+  std::vector<CopyExtent> extents;
+  layer.retention.queries.list_copies({piece.tokens.end - tokens, piece.tokens.end},
+                                      piece.hints.query_window.data(), numbers, extents);
+  // Work that is enqueued on `compute` before may produce them.
+  const auto copy = [extents = std::move(extents)]() -> Result<std::size_t> {
+    for (const CopyExtent& one : extents) std::memcpy(one.target, one.source, one.bytes);
+    return 0;
+  };
+  return compute.call(Phase::update, copy).map([](Ticket) {});
 }
 
 Status Prompt::finish(LayerId id, Queue& compute) {
@@ -194,9 +216,12 @@ Status Prompt::end() {
   }
   parts_.indexes.upkeep.end_prefill();
   context_.compute = nullptr;
+  context_.prompt = {context_.length, end_};
   context_.length = end_;
   context_.prompt_given = true;
   context_.phase = SequencePhase::idle;
+  // The next step tries again, and reports.
+  static_cast<void>(parts_.retention.start_if_due());
   return {};
 }
 

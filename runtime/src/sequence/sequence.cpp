@@ -126,19 +126,26 @@ SequencePhase Sequence::phase() const noexcept { return state_->parts.context.ph
 std::size_t Sequence::length() const noexcept { return state_->parts.context.length; }
 TokenRange Sequence::sinks() const noexcept { return state_->parts.context.sinks_at(length()); }
 TokenRange Sequence::window() const noexcept {
-  return {state_->parts.context.window_at(length()).begin, length()};
+  const SequenceContext& context = state_->parts.context;
+  const std::size_t begin =
+      context.retains() ? context.undecided_from(length()) : context.window_at(length()).begin;
+  return {begin, length()};
 }
 std::size_t Sequence::budget_tokens() const noexcept { return state_->parts.context.budget_tokens; }
 std::size_t Sequence::selected_tokens() const noexcept {
   return state_->parts.context.split.selected;
 }
 std::size_t Sequence::query_window_tokens() const noexcept {
-  return state_->parts.context.traits().query_window_tokens;
+  return state_->parts.query_window_tokens();
 }
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
 }
 StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
+RetentionReport Sequence::retention() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->parts.retention.report();
+}
 SequenceCounters Sequence::counters() const noexcept {
   const std::lock_guard lock(state_->mutex);  // spilling for another sequence counts, too
   return state_->parts.context.counters;

@@ -56,6 +56,15 @@ TokenRange SequenceContext::window_at(std::size_t position) const noexcept {
   return {std::max(sinks_at(position).end, recent), position + 1};
 }
 
+std::size_t SequenceContext::most_kept() const noexcept { return runtime.most_kept(split.kept); }
+
+std::size_t SequenceContext::undecided_from(std::size_t position) const noexcept {
+  if (retained_end > 0) return retained_end;
+  // All tokens are attended to until retention has to decide.
+  const std::size_t all = split.sinks + split.kept + 2 * split.window;
+  return position < all ? sinks_at(position).end : window_at(position).begin;
+}
+
 Status SequenceContext::require(SequencePhase wanted) const {
   if (phase == wanted) return {};
   return fail(Errc::invalid_argument, "{}; {}", need_of(wanted), name_of(phase));

@@ -31,6 +31,7 @@ struct SequenceCourse {
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
+  std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
 };
 
 struct SequenceContext : SequenceCourse {
@@ -57,6 +58,8 @@ struct SequenceContext : SequenceCourse {
   [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime.options.block_tokens; }
 
   [[nodiscard]] bool selects() const noexcept { return traits().selects; }
+  /// Whether tokens that leave the window are dropped or merged.
+  [[nodiscard]] bool retains() const noexcept { return runtime.retention != nullptr; }
   [[nodiscard]] bool keeps_everything() const noexcept { return traits().keeps_everything; }
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {
     return layer < runtime.options.dense_layers;
@@ -67,10 +70,21 @@ struct SequenceContext : SequenceCourse {
   /// Rows that a list has room for.
   [[nodiscard]] std::size_t list_rows() const noexcept { return split.selected; }
 
+  /// Entries of a KV head that retention may keep in a layer, at most.
+  [[nodiscard]] std::size_t most_kept() const noexcept;
+
   // Ranges for the token at `position`.
   [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
+  /// Where those tokens begin behind the sinks that the token at `position` attends to one by one,
+  /// and not as entries.
+  [[nodiscard]] std::size_t undecided_from(std::size_t position) const noexcept;
+
+  /// Whether no token was decoded behind the last prompt.
+  [[nodiscard]] bool is_behind_prompt() const noexcept {
+    return !has_decoded || length == prompt.end;
+  }
   /// Whether the next token belongs to a prompt that has been announced.
   [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt.end; }
 

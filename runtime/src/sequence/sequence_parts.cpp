@@ -19,10 +19,17 @@ SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes 
       rows(context, layers),
       indexes(context, layers),
       cache(context, layers),
+      retention(context, layers),
       workspace(context) {
   for (const auto& layer : layers) {
     layer->cache = make_layer_cache(context, *layer, cache.scratch());
   }
+}
+
+std::size_t SequenceParts::query_window_tokens() const noexcept {
+  const std::size_t retrieval = context.traits().query_window_tokens;
+  return std::max(retrieval, context.retains() ? context.runtime.retention->traits().score_window
+                                               : std::size_t{0});
 }
 
 bool SequenceParts::come_to_rest(Duration patience) {
@@ -38,11 +45,13 @@ bool SequenceParts::come_to_rest(Duration patience) {
   for (const auto& layer : layers) {
     layer->tickets() = {};
     layer->index.uploaded = {};
+    layer->retention.uploaded = {};
     // A failed queue may have skipped the copying of what was set.
     layer->rows.touch_table();
   }
   indexes.room.device().come_to_rest();
   indexes.room.ready = false;
+  if (rest.failed) retention.mark_stale();
   return true;
 }
 
@@ -67,6 +76,7 @@ bool SequenceParts::has_failed_work() const {
 void SequenceParts::recover() {
   context.journal.note_loss();
   indexes.room.device().forget_staged();
+  retention.mark_stale();
   for (const auto& layer : layers) {
     layer->drop_copies_from(0);
     layer->forget_tokens();
@@ -76,7 +86,8 @@ void SequenceParts::recover() {
 }
 
 Status SequenceParts::await_indexes() {
-  return indexes.builder.await([this] { come_to_rest(); });
+  TERRACE_TRY(indexes.builder.await([this] { come_to_rest(); }));
+  return retention.await();
 }
 
 Status SequenceParts::load_window() {

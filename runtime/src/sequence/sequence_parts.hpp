@@ -3,6 +3,7 @@
 //   SequenceRows      where rows are: host pages, device blocks
 //   SequenceIndexes   what selection reads: built, extended, cut, renewed
 //   SequenceCache     copies of rows that are wanted again
+//   SequenceRetention what stays of tokens that have left the window
 //   Workspace         memory that a step's ops use
 //   Layer             each layer's part of these
 #pragma once
@@ -11,6 +12,7 @@
 #include "cache/sequence_cache.hpp"
 #include "index/sequence_indexes.hpp"
 #include "layer.hpp"
+#include "retention/sequence_retention.hpp"
 #include "rows/sequence_rows.hpp"
 #include "step/workspace.hpp"
 
@@ -24,8 +26,12 @@ struct SequenceParts {
   SequenceRows rows;
   SequenceIndexes indexes;
   SequenceCache cache;
+  SequenceRetention retention;
   Workspace workspace;
   SelectionReport report;
+
+  /// Last positions of a prompt whose queries policies ask for.
+  [[nodiscard]] std::size_t query_window_tokens() const noexcept;
 
   /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether they
   /// have come to rest; if not, tickets tell what has not.
@@ -38,6 +44,7 @@ struct SequenceParts {
   /// rows below the length, can be relied on.
   void recover();
 
+  /// Waits for indexes, and for what retention decides.
   Status await_indexes();
 
   /// Loads what the next step needs. Where it cannot, the sequence is paused or lost.

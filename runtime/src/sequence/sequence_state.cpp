@@ -59,7 +59,7 @@ Status SequenceState::attend(LayerId layer, const StepInput& input, float* outpu
 }
 
 Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queue& compute) {
-  TERRACE_TRY(Participant::check_gathers(parts.context.traits()));
+  TERRACE_TRY(Participant::check_gathers(parts.context.runtime));
   TERRACE_TRY(participant.check_rows_are_here());
   participant.leave_attention_to_engine();
   TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));
@@ -102,7 +102,7 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
     for (const auto& layer : parts.layers) layer->index.hints.emplace();
   }
   context.prompt_comes = context.prompt_given = true;
-  if (!context.has_decoded) context.forget_budget();
+  if (!context.has_decoded && context.retained_end == 0) context.forget_budget();
   context.resolve_budget(context.prompt.end);
   return {};
 }
@@ -118,7 +118,7 @@ Status SequenceState::end_prompt() {
 }
 
 bool SequenceState::index_ready() const {
-  return parts.indexes.builder.ready() && !parts.context.prompt_waits();
+  return parts.indexes.builder.ready() && parts.retention.ready() && !parts.context.prompt_waits();
 }
 
 Status SequenceState::await_indexes() {
@@ -134,6 +134,7 @@ Status SequenceState::truncate(std::size_t length) {
   if (length > context.length) {
     return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length, context.length);
   }
+  TERRACE_TRY(parts.retention.check_cut(length));
   // A prompt that is cut will not come whole: the rest of it is another prompt, or decoded.
   TERRACE_TRY(end_prompt());
   TERRACE_TRY(await_indexes());
@@ -147,6 +148,7 @@ Status SequenceState::truncate(std::size_t length) {
     layer->index.build.hints.cut(context.shape(), length);
   }
   context.length = length;
+  parts.retention.cut();
   parts.rows.trim(divide_up(length, context.block_tokens()));
   if (context.keeps_everything()) return {};
   parts.indexes.upkeep.cut();
@@ -176,6 +178,7 @@ Status SequenceState::resume() {
     TERRACE_TRY(parts.rows.load_needed());
     TERRACE_TRY(parts.workspace.reserve(context.length + 1, parts.layers));
     TERRACE_TRY(parts.indexes.restore());
+    TERRACE_TRY(parts.retention.take_over());
     return parts.cache.reserve(context.length + 1);
   });
   if (restored) {
@@ -239,6 +242,8 @@ Status SequenceState::copy_blocks(const Layers& source) {
 
 Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
   TERRACE_TRY(its.rows.share(mine.rows));
+  TERRACE_TRY(its.retention.entries.copy_from(mine.retention.entries, *runtime_->backend));
+  TERRACE_TRY(its.retention.queries.copy_from(mine.retention.queries, *runtime_->backend));
   its.index.hints = mine.index.hints;
   its.index.build.hints = mine.index.build.hints;
   if (mine.index.coverage.tokens.empty()) return {};
@@ -263,9 +268,18 @@ Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::u
                 positions.size(), positions.size() * shape.row_bytes(), bytes);
   }
   const auto behind = [&](std::uint32_t position) { return position >= context.length; };
-  const auto wrong = std::ranges::find_if(positions, behind);
-  if (wrong == positions.end()) return {};
-  return fail(Errc::invalid_argument, "position {} of {}", *wrong, context.length);
+  if (const auto wrong = std::ranges::find_if(positions, behind); wrong != positions.end()) {
+    return fail(Errc::invalid_argument, "position {} of {}", *wrong, context.length);
+  }
+  const Layer& layer = *parts.layers[index(id)];
+  const auto gone = [&](std::uint32_t position) {
+    return layer.is_decided(position) &&
+           layer.retention.entries.row_of(index(head), position) == nullptr;
+  };
+  const auto lost = std::ranges::find_if(positions, gone);
+  if (lost == positions.end()) return {};
+  return fail(Errc::invalid_argument, "position {}: retention has dropped or merged the token",
+              *lost);
 }
 
 Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
@@ -279,6 +293,11 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
   TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
   std::vector<std::size_t> on_device;  // of `positions`
   for (std::size_t i = 0; i < positions.size(); ++i) {
+    if (layer.is_decided(positions[i])) {
+      std::memcpy(target.data() + i * bytes,
+                  layer.retention.entries.row_of(index(head), positions[i]), bytes);
+      continue;
+    }
     const std::size_t block = positions[i] / context.block_tokens();
     if (!middle.contains(positions[i]) && !layer.rows.absent(block)) {
       on_device.push_back(i);

@@ -38,9 +38,20 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   if (context_.in_prompt()) {
     TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
   }
+  TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
+  TERRACE_TRY(keep_queries(compute));
   layer_->go_to_token(0);
   if (exact_) layer_->open_all_tokens(context_.length + tokens_);
   return {};
+}
+
+Status Participant::keep_queries(Queue& compute) {
+  if (!parts_.retention.wants_queries(*layer_)) return {};
+  extents_.clear();
+  layer_->retention.queries.list_copies({context_.length, context_.length + tokens_}, input_.query,
+                                        input_.query_stride, extents_);
+  // Behind the layer the engine's memory may have other queries.
+  return compute.copy(Phase::offload, extents_).map([](Ticket) {});
 }
 
 Status Participant::open_token(std::size_t number) {
@@ -173,7 +184,13 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                       stored, compute);
 }
 
-Status Participant::check_gathers(const RetrievalTraits& traits) {
+Status Participant::check_gathers(const RuntimeState& runtime) {
+  if (runtime.retention != nullptr) {
+    return fail(Errc::unsupported,
+                "retention.policy {} needs an attention kernel for its entries; use attend",
+                runtime.retention->traits().name);
+  }
+  const RetrievalTraits& traits = runtime.policy->traits();
   if (!traits.gives_logit_bias && !traits.gives_pseudo_entries) return {};
   return fail(Errc::unsupported,
               "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
@@ -215,7 +232,8 @@ DecodeAttention Participant::attention(const StepOutput& output) const noexcept 
           .selected_count = rows.selected_count,
           .selected_stride = rows.selected_stride,
           .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
-          .pseudo = parts_.workspace.pseudo(*layer_),
+          .pseudo = context_.retains() ? layer_->retention.entries.view()
+                                       : parts_.workspace.pseudo(*layer_),
           .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
           .scratch = parts_.workspace.attention_scratch()};
 }

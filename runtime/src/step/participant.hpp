@@ -61,7 +61,7 @@ class Participant {
   /// behind `ready`.
   Status close_layer(Ticket ready);
   /// Errors: unsupported: the policy's selections need more than a KvView says.
-  [[nodiscard]] static Status check_gathers(const RetrievalTraits& traits);
+  [[nodiscard]] static Status check_gathers(const RuntimeState& runtime);
   /// Errors: not_ready: the step attends to rows that lie on the host alone.
   [[nodiscard]] Status check_rows_are_here() const;
   /// Whoever computes attention by itself has enqueued it when the next call comes.
@@ -110,6 +110,11 @@ class Participant {
   /// Returns whether indexes are there, as has_indexes() did before.
   Result<bool> prepare(bool indexed);
   void choose_attention(bool indexed) noexcept;
+  /// The same with retention: whether there are tokens outside the window that it has not decided
+  /// on.
+  [[nodiscard]] bool must_attend_exactly() const noexcept;
+  /// Enqueues the copying of queries that retention may want.
+  Status keep_queries(Queue& compute);
   Status reserve(LentStepMemory& memory);
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);

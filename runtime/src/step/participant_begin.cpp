@@ -26,6 +26,7 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   // A budget that is a share follows a prompt that nobody announced.
   if (prompt_ && !context_.prompt_comes) context_.forget_budget();
   context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
+  if (!prompt_) TERRACE_TRY(parts_.recovering(parts_.retention.start_if_due()));
   TERRACE_ASSIGN(bool indexed, has_indexes());
   Result<bool> prepared = prepare(indexed);
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
@@ -40,12 +41,16 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
 }
 
 bool Participant::may_use_indexes() const noexcept {
-  return context_.options().until_ready == UntilReady::wait || parts_.indexes.builder.ready();
+  return context_.options().until_ready == UntilReady::wait ||
+         (parts_.indexes.builder.ready() && parts_.retention.ready());
 }
 
 Result<bool> Participant::has_indexes() {
-  if (!may_use_indexes()) return false;
-  TERRACE_TRY(parts_.await_indexes());
+  if (!may_use_indexes()) {
+    TERRACE_TRY(parts_.recovering(parts_.retention.take_over()));
+    return false;
+  }
+  TERRACE_TRY(parts_.recovering(parts_.await_indexes()));
   return true;
 }
 
@@ -81,6 +86,14 @@ void Participant::choose_attention(bool indexed) noexcept {
                               std::ranges::all_of(parts_.layers, has_index);
   }
   exact_ = !indexed || (prompt_ && !context_.prompt_selects);
+  if (context_.retains()) exact_ = must_attend_exactly();
+}
+
+bool Participant::must_attend_exactly() const noexcept {
+  // Tokens that were dropped cannot be attended to any more.
+  if (context_.retained_end > 0) return false;
+  const std::size_t last = context_.length + tokens_ - 1;
+  return prompt_ || context_.undecided_from(last) > context_.sinks_at(last).end;
 }
 
 Status Participant::reserve(LentStepMemory& memory) {
@@ -96,6 +109,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     TERRACE_TRY(parts_.rows.own_blocks(block, end));
     TERRACE_TRY(parts_.rows.place_blocks(block, end));
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
+    TERRACE_TRY(parts_.retention.reserve());
     if (exact_) TERRACE_TRY(memory.reserve_tiles(tokens_));
     return parts_.cache.reserve(length);
   };

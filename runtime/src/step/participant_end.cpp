@@ -38,7 +38,8 @@ Status Participant::keep_up(Layer& layer) {
 
 Status Participant::keep_up_token(Layer& layer, std::size_t number) {
   const AttendedToken& token = layer.token();
-  context_.counters.attended += context_.lists() * (token.sinks.size() + token.window.size());
+  context_.counters.attended += context_.lists() * (token.sinks.size() + token.window.size()) +
+                                context_.group() * layer.retention.entries.size();
   if (!token.selected) return {};
   Status kept;
   if (number + 1 == tokens_) {
@@ -112,6 +113,9 @@ Status Participant::reject_draft(std::size_t end) {
 Status Participant::prepare_next() {
   // A prompt that came whole, or in pieces, is indexed at once.
   if (context_.prompt_waits()) static_cast<void>(end_prompt());
+  // More of a prompt that was not announced may come.
+  const bool prompt_may_go_on = context_.in_prompt() || (prompt_ && !context_.prompt_given);
+  if (!prompt_may_go_on) TERRACE_TRY(parts_.retention.start_if_due());
   // Tokens that are added to an index that is being built would wait for it.
   return may_use_indexes() ? parts_.indexes.prepare() : Status{};
 }

@@ -129,7 +129,7 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
 }
 
 Status Step::State::check_gather(std::size_t views) const {
-  TERRACE_TRY(Participant::check_gathers(runtime_.policy->traits()));
+  TERRACE_TRY(Participant::check_gathers(runtime_));
   if (views != tokens_.size()) {
     return fail(Errc::invalid_argument, "gather: {} views for {} sequences", views, tokens_.size());
   }

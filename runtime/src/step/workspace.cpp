@@ -30,7 +30,9 @@ Status Workspace::reserve_attention(std::size_t length) {
   const bool everything = context_.keeps_everything() || context_.options().dense_layers > 0 ||
                           context_.options().when == RetrievalWhen::spilled ||
                           context_.prompt_selects;
-  const std::size_t listed = everything ? length : split.sinks + split.window + split.selected;
+  const std::size_t listed = everything           ? length
+                             : context_.retains() ? retained_entries(length)
+                                                  : split.sinks + split.window + split.selected;
   const std::size_t entries = listed + 1 + pseudo_entries_;
   if (entries <= entries_) return {};
   const std::size_t room = everything ? with_room(entries) : entries;
@@ -40,6 +42,14 @@ Status Workspace::reserve_attention(std::size_t length) {
                              Purpose::staging));
   entries_ = room;
   return {};
+}
+
+std::size_t Workspace::retained_entries(std::size_t length) const noexcept {
+  const policies::BudgetSplit& split = context_.split;
+  const std::size_t undecided = length - context_.undecided_from(length - 1);
+  const std::size_t usual = 2 * split.window;
+  return split.sinks + context_.most_kept() +
+         (undecided > split.kept + usual ? with_room(undecided) : split.kept + usual);
 }
 
 Status Workspace::reserve_lists(std::span<const std::unique_ptr<Layer>> layers) {

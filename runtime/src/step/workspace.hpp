@@ -34,6 +34,8 @@ class Workspace {
 
  private:
   Status reserve_attention(std::size_t length);
+  /// Entries that a token attends to at most, sinks and window included, with retention.
+  [[nodiscard]] std::size_t retained_entries(std::size_t length) const noexcept;
   Status reserve_lists(std::span<const std::unique_ptr<Layer>> layers);
   Status reserve_seen(std::size_t length);
   Status reserve_pseudo_entries(std::size_t length);

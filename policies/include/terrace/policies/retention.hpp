@@ -21,8 +21,13 @@ enum class PoolKind : std::uint8_t { max, average };
 
 /// Scores of neighbours make one: spans of tokens stay together, not tokens.
 struct PoolOptions {
-  std::size_t width = 1;  ///< positions, the one in the middle included; odd. 1 = none
+  std::size_t width = 0;  ///< positions, the one in the middle included; odd. 1 = none, 0 = as the
+                          ///< policy's authors do
   PoolKind kind = PoolKind::max;
+
+  [[nodiscard]] PoolOptions or_else(const PoolOptions& theirs) const noexcept {
+    return width == 0 ? theirs : *this;
+  }
 };
 
 /// How often snapkv and pyramidkv choose.

@@ -44,17 +44,28 @@ struct ClusteringReport {
   Duration waited{};            ///< that the first step stood still for it
 };
 
+/// What retention has done since the sequence was opened, and the entries that there are now.
+struct RetentionReport {
+  std::uint64_t flushes = 0;
+  std::uint64_t dropped = 0;  ///< tokens, each counted in every layer and KV head that dropped it
+  std::uint64_t kept = 0;     ///< entries of one token, of all layers and KV heads
+  std::uint64_t merged = 0;   ///< entries of several tokens
+  std::uint64_t lists = 0;    ///< layers * KV heads: the divisor of the three
+  Duration busy{};            ///< spent deciding, summed over layers
+};
+
 /// Reasons for which a call stands still.
 enum class WaitReason : std::uint8_t {
-  rows,     ///< new rows, and what was selected, reach the host
-  compute,  ///< the step's work ends
-  refill,   ///< rows reach the cache, or come back to the device
-  index,    ///< an index is built or extended
-  upload,   ///< changes of an index reach the device
-  copy,     ///< a copy that a call makes by itself
-  rest,     ///< all queues come to rest, for a failure, a cut or a pause
+  rows,       ///< new rows, and what was selected, reach the host
+  compute,    ///< the step's work ends
+  refill,     ///< rows reach the cache, or come back to the device
+  index,      ///< an index is built or extended
+  upload,     ///< changes of an index reach the device
+  copy,       ///< a copy that a call makes by itself
+  rest,       ///< all queues come to rest, for a failure, a cut or a pause
+  retention,  ///< a retention policy decides
 };
-inline constexpr std::size_t wait_reasons = 7;
+inline constexpr std::size_t wait_reasons = 8;
 [[nodiscard]] std::string_view to_string(WaitReason reason) noexcept;
 
 struct SequenceCounters {

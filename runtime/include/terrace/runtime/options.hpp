@@ -10,11 +10,13 @@
 #include "terrace/core/clock.hpp"
 #include "terrace/core/config.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/core/retention.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/core/shape.hpp"
 #include "terrace/core/token_budget.hpp"
 #include "terrace/policies/budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
+#include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/cache_options.hpp"
 
@@ -74,6 +76,11 @@ struct RuntimeOptions {
   /// Selects in place of the policy that `policy` names: an embedder's own.
   std::shared_ptr<const RetrievalPolicy> own_policy = {};
   policies::RetrievalOptions retrieval = {};
+  /// Chooses which tokens that leave the window stay, or become one entry; the others are gone for
+  /// good, from the host, too. "none" = all stay. Beside retrieval policies that select nothing.
+  std::string retention_policy = "none";
+  std::shared_ptr<const RetentionPolicy> own_retention = {};  ///< an embedder's own, in its place
+  policies::RetentionOptions retention = {};
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;

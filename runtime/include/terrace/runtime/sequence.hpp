@@ -204,6 +204,8 @@ class Sequence {
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
+  /// Returns what retention has done, and the entries that there are.
+  [[nodiscard]] RetentionReport retention() const;
   [[nodiscard]] SequenceCounters counters() const noexcept;
   void reset_counters() noexcept;
 

@@ -1,0 +1,179 @@
+#include "decision.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <numeric>
+
+#include "terrace/kernels/retained_rows.hpp"
+
+namespace terrace {
+namespace {
+
+/// The candidates of a KV head.
+struct HeadCandidates {
+  std::vector<const std::byte*> rows;
+  std::vector<std::uint32_t> positions;
+  std::vector<std::uint32_t> degrees;
+
+  [[nodiscard]] Candidates view() const noexcept { return {rows, positions, degrees}; }
+};
+
+class Decision {
+ public:
+  Decision(const RetentionPolicy& policy, const Flush& flush, const LastQueries& queries,
+           KeptEntries& entries) noexcept
+      : policy_(policy), flush_(flush), queries_(queries), entries_(entries) {}
+
+  Result<FlushCount> make() {
+    for (std::size_t head = 0; head < flush_.shape.kv_heads; ++head) list_candidates(head);
+    TERRACE_ASSIGN(const std::vector<EntryMap> maps, choose());
+    FlushCount count;
+    for (std::size_t head = 0; head < maps.size(); ++head) carry_out(head, maps[head], count);
+    return count;
+  }
+
+ private:
+  [[nodiscard]] bool is_first() const noexcept { return entries_.now().heads.empty(); }
+
+  [[nodiscard]] const std::byte* row(std::size_t head, std::size_t position) const noexcept {
+    const std::size_t in_block = head * flush_.block_tokens + position % flush_.block_tokens;
+    return flush_.blocks[position / flush_.block_tokens] + in_block * flush_.shape.row_bytes();
+  }
+
+  void list_rows(std::size_t head, TokenRange tokens, std::vector<const std::byte*>& rows) const {
+    for (std::size_t p = tokens.begin; p < tokens.end; ++p) rows.push_back(row(head, p));
+  }
+
+  void list_candidates(std::size_t head) {
+    HeadCandidates& all = candidates_.emplace_back();
+    if (!is_first()) {
+      const EntryList& list = entries_.now().heads[head];
+      all.positions = list.positions;
+      all.degrees = list.degrees;
+      entries_.now().list_rows(head, all.rows);
+    }
+    list_rows(head, flush_.leaving, all.rows);
+    for (std::size_t p = flush_.leaving.begin; p < flush_.leaving.end; ++p) {
+      all.positions.push_back(static_cast<std::uint32_t>(p));
+      all.degrees.push_back(1);
+    }
+  }
+
+  Result<std::vector<EntryMap>> choose() {
+    if (policy_.traits().chooses_once && !is_first()) return drop_leaving();
+    std::vector<Candidates> heads;
+    for (const HeadCandidates& head : candidates_) heads.push_back(head.view());
+    if (policy_.traits().scores == ScoredQueries::last) score_by_last_queries();
+    return policy_.retain({.shape = flush_.shape,
+                           .layer = flush_.layer,
+                           .heads = heads,
+                           .scores = scores_,
+                           .length = flush_.length,
+                           .keep = flush_.keep,
+                           .seed = flush_.seed});
+  }
+
+  [[nodiscard]] std::vector<EntryMap> drop_leaving() const {
+    std::vector<EntryMap> maps;
+    for (std::size_t head = 0; head < candidates_.size(); ++head) {
+      maps.push_back(keep_all(entries_.now().heads[head].size()));
+      maps.back().target.resize(candidates_[head].positions.size(), EntryMap::dropped);
+    }
+    return maps;
+  }
+
+  void score_by_last_queries() {
+    const LastQueries::Run last = queries_.before(flush_.length);
+    const std::size_t group = flush_.shape.group();
+    const bool apart = policy_.traits().scores_of_query_heads;
+    const std::size_t score_heads = apart ? flush_.shape.query_heads : flush_.shape.kv_heads;
+    scores_.assign(score_heads * flush_.length, 0);
+    for (std::size_t head = 0; head < candidates_.size(); ++head) {
+      const std::vector<float> sums = weights_of(head, last);
+      const std::vector<std::uint32_t>& positions = candidates_[head].positions;
+      const std::size_t rows = sums.size() / group;
+      for (std::size_t query = 0; query < group; ++query) {
+        const std::size_t to = apart ? head * group + query : head;
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+          scores_[to * flush_.length + positions[i]] += sums[query * rows + i];
+        }
+      }
+    }
+  }
+
+  /// Weights [group, rows] that the last queries give to the candidates, and behind these to sinks
+  /// and window.
+  [[nodiscard]] std::vector<float> weights_of(std::size_t head,
+                                              const LastQueries::Run& last) const {
+    const KvShape& shape = flush_.shape;
+    std::vector<const std::byte*> rows = candidates_[head].rows;
+    std::vector<float> bias(rows.size());
+    std::ranges::transform(candidates_[head].degrees, bias.begin(),
+                           [](std::uint32_t d) { return std::log(static_cast<float>(d)); });
+    list_rows(head, {0, flush_.sinks}, rows);
+    list_rows(head, {flush_.leaving.end, flush_.length}, rows);
+    std::vector<float> sums(shape.group() * rows.size());
+    const std::size_t numbers = shape.query_heads * shape.head_dim;
+    const std::size_t tokens = last.queries.size() / numbers;
+    kernels::host::add_query_weights(
+        {.shape = shape,
+         .queries = last.queries.data() + head * shape.group() * shape.head_dim,
+         .query_stride = numbers,
+         .tokens = tokens,
+         .rows = rows,
+         .bias = bias,
+         .seen = rows.size() + 1 - std::max<std::size_t>(tokens, 1),
+         .sums = sums.data(),
+         .stride = rows.size()});
+    return sums;
+  }
+
+  void carry_out(std::size_t head, const EntryMap& map, FlushCount& count) {
+    const HeadCandidates& from = candidates_[head];
+    std::vector<HeadCandidates> members(map.entries);
+    for (std::size_t i = 0; i < map.target.size(); ++i) {
+      if (map.target[i] == EntryMap::dropped) {
+        count.dropped += from.degrees[i];
+        continue;
+      }
+      HeadCandidates& entry = members[map.target[i]];
+      entry.rows.push_back(from.rows[i]);
+      entry.positions.push_back(from.positions[i]);
+      entry.degrees.push_back(from.degrees[i]);
+    }
+    EntryList& list = entries_.next().heads[head];
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      kernels::host::merge_rows({.shape = flush_.shape,
+                                 .rows = members[i].rows,
+                                 .degrees = members[i].degrees,
+                                 .merged = entries_.next().memory().row(head, i)});
+      list.positions.push_back(members[i].positions.back());
+      list.degrees.push_back(
+          std::accumulate(members[i].degrees.begin(), members[i].degrees.end(), std::uint32_t{0}));
+    }
+  }
+
+  const RetentionPolicy& policy_;
+  const Flush& flush_;
+  const LastQueries& queries_;
+  KeptEntries& entries_;
+  std::vector<HeadCandidates> candidates_;
+  std::vector<float> scores_;
+};
+
+}  // namespace
+
+Result<FlushCount> decide(const RetentionPolicy& policy, const Flush& flush,
+                          const LastQueries& queries, KeptEntries& entries) {
+  try {
+    return Decision(policy, flush, queries, entries).make();
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::out_of_memory,
+                "host memory ran out while retention chose among the entries "
+                "of layer {}",
+                index(flush.layer));
+  }
+}
+
+}  // namespace terrace

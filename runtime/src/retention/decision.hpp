@@ -1,0 +1,38 @@
+// The work of a retention decision in one layer, on the host: candidates are shown to the policy,
+// and what it answers is carried out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kept_entries.hpp"
+#include "last_queries.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+/// What is decided on. The candidates are the entries that there are and the tokens that leave.
+struct Flush {
+  KvShape shape;
+  LayerId layer = {};
+  std::size_t sinks = 0;
+  TokenRange leaving;      ///< tokens that leave the window
+  std::size_t length = 0;  ///< tokens of the sequence
+  std::size_t keep = 0;    ///< entries of a KV head that may stay
+  std::uint64_t seed = 0;
+  std::vector<std::byte*> blocks;  ///< of the host, as far as any token here needs them
+  std::size_t block_tokens = 0;
+};
+
+/// What became of tokens in a flush, over all KV heads.
+struct FlushCount {
+  std::uint64_t dropped = 0;
+};
+
+/// Decides, and writes the entries that result to `entries.next()`, which has room for them.
+/// Errors: those of the policy; out_of_memory.
+[[nodiscard]] Result<FlushCount> decide(const RetentionPolicy& policy, const Flush& flush,
+                                        const LastQueries& queries, KeptEntries& entries);
+
+}  // namespace terrace

@@ -1,0 +1,74 @@
+// Memory for the entries that a layer keeps, in one tier: rows, and what attention reads beside
+// them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/ops.hpp"
+
+namespace terrace {
+
+/// Parts of the memory, one behind the other. Rows come first, the largest part.
+struct EntryLayout {
+  KvShape shape;
+  std::size_t capacity = 0;  ///< entries of a KV head
+
+  [[nodiscard]] std::size_t places() const noexcept { return shape.kv_heads * capacity; }
+  [[nodiscard]] std::size_t pointers_at() const noexcept {
+    return align_up(places() * shape.row_bytes(), 64);
+  }
+  [[nodiscard]] std::size_t bias_at() const noexcept {
+    return pointers_at() + places() * sizeof(std::byte*);
+  }
+  [[nodiscard]] std::size_t counts_at() const noexcept {
+    return bias_at() + places() * sizeof(float);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return counts_at() + shape.kv_heads * sizeof(std::uint32_t);
+  }
+  bool operator==(const EntryLayout&) const = default;
+};
+
+class EntryMemory {
+ public:
+  /// Has memory of that layout; what was in it stays only where the layout was the same. Errors:
+  /// out_of_memory; there is none then.
+  Status reserve(Backend& backend, const EntryLayout& layout, Tier tier);
+  void reset() noexcept {
+    memory_.reset();
+    layout_ = {};
+  }
+
+  [[nodiscard]] const EntryLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] bool is_there() const noexcept { return memory_.data() != nullptr; }
+
+  [[nodiscard]] std::byte* row(std::size_t head, std::size_t entry) const noexcept {
+    return memory_.data() + (head * layout_.capacity + entry) * layout_.shape.row_bytes();
+  }
+  /// [kv_heads, capacity]: where the rows lie of the memory that attention reads.
+  [[nodiscard]] const std::byte** pointers() const noexcept {
+    return at<const std::byte*>(layout_.pointers_at());
+  }
+  [[nodiscard]] float* bias() const noexcept { return at<float>(layout_.bias_at()); }
+  [[nodiscard]] std::uint32_t* counts() const noexcept {
+    return at<std::uint32_t>(layout_.counts_at());
+  }
+
+  /// Lists the copying of the first `counts` rows of each KV head from memory of the same layout,
+  /// and of all that lies behind the rows.
+  void list_copies(const EntryMemory& from, std::vector<CopyExtent>& extents) const;
+
+ private:
+  template <typename T>
+  [[nodiscard]] T* at(std::size_t offset) const noexcept {
+    return reinterpret_cast<T*>(memory_.data() + offset);
+  }
+
+  EntryLayout layout_;
+  Buffer memory_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,51 @@
+// The queries of a layer's last tokens, on the host: a retention policy chooses by how they look at
+// the rows.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/ops.hpp"
+
+namespace terrace {
+
+/// Threads  one at a time; what work has been enqueued to write may be read when it is done
+class LastQueries {
+ public:
+  /// Has room for queries of `window` tokens, whatever tokens are rejected behind them. Errors:
+  /// out_of_memory.
+  Status reserve(Backend& backend, const KvShape& shape, std::size_t window);
+
+  /// Takes note that the last queries of `tokens` come, and lists the copying of them. `query` is
+  /// that of the first token, `stride` floats before the next one's.
+  void list_copies(TokenRange tokens, const float* query, std::size_t stride,
+                   std::vector<CopyExtent>& extents);
+
+  struct Run {
+    std::size_t first = 0;       ///< position
+    std::vector<float> queries;  ///< [tokens, query_heads, head_dim]
+  };
+  /// Returns the queries of the last tokens before `end`, as far as there is none missing.
+  [[nodiscard]] Run before(std::size_t end) const;
+
+  /// Copies another layer's. Errors: out_of_memory.
+  Status copy_from(const LastQueries& other, Backend& backend);
+  /// Forgets all of them.
+  void clear() noexcept { positions_.assign(positions_.size(), none); }
+
+ private:
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  [[nodiscard]] float* place(std::size_t position) const noexcept {
+    return memory_.as<float>() + position % positions_.size() * numbers_;
+  }
+
+  Status allocate(Backend& backend, std::size_t places);
+
+  Buffer memory_;                       ///< [2 * window, query_heads, head_dim]
+  std::vector<std::size_t> positions_;  ///< [2 * window]
+  std::size_t numbers_ = 0;             ///< of a token's queries
+};
+
+}  // namespace terrace

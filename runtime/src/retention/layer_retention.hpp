@@ -1,0 +1,25 @@
+// What a layer keeps of tokens that have left its window, and what is needed to decide on more.
+#pragma once
+
+#include "decision.hpp"
+#include "terrace/core/clock.hpp"
+#include "terrace/core/queue.hpp"
+
+namespace terrace {
+
+/// A decision that is being made: written on the cluster queue, read once its ticket is done.
+struct DecisionRecord {
+  Status status;
+  FlushCount count;
+  Duration taken{};
+};
+
+struct LayerRetention {
+  KeptEntries entries;
+  LastQueries queries;
+  DecisionRecord decision;
+  Ticket decided;   ///< on the cluster queue
+  Ticket uploaded;  ///< the device's entries are whole, on the refill queue
+};
+
+}  // namespace terrace

@@ -1,0 +1,182 @@
+#include "sequence_retention.hpp"
+
+#include <algorithm>
+
+#include "sequence/layer.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+std::span<const std::unique_ptr<Layer>> SequenceRetention::layers() const noexcept {
+  if (!context_.retains()) return {};
+  return layers_.subspan(context_.options().dense_layers);
+}
+
+Status SequenceRetention::reserve() {
+  for (const auto& layer : layers()) {
+    if (!wants_queries(*layer)) continue;
+    const std::size_t window = context_.runtime.retention->traits().score_window;
+    TERRACE_TRY(layer->retention.queries.reserve(context_.backend(), context_.shape(), window));
+  }
+  return {};
+}
+
+bool SequenceRetention::wants_queries(const Layer& layer) const noexcept {
+  return context_.retains() && !context_.is_dense(layer.number) &&
+         context_.runtime.retention->traits().scores == ScoredQueries::last;
+}
+
+bool SequenceRetention::is_due() const noexcept {
+  const policies::BudgetSplit& split = context_.split;
+  const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
+  // Behind a prompt the window shrinks to its size; while decoding it first grows to twice that.
+  const std::size_t most = context_.is_behind_prompt() ? split.window : 2 * split.window - 1;
+  return context_.length > decided + most;
+}
+
+Status SequenceRetention::start_if_due() {
+  if (layers().empty() || deciding() || !is_due()) return {};
+  for (const auto& layer : layers()) TERRACE_TRY(start(*layer));
+  flushed_end_ = context_.window_at(context_.length).begin;
+  return {};
+}
+
+Status SequenceRetention::start(Layer& layer) {
+  LayerRetention& mine = layer.retention;
+  const KvShape& shape = context_.shape();
+  const RetentionPolicy& policy = *context_.runtime.retention;
+  const std::size_t sinks = context_.sinks_at(context_.length).end;
+  Flush flush{.shape = shape,
+              .layer = layer.id(),
+              .sinks = sinks,
+              .leaving = {std::max(sinks, context_.retained_end),
+                          context_.window_at(context_.length).begin},
+              .length = context_.length,
+              .keep = policy.keep_of(shape, layer.id(), context_.split.kept),
+              .seed = context_.options().seed,
+              .block_tokens = context_.block_tokens()};
+  const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
+  for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
+  TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, flush.keep}));
+  Queue& queue = context_.lanes.cluster();
+  TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));
+  const auto work = [&policy, &mine, flush = std::move(flush),
+                     clock = &context_.clock()]() -> Result<std::size_t> {
+    const TimePoint begin = clock->now();
+    const Result<FlushCount> made = decide(policy, flush, mine.queries, mine.entries);
+    // The queue goes on: a failed decision loses no row.
+    mine.decision = {.status = made.map([](FlushCount) {}),
+                     .count = made.value_or(FlushCount{}),
+                     .taken = clock->now() - begin};
+    return 0;
+  };
+  TERRACE_ASSIGN(mine.decided, queue.call(Phase::cluster, work));
+  return {};
+}
+
+bool SequenceRetention::ready() const noexcept {
+  return !deciding() || std::ranges::all_of(layers(), [](const auto& layer) {
+    return poll(layer->retention.decided).value_or(true);
+  });
+}
+
+Status SequenceRetention::await() {
+  if (deciding()) {
+    for (const auto& layer : layers()) {
+      TERRACE_TRY(context_.await(WaitReason::retention, layer->retention.decided));
+    }
+  }
+  return take_over();
+}
+
+Status SequenceRetention::outcome() const {
+  for (const auto& layer : layers()) {
+    const Result<bool> decided = poll(layer->retention.decided);
+    TERRACE_TRY(decided.map([](bool) {}));
+    TERRACE_TRY(layer->retention.decision.status);
+  }
+  return {};
+}
+
+Status SequenceRetention::take_over() {
+  if (deciding() && ready()) {
+    const Status decided = outcome();
+    if (decided) publish();
+    flushed_end_ = 0;
+    if (!decided) return tl::unexpected(decided.error().while_doing("retention failed"));
+  }
+  return refresh_device();
+}
+
+void SequenceRetention::publish() {
+  context_.retained_end = flushed_end_;
+  ++flushes_;
+  for (const auto& layer : layers()) {
+    LayerRetention& mine = layer->retention;
+    mine.entries.take_next();
+    dropped_ += mine.decision.count.dropped;
+    busy_ += mine.decision.taken;
+    release_rows(*layer);
+  }
+}
+
+void SequenceRetention::release_rows(Layer& layer) const {
+  const std::size_t size = context_.block_tokens();
+  const std::size_t end = context_.retained_end / size;
+  for (std::size_t block = divide_up(context_.split.sinks, size); block < end; ++block) {
+    layer.drop_block(block);
+    layer.rows.drop_page(block);
+  }
+}
+
+Status SequenceRetention::refresh_device() {
+  std::vector<CopyExtent> extents;
+  for (const auto& layer : layers()) {
+    extents.clear();
+    TERRACE_TRY(context_.reclaiming(
+        [&] { return layer->retention.entries.refresh_device(context_.backend(), extents); }));
+    if (extents.empty()) continue;
+    TERRACE_ASSIGN(layer->retention.uploaded, context_.lanes.refill().copy(Phase::refill, extents));
+    for (const CopyExtent& extent : extents) context_.counters.bytes.refill += extent.bytes;
+  }
+  return {};
+}
+
+Status SequenceRetention::check_cut(std::size_t length) const {
+  const std::size_t least = std::max(context_.retained_end, flushed_end_);
+  if (length == 0 || length >= least) return {};
+  return fail(
+      Errc::invalid_argument,
+      "what retention.policy has dropped does not come back: of {} tokens keep at least {}, "
+      "or none",
+      context_.length, least);
+}
+
+void SequenceRetention::cut() noexcept {
+  for (const auto& layer : layers()) {
+    if (context_.length == 0) {
+      layer->retention.entries.clear();
+      layer->retention.queries.clear();
+    }
+  }
+  if (context_.length == 0) context_.retained_end = 0;
+}
+
+void SequenceRetention::mark_stale() noexcept {
+  for (const auto& layer : layers()) layer->retention.entries.mark_stale();
+}
+
+RetentionReport SequenceRetention::report() const {
+  RetentionReport report{.flushes = flushes_, .dropped = dropped_, .busy = busy_};
+  for (const auto& layer : layers()) {
+    for (const EntryList& list : layer->retention.entries.now().heads) {
+      const auto alone = static_cast<std::size_t>(std::ranges::count(list.degrees, 1U));
+      report.kept += alone;
+      report.merged += list.size() - alone;
+    }
+  }
+  report.lists = layers().size() * context_.shape().kv_heads;
+  return report;
+}
+
+}  // namespace terrace

@@ -1,0 +1,74 @@
+// The retention of a sequence, all layers: when tokens that have left the window are decided on,
+// and what goes with those that are dropped.
+//
+// A flush is decided on the host, beside steps. They go on with the window as it is until the
+// decision of all layers is there; then the entries of all layers change hands between two steps.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "terrace/core/result.hpp"
+#include "terrace/runtime/counters.hpp"
+
+namespace terrace {
+
+class Layer;
+struct SequenceContext;
+
+/// Threads  one at a time
+class SequenceRetention {
+ public:
+  SequenceRetention(SequenceContext& context,
+                    std::span<const std::unique_ptr<Layer>> layers) noexcept
+      : context_(context), layers_(layers) {}
+
+  /// Has memory for the queries that the policy chooses by. Errors: out_of_memory.
+  Status reserve();
+  /// Whether a layer's queries are to be kept.
+  [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
+
+  /// Starts a flush if one is due. The sequence is between two steps, and no prompt is half-way.
+  /// Errors: out_of_memory; those of queues.
+  Status start_if_due();
+  /// Whether a flush has been started that has not taken effect.
+  [[nodiscard]] bool deciding() const noexcept { return flushed_end_ > 0; }
+  /// Whether take_over() would have nothing to wait for.
+  [[nodiscard]] bool ready() const noexcept;
+  /// Lets a flush take effect that is decided, and brings entries to the device. Errors: those of
+  /// the decision, which is made again; out_of_memory; those of queues.
+  Status take_over();
+  /// The same, after waiting for it. Errors: not_ready, too.
+  Status await();
+
+  /// Errors: invalid_argument: a sequence of `length` tokens cannot be made of what is kept.
+  [[nodiscard]] Status check_cut(std::size_t length) const;
+  /// The sequence has been cut to its length: to nothing, or behind what was decided on.
+  void cut() noexcept;
+  /// The device's entries cannot be relied on.
+  void mark_stale() noexcept;
+
+  [[nodiscard]] RetentionReport report() const;
+
+ private:
+  [[nodiscard]] bool is_due() const noexcept;
+  /// Layers that retention is for: all but the dense ones.
+  [[nodiscard]] std::span<const std::unique_ptr<Layer>> layers() const noexcept;
+  Status start(Layer& layer);
+  /// The first decision that failed. All are there.
+  [[nodiscard]] Status outcome() const;
+  void publish();
+  /// Gives up rows of blocks all of whose tokens were decided on.
+  void release_rows(Layer& layer) const;
+  Status refresh_device();
+
+  SequenceContext& context_;
+  std::span<const std::unique_ptr<Layer>> layers_;
+  std::size_t flushed_end_ = 0;  ///< of the flush under way; 0 = none is
+  std::uint64_t flushes_ = 0;
+  std::uint64_t dropped_ = 0;
+  Duration busy_{};
+};
+
+}  // namespace terrace
