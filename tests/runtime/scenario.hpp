@@ -67,6 +67,8 @@ class Drive {
 
   /// Checks that every row of every tier is what traffic made it, and that ranges are a partition.
   void expect_all_rows_right();
+  /// The same of the rows that retention has left as they were.
+  void expect_kept_rows_right();
 
   [[nodiscard]] Sequence& sequence() noexcept { return *sequence_; }
   [[nodiscard]] Queue& compute() noexcept { return *compute_; }

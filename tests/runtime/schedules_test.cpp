@@ -9,6 +9,7 @@
 
 #include "runtime/batch.hpp"
 #include "terrace/core/rng.hpp"
+#include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace {
@@ -95,11 +96,34 @@ Scenario random_scenario(Rng& rng) {
   return scenario;
 }
 
+/// Sequences keep what a retention policy chooses.
+Scenario random_retention(Rng& rng) {
+  Scenario scenario = random_scenario(rng);
+  RuntimeOptions& options = scenario.runtime;
+  options.policy = "streaming";
+  constexpr std::array policies{"recent", "snapkv", "pyramidkv", "chelsea", "kvcrush"};
+  options.retention_policy = policies[rng.below(policies.size())];
+  options.retention.base = "snapkv";
+  options.retention.score_window = 8;
+  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
+  options.retention.merge.share = rng.below(2) == 0 ? 0.5 : 0;
+  options.cache = {};
+  return scenario;
+}
+
+/// Tokens of the window that retention leaves.
+std::size_t window_of(const Scenario& scenario) {
+  const RuntimeOptions& options = scenario.runtime;
+  policies::BudgetTerms terms = options.budget_terms(0);
+  terms.retains = true;
+  return policies::split_budget(terms, {.selects = false}).window;
+}
+
 class Schedule {
  public:
-  explicit Schedule(std::uint64_t seed)
+  Schedule(std::uint64_t seed, Scenario (*make_scenario)(Rng&))
       : rng_(seed),
-        scenario_(random_scenario(rng_)),
+        scenario_(make_scenario(rng_)),
         runtime_(scenario_.open()),
         batch_(*runtime_, sequences) {
     for (std::size_t i = 0; i < sequences; ++i) {
@@ -134,6 +158,8 @@ class Schedule {
     announce(i, 20 + rng_.below(100));
   }
 
+  [[nodiscard]] bool retains() const { return scenario_.runtime.retention_policy != "none"; }
+
   void announce(std::size_t i, std::size_t tokens) {
     ASSERT_TRUE(batch_.sequence(i).begin_prompt(tokens).has_value());
     lives_[i].events.push_back({Event::Kind::prompt, tokens});
@@ -143,7 +169,11 @@ class Schedule {
   /// A life that ends in the middle of a prompt is compared up to there alone.
   void close(std::size_t i) {
     Life& life = lives_[i];
-    batch_.drive(i).expect_all_rows_right();
+    if (retains()) {
+      batch_.drive(i).expect_kept_rows_right();
+    } else {
+      batch_.drive(i).expect_all_rows_right();
+    }
     std::vector<StepOutput> expected = alone(scenario_, life);
     const std::vector<StepOutput>& outputs = batch_.outputs(i);
     ASSERT_EQ(expected.size(), life.outputs_before + outputs.size() + life.prompt_left);
@@ -178,8 +208,18 @@ class Schedule {
       const std::size_t tokens = 1 + rng_.below(life.prompt_left);
       return {{i, tokens}, tokens};
     }
-    const std::size_t tokens = rng_.below(2) == 0 ? 1 : 1 + rng_.below(6);
+    // Entries change hands between two steps: a draft may be of the tokens up to there.
+    const std::size_t most = retains() ? std::min<std::size_t>(6, tokens_to_flush(i)) : 6;
+    const std::size_t tokens = rng_.below(2) == 0 ? 1 : 1 + rng_.below(most);
     return {{i, tokens}, rng_.below(tokens + 1)};
+  }
+
+  /// Tokens that sequence i may bring before a flush is due; 1 where none knows.
+  std::size_t tokens_to_flush(std::size_t i) {
+    Sequence& sequence = batch_.sequence(i);
+    const std::size_t grown = sequence.window().size();
+    const std::size_t most = 2 * window_tokens_;
+    return sequence.window().begin <= sequence.sinks().end || grown + 1 > most ? 1 : most - grown;
   }
 
   void step(std::span<const Member> members, std::span<const BatchMember> brought) {
@@ -221,7 +261,13 @@ class Schedule {
       announce(i, 1 + rng_.below(60));
     } else if (rng_.below(3) == 0) {
       // Shorter than what is always attended a sequence has no index that it could go on with.
-      const std::size_t length = sequence.length() - rng_.below(sequence.length() / 4);
+      std::size_t length = sequence.length() - rng_.below(sequence.length() / 4);
+      if (retains()) {
+        ASSERT_TRUE(sequence.await_indexes().has_value());
+        if (sequence.window().begin > sequence.sinks().end) {
+          length = std::max(length, sequence.window().begin);
+        }
+      }
       ASSERT_TRUE(sequence.truncate(length).has_value());
       life.events.push_back({Event::Kind::cut, length});
     } else if (rng_.below(2) == 0) {
@@ -254,14 +300,16 @@ class Schedule {
   Batch batch_;
   std::vector<Life> lives_;
   std::uint64_t opened_ = 0;
+  std::size_t window_tokens_ = window_of(scenario_);
 };
 
-void expect_lives_alone(std::uint64_t seed) {
+void expect_lives_alone(std::uint64_t seed, Scenario (*make_scenario)(Rng&) = random_scenario) {
   // A step is of three sequences, on average.
   constexpr std::size_t steps = 120;
-  Schedule schedule(seed);
-  SCOPED_TRACE(::testing::Message()
-               << "seed " << seed << ", policy " << schedule.scenario().runtime.policy);
+  Schedule schedule(seed, make_scenario);
+  const RuntimeOptions& options = schedule.scenario().runtime;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed << ", policy " << options.policy
+                                    << ", retention " << options.retention_policy);
   schedule.take_steps(steps);
   schedule.end();
 }
@@ -269,6 +317,13 @@ void expect_lives_alone(std::uint64_t seed) {
 TEST(Schedules, GiveEachSequenceTheBitsOfItsLifeAlone) {
   for (std::uint64_t seed = 0; seed < testing::random_rounds(300); ++seed) {
     expect_lives_alone(seed);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+TEST(Schedules, GiveEachSequenceThatRetainsTheBitsOfItsLifeAlone) {
+  for (std::uint64_t seed = 0; seed < testing::random_rounds(300); ++seed) {
+    expect_lives_alone(seed, random_retention);
     ASSERT_FALSE(HasFailure());
   }
 }

@@ -30,7 +30,7 @@ bool SequenceRetention::is_due() const noexcept {
   const policies::BudgetSplit& split = context_.split;
   const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
   // Behind a prompt the window shrinks to its size; while decoding it first grows to twice that.
-  const std::size_t most = context_.is_behind_prompt() ? split.window : 2 * split.window - 1;
+  const std::size_t most = context_.is_behind_prompt ? split.window : 2 * split.window - 1;
   return context_.length > decided + most;
 }
 

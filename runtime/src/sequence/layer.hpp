@@ -54,7 +54,7 @@ class Layer {
   /// gone.
   [[nodiscard]] bool is_decided(std::size_t position) const noexcept {
     return !context_.is_dense(number) && position < context_.retained_end &&
-           position >= context_.sinks_at(position).end;
+           position >= context_.split.sinks;
   }
 
   /// Selected tokens that those waiting in the window to be indexed take the place of. A prompt's

@@ -216,8 +216,8 @@ Status Prompt::end() {
   }
   parts_.indexes.upkeep.end_prefill();
   context_.compute = nullptr;
-  context_.prompt = {context_.length, end_};
   context_.length = end_;
+  context_.is_behind_prompt = true;
   context_.prompt_given = true;
   context_.phase = SequencePhase::idle;
   // The next step tries again, and reports.

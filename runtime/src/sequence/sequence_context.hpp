@@ -28,6 +28,7 @@ struct SequenceCourse {
   bool prompt_selects = false;  ///< its tokens attend to what is selected of the tokens before it
   bool prompt_given = false;    ///< there has been one, whichever way it came
   bool has_decoded = false;     ///< a token outside of prompts has been attended
+  bool is_behind_prompt = true;  ///< none has since the last prompt
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
@@ -81,10 +82,6 @@ struct SequenceContext : SequenceCourse {
   /// and not as entries.
   [[nodiscard]] std::size_t undecided_from(std::size_t position) const noexcept;
 
-  /// Whether no token was decoded behind the last prompt.
-  [[nodiscard]] bool is_behind_prompt() const noexcept {
-    return !has_decoded || length == prompt.end;
-  }
   /// Whether the next token belongs to a prompt that has been announced.
   [[nodiscard]] bool in_prompt() const noexcept { return prompt_comes && length < prompt.end; }
 

@@ -69,6 +69,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.counters.bytes.offload += offloaded;
   context_.phase = SequencePhase::idle;
   if (!prompt_ && accepted > 0) context_.has_decoded = true;
+  if (accepted > 0) context_.is_behind_prompt = prompt_;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
   context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
