@@ -10,6 +10,7 @@
 #include "terrace/core/assert.hpp"
 #include "terrace/core/nearest_name.hpp"
 #include "terrace/policies/replacement.hpp"
+#include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/runtime.hpp"
 
@@ -74,14 +75,29 @@ Result<std::vector<std::string>> policy_names(const Config& config) {
   return names;
 }
 
+Config with_policy(Config config, const std::string& name) {
+  const auto is_named = [&](const auto& entry) { return entry.name == name; };
+  const bool retains = std::ranges::any_of(policies::retention_policies(), is_named);
+  const auto set = [&](const char* key, const std::string& text) {
+    const Status accepted = config.set(key, text, {ConfigOrigin::flag, "a list"});
+    TERRACE_ASSERT(accepted.has_value());
+  };
+  set("retrieval.policy", retains ? "streaming" : name);
+  if (retains) set("retention.policy", name);
+  return config;
+}
+
+std::string policy_name(const Config& config) {
+  const std::string& retention = config.text("retention.policy");
+  return retention == "none" ? config.text("retrieval.policy") : retention;
+}
+
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend) {
   const auto placed = [&](const Error& error) { return with_place(error, config); };
   TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config).map_error(placed));
   TERRACE_TRY(check_cache_policy(config).map_error(placed));
   for (const std::string& policy : policies) {
-    Config own = config;
-    const Status named = own.set("retrieval.policy", policy, {ConfigOrigin::flag, "a list"});
-    TERRACE_ASSERT(named.has_value());
+    const Config own = with_policy(config, policy);
     TERRACE_ASSIGN(offload::ChosenBackend chosen, make_backend(own));
     const auto opened =
         RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {

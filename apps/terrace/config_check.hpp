@@ -14,6 +14,12 @@ namespace terrace::apps {
 /// Errors: those of split_names().
 Result<std::vector<std::string>> policy_names(const Config& config);
 
+/// Returns `config` with a policy that policy_names() has: a retrieval policy, or a retention
+/// policy, which goes beside streaming.
+Config with_policy(Config config, const std::string& name);
+/// Returns the name of the policy that a config of with_policy() has.
+std::string policy_name(const Config& config);
+
 using MakeBackend = FunctionRef<Result<offload::ChosenBackend>(const Config&)>;
 
 /// Opens a runtime for each policy, on a backend of its own, and drops it: a mistake in the last

@@ -81,6 +81,10 @@ class Arithmetic {
   /// Where attention of a step goes, [query_heads, head_dim].
   [[nodiscard]] virtual float* attention() noexcept = 0;
 
+  /// Makes attention() of a step readable as kept_attention(), once the queue has come here: the
+  /// next layer's goes to the same place.
+  virtual Status keep_attention(std::size_t layer) = 0;
+
   /// Takes what attention found, and ends the layer.
   virtual Status finish_step(std::size_t layer) = 0;
 
@@ -97,6 +101,7 @@ class Arithmetic {
   /// Errors   as check_rows
   [[nodiscard]] virtual Status check_stored_rows() const { return {}; }
   [[nodiscard]] virtual std::span<const float> query(std::size_t layer) const noexcept = 0;
+  [[nodiscard]] virtual std::span<const float> kept_attention(std::size_t layer) const noexcept = 0;
 
   /// Rows for the host: `count` tokens of `rows` from token `first` on, there when a function
   /// enqueued behind runs and until the next call.

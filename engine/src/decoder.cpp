@@ -38,6 +38,10 @@ Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Backen
 
 std::span<const float> Decoder::logits() const noexcept { return arithmetic_->logits(); }
 
+std::span<const float> Decoder::attention(std::size_t layer) const noexcept {
+  return arithmetic_->kept_attention(layer);
+}
+
 std::span<const float> Decoder::query(std::size_t layer) const noexcept {
   return arithmetic_->query(layer);
 }
@@ -163,6 +167,7 @@ Status Decoder::enqueue_step(Sequence& sequence, TokenId token) {
         sequence.attend(static_cast<LayerId>(layer),
                         {.query = arithmetic_->step_query(layer), .kv = arithmetic_->step_rows()},
                         arithmetic_->attention(), *compute_));
+    if (observer_ != nullptr) TERRACE_TRY(arithmetic_->keep_attention(layer));
     TERRACE_TRY(arithmetic_->finish_step(layer));
   }
   return arithmetic_->predict(0);

@@ -192,6 +192,16 @@ const float* HostArithmetic::step_query(std::size_t layer) const noexcept {
 
 KvTensors HostArithmetic::step_rows() const noexcept { return tensors(step_rows_, 1); }
 
+Status HostArithmetic::keep_attention(std::size_t layer) {
+  const std::size_t size = model_.config().query_size();
+  if (kept_attention_.span().empty()) {
+    TERRACE_ASSIGN(kept_attention_, FloatArray::create(model_.config().layers * size));
+  }
+  return enqueue([this, layer, size](Parallel& /*threads*/) {
+    std::copy_n(attention_.data(), size, kept_attention_.data() + layer * size);
+  });
+}
+
 Status HostArithmetic::finish_step(std::size_t layer) {
   return enqueue([this, layer](Parallel& threads) {
     model_.finish_layer(layer, attention_.data(), 1, hidden_.data(), workspace_, threads);
@@ -207,6 +217,12 @@ Status HostArithmetic::predict(std::size_t token) {
 std::span<const float> HostArithmetic::query(std::size_t layer) const noexcept {
   const std::size_t size = model_.config().query_size();
   return step_query_.span().subspan(layer * size, size);
+}
+
+std::span<const float> HostArithmetic::kept_attention(std::size_t layer) const noexcept {
+  const std::size_t size = model_.config().query_size();
+  return kept_attention_.span().empty() ? std::span<const float>{}
+                                        : kept_attention_.span().subspan(layer * size, size);
 }
 
 Result<KvTensors> HostArithmetic::read_rows(const KvTensors& rows, std::size_t first,

@@ -30,11 +30,13 @@ class HostArithmetic final : public Arithmetic {
   [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
   [[nodiscard]] KvTensors step_rows() const noexcept override;
   [[nodiscard]] float* attention() noexcept override { return attention_.data(); }
+  Status keep_attention(std::size_t layer) override;
   Status finish_step(std::size_t layer) override;
 
   Status predict(std::size_t token) override;
   [[nodiscard]] std::span<const float> logits() const noexcept override { return logits_.span(); }
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
+  [[nodiscard]] std::span<const float> kept_attention(std::size_t layer) const noexcept override;
   Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
 
  private:
@@ -69,6 +71,7 @@ class HostArithmetic final : public Arithmetic {
   FloatArray chunk_key_;       ///< [chunk rows, kv_size]
   FloatArray chunk_value_;     ///< [chunk rows, kv_size]
   FloatArray attention_;       ///< [chunk rows, query_size]
+  FloatArray kept_attention_;  ///< [layers, query_size], once some is kept
   FloatArray step_query_;      ///< [layers, query_size]
   FloatArray logits_;          ///< [vocabulary]
   FloatArray prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype

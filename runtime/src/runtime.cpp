@@ -44,6 +44,9 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
 Backend& Runtime::backend() noexcept { return *state_->backend; }
 const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
 const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
+const RetentionTraits* Runtime::retention_traits() const noexcept {
+  return state_->retention == nullptr ? nullptr : &state_->retention->traits();
+}
 
 std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
   const IndexLayout& layout = state_->index_layout;

@@ -283,6 +283,40 @@ TEST(AttentionProbe, MeasuresTheMassOfWhatIsAttended) {
   EXPECT_EQ(quality.recall_count, 0U);
 }
 
+/// The error of a step's output, by a second run that attends to everything.
+TEST(AttentionProbe, MeasuresHowFarOutputsAreFromExactOnes) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const KvShape shape = tiny.config().kv_shape(Dtype::f32);
+  const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
+  const std::size_t prompt = std::min<std::size_t>(tokens.size() - 1, 200);
+  std::vector<float> outputs[2];
+  double errors[2] = {};
+  for (const bool all : {false, true}) {
+    Decoding run(tiny, {.policy = all ? "full" : "streaming", .budget = small_budget});
+    AttentionProbe probe(shape, prompt + 1);
+    run.decoder->observe(&probe);
+    ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
+    ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+    Serial serial;
+    const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
+    ASSERT_EQ(quality.errors.size(), shape.layers);
+    errors[all ? 1 : 0] = std::sqrt(quality.errors[0].difference / quality.errors[0].norm);
+    const auto output = run.decoder->attention(0);
+    outputs[all ? 1 : 0].assign(output.begin(), output.end());
+  }
+  // Queries of the first layer are the same, whatever is attended to.
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < outputs[0].size(); ++i) {
+    const double off = outputs[0][i] - outputs[1][i];
+    difference += off * off;
+    norm += static_cast<double>(outputs[1][i]) * static_cast<double>(outputs[1][i]);
+  }
+  EXPECT_NEAR(errors[1], 0, 1e-5);
+  EXPECT_GT(errors[0], 1e-3) << "nothing was left out: the test would prove nothing";
+  EXPECT_NEAR(errors[0], std::sqrt(difference / norm), 1e-4);
+}
+
 TEST(AttentionProbe, FindsAllOfTheTruthInTheOraclesSelection) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());

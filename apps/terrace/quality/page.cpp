@@ -58,7 +58,7 @@ Chart entries_chart(const TextQuality& text) {
               .y_label = "%",
               .series = {}};
   const auto point = [&](const PolicyFigures& one) {
-    return ChartPoint{entries_mean(one), percent_over(text, one)};
+    return ChartPoint{one.entries_mean(), percent_over(text, one)};
   };
   add_series(chart, text, Counted::rows, point);
   add_series(chart, text, Counted::entries, point);

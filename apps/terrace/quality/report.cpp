@@ -19,10 +19,21 @@ constexpr const char* counted_name(Counted counted) noexcept {
 
 /// Returns those of run's figures that tell of quality, and of its price.
 Json quality_figures(const PolicyFigures& figures) {
-  constexpr std::array names{
-      "budget_tokens",  "selected_tokens", "attended_tokens_mean", "pseudo_entries_mean",
-      "index_bytes",    "bits_per_token",  "bits_per_byte",        "bits_delta_vs_full",
-      "top1_agreement", "recall",          "attention_mass",       "needles"};
+  constexpr std::array names{"budget_tokens",
+                             "selected_tokens",
+                             "attended_tokens_mean",
+                             "pseudo_entries_mean",
+                             "index_bytes",
+                             "bits_per_token",
+                             "bits_per_byte",
+                             "bits_delta_vs_full",
+                             "top1_agreement",
+                             "recall",
+                             "attention_mass",
+                             "attention_error",
+                             "entries_mean",
+                             "retention",
+                             "needles"};
   const Json all = run_object(figures);
   Json chosen = Json::object();
   for (const char* const name : names) chosen[name] = all.at(name);
@@ -126,7 +137,7 @@ std::string remark(const QualityCell& cell) {
   }
   if (cell.figures && !cell.on_target) {
     said += fmt::format("{}its entries are {:.1f}, not {}", said.empty() ? "" : "; ",
-                        entries_mean(*cell.figures), cell.entries_wanted);
+                        cell.figures->entries_mean(), cell.entries_wanted);
   }
   return said;
 }

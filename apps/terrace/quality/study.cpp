@@ -114,7 +114,7 @@ class TextStudy {
     equal.entries_wanted = cell.figures->budget_tokens;
     const auto wanted = static_cast<double>(equal.entries_wanted);
     double rows = wanted;
-    double excess = entries_mean(*cell.figures) - wanted;
+    double excess = cell.figures->entries_mean() - wanted;
     if (wanted - excess < rows_least * wanted) {
       const double estimates = cell.figures->pseudo_entries_mean;
       equal.estimated_share = estimate_less(cell.policy, estimates_then * wanted / estimates);
@@ -133,7 +133,7 @@ class TextStudy {
       }
       measure(equal, fmt::format("{:.0f}", std::floor(rows)));
       if (!equal.figures) return equal;
-      excess = entries_mean(*equal.figures) - wanted;
+      excess = equal.figures->entries_mean() - wanted;
     }
     equal.on_target = on_target();
     return equal;

@@ -64,9 +64,4 @@ struct QualityStudy {
 /// policy alone they are its cell's reason.
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
 
-/// Returns rows attended and entries that stand for clusters, mean per head and step.
-[[nodiscard]] inline double entries_mean(const PolicyFigures& figures) noexcept {
-  return figures.attended_tokens_mean + figures.pseudo_entries_mean;
-}
-
 }  // namespace terrace::apps

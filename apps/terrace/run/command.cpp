@@ -18,6 +18,7 @@
 #include "run/report.hpp"
 #include "run/table.hpp"
 #include "terrace/policies/replacement.hpp"
+#include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
@@ -199,6 +200,10 @@ constexpr std::string_view columns = R"(Columns of the table, and the line below
 std::string legend() {
   std::string text = "Policies (--policy):\n";
   for (const auto& entry : policies::retrieval_policies()) {
+    text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
+  }
+  text += "Retention, beside streaming (--policy): the others are gone for good\n";
+  for (const auto& entry : policies::retention_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
   text += "Replacement in the cache (--cache):\n";

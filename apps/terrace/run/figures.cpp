@@ -41,6 +41,21 @@ std::optional<CacheFigures> figures_of_cache(const RunJob& job, const Session& s
                        job.config.text("cache.granularity"), capacity, counters);
 }
 
+std::optional<RetentionFigures> figures_of_retention(const Session& session,
+                                                     const RetentionReport& report) {
+  const RetentionTraits* const traits = session.runtime->retention_traits();
+  if (traits == nullptr || report.lists == 0) return std::nullopt;
+  const auto mean = [&](std::uint64_t count) {
+    return static_cast<double>(count) / static_cast<double>(report.lists);
+  };
+  return RetentionFigures{.policy = std::string(traits->name),
+                          .kept_mean = mean(report.kept),
+                          .merged_mean = mean(report.merged),
+                          .dropped = mean(report.dropped),
+                          .flushes = report.flushes,
+                          .flush_seconds = seconds(report.busy)};
+}
+
 GeneratedTokens generated_tokens(const RunJob& job, const std::vector<TokenId>& fed) {
   if (!job.generate) return {};
   return {fed, has_ended(job, fed)};
@@ -119,13 +134,14 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
   const double decode_seconds = timed.seconds.decode_per_token * static_cast<double>(steps);
   const std::size_t row_bytes = session.runtime->options().shape.row_bytes();
   PolicyFigures figures{
-      .policy = session.runtime->options().policy,
+      .policy = session.name,
       .placement = job.config.text("placement"),
       .gemm = std::string(session.decoder->gemm()),
       .budget_tokens = session.sequence->budget_tokens(),
       .selected_tokens = session.sequence->selected_tokens(),
       .attended_tokens_mean = static_cast<double>(counters.attended) / lists,
       .attention_mass = quality.attention.mass(),
+      .retention = figures_of_retention(session, timed.retention),
       .pseudo_entries_mean = static_cast<double>(counters.pseudo_entries) / lists,
       .needles = quality.needles,
       .cache = figures_of_cache(job, session, counters.cache),
@@ -143,6 +159,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .generated = generated_tokens(job, timed.fed),
       .turns = figures_of_turns(job, timed, quality)};
   compare_with_text(job, quality.scores, reference.scores, figures);
+  if (!quality.attention.errors.empty()) figures.attention_error = quality.attention.error();
   if (quality.attention.recall_count > 0) figures.recall = quality.attention.recall();
   if (traits.clusters) {
     figures.clustering = timed.clustering;

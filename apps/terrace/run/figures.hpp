@@ -51,6 +51,16 @@ struct TurnFigures {
   GeneratedTokens generated = {};
 };
 
+/// The entries that retention left at the end of decoding, mean over layers and KV heads.
+struct RetentionFigures {
+  std::string policy = {};
+  double kept_mean = 0;    ///< entries of one token
+  double merged_mean = 0;  ///< entries of several tokens
+  double dropped = 0;      ///< tokens
+  std::uint64_t flushes = 0;
+  double flush_seconds = 0;  ///< spent deciding, summed over layers
+};
+
 struct PolicyFigures {
   std::string policy = {};
   std::string placement = {};
@@ -64,6 +74,8 @@ struct PolicyFigures {
   std::optional<double> top1_agreement = {};
   std::optional<double> recall = {};
   double attention_mass = 0;
+  std::optional<double> attention_error = {};
+  std::optional<RetentionFigures> retention = {};
   double pseudo_entries_mean = 0;
   std::vector<NeedleScore> needles = {};  ///< none asked: empty
   std::optional<CacheFigures> cache = {};
@@ -82,6 +94,11 @@ struct PolicyFigures {
   std::size_t index_bytes = 0;  ///< of all layers, for the context and what was decoded
   GeneratedTokens generated = {};
   std::vector<TurnFigures> turns = {};
+
+  /// Returns rows attended and entries that stand for clusters, mean per head and step.
+  [[nodiscard]] double entries_mean() const noexcept {
+    return attended_tokens_mean + pseudo_entries_mean;
+  }
 };
 
 /// Returns the figures of a cache from what it counted.

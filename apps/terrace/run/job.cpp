@@ -190,7 +190,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
 }
 
 Config config_of_policy(const RunJob& job, const std::string& policy) {
-  return with(job.config, {{"retrieval.policy", policy}});
+  return with_policy(job.config, policy);
 }
 
 CacheSharing JobPolicy::cache_sharing() const noexcept {
@@ -233,7 +233,8 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
 Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
   TERRACE_ASSIGN(RuntimeOptions options,
                  runtime_options(job, config_of_policy(job, policy), Dtype::f16));
-  TERRACE_ASSIGN(const auto made, policies::make_retrieval_policy(policy, options.retrieval));
+  TERRACE_ASSIGN(const auto made,
+                 policies::make_retrieval_policy(options.policy, options.retrieval));
   TERRACE_ASSIGN(const IndexLayout layout, made->index_layout(options.shape));
   const auto split = policies::split_budget(options.budget_terms(job.context), made->traits());
   return JobPolicy{std::move(options), made->traits(), layout, split};
@@ -241,6 +242,7 @@ Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
 
 Config config_of_reference(const RunJob& job) {
   return with(job.config, {{"retrieval.policy", "full"},
+                           {"retention.policy", "none"},
                            {"retrieval.budget", "1.0"},
                            {"device.memory", "unlimited"},
                            {"link.bandwidth", "unlimited"},

@@ -30,7 +30,7 @@ Result<StepScores> score_steps(const RunJob& job, Session& session, const StepsT
       scores.attention.push_back(probe->measure(*session.sequence, *session.decoder,
                                                 session.runtime->backend().device_threads()));
     }
-    progress.show(session.runtime->options().policy, "quality",
+    progress.show(session.name, "quality",
                   static_cast<double>(step + 1) / static_cast<double>(fed.size()));
   }
   return scores;

@@ -71,6 +71,13 @@ Json waits_object(std::span<const Duration> waits) {
   return object;
 }
 
+Json retention_object(const std::optional<RetentionFigures>& retention) {
+  if (!retention) return nullptr;
+  return {{"policy", retention->policy},           {"kept_mean", retention->kept_mean},
+          {"merged_mean", retention->merged_mean}, {"dropped", retention->dropped},
+          {"flushes", retention->flushes},         {"flush_seconds", retention->flush_seconds}};
+}
+
 Json generated_object(const GeneratedTokens& generated, bool bytes) {
   Json ids = Json::array();
   for (const TokenId token : generated.tokens) ids.push_back(index(token));
@@ -142,8 +149,11 @@ Json run_object(const PolicyFigures& figures) {
           {"top1_agreement", or_null(figures.top1_agreement)},
           {"recall", or_null(figures.recall)},
           {"attention_mass", figures.attention_mass},
+          {"attention_error", or_null(figures.attention_error)},
           {"mass_bounds", nullptr},  // no policy knows any (decision 0069)
           {"pseudo_entries_mean", figures.pseudo_entries_mean},
+          {"entries_mean", figures.entries_mean()},
+          {"retention", retention_object(figures.retention)},
           {"needles", needles_object(figures.needles)},
           {"cache", cache_object(figures.cache)},
           {"index_bytes", figures.index_bytes},

@@ -1,6 +1,7 @@
 #include "run/session.hpp"
 
 #include "backend_choice.hpp"
+#include "config_check.hpp"
 #include "machine.hpp"
 #include "terrace/engine/cost_measurement.hpp"
 
@@ -52,11 +53,11 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
   options.observer = observers.selections;
   TERRACE_ASSIGN(offload::ChosenBackend chosen,
                  choose_backend(config, {.observer = observers.work, .profile = profile_of(job)}));
-  Session session;
+  Session session{.name = observers.policy.empty() ? policy_name(config) : observers.policy};
   TERRACE_ASSIGN(session.runtime, Runtime::open(options, std::move(chosen.backend)));
-  const auto show = [&progress, prefill = observers.prefill,
-                     policy = observers.policy.empty() ? options.policy : observers.policy](
-                        double share) { progress.show(policy, prefill, share); };
+  const auto show = [&progress, prefill = observers.prefill, policy = session.name](double share) {
+    progress.show(policy, prefill, share);
+  };
   TERRACE_ASSIGN(session.decoder, engine::Decoder::create(job.model, session.runtime->backend(),
                                                           {.kv_dtype = options.shape.dtype,
                                                            .chunk_tokens = job.chunk_tokens(),
@@ -78,7 +79,9 @@ Status give(const Turn& turn, Session& session) {
 }
 
 Status return_to_context(const RunJob& job, Session& session) {
-  if (!trained_on_output(session.sequence->counters())) {
+  // Tokens that retention has dropped do not come back.
+  const bool lost = session.runtime->retention_traits() != nullptr;
+  if (!lost && !trained_on_output(session.sequence->counters())) {
     return session.sequence->truncate(job.context);
   }
   session.sequence.reset();  // first, for device memory may hold but one

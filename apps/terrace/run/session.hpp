@@ -14,6 +14,7 @@ namespace terrace::apps {
 
 /// Members end in reverse order: the sequence before the queue that it works on.
 struct Session {
+  std::string name;  ///< of the policy, as a list of policies has it
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<engine::Decoder> decoder;
   std::unique_ptr<Sequence> sequence;

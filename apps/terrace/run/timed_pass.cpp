@@ -57,7 +57,7 @@ Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Pr
     const auto begin = Steady::now();
     TERRACE_TRY(session.decoder->step(*session.sequence, fed.back()));
     taken.emplace_back(Steady::now() - begin);
-    progress.show(session.runtime->options().policy, "decode",
+    progress.show(session.name, "decode",
                   static_cast<double>(step + 1) / static_cast<double>(job.decode));
   }
   return taken;
@@ -78,6 +78,7 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
 
   TERRACE_ASSIGN(pass.clustering, session.sequence->clustering());
   pass.counters = session.sequence->counters();
+  pass.retention = session.sequence->retention();
   pass.counters.bytes.offload += offloaded;
   for (std::size_t turn = 1; turn <= job.turns.size(); ++turn) {
     TERRACE_ASSIGN(TimedTurn timed, time_turn(job, session, progress, turn));

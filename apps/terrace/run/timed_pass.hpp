@@ -52,6 +52,7 @@ struct TimedPass {
   RunSeconds seconds;
   SequenceCounters counters;  ///< of the steps; bytes.offload of the prefill too
   ClusteringReport clustering;
+  RetentionReport retention;
   std::size_t device_peak_bytes = 0;  ///< with turns, and so is the host's
   std::size_t host_peak_bytes = 0;
   std::size_t block_pool_bytes = 0;  ///< of the device's: sinks, windows, cache

@@ -360,6 +360,16 @@ const float* CudaArithmetic::step_query(std::size_t layer) const noexcept {
 
 KvTensors CudaArithmetic::step_rows() const noexcept { return tensors(step_rows_, 1); }
 
+Status CudaArithmetic::keep_attention(std::size_t layer) {
+  const std::size_t size = model_.config().query_size();
+  if (!kept_attention_) {
+    TERRACE_ASSIGN(kept_attention_, allocate_floats(model_.config().layers * size, Tier::host));
+  }
+  const std::size_t bytes = size * sizeof(float);
+  const CopyExtent kept{kept_attention_.data() + layer * bytes, attention_.data(), bytes};
+  return copy({&kept, 1});
+}
+
 Status CudaArithmetic::finish_step(std::size_t layer) {
   return finish_layer(layer, 1, step_hidden_.as<float>());
 }
@@ -404,6 +414,12 @@ Status CudaArithmetic::check_stored_rows() const {
 std::span<const float> CudaArithmetic::query(std::size_t layer) const noexcept {
   const std::size_t size = model_.config().query_size();
   return {seen_step_query_.as<float>() + layer * size, size};
+}
+
+std::span<const float> CudaArithmetic::kept_attention(std::size_t layer) const noexcept {
+  if (!kept_attention_) return {};
+  const std::size_t size = model_.config().query_size();
+  return {kept_attention_.as<float>() + layer * size, size};
 }
 
 Result<KvTensors> CudaArithmetic::read_rows(const KvTensors& rows, std::size_t first,

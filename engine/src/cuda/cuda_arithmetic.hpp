@@ -36,6 +36,7 @@ class CudaArithmetic final : public Arithmetic {
   [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
   [[nodiscard]] KvTensors step_rows() const noexcept override;
   [[nodiscard]] float* attention() noexcept override { return attention_.as<float>(); }
+  Status keep_attention(std::size_t layer) override;
   Status finish_step(std::size_t layer) override;
 
   Status predict(std::size_t token) override;
@@ -43,6 +44,7 @@ class CudaArithmetic final : public Arithmetic {
   Status show_checks() override;
   [[nodiscard]] Status check_stored_rows() const override;
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept override;
+  [[nodiscard]] std::span<const float> kept_attention(std::size_t layer) const noexcept override;
   Result<KvTensors> read_rows(const KvTensors& rows, std::size_t first, std::size_t count) override;
 
  private:
@@ -111,6 +113,7 @@ class CudaArithmetic final : public Arithmetic {
   Buffer activated_;       ///< [chunk rows, intermediate]
   Buffer chunk_query_;     ///< [chunk, query_size]
   Buffer attention_;       ///< [chunk rows, query_size]
+  Buffer kept_attention_;  ///< host [layers, query_size], once some is kept
   Buffer step_query_;      ///< [layers, query_size]
   Buffer logits_;          ///< [vocabulary]
   Buffer prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype

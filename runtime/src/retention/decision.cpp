@@ -21,9 +21,12 @@ struct HeadCandidates {
 
 class Decision {
  public:
-  Decision(const RetentionPolicy& policy, const Flush& flush, const LastQueries& queries,
-           KeptEntries& entries) noexcept
-      : policy_(policy), flush_(flush), queries_(queries), entries_(entries) {}
+  Decision(const RetentionPolicy& policy, const Flush& flush, DecisionParts parts) noexcept
+      : policy_(policy),
+        flush_(flush),
+        queries_(parts.queries),
+        entries_(parts.entries),
+        stored_scores_(parts.scores) {}
 
   Result<FlushCount> make() {
     for (std::size_t head = 0; head < flush_.shape.kv_heads; ++head) list_candidates(head);
@@ -61,34 +64,26 @@ class Decision {
   }
 
   Result<std::vector<EntryMap>> choose() {
-    if (policy_.traits().chooses_once && !is_first()) return drop_leaving();
     std::vector<Candidates> heads;
     for (const HeadCandidates& head : candidates_) heads.push_back(head.view());
-    if (policy_.traits().scores == ScoredQueries::last) score_by_last_queries();
+    const RetentionTraits& traits = policy_.traits();
+    const bool stay = traits.chooses_once && !stored_scores_.empty();
+    if (traits.scores == ScoredQueries::last && !stay) score_by_last_queries();
+    const std::vector<float> scores = stored_scores_.of(flush_.length);
     return policy_.retain({.shape = flush_.shape,
                            .layer = flush_.layer,
                            .heads = heads,
-                           .scores = scores_,
+                           .scores = scores,
                            .length = flush_.length,
                            .keep = flush_.keep,
                            .seed = flush_.seed});
-  }
-
-  [[nodiscard]] std::vector<EntryMap> drop_leaving() const {
-    std::vector<EntryMap> maps;
-    for (std::size_t head = 0; head < candidates_.size(); ++head) {
-      maps.push_back(keep_all(entries_.now().heads[head].size()));
-      maps.back().target.resize(candidates_[head].positions.size(), EntryMap::dropped);
-    }
-    return maps;
   }
 
   void score_by_last_queries() {
     const LastQueries::Run last = queries_.before(flush_.length);
     const std::size_t group = flush_.shape.group();
     const bool apart = policy_.traits().scores_of_query_heads;
-    const std::size_t score_heads = apart ? flush_.shape.query_heads : flush_.shape.kv_heads;
-    scores_.assign(score_heads * flush_.length, 0);
+    stored_scores_.start(apart ? flush_.shape.query_heads : flush_.shape.kv_heads);
     for (std::size_t head = 0; head < candidates_.size(); ++head) {
       const std::vector<float> sums = weights_of(head, last);
       const std::vector<std::uint32_t>& positions = candidates_[head].positions;
@@ -96,7 +91,7 @@ class Decision {
       for (std::size_t query = 0; query < group; ++query) {
         const std::size_t to = apart ? head * group + query : head;
         for (std::size_t i = 0; i < positions.size(); ++i) {
-          scores_[to * flush_.length + positions[i]] += sums[query * rows + i];
+          stored_scores_.add(to, positions[i], sums[query * rows + i]);
         }
       }
     }
@@ -158,16 +153,15 @@ class Decision {
   const Flush& flush_;
   const LastQueries& queries_;
   KeptEntries& entries_;
+  PositionScores& stored_scores_;
   std::vector<HeadCandidates> candidates_;
-  std::vector<float> scores_;
 };
 
 }  // namespace
 
-Result<FlushCount> decide(const RetentionPolicy& policy, const Flush& flush,
-                          const LastQueries& queries, KeptEntries& entries) {
+Result<FlushCount> decide(const RetentionPolicy& policy, const Flush& flush, DecisionParts parts) {
   try {
-    return Decision(policy, flush, queries, entries).make();
+    return Decision(policy, flush, parts).make();
   } catch (const std::bad_alloc&) {
     return fail(Errc::out_of_memory,
                 "host memory ran out while retention chose among the entries "

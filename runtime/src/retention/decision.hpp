@@ -8,6 +8,7 @@
 
 #include "kept_entries.hpp"
 #include "last_queries.hpp"
+#include "position_scores.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace {
@@ -30,9 +31,16 @@ struct FlushCount {
   std::uint64_t dropped = 0;
 };
 
+/// The part of a layer that a decision reads and writes.
+struct DecisionParts {
+  KeptEntries& entries;
+  const LastQueries& queries;
+  PositionScores& scores;
+};
+
 /// Decides, and writes the entries that result to `entries.next()`, which has room for them.
 /// Errors: those of the policy; out_of_memory.
 [[nodiscard]] Result<FlushCount> decide(const RetentionPolicy& policy, const Flush& flush,
-                                        const LastQueries& queries, KeptEntries& entries);
+                                        DecisionParts parts);
 
 }  // namespace terrace

@@ -17,6 +17,7 @@ struct DecisionRecord {
 struct LayerRetention {
   KeptEntries entries;
   LastQueries queries;
+  PositionScores scores;  ///< written by decisions
   DecisionRecord decision;
   Ticket decided;   ///< on the cluster queue
   Ticket uploaded;  ///< the device's entries are whole, on the refill queue

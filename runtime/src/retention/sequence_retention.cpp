@@ -63,7 +63,8 @@ Status SequenceRetention::start(Layer& layer) {
   const auto work = [&policy, &mine, flush = std::move(flush),
                      clock = &context_.clock()]() -> Result<std::size_t> {
     const TimePoint begin = clock->now();
-    const Result<FlushCount> made = decide(policy, flush, mine.queries, mine.entries);
+    const Result<FlushCount> made =
+        decide(policy, flush, {mine.entries, mine.queries, mine.scores});
     // The queue goes on: a failed decision loses no row.
     mine.decision = {.status = made.map([](FlushCount) {}),
                      .count = made.value_or(FlushCount{}),
@@ -157,6 +158,7 @@ void SequenceRetention::cut() noexcept {
     if (context_.length == 0) {
       layer->retention.entries.clear();
       layer->retention.queries.clear();
+      layer->retention.scores.clear();
     }
   }
   if (context_.length == 0) context_.retained_end = 0;

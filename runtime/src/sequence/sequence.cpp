@@ -142,6 +142,11 @@ std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
 }
 StepSelection Sequence::selection(LayerId layer) const noexcept { return state_->selection(layer); }
+RetainedEntries Sequence::entries(LayerId layer, HeadId head) const noexcept {
+  const auto& heads = state_->parts.layers[index(layer)]->retention.entries.now().heads;
+  if (heads.empty()) return {};
+  return {heads[index(head)].positions, heads[index(head)].degrees};
+}
 RetentionReport Sequence::retention() const {
   const std::lock_guard lock(state_->mutex);
   return state_->parts.retention.report();

@@ -244,6 +244,7 @@ Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
   TERRACE_TRY(its.rows.share(mine.rows));
   TERRACE_TRY(its.retention.entries.copy_from(mine.retention.entries, *runtime_->backend));
   TERRACE_TRY(its.retention.queries.copy_from(mine.retention.queries, *runtime_->backend));
+  its.retention.scores = mine.retention.scores;
   its.index.hints = mine.index.hints;
   its.index.build.hints = mine.index.build.hints;
   if (mine.index.coverage.tokens.empty()) return {};

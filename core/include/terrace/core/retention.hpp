@@ -35,7 +35,8 @@ struct RetentionTraits {
   bool scores_of_query_heads = false;  ///< apart; else they are summed over the group
   bool needs_pre_rope_keys = false;    ///< to rate tokens by, when they come
   bool merges = false;                 ///< attention adds ln(degree) to an entry's logit
-  bool chooses_once = false;  ///< after a prompt; entries that leave the window later are dropped
+  /// Scores are those of the first flush: tokens that leave the window later have none.
+  bool chooses_once = false;
 };
 
 /// The entries of one KV head among which a policy chooses. Host memory, all [entries], by rising

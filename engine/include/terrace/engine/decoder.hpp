@@ -85,6 +85,10 @@ class Decoder {
   /// Returns the last step's queries of a layer, [query_heads, head_dim], post-RoPE.
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept;
 
+  /// Returns the last step's output of attention in a layer, [query_heads, head_dim]; empty where
+  /// no step had an observer.
+  [[nodiscard]] std::span<const float> attention(std::size_t layer) const noexcept;
+
   /// Returns what multiplies a prompt's rows with weights: "OpenBLAS", "cuBLAS" or "own kernels".
   [[nodiscard]] std::string_view gemm() const noexcept;
 

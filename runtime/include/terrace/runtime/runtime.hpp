@@ -68,6 +68,8 @@ class Runtime {
   [[nodiscard]] std::size_t device_bytes(std::size_t tokens) const noexcept;
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
+  /// Returns null where every token stays.
+  [[nodiscard]] const RetentionTraits* retention_traits() const noexcept;
 
  private:
   explicit Runtime(std::shared_ptr<RuntimeState> state);

@@ -75,6 +75,14 @@ struct StepSelection {
   std::size_t stride = 0;
 };
 
+/// The entries that retention has left of the tokens of a KV head that have left the window: by
+/// rising position of the last token that each stands for, and how many tokens that is. Host
+/// memory; valid until the next call that is not const.
+struct RetainedEntries {
+  std::span<const std::uint32_t> positions = {};
+  std::span<const std::uint32_t> degrees = {};
+};
+
 /// Threads  one thread at a time. A compute queue must outlive the step or prefill it is used in,
 ///          and a sequence that is lost in it: closing that one waits until the queue is at rest
 class Sequence {
@@ -204,7 +212,9 @@ class Sequence {
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
-  /// Returns what retention has done, and the entries that there are.
+  /// Returns the entries of a KV head; none where nothing was decided on.
+  [[nodiscard]] RetainedEntries entries(LayerId layer, HeadId head) const noexcept;
+  /// Returns what retention has done, and how many entries there are.
   [[nodiscard]] RetentionReport retention() const;
   [[nodiscard]] SequenceCounters counters() const noexcept;
   void reset_counters() noexcept;

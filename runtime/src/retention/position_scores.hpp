@@ -1,0 +1,44 @@
+// The score of each position of a layer, by which a retention policy chooses. Scores of tokens that
+// were dropped stay: neighbours are pooled with them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+class PositionScores {
+ public:
+  /// Forgets all scores; there are `heads` KV heads, or query heads.
+  void start(std::size_t heads) { heads_.assign(heads, {}); }
+  void clear() noexcept { heads_.clear(); }
+  [[nodiscard]] bool empty() const noexcept { return heads_.empty(); }
+
+  void add(std::size_t head, std::size_t position, float score) {
+    std::vector<float>& scores = heads_[head];
+    if (scores.size() <= position) scores.resize(position + 1);
+    scores[position] += score;
+  }
+  /// Forgets the scores of positions from `length` on.
+  void cut(std::size_t length) {
+    for (std::vector<float>& scores : heads_) scores.resize(std::min(scores.size(), length));
+  }
+
+  /// Returns [heads, length]; positions that have none have 0.
+  [[nodiscard]] std::vector<float> of(std::size_t length) const {
+    std::vector<float> all(heads_.size() * length);
+    for (std::size_t head = 0; head < heads_.size(); ++head) {
+      const auto count = std::min(length, heads_[head].size());
+      std::copy_n(heads_[head].begin(), count,
+                  all.begin() + static_cast<std::ptrdiff_t>(head * length));
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::vector<float>> heads_;
+};
+
+}  // namespace terrace
