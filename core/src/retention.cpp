@@ -26,12 +26,37 @@ Status check(const RetainRequest& request, const RetentionTraits& traits) {
   return {};
 }
 
+/// Errors: invalid_argument: no whole number of tokens, or not as many ratings.
+Status check(const RateRequest& request) {
+  const KvShape& shape = request.shape;
+  TERRACE_TRY(shape.validate());
+  const std::size_t token = shape.kv_heads * shape.head_dim;
+  const std::size_t tokens = request.keys.size() / token;
+  if (request.keys.size() % token != 0 || request.ratings.size() != tokens * shape.kv_heads ||
+      index(request.layer) >= shape.layers) {
+    return fail(Errc::invalid_argument,
+                "rate: {} numbers of keys and {} ratings, of layer {}; {} layers of {} KV heads of "
+                "{} were expected",
+                request.keys.size(), request.ratings.size(), index(request.layer), shape.layers,
+                shape.kv_heads, shape.head_dim);
+  }
+  return {};
+}
+
 }  // namespace
 
 EntryMap keep_all(std::size_t candidates) {
   EntryMap map{.target = std::vector<std::uint32_t>(candidates), .entries = candidates};
   std::iota(map.target.begin(), map.target.end(), 0U);
   return map;
+}
+
+Status RetentionPolicy::rate(const RateRequest& request, Parallel& threads) const {
+  if (!traits().needs_pre_rope_keys) {
+    return fail(Errc::unsupported, "policy {} rates no keys", traits().name);
+  }
+  TERRACE_TRY(check(request));
+  return do_rate(request, threads);
 }
 
 Result<std::vector<EntryMap>> RetentionPolicy::retain(const RetainRequest& request) const {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "made_up_gates.hpp"
 #include "terrace/core/dtype.hpp"
 #include "terrace/core/rng.hpp"
 
@@ -132,7 +133,8 @@ std::vector<std::size_t> best(std::size_t candidates, std::size_t count, Rate ra
 
 class EachRetention : public ::testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<RetentionPolicy> policy_ = make_retention_policy(GetParam()).value();
+  std::unique_ptr<RetentionPolicy> policy_ =
+      make_retention_policy(GetParam(), {.gates = made_up_gates(MadeUpLayer(1).shape())}).value();
 };
 
 TEST_P(EachRetention, KeepsAllOfNoMoreThanMayStay) {
@@ -407,9 +409,10 @@ TEST(SmartKv, KeepsTheLongestLivesOrWhatIsLeftOfThem) {
   }
   layer.set_score(0, MadeUpLayer::sinks, 3.2F);       // 84 tokens, and 108 old
   layer.set_score(0, MadeUpLayer::sinks + 80, 2.9F);  // 56 tokens, and 28 old
-  const auto born = make_retention_policy("smartkv", {.ageing = false}).value();
+  const auto gates = made_up_gates(layer.shape());
+  const auto born = make_retention_policy("smartkv", {.ageing = false, .gates = gates}).value();
   EXPECT_THAT(kept(layer.retain(*born, 1)[0]), ElementsAre(0));
-  const auto aged = make_retention_policy("smartkv").value();
+  const auto aged = make_retention_policy("smartkv", {.gates = gates}).value();
   EXPECT_THAT(kept(layer.retain(*aged, 1)[0]), ElementsAre(99));
 }
 
@@ -422,6 +425,7 @@ TEST(RetentionTable, RefusesSettingsOutOfRangeByName) {
   EXPECT_THAT(message("h2o", {.pool = {.width = 4}}), ::testing::HasSubstr("retention.pool"));
   EXPECT_THAT(message("h2o", {.merge = {.share = 2}}), ::testing::HasSubstr("retention.merge"));
   EXPECT_THAT(message("kvcrush", {.base = "smartkv"}), ::testing::HasSubstr("retention.base"));
+  EXPECT_THAT(message("smartkv", {}), ::testing::HasSubstr("give retention.gates"));
   for (const char* name : {"snapkv", "kvcrush"}) {
     EXPECT_THAT(message(name, {.base = "snapkv", .score_window = 0}),
                 ::testing::HasSubstr("window"));

@@ -23,6 +23,12 @@ class Importance {
   [[nodiscard]] virtual std::vector<float> rate(const RetainRequest& request,
                                                 std::size_t head) const = 0;
 
+  /// As RetentionPolicy::do_rate.
+  [[nodiscard]] virtual Status rate_keys(const RateRequest& /*request*/,
+                                         Parallel& /*threads*/) const {
+    return {};
+  }
+
   /// As RetentionPolicy::keep_of.
   [[nodiscard]] virtual std::size_t keep_of(const KvShape& /*shape*/, LayerId /*layer*/,
                                             std::size_t mean) const noexcept {

@@ -21,6 +21,9 @@ class KeepBest final : public RetentionPolicy {
 
  private:
   [[nodiscard]] std::vector<EntryMap> do_retain(const RetainRequest& request) const override;
+  [[nodiscard]] Status do_rate(const RateRequest& request, Parallel& threads) const override {
+    return importance_->rate_keys(request, threads);
+  }
 
   std::unique_ptr<Importance> importance_;
   MergeOptions merge_;

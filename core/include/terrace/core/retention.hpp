@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "terrace/core/ids.hpp"
+#include "terrace/core/parallel.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/shape.hpp"
 
@@ -33,7 +34,7 @@ struct RetentionTraits {
   ScoredQueries scores = ScoredQueries::none;
   std::size_t score_window = 0;        ///< of ScoredQueries::last
   bool scores_of_query_heads = false;  ///< apart; else they are summed over the group
-  bool needs_pre_rope_keys = false;    ///< to rate tokens by, when they come
+  bool needs_pre_rope_keys = false;    ///< RetentionPolicy::rate makes the scores, of new tokens
   bool merges = false;                 ///< attention adds ln(degree) to an entry's logit
   /// Scores are those of the first flush: tokens that leave the window later have none.
   bool chooses_once = false;
@@ -61,6 +62,14 @@ struct RetainRequest {
   std::size_t length = 0;  ///< tokens of the sequence
   std::size_t keep = 0;    ///< entries of a KV head that may stay
   std::uint64_t seed = 0;
+};
+
+/// Tokens of a layer that a policy rates when they come. Host memory.
+struct RateRequest {
+  KvShape shape = {};
+  LayerId layer = {};
+  std::span<const float> keys = {};  ///< [tokens, kv_heads, head_dim], before RoPE
+  std::span<float> ratings = {};     ///< out [kv_heads, tokens]: RetainRequest::scores of them
 };
 
 /// Where the candidates of a KV head go. Each is one new entry's, or dropped. New entries are
@@ -91,6 +100,13 @@ class RetentionPolicy {
     return mean;
   }
 
+  /// Rates tokens, any number of them: a token's rating does not depend on which others come with
+  /// it. Ratings stay as they are for a token's life.
+  ///
+  /// Errors   unsupported: the traits do not ask for keys before RoPE; invalid_argument: sizes that
+  ///          do not fit each other, or the policy's model; then no rating is written
+  [[nodiscard]] Status rate(const RateRequest& request, Parallel& threads) const;
+
   /// Returns a map for each KV head, of at most `keep` entries. With no more candidates than that
   /// all stay as they are. Errors: invalid_argument: a request that lacks what the traits ask for.
   [[nodiscard]] Result<std::vector<EntryMap>> retain(const RetainRequest& request) const;
@@ -98,6 +114,12 @@ class RetentionPolicy {
  private:
   /// Answers a request that is complete. Heads with no more than `keep` candidates need no map.
   [[nodiscard]] virtual std::vector<EntryMap> do_retain(const RetainRequest& request) const = 0;
+
+  /// Rates tokens of a request whose sizes fit each other. Policies without ratings are not asked.
+  [[nodiscard]] virtual Status do_rate(const RateRequest& /*request*/,
+                                       Parallel& /*threads*/) const {
+    return {};
+  }
 };
 
 /// Returns the map by which all candidates stay as they are.

@@ -14,6 +14,7 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/retention.hpp"
+#include "terrace/policies/retention_gates.hpp"
 
 namespace terrace::policies {
 
@@ -53,6 +54,12 @@ struct MergeOptions {
   std::size_t chunk = 256;  ///< entries; a match lies in the same chunk. 0 = all in one
 };
 
+/// Whether smartkv's KV heads keep the same tokens.
+enum class GateLists : std::uint8_t {
+  own,  ///< each KV head by its own ratings
+  sum,  ///< a layer's KV heads by the sum of their ratings
+};
+
 /// Settings of all retention policies; each reads its own.
 struct RetentionOptions {
   std::string base = "h2o";  ///< of kvcrush: who chooses what stays by itself
@@ -62,6 +69,8 @@ struct RetentionOptions {
   bool normalise = false;     ///< h2o: divide by the number of queries that saw the token
   double pyramid_slope = 20;  ///< pyramidkv: the last layer keeps mean / slope
   bool ageing = true;         ///< smartkv: predicted lifespan minus age
+  std::shared_ptr<const Gates> gates = nullptr;  ///< smartkv: needed
+  GateLists gate_lists = GateLists::own;
   CrushOptions crush = {};
   MergeOptions merge = {};
 
