@@ -429,6 +429,8 @@ TEST(TraceFile, KnowsAModelByItsWeightsToo) {
   EXPECT_TRUE(seen.insert(fingerprint()).second) << "other weights in a shard";
   write_bytes(folder / "model/model-2.safetensors", "cut");
   EXPECT_TRUE(seen.insert(fingerprint()).second) << "a file shorter than its header says";
+  write_weights("gates.safetensors", "{}", weights);
+  EXPECT_FALSE(seen.insert(fingerprint()).second) << "a file that is none of the model's";
 }
 
 }  // namespace

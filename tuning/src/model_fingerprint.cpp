@@ -63,13 +63,15 @@ Result<std::uint64_t> add_weights(std::uint64_t hash, const std::filesystem::pat
   return hash;
 }
 
-/// The files of weights, in the order of their names.
+/// The model's files of weights, in the order of their names. Others may lie beside them: adapters,
+/// gates made for the model.
 Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == ".safetensors") files.push_back(entry->path());
+    const bool of_model = entry->path().filename().string().starts_with("model");
+    if (of_model && entry->path().extension() == ".safetensors") files.push_back(entry->path());
   }
   if (error) return cannot_read(folder);
   std::ranges::sort(files);

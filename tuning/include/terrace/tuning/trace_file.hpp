@@ -149,8 +149,8 @@ Status TraceReader::for_each(Act act) {
 /// Checks that a trace was recorded from a model. Errors: invalid_argument naming both.
 [[nodiscard]] Status check_model(const TraceHead& head, const std::filesystem::path& model_folder);
 
-/// Returns what names a model in traces: a hash of its config.json and, of each safetensors file
-/// beside it, of the header and of 64 bytes at 256 places. Errors: io_error.
+/// Returns what names a model in traces and gates: a hash of its config.json and, of each file
+/// model*.safetensors beside it, of the header and of 64 bytes at 256 places. Errors: io_error.
 [[nodiscard]] Result<std::string> model_fingerprint(const std::filesystem::path& model_folder);
 
 }  // namespace terrace::tuning
