@@ -173,7 +173,9 @@ def write_origin() -> None:
         "(random weights) are made by the script itself. Cases of `variant_logits.json` have\n"
         "keys of `config`, which replace those of the model's config.json.\n\n"
         f"Versions: Python {platform.python_version()}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}.\n")
+        f"transformers {transformers.__version__}.\n\n"
+        "`tiny_gates.json` is of `tools/make_golden_ratings.py`: keys that the bundled model\n"
+        "computes, and what its gates say of them in double.\n")
 
 
 def main() -> None:
