@@ -235,6 +235,16 @@ Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string
   return fail(Errc::out_of_memory, "{}: no memory for the header", label);
 }
 
+Result<std::map<std::string, std::string>> parse_safetensors_metadata(
+    std::span<const std::byte> file, std::string_view label) {
+  TERRACE_ASSIGN(const std::span<const std::byte> header_text, header_of(file, label));
+  TERRACE_ASSIGN(const json header, parse_json_object(header_text, label));
+  const auto metadata = header.find("__metadata__");
+  if (metadata == header.end() || metadata->is_null()) return {};
+  TERRACE_TRY(check_metadata(*metadata, label));
+  return metadata->get<std::map<std::string, std::string>>();
+}
+
 Result<Safetensors> Safetensors::open(const std::filesystem::path& folder) {
   Safetensors result;
   result.folder_ = folder;

@@ -43,6 +43,12 @@ class SafetensorsWriter {
     return *this;
   }
 
+  /// Says something of the file as a whole.
+  SafetensorsWriter& add_metadata(const char* key, const char* value) {
+    header_["__metadata__"][key] = value;
+    return *this;
+  }
+
   [[nodiscard]] std::string file() const { return safetensors_file(header_.dump(), data_); }
 
  private:

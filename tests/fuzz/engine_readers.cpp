@@ -9,6 +9,8 @@
 #include "fuzz/readers.hpp"
 #include "fuzz/safetensors_reference.hpp"
 #include "json_file.hpp"
+#include "terrace/core/parallel.hpp"
+#include "terrace/engine/gates.hpp"
 #include "terrace/engine/model_config.hpp"
 #include "terrace/engine/safetensors.hpp"
 
@@ -91,6 +93,24 @@ FuzzedReader safetensors_reader() {
   };
   for (Sample& sample : corpus) sample.text = with_data(sample.text);
   return {{"safetensors_header", make, read, flaw}, corpus};
+}
+
+FuzzedReader gates_reader() {
+  Corpus corpus = read_corpus("gates");
+  const auto folder = std::make_shared<TemporaryFolder>(fuzz_folder_parent());
+  const auto make = [corpus](Rng& rng) { return with_data(mutate(corpus, rng)); };
+  const auto read = [folder](std::string_view text) -> Status {
+    constexpr KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 6};
+    TERRACE_ASSIGN(const policies::Gates gates,
+                   read_gates(folder->write("gates", text), shape, "fuzzed"));
+    const std::vector<float> key(shape.head_dim, 1);
+    float rating = 0;
+    Serial serial;
+    gates.rate(LayerId{0}, key, {&rating, 1}, serial);
+    return {};
+  };
+  for (Sample& sample : corpus) sample.text = with_data(sample.text);
+  return {{"gates", make, read, safetensors_flaw}, corpus};
 }
 
 FuzzedReader tensor_index_reader() {

@@ -27,6 +27,7 @@ TEST_P(LibraryReaders, TakeNothingThatTheFormatDoesNotHave) {
 INSTANTIATE_TEST_SUITE_P(All, LibraryReaders,
                          testing::Values(Case{"ModelConfig", model_config_reader},
                                          Case{"Safetensors", safetensors_reader},
+                                         Case{"Gates", gates_reader},
                                          Case{"TensorIndex", tensor_index_reader},
                                          Case{"ConfigYaml", config_yaml_reader},
                                          Case{"MachineProfile", machine_profile_reader},

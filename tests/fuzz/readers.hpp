@@ -13,6 +13,7 @@ struct FuzzedReader {
 // The readers of engine.
 FuzzedReader model_config_reader();
 FuzzedReader safetensors_reader();
+FuzzedReader gates_reader();
 FuzzedReader tensor_index_reader();
 
 // The readers of runtime.

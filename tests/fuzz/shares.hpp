@@ -17,17 +17,12 @@ struct FuzzShare {
 };
 
 inline constexpr std::array fuzz_shares{
-    FuzzShare{"model_config", 12},
-    FuzzShare{"safetensors_header", 20},
-    FuzzShare{"tensor_index", 4},
-    FuzzShare{"mooncake", 10},
-    FuzzShare{"csv", 5},
-    FuzzShare{"oraclegeneral", 3},
-    FuzzShare{"trace", 14},
-    FuzzShare{"config_yaml", 14},
-    FuzzShare{"machine_profile", 8},
-    FuzzShare{"needles", 6},
-    FuzzShare{"turns", 2},
+    FuzzShare{"model_config", 12}, FuzzShare{"safetensors_header", 16},
+    FuzzShare{"gates", 4},         FuzzShare{"tensor_index", 4},
+    FuzzShare{"mooncake", 10},     FuzzShare{"csv", 5},
+    FuzzShare{"oraclegeneral", 3}, FuzzShare{"trace", 14},
+    FuzzShare{"config_yaml", 14},  FuzzShare{"machine_profile", 8},
+    FuzzShare{"needles", 6},       FuzzShare{"turns", 2},
     FuzzShare{"tokens", 2},
 };
 static_assert(std::transform_reduce(fuzz_shares.begin(), fuzz_shares.end(), std::uint64_t{0},

@@ -42,6 +42,12 @@ using TensorMap = std::map<std::string, Tensor, std::less<>>;
 /// Tests    tests/engine/safetensors_test.cpp, tests/fuzz/
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label);
 
+/// Reads what the header says of the file as a whole: its __metadata__, empty where it has none.
+///
+/// Errors   corrupt: no header, or it maps other than names to strings. Each names `label`
+Result<std::map<std::string, std::string>> parse_safetensors_metadata(
+    std::span<const std::byte> file, std::string_view label);
+
 /// Returns a tensor's name for an error line: on one line whatever is in it.
 std::string shown_name(std::string_view name);
 
