@@ -433,5 +433,12 @@ TEST(TraceFile, KnowsAModelByItsWeightsToo) {
   EXPECT_FALSE(seen.insert(fingerprint()).second) << "a file that is none of the model's";
 }
 
+TEST(ModelFingerprint, IsWhatTheTrainerOfGatesMakesOfTheBundledModel) {
+  std::ifstream file(TERRACE_TINY_MODEL "/gates.safetensors", std::ios::binary);
+  const std::string gates{std::istreambuf_iterator<char>(file), {}};
+  const std::string fingerprint = model_fingerprint(TERRACE_TINY_MODEL).value();
+  EXPECT_NE(gates.find('"' + fingerprint + '"'), std::string::npos) << fingerprint;
+}
+
 }  // namespace
 }  // namespace terrace::tuning
