@@ -190,11 +190,14 @@ Result<int> bench_serving(const ServingBenchOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
   std::string gpu;
-  TERRACE_TRY(check_policies(config, shape, [&](const Config& own) {
-    auto chosen = choose_backend(own);
-    if (chosen) gpu = chosen->choice.device;
-    return chosen;
-  }));
+  TERRACE_TRY(check_policies(
+      config, shape,
+      [&](const Config& own) {
+        auto chosen = choose_backend(own);
+        if (chosen) gpu = chosen->choice.device;
+        return chosen;
+      },
+      [](const Config& /*own*/, RuntimeOptions& /*options*/) { return Status{}; }));
   TERRACE_ASSIGN(const bench::ServingSettings settings, serving_settings(options, config, shape));
   std::vector<bench::Question> questions = bench::serving_questions(settings);
   TERRACE_TRY(keep_wanted(options, questions));

@@ -7,6 +7,7 @@
 
 #include "backend_choice.hpp"
 #include "command.hpp"
+#include "gates.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/nearest_name.hpp"
 #include "terrace/policies/replacement.hpp"
@@ -92,7 +93,8 @@ std::string policy_name(const Config& config) {
   return retention == "none" ? config.text("retrieval.policy") : retention;
 }
 
-Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend) {
+Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend,
+                      CompleteOptions complete) {
   const auto placed = [&](const Error& error) { return with_place(error, config); };
   TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config).map_error(placed));
   TERRACE_TRY(check_cache_policy(config).map_error(placed));
@@ -100,9 +102,11 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
     const Config own = with_policy(config, policy);
     TERRACE_ASSIGN(offload::ChosenBackend chosen, make_backend(own));
     const auto opened =
-        RuntimeOptions::from(own, shape).and_then([&](const RuntimeOptions& options) {
-          return Runtime::open(options, std::move(chosen.backend));
-        });
+        RuntimeOptions::from(own, shape)
+            .and_then([&](RuntimeOptions options) -> Result<std::unique_ptr<Runtime>> {
+              TERRACE_TRY(complete(own, options));
+              return Runtime::open(options, std::move(chosen.backend));
+            });
     if (opened) continue;
     Error error = placed(opened.error());
     if (error.code == Errc::unsupported) error.code = Errc::invalid_argument;  // chosen by the user
@@ -115,9 +119,10 @@ Status check_config(const Config& config) {
   TERRACE_TRY(check_decodes(config));
   // Any shape will do, and the host's backend: what depends on model and machine is checked there.
   const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
-  TERRACE_TRY(check_policies(config, shape, [](const Config& own) {
-    return offload::make_backend("host", backend_options(own));
-  }));
+  TERRACE_TRY(check_policies(
+      config, shape,
+      [](const Config& own) { return offload::make_backend("host", backend_options(own)); },
+      [](const Config& /*own*/, RuntimeOptions& options) { return make_plain_gates(options); }));
   return check_all_policies(config, shape).map_error([&](const Error& error) {
     return with_place(error, config);
   });

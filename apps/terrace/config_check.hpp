@@ -22,10 +22,15 @@ std::string policy_name(const Config& config);
 
 using MakeBackend = FunctionRef<Result<offload::ChosenBackend>(const Config&)>;
 
+/// Gives a policy's options what no config holds.
+using CompleteOptions = FunctionRef<Status(const Config&, RuntimeOptions&)>;
+
 /// Opens a runtime for each policy, on a backend of its own, and drops it: a mistake in the last
 /// policy's settings must not show after minutes of the first.
-/// Errors: invalid_argument naming the key, what set it and what is known; the backend's.
-Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend);
+/// Errors: invalid_argument naming the key, what set it and what is known; the backend's; those of
+/// `complete`.
+Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend,
+                      CompleteOptions complete);
 
 /// Checks what can be known of a config without a model and on any machine: also the keys of
 /// policies that it does not name, for a run may.

@@ -59,6 +59,11 @@ class Arithmetic {
   /// enqueued behind runs and until the next chunk is projected.
   virtual Result<std::span<const float>> read_queries(std::size_t rows) = 0;
 
+  /// Keeps keys as they are before RoPE, too, from the next projection on. Errors: out_of_memory.
+  virtual Status keep_pre_rope_keys() = 0;
+  /// The chunk's, or the step's, for the host, [rows, kv_heads, head_dim], as read_queries().
+  virtual Result<std::span<const float>> read_pre_rope_keys(std::size_t rows) = 0;
+
   /// Where attention of the chunk goes, [rows, query_heads, head_dim].
   [[nodiscard]] virtual float* prompt_attention() noexcept = 0;
 

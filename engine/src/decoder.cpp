@@ -70,6 +70,9 @@ Result<PromptHints> Decoder::hints_of(const Sequence& sequence, RowRange rows,
   if (rows.first_position + rows.count + sequence.query_window_tokens() > prompt_end) {
     TERRACE_ASSIGN(hints.query_window, arithmetic_->read_queries(rows.count));
   }
+  if (sequence.needs_pre_rope_keys()) {
+    TERRACE_ASSIGN(hints.pre_rope_keys, arithmetic_->read_pre_rope_keys(rows.count));
+  }
   return hints;
 }
 
@@ -137,6 +140,7 @@ Status Decoder::prefill(Sequence& sequence, std::span<const TokenId> tokens) {
 
 Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) {
   TERRACE_TRY(arithmetic_->begin_prompt(tokens));
+  if (sequence.needs_pre_rope_keys()) TERRACE_TRY(arithmetic_->keep_pre_rope_keys());
   TERRACE_TRY(sequence.begin_prefill(tokens.size()));
   const std::size_t layers = model_.config().layers;
   for (std::size_t layer = 0; layer < layers; ++layer) {
@@ -159,14 +163,18 @@ Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens) 
 
 Status Decoder::enqueue_step(Sequence& sequence, TokenId token) {
   TERRACE_TRY(arithmetic_->begin_step(token));
+  const bool pre_rope_keys = sequence.needs_pre_rope_keys();
+  if (pre_rope_keys) TERRACE_TRY(arithmetic_->keep_pre_rope_keys());
   const std::size_t position = sequence.length();
   for (std::size_t layer = 0; layer < model_.config().layers; ++layer) {
     TERRACE_TRY(arithmetic_->project_step(layer, position));
     TERRACE_TRY(show_rows(layer, arithmetic_->step_rows(), {0, 1}, position));
+    StepInput input{.query = arithmetic_->step_query(layer), .kv = arithmetic_->step_rows()};
+    if (pre_rope_keys) {
+      TERRACE_ASSIGN(input.hints.pre_rope_keys, arithmetic_->read_pre_rope_keys(1));
+    }
     TERRACE_TRY(
-        sequence.attend(static_cast<LayerId>(layer),
-                        {.query = arithmetic_->step_query(layer), .kv = arithmetic_->step_rows()},
-                        arithmetic_->attention(), *compute_));
+        sequence.attend(static_cast<LayerId>(layer), input, arithmetic_->attention(), *compute_));
     if (observer_ != nullptr) TERRACE_TRY(arithmetic_->keep_attention(layer));
     TERRACE_TRY(arithmetic_->finish_step(layer));
   }

@@ -36,6 +36,7 @@ Status Decoder::run_piece(Runtime& runtime, Sequence& sequence, std::span<const 
                           std::size_t prompt_end) {
   const RowRange rows{sequence.length(), tokens.size()};
   TERRACE_TRY(arithmetic_->begin_piece(tokens, rows.first_position));
+  if (sequence.needs_pre_rope_keys()) TERRACE_TRY(arithmetic_->keep_pre_rope_keys());
   const StepMember member{&sequence, rows.count};
   TERRACE_ASSIGN(const auto step, runtime.begin_step({&member, 1}, *compute_));
   TERRACE_TRY(step->status(0));

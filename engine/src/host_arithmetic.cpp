@@ -126,8 +126,10 @@ void HostArithmetic::end_prompt() noexcept {
 
 Status HostArithmetic::project_prompt(std::size_t layer, RowRange rows) {
   return enqueue([this, layer, rows, all = place_.computed(rows)](Parallel& threads) {
-    const QkvTargets targets{
-        .query = chunk_query_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
+    const QkvTargets targets{.query = chunk_query_.data(),
+                             .key = chunk_key_.data(),
+                             .value = chunk_value_.data(),
+                             .key_pre_rope = pre_rope_keys_.data()};
     model_.project_qkv(layer, hidden_of(place_.row_of(all.first_position)), all, targets,
                        workspace_, threads);
     return pack_rows(layer, prompt_rows_[layer % 2], prompt_tokens_,
@@ -145,6 +147,17 @@ KvTensors HostArithmetic::prompt_rows(std::size_t layer) const noexcept {
 
 Result<std::span<const float>> HostArithmetic::read_queries(std::size_t rows) {
   return std::span(prompt_query(), rows * model_.config().query_size());
+}
+
+Status HostArithmetic::keep_pre_rope_keys() {
+  if (!pre_rope_keys_.span().empty()) return {};
+  TERRACE_ASSIGN(pre_rope_keys_, FloatArray::create(chunk_key_.span().size()));
+  return {};
+}
+
+Result<std::span<const float>> HostArithmetic::read_pre_rope_keys(std::size_t rows) {
+  const std::size_t size = model_.config().kv_size();
+  return std::span<const float>(pre_rope_keys_.data() + place_.before * size, rows * size);
 }
 
 float* HostArithmetic::prompt_attention() noexcept {
@@ -180,7 +193,8 @@ Status HostArithmetic::project_step(std::size_t layer, std::size_t position) {
   return enqueue([this, layer, position](Parallel& threads) {
     const QkvTargets targets{.query = step_query_.data() + layer * model_.config().query_size(),
                              .key = chunk_key_.data(),
-                             .value = chunk_value_.data()};
+                             .value = chunk_value_.data(),
+                             .key_pre_rope = pre_rope_keys_.data()};
     model_.project_qkv(layer, hidden_.data(), {position, 1}, targets, workspace_, threads);
     return pack_rows(layer, step_rows_, 1, 0, 1);
   });

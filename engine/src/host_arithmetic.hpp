@@ -29,6 +29,8 @@ class HostArithmetic final : public Arithmetic {
   Status project_step(std::size_t layer, std::size_t position) override;
   [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
   [[nodiscard]] KvTensors step_rows() const noexcept override;
+  Status keep_pre_rope_keys() override;
+  Result<std::span<const float>> read_pre_rope_keys(std::size_t rows) override;
   [[nodiscard]] float* attention() noexcept override { return attention_.data(); }
   Status keep_attention(std::size_t layer) override;
   Status finish_step(std::size_t layer) override;
@@ -70,6 +72,7 @@ class HostArithmetic final : public Arithmetic {
   FloatArray chunk_query_;     ///< [chunk rows, query_size]
   FloatArray chunk_key_;       ///< [chunk rows, kv_size]
   FloatArray chunk_value_;     ///< [chunk rows, kv_size]
+  FloatArray pre_rope_keys_;   ///< [chunk rows, kv_size], once some are kept
   FloatArray attention_;       ///< [chunk rows, query_size]
   FloatArray kept_attention_;  ///< [layers, query_size], once some is kept
   FloatArray step_query_;      ///< [layers, query_size]

@@ -49,6 +49,7 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
 policies::RetentionOptions retention_options(const Config& config) {
   using policies::Anchor;
   using policies::CrushRule;
+  using policies::GateLists;
   using policies::PoolKind;
   using policies::Rerun;
   return {.base = config.text("retention.base"),
@@ -61,6 +62,8 @@ policies::RetentionOptions retention_options(const Config& config) {
                                      {{"once", Rerun::once}, {"flush", Rerun::flush}}),
           .normalise = config.is("retention.normalise", "on"),
           .ageing = config.is("retention.ageing", "on"),
+          .gate_lists = meaning_of<GateLists>(config, "retention.gate_lists",
+                                              {{"own", GateLists::own}, {"sum", GateLists::sum}}),
           .crush = {.representatives = config.number("retention.representatives"),
                     .anchor = meaning_of<Anchor>(config, "retention.anchor",
                                                  {{"random", Anchor::random},

@@ -189,6 +189,11 @@ Result<BuildReport> RuntimeState::build(const BuildRequest& request) {
   return policy->build(request, *cluster_threads_);
 }
 
+Status RuntimeState::rate(const RateRequest& request) {
+  const std::lock_guard lock(cluster_mutex_);
+  return retention->rate(request, *cluster_threads_);
+}
+
 std::size_t RuntimeState::planned_iterations(std::size_t layer,
                                              const policies::HiddenClustering& clustering,
                                              Duration late) {

@@ -85,6 +85,9 @@ class RuntimeState {
   /// Clusters with the shared threads; one caller at a time, others wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
 
+  /// The same of rating tokens for retention.
+  Status rate(const RateRequest& request);
+
   /// Returns the iterations that a layer's clustering may take that begins `late` after its rows
   /// reached the host.
   std::size_t planned_iterations(std::size_t layer, const policies::HiddenClustering& clustering,

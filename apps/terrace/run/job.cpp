@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config_check.hpp"
+#include "gates.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/input_file.hpp"
@@ -153,11 +154,16 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
   offload::BackendChoice backend;
-  TERRACE_TRY(check_policies(config, shape->kv_shape(Dtype::f16), [&](const Config& own) {
-    auto chosen = choose_backend(own);
-    if (chosen) backend = chosen->choice;
-    return chosen;
-  }));
+  TERRACE_TRY(check_policies(
+      config, shape->kv_shape(Dtype::f16),
+      [&](const Config& own) {
+        auto chosen = choose_backend(own);
+        if (chosen) backend = chosen->choice;
+        return chosen;
+      },
+      [&](const Config& own, RuntimeOptions& options) {
+        return read_gates(own, folder, options);
+      }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   std::vector<Turn> turns;
   if (!options.turns_file.empty()) {
@@ -222,6 +228,7 @@ std::size_t RunJob::tokens_max() const noexcept {
 Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype) {
   TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
+  TERRACE_TRY(read_gates(config, job.model_folder, options));
   // Two runs are to be the same.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   if (options.budget.kind == TokenBudget::Kind::tokens) {

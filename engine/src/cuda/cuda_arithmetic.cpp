@@ -316,6 +316,29 @@ Result<std::span<const float>> CudaArithmetic::read_queries(std::size_t rows) {
   return std::span<const float>(seen_chunk_query_.as<float>(), floats);
 }
 
+Status CudaArithmetic::keep_pre_rope_keys() {
+  if (seen_pre_rope_keys_) return {};
+  TERRACE_ASSIGN(seen_pre_rope_keys_,
+                 allocate_floats(chunk_ * model_.config().kv_size(), Tier::host));
+  return {};
+}
+
+Result<std::span<const float>> CudaArithmetic::read_pre_rope_keys(std::size_t rows) {
+  // Rows of query, key and value, which rotate_and_pack() leaves as they are.
+  const ModelConfig& config = model_.config();
+  const std::size_t outputs = config.query_size() + 2 * config.kv_size();
+  const float* const first = qkv_.as<float>() + place_.before * outputs + config.query_size();
+  std::vector<CopyExtent> extents;
+  for (std::size_t row = 0; row < rows; ++row) {
+    float* const to = seen_pre_rope_keys_.as<float>() + row * config.kv_size();
+    extents.push_back({reinterpret_cast<std::byte*>(to),
+                       reinterpret_cast<const std::byte*>(first + row * outputs),
+                       config.kv_size() * sizeof(float)});
+  }
+  TERRACE_TRY(copy(extents));
+  return std::span<const float>(seen_pre_rope_keys_.as<float>(), rows * config.kv_size());
+}
+
 float* CudaArithmetic::prompt_attention() noexcept {
   return attention_.as<float>() + place_.before * model_.config().query_size();
 }

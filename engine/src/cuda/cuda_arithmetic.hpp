@@ -35,6 +35,8 @@ class CudaArithmetic final : public Arithmetic {
   Status project_step(std::size_t layer, std::size_t position) override;
   [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
   [[nodiscard]] KvTensors step_rows() const noexcept override;
+  Status keep_pre_rope_keys() override;
+  Result<std::span<const float>> read_pre_rope_keys(std::size_t rows) override;
   [[nodiscard]] float* attention() noexcept override { return attention_.as<float>(); }
   Status keep_attention(std::size_t layer) override;
   Status finish_step(std::size_t layer) override;
@@ -103,22 +105,23 @@ class CudaArithmetic final : public Arithmetic {
 
   // Device memory. Rows of a chunk are those that are computed with it.
   Buffer cublas_workspace_;
-  Buffer weights_;         ///< as LlamaWeights::values
-  Buffer frequencies_;     ///< f64 [head_dim / 2]
-  Buffer hidden_;          ///< [prompt or chunk rows, hidden_size]
-  Buffer step_hidden_;     ///< [hidden_size]
-  Buffer normed_;          ///< [chunk rows, hidden_size]
-  Buffer qkv_;             ///< [chunk rows, query_size + 2 kv_size]
-  Buffer gate_up_;         ///< [chunk rows, 2 intermediate]
-  Buffer activated_;       ///< [chunk rows, intermediate]
-  Buffer chunk_query_;     ///< [chunk, query_size]
-  Buffer attention_;       ///< [chunk rows, query_size]
-  Buffer kept_attention_;  ///< host [layers, query_size], once some is kept
-  Buffer step_query_;      ///< [layers, query_size]
-  Buffer logits_;          ///< [vocabulary]
-  Buffer prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype
-  Buffer step_rows_;       ///< [kv_heads] rows of the KV dtype
-  Buffer unfit_;           ///< u32 [layers]: 1 where a row is not finite in the KV dtype
+  Buffer weights_;             ///< as LlamaWeights::values
+  Buffer frequencies_;         ///< f64 [head_dim / 2]
+  Buffer hidden_;              ///< [prompt or chunk rows, hidden_size]
+  Buffer step_hidden_;         ///< [hidden_size]
+  Buffer normed_;              ///< [chunk rows, hidden_size]
+  Buffer qkv_;                 ///< [chunk rows, query_size + 2 kv_size]
+  Buffer gate_up_;             ///< [chunk rows, 2 intermediate]
+  Buffer activated_;           ///< [chunk rows, intermediate]
+  Buffer chunk_query_;         ///< [chunk, query_size]
+  Buffer attention_;           ///< [chunk rows, query_size]
+  Buffer seen_pre_rope_keys_;  ///< host [chunk, kv_size], once some are kept
+  Buffer kept_attention_;      ///< host [layers, query_size], once some is kept
+  Buffer step_query_;          ///< [layers, query_size]
+  Buffer logits_;              ///< [vocabulary]
+  Buffer prompt_rows_[2];      ///< [kv_heads, tokens] rows of the KV dtype
+  Buffer step_rows_;           ///< [kv_heads] rows of the KV dtype
+  Buffer unfit_;               ///< u32 [layers]: 1 where a row is not finite in the KV dtype
   // Locked host memory.
   Buffer tokens_;  ///< u32 [prompt tokens], or one
   Buffer seen_chunk_query_;

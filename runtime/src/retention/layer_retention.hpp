@@ -4,6 +4,7 @@
 #include "decision.hpp"
 #include "terrace/core/clock.hpp"
 #include "terrace/core/queue.hpp"
+#include "token_ratings.hpp"
 
 namespace terrace {
 
@@ -17,7 +18,8 @@ struct DecisionRecord {
 struct LayerRetention {
   KeptEntries entries;
   LastQueries queries;
-  PositionScores scores;  ///< written by decisions
+  PositionScores scores;  ///< written on the cluster queue
+  TokenRatings ratings;
   DecisionRecord decision;
   Ticket decided;   ///< on the cluster queue
   Ticket uploaded;  ///< the device's entries are whole, on the refill queue

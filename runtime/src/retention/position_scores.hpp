@@ -16,11 +16,8 @@ class PositionScores {
   void clear() noexcept { heads_.clear(); }
   [[nodiscard]] bool empty() const noexcept { return heads_.empty(); }
 
-  void add(std::size_t head, std::size_t position, float score) {
-    std::vector<float>& scores = heads_[head];
-    if (scores.size() <= position) scores.resize(position + 1);
-    scores[position] += score;
-  }
+  void add(std::size_t head, std::size_t position, float score) { at(head, position) += score; }
+  void set(std::size_t head, std::size_t position, float score) { at(head, position) = score; }
   /// Forgets the scores of positions from `length` on.
   void cut(std::size_t length) {
     for (std::vector<float>& scores : heads_) scores.resize(std::min(scores.size(), length));
@@ -38,6 +35,12 @@ class PositionScores {
   }
 
  private:
+  float& at(std::size_t head, std::size_t position) {
+    std::vector<float>& scores = heads_[head];
+    if (scores.size() <= position) scores.resize(position + 1);
+    return scores[position];
+  }
+
   std::vector<std::vector<float>> heads_;
 };
 

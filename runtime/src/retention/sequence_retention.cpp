@@ -26,6 +26,28 @@ bool SequenceRetention::wants_queries(const Layer& layer) const noexcept {
          context_.runtime.retention->traits().scores == ScoredQueries::last;
 }
 
+bool SequenceRetention::wants_keys(const Layer& layer) const noexcept {
+  return context_.retains() && !context_.is_dense(layer.number) &&
+         context_.runtime.retention->traits().needs_pre_rope_keys;
+}
+
+Status SequenceRetention::check_keys(const Layer& layer, const PromptHints& hints,
+                                     std::size_t tokens) const {
+  if (!wants_keys(layer)) return {};
+  const std::size_t numbers = tokens * context_.shape().kv_heads * context_.shape().head_dim;
+  if (hints.pre_rope_keys.size() == numbers) return {};
+  return fail(Errc::invalid_argument,
+              "retention.policy {} needs keys before RoPE, {} numbers; the hints have {}",
+              context_.runtime.retention->traits().name, numbers, hints.pre_rope_keys.size());
+}
+
+Status SequenceRetention::rate(Layer& layer, TokenRange tokens, const PromptHints& hints,
+                               Queue& compute) {
+  if (!wants_keys(layer)) return {};
+  LayerRetention& mine = layer.retention;
+  return mine.ratings.keep(context_, layer.id(), tokens, hints.pre_rope_keys, compute, mine.scores);
+}
+
 bool SequenceRetention::is_due() const noexcept {
   const policies::BudgetSplit& split = context_.split;
   const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
@@ -58,6 +80,7 @@ Status SequenceRetention::start(Layer& layer) {
   const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
   for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
   TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, flush.keep}));
+  TERRACE_TRY(mine.ratings.rate(context_, layer.id(), mine.scores));
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));
   const auto work = [&policy, &mine, flush = std::move(flush),
@@ -81,11 +104,18 @@ bool SequenceRetention::ready() const noexcept {
   });
 }
 
+Status SequenceRetention::await_ratings() {
+  for (const auto& layer : layers()) {
+    LayerRetention& mine = layer->retention;
+    TERRACE_TRY(mine.ratings.rate(context_, layer->id(), mine.scores));
+    TERRACE_TRY(context_.await(WaitReason::retention, mine.ratings.rated()));
+  }
+  return {};
+}
+
 Status SequenceRetention::await() {
-  if (deciding()) {
-    for (const auto& layer : layers()) {
-      TERRACE_TRY(context_.await(WaitReason::retention, layer->retention.decided));
-    }
+  for (const auto& layer : layers()) {
+    TERRACE_TRY(context_.await(WaitReason::retention, layer->retention.decided));
   }
   return take_over();
 }
@@ -95,6 +125,7 @@ Status SequenceRetention::outcome() const {
     const Result<bool> decided = poll(layer->retention.decided);
     TERRACE_TRY(decided.map([](bool) {}));
     TERRACE_TRY(layer->retention.decision.status);
+    layer->retention.decided = {};
   }
   return {};
 }
@@ -155,6 +186,7 @@ Status SequenceRetention::check_cut(std::size_t length) const {
 
 void SequenceRetention::cut() noexcept {
   for (const auto& layer : layers()) {
+    layer->retention.scores.cut(context_.length);
     if (context_.length == 0) {
       layer->retention.entries.clear();
       layer->retention.queries.clear();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "terrace/core/result.hpp"
+#include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"
 
 namespace terrace {
@@ -28,6 +29,17 @@ class SequenceRetention {
   Status reserve();
   /// Whether a layer's queries are to be kept.
   [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
+
+  /// Whether tokens of a layer are to be rated by their keys before RoPE.
+  [[nodiscard]] bool wants_keys(const Layer& layer) const noexcept;
+  /// Errors: invalid_argument: hints of `tokens` tokens lack such keys.
+  [[nodiscard]] Status check_keys(const Layer& layer, const PromptHints& hints,
+                                  std::size_t tokens) const;
+  /// Has tokens rated whose keys lie in host memory once `compute` has come here.
+  Status rate(Layer& layer, TokenRange tokens, const PromptHints& hints, Queue& compute);
+
+  /// Waits until all tokens that have come are rated. Errors: not_ready; those of rating.
+  Status await_ratings();
 
   /// Starts a flush if one is due. The sequence is between two steps, and no prompt is half-way.
   /// Errors: out_of_memory; those of queues.

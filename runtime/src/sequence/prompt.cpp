@@ -140,10 +140,12 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
                 piece.tokens.begin, piece.tokens.end, appended_, end_);
   }
   TERRACE_TRY(check_hints(context_, piece.hints, piece.tokens.size()));
-  context_.compute = &compute;
   Layer& layer = *parts_.layers[index(id)];
+  TERRACE_TRY(parts_.retention.check_keys(layer, piece.hints, piece.tokens.size()));
+  context_.compute = &compute;
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
   TERRACE_TRY(keep_queries(layer, piece, compute));
+  TERRACE_TRY(parts_.retention.rate(layer, piece.tokens, piece.hints, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());

@@ -138,6 +138,7 @@ std::size_t Sequence::selected_tokens() const noexcept {
 std::size_t Sequence::query_window_tokens() const noexcept {
   return state_->parts.query_window_tokens();
 }
+bool Sequence::needs_pre_rope_keys() const noexcept { return state_->parts.needs_pre_rope_keys(); }
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
 }

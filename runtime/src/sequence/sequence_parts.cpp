@@ -32,6 +32,11 @@ std::size_t SequenceParts::query_window_tokens() const noexcept {
                                                : std::size_t{0});
 }
 
+bool SequenceParts::needs_pre_rope_keys() const noexcept {
+  return context.traits().needs_pre_rope_keys ||
+         (context.retains() && context.runtime.retention->traits().needs_pre_rope_keys);
+}
+
 bool SequenceParts::come_to_rest(Duration patience) {
   indexes.refresh.cancel();
   const TimePoint begin = context.clock().now();
@@ -46,6 +51,7 @@ bool SequenceParts::come_to_rest(Duration patience) {
     layer->tickets() = {};
     layer->index.uploaded = {};
     layer->retention.uploaded = {};
+    layer->retention.ratings.forget_ticket();
     // A failed queue may have skipped the copying of what was set.
     layer->rows.touch_table();
   }

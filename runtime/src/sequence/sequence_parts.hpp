@@ -32,6 +32,8 @@ struct SequenceParts {
 
   /// Last positions of a prompt whose queries policies ask for.
   [[nodiscard]] std::size_t query_window_tokens() const noexcept;
+  /// Whether policies ask for keys before RoPE.
+  [[nodiscard]] bool needs_pre_rope_keys() const noexcept;
 
   /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether they
   /// have come to rest; if not, tickets tell what has not.

@@ -16,6 +16,7 @@ Status Participant::check_turn(LayerId id, const StepInput& input, const Queue& 
   if (context_.in_prompt()) {
     TERRACE_TRY(check_hints(context_, input.hints, tokens_));
   }
+  TERRACE_TRY(parts_.retention.check_keys(*parts_.layers[index(id)], input.hints, tokens_));
   if (context_.traits().needs_layer_input && !exact_ && input.layer_input == nullptr) {
     return fail(Errc::invalid_argument, "policy {} needs the layer's input",
                 context_.traits().name);
@@ -40,6 +41,8 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   }
   TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
   TERRACE_TRY(keep_queries(compute));
+  TERRACE_TRY(parts_.retention.rate(*layer_, {context_.length, context_.length + tokens_},
+                                    input.hints, compute));
   layer_->go_to_token(0);
   if (exact_) layer_->open_all_tokens(context_.length + tokens_);
   return {};

@@ -1,8 +1,8 @@
 // Gates in a file: the networks of retention policy smartkv, trained for one model.
 //
 //   TERRACE_ASSIGN(const std::string model, tuning::model_fingerprint(folder));
-//   TERRACE_ASSIGN(auto gates, read_gates("gates.safetensors", config.kv_shape(Dtype::f16),
-//   model)); options.gates = std::make_shared<const policies::Gates>(std::move(gates));
+//   TERRACE_ASSIGN(auto gates, read_gates("gates.safetensors", shape, model));
+//   options.gates = std::make_shared<const policies::Gates>(std::move(gates));
 //
 // tools/train_gates.py writes them, and says at its head how they lie there.
 #pragma once

@@ -49,7 +49,8 @@ struct StepInput {
   KvTensors kv = {};                   ///< [tokens], KV dtype
   const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
   std::size_t layer_input_stride = 0;  ///< floats from one token to the next, of several
-  PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for
+  PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for;
+                           ///< keys before RoPE of all tokens, where retention asks for them
 };
 
 /// The rows a step attends to, for an engine with its own attention kernel. Device memory. Kernels
@@ -207,6 +208,9 @@ class Sequence {
 
   /// Returns how many last positions of a prompt need queries (PromptHints); 0 = none.
   [[nodiscard]] std::size_t query_window_tokens() const noexcept;
+
+  /// Whether hints need keys before RoPE: of prompts or, for retention, of all tokens.
+  [[nodiscard]] bool needs_pre_rope_keys() const noexcept;
 
   /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;

@@ -1,0 +1,51 @@
+#include "token_ratings.hpp"
+
+namespace terrace {
+namespace {
+
+/// To wake the thread that rates takes as long as to rate some tokens.
+constexpr std::size_t rated_together = 64;
+
+}  // namespace
+
+Status TokenRatings::keep(SequenceContext& context, LayerId layer, TokenRange tokens,
+                          std::span<const float> keys, Queue& compute, PositionScores& scores) {
+  auto piece = std::make_shared<Piece>(Piece{.tokens = tokens});
+  const auto copy = [piece, keys]() -> Result<std::size_t> {
+    piece->keys.assign(keys.begin(), keys.end());
+    return 0;
+  };
+  TERRACE_ASSIGN(copied_, compute.call(Phase::update, copy));
+  waiting_.push_back(std::move(piece));
+  waiting_tokens_ += tokens.size();
+  return waiting_tokens_ < rated_together ? Status{} : rate(context, layer, scores);
+}
+
+Status TokenRatings::rate(SequenceContext& context, LayerId layer, PositionScores& scores) {
+  if (waiting_.empty()) return {};
+  Queue& queue = context.lanes.cluster();
+  TERRACE_TRY(queue.wait_for(copied_));
+  const auto work = [&runtime = context.runtime, &scores, layer,
+                     pieces = waiting_]() -> Result<std::size_t> {
+    for (const auto& piece : pieces) {
+      const std::size_t tokens = piece->tokens.size();
+      std::vector<float> ratings(runtime.shape().kv_heads * tokens);
+      TERRACE_TRY(runtime.rate({.shape = runtime.shape(),
+                                .layer = layer,
+                                .keys = piece->keys,
+                                .ratings = ratings}));
+      if (scores.empty()) scores.start(runtime.shape().kv_heads);
+      for (std::size_t i = 0; i < ratings.size(); ++i) {
+        scores.set(i / tokens, piece->tokens.begin + i % tokens, ratings[i]);
+      }
+    }
+    return 0;
+  };
+  TERRACE_ASSIGN(rated_, queue.call(Phase::cluster, work));
+  waiting_.clear();
+  waiting_tokens_ = 0;
+  copied_ = {};
+  return {};
+}
+
+}  // namespace terrace

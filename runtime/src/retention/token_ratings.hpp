@@ -1,0 +1,43 @@
+// Ratings that a retention policy gives tokens as they come, from their keys before RoPE. Keys are
+// copied behind the work that produces them, and rated on the host beside compute.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "position_scores.hpp"
+#include "sequence/sequence_context.hpp"
+#include "terrace/core/ids.hpp"
+
+namespace terrace {
+
+/// Threads  one at a time
+class TokenRatings {
+ public:
+  /// Keeps keys [tokens, kv_heads, head_dim] of `tokens`, which lie in host memory once `compute`
+  /// has come here. Many tokens are rated at once, few when more are there, or rate() is called.
+  /// Errors: those of queues.
+  Status keep(SequenceContext& context, LayerId layer, TokenRange tokens,
+              std::span<const float> keys, Queue& compute, PositionScores& scores);
+  /// Enqueues the rating of all that was kept, on the queue on which `scores` are written. Errors:
+  /// those of queues.
+  Status rate(SequenceContext& context, LayerId layer, PositionScores& scores);
+
+  /// The last rating.
+  [[nodiscard]] const Ticket& rated() const noexcept { return rated_; }
+  void forget_ticket() noexcept { rated_ = {}; }
+
+ private:
+  struct Piece {
+    TokenRange tokens;
+    std::vector<float> keys;
+  };
+  using Pieces = std::vector<std::shared_ptr<Piece>>;
+
+  Pieces waiting_;
+  std::size_t waiting_tokens_ = 0;
+  Ticket copied_;
+  Ticket rated_;
+};
+
+}  // namespace terrace
