@@ -47,7 +47,8 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,
                     .cache_rows = enqueue<host::cache_rows>,
                     .decode_attention = enqueue<host::decode_attention>,
-                    .tile_attention = enqueue<host::tile_attention>};
+                    .tile_attention = enqueue<host::tile_attention>,
+                    .tile_weights = enqueue<host::tile_weights>};
 
 }  // namespace
 

@@ -42,7 +42,8 @@ constexpr Ops table{.store_rows = enqueue<stored_bytes, StoreRows>,
                     .fetch_rows = compute<FetchRows>,
                     .cache_rows = enqueue<cached_bytes, CacheRows>,
                     .decode_attention = compute<DecodeAttention>,
-                    .tile_attention = compute<TileAttention>};
+                    .tile_attention = compute<TileAttention>,
+                    .tile_weights = compute<TileWeights>};
 
 }  // namespace
 

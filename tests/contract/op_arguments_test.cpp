@@ -441,6 +441,92 @@ TEST_F(OpArguments, OfDecodeAttention) {
   EXPECT_TRUE(validate(unbiased).has_value());
 }
 
+TEST_F(OpArguments, OfWeightsOfDecodeAttention) {
+  const DecodeAttention op{.shape = shape,
+                           .query = room<float>(),
+                           .output = room<float>(),
+                           .resident = blocks(),
+                           .sinks = {0, 4},
+                           .window = {60, 64},
+                           .selected = table(),
+                           .selected_count = room<std::uint32_t>(),
+                           .selected_stride = 10,
+                           .scratch = room<float>(),
+                           .weights = {.sums = room<float>(), .stride = 8},
+                           .weights_scratch = room<float>()};
+  using Op = DecodeAttention;
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.scope = ListScope::query_head; },
+        "weights must be of query heads where each query head has a list"},
+       {[](Op& o) { o.weights.stride = 7; }, "weights.stride must not be below"},
+       {[](Op& o) { o.weights.stride = absurd; }, "weights.stride must not be above 2^32"},
+       {[](Op& o) { o.weights_scratch = nullptr; }, "weights_scratch must be given"},
+       // The last float of each, and the first.
+       {[](Op& o) { o.weights.sums = o.weights_scratch + 4 * 8 - 1; },
+        "weights.sums must not overlap weights_scratch"},
+       {[](Op& o) { o.weights_scratch = o.weights.sums + 2 * 8 - 1; },
+        "weights.sums must not overlap weights_scratch"},
+       {[](Op& o) { o.weights.sums = o.output; }, "output must not overlap weights.sums"},
+       {[](Op& o) { o.weights_scratch = o.scratch; }, "scratch must not overlap weights_scratch"},
+       {[](Op& o) { o.weights.sums = as<float>(o.query); }, "weights.sums must not overlap query"},
+       {[](Op& o) { o.weights_scratch = as<float>(o.selected_count); },
+        "weights_scratch must not overlap selected_count"}});
+  Op of_query_heads = op;
+  of_query_heads.scope = of_query_heads.weights.scope = ListScope::query_head;
+  EXPECT_TRUE(validate(of_query_heads).has_value());
+  Op unwanted = op;
+  unwanted.weights = {};
+  unwanted.weights_scratch = unwanted.output;
+  EXPECT_TRUE(validate(unwanted).has_value()) << "nobody wants weights: nothing is written";
+}
+
+TEST_F(OpArguments, OfTileWeights) {
+  const TileWeights op{.tile = {.shape = shape,
+                                .query = room<float>(),
+                                .query_stride = query_floats + 2,
+                                .tokens = 3,
+                                .rows = blocks(),
+                                .row_count = 60,
+                                .seen = -1,
+                                .state = room<float>()},
+                       .token_begin = 1,
+                       .weights = {.sums = room<float>(), .stride = 100},
+                       .first_column = 40};
+  using Op = TileWeights;
+  expect_refused<Op>(
+      op,
+      {{[](Op& o) { o.tile.shape.head_dim = 0; }, "has a zero"},
+       {[](Op& o) { o.token_begin = 4; }, "token_begin must not be above"},
+       {[](Op& o) { o.tile.query = nullptr; }, "query must be given"},
+       {[](Op& o) { o.tile.state = nullptr; }, "state must be given"},
+       {[](Op& o) { o.tile.rows.blocks = nullptr; }, "rows must have blocks"},
+       {[](Op& o) { o.tile.row_count = absurd; }, "row_count must not be above 2^32"},
+       {[](Op& o) { o.weights.sums = nullptr; }, "weights.sums must be given"},
+       {[](Op& o) { o.weights.stride = absurd; }, "weights.stride must not be above 2^32"},
+       {[](Op& o) { o.first_column = 41; }, "first_column and the rows of the tile must not"},
+       {[](Op& o) { o.first_column = absurd; }, "first_column and the rows of the tile must not"},
+       // The last float of each, and the first.
+       {[](Op& o) { o.weights.sums = o.tile.state + 3 * 4 * 18 - 1; },
+        "weights.sums must not overlap state"},
+       {[](Op& o) { o.tile.state = o.weights.sums + 2 * 100 - 1; },
+        "weights.sums must not overlap state"},
+       {[](Op& o) { o.weights.sums = as<float>(o.tile.query + 3 * query_floats + 3); },
+        "weights.sums must not overlap query"}});
+  Op shared = op;
+  shared.tile.state = as<float>(shared.tile.query);
+  shared.tile.output = shared.weights.sums;
+  EXPECT_TRUE(validate(shared).has_value()) << "what is read may overlap; output is not used";
+  Op none = op;
+  none.token_begin = 3;
+  none.weights.sums = nullptr;
+  EXPECT_TRUE(validate(none).has_value()) << "there are no tokens to sum over";
+  Op nothing = op;
+  nothing.tile.row_count = 0;
+  nothing.weights.sums = nullptr;
+  EXPECT_TRUE(validate(nothing).has_value()) << "there are no rows";
+}
+
 TEST_F(OpArguments, OfTileAttention) {
   const TileAttention op{.shape = shape,
                          .query = room<float>(),
@@ -534,6 +620,8 @@ TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
   EXPECT_EQ(difference_made<DecodeAttention>([](auto& o) { o.window.end = 1; }), "");
   EXPECT_EQ(difference_made<TileAttention>([](auto& o) { o.shape.layers = 9; }), "shape");
   EXPECT_EQ(difference_made<TileAttention>([](auto& o) { o.seen = 1; }), "");
+  EXPECT_EQ(difference_made<TileWeights>([](auto& o) { o.tile.shape.layers = 9; }), "shape");
+  EXPECT_EQ(difference_made<TileWeights>([](auto& o) { o.weights.stride = 1; }), "");
 }
 
 }  // namespace

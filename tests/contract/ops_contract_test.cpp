@@ -76,6 +76,7 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.cache_rows, nullptr);
   EXPECT_NE(ops.decode_attention, nullptr);
   EXPECT_NE(ops.tile_attention, nullptr);
+  EXPECT_NE(ops.tile_weights, nullptr);
 }
 
 TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
@@ -160,6 +161,7 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.cache_rows(*compute, Phase::refill, {})));
   EXPECT_TRUE(refused(ops.decode_attention(*compute, Phase::attend, {})));
   EXPECT_TRUE(refused(ops.tile_attention(*compute, Phase::attend, {})));
+  EXPECT_TRUE(refused(ops.tile_weights(*compute, Phase::attend, {})));
   EXPECT_TRUE(compute->drain(patience).has_value());
 }
 

@@ -94,5 +94,8 @@ void run(std::span<const DecodeAttention> batch) {
 void run(std::span<const TileAttention> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::tile_attention(batch, launch); });
 }
+void run(std::span<const TileWeights> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::tile_weights(batch, launch); });
+}
 
 }  // namespace terrace::testing

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_on_host/control.hpp"
+#include "kernels/attention_scenario.hpp"
 #include "kernels/conversion.hpp"
 #include "kernels/resolve_scenario.hpp"
 
@@ -43,6 +44,19 @@ TEST(LaunchCounts, ABatchIsLaunchedLikeACall) {
   testing::run(std::span<const ResolveRows>(resolves));
   testing::run(std::span<const FetchRows>(fetches));
   EXPECT_EQ(device.counts().launches - before, 2U);
+}
+
+TEST(LaunchCounts, WeightsOfAttentionAreOneLaunchMore) {
+  testing::AttentionScenario scenario(
+      {.shape = testing::make_shape(2, 2, 16, Dtype::f16), .window = 600});
+  std::vector<float> output(scenario.query_.size());
+  std::vector<float> sums(2 * scenario.weights_stride());
+  const cuda_on_host::Device device;
+  const std::uint64_t before = device.counts().launches;
+  testing::run(scenario.op(output.data()));
+  EXPECT_EQ(device.counts().launches - before, 2U);
+  testing::run(scenario.op(output.data(), ListScope::kv_head, sums.data()));
+  EXPECT_EQ(device.counts().launches - before, 5U);
 }
 
 TEST(LaunchCounts, ATokenOfEachOfManySequencesIsStoredByOneLaunch) {

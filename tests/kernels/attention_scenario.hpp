@@ -98,6 +98,16 @@ class AttentionScenario {
             .scratch = scratch_.data()};
   }
 
+  /// Returns the op with weights that go to `sums`: [lists of the scope, weights_stride()].
+  DecodeAttention op(float* output, ListScope scope, float* sums) {
+    DecodeAttention weighed = op(output);
+    weights_scratch_.assign(attention_weights_scratch_floats(options_.shape, weights_stride()),
+                            std::nanf(""));
+    weighed.weights = {.scope = scope, .sums = sums, .stride = weights_stride()};
+    weighed.weights_scratch = weights_scratch_.data();
+    return weighed;
+  }
+
   std::vector<float> run() {
     Guarded<float> output(query_.size(), std::nanf(""));
     testing::run(op(output.data()));
@@ -115,6 +125,17 @@ class AttentionScenario {
   [[nodiscard]] std::size_t stride() const {
     return std::max(options_.selected + options_.lists(), options_.pseudo);
   }
+  /// More than any list has entries.
+  [[nodiscard]] std::size_t weights_stride() const {
+    return options_.sinks + options_.window + options_.selected + options_.lists() +
+           options_.pseudo + 3;
+  }
+  /// Returns the entries of a query head.
+  [[nodiscard]] std::size_t entries(std::size_t query_head) const {
+    const std::size_t list = query_head * options_.lists() / options_.shape.query_heads;
+    const std::size_t selected = options_.selected == 0 ? 0 : selected_count_[list];
+    return options_.sinks + options_.window + selected + options_.pseudo;
+  }
   [[nodiscard]] std::size_t tokens() const { return options_.sinks + options_.window + 7; }
 
   AttentionCase options_;
@@ -128,6 +149,7 @@ class AttentionScenario {
   std::vector<float> pseudo_bias_;
   std::vector<std::uint32_t> pseudo_count_;
   std::vector<float> scratch_;
+  std::vector<float> weights_scratch_;
 
  private:
   bool guards_intact_ = true;

@@ -399,6 +399,32 @@ TEST(Batch, AttendsLikeItsCalls) {
   }
 }
 
+TEST(Batch, GivesWeightsOfAttentionLikeItsCalls) {
+  struct Held {
+    Held(const testing::AttentionCase& options, ListScope scope)
+        : scenario(options),
+          output(scenario.query_.size(), std::nanf("")),
+          sums(list_count(options.shape, scope) * scenario.weights_stride(), std::nanf("")) {}
+    testing::AttentionScenario scenario;
+    Guarded<float> output;
+    Guarded<float> sums;
+  };
+  expect_batches_like_calls<DecodeAttention>(Large::where_there_is_time, [&](std::size_t i) {
+    const ListScope scope = i % 2 == 0 ? ListScope::kv_head : ListScope::query_head;
+    const auto held = std::make_shared<Held>(
+        testing::AttentionCase{.shape = make_shape(3, 2, 16, Dtype::f16),
+                               .window = i < small_from ? one_of<std::size_t>({9, 600, 0}, i) : 3,
+                               .selected = one_of<std::size_t>({40, 0, 3, 0}, i)},
+        scope);
+    DecodeAttention op = held->scenario.op(held->output.data(), scope, held->sums.data());
+    if (i % 5 == 3) op.weights = {};  // nobody wants them
+    return Call<DecodeAttention>{held,
+                                 op,
+                                 {memory_of(held->output), memory_of(held->sums)},
+                                 memory_of(held->scenario.weights_scratch_)};
+  });
+}
+
 TEST(Batch, AttendsToTilesLikeItsCalls) {
   for (const std::size_t group : {1U, 3U}) {
     expect_batches_like_calls<TileAttention>(Large::where_there_is_time, [&](std::size_t i) {
@@ -417,6 +443,30 @@ TEST(Batch, AttendsToTilesLikeItsCalls) {
       return Call<TileAttention>{held, op, {memory_of(held->state_), memory_of(held->output_)}};
     });
   }
+}
+
+TEST(Batch, WeighsTilesLikeItsCalls) {
+  struct Held {
+    explicit Held(const testing::TileCase& options)
+        : scenario(options), sums(options.shape.query_heads * options.rows, 0.5F) {}
+    testing::TileScenario scenario;
+    Guarded<float> sums;
+  };
+  expect_batches_like_calls<TileWeights>(Large::where_there_is_time, [&](std::size_t i) {
+    const testing::TileCase options{.shape = make_shape(3, 2, 16, Dtype::f16),
+                                    .rows = one_of<std::size_t>({9, 600, 0, 1}, i),
+                                    .tokens = one_of<std::size_t>({2, 5, 1}, i),
+                                    .seen = one_of<std::ptrdiff_t>({1000, 0, 500}, i)};
+    const auto held = std::make_shared<Held>(options);
+    static_cast<void>(held->scenario.run());
+    const ListScope scope = i % 2 == 0 ? ListScope::kv_head : ListScope::query_head;
+    return Call<TileWeights>{
+        held,
+        {.tile = held->scenario.op(),
+         .token_begin = i % 2,
+         .weights = {.scope = scope, .sums = held->sums.data(), .stride = options.rows}},
+        {memory_of(held->sums)}};
+  });
 }
 
 }  // namespace

@@ -56,6 +56,9 @@ void run(std::span<const DecodeAttention> batch) {
 void run(std::span<const TileAttention> batch) {
   host::for_each_call(batch, threads, host::tile_attention);
 }
+void run(std::span<const TileWeights> batch) {
+  host::for_each_call(batch, threads, host::tile_weights);
+}
 void run(std::span<const ResolveRows> batch) {
   host::for_each_call(batch, threads,
                       [](const ResolveRows& op, Parallel&) { host::resolve_rows(op); });

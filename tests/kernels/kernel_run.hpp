@@ -31,6 +31,7 @@ void run(std::span<const ClusterSelect> batch);
 void run(std::span<const ResolveRows> batch);
 void run(std::span<const DecodeAttention> batch);
 void run(std::span<const TileAttention> batch);
+void run(std::span<const TileWeights> batch);
 
 /// One call alone.
 template <typename Arguments>

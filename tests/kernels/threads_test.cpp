@@ -54,6 +54,40 @@ TEST(NumberOfThreads, DoesNotChangeAttentionToATile) {
   }
 }
 
+TEST(NumberOfThreads, DoesNotChangeWeightsOfAttention) {
+  testing::AttentionScenario scenario(
+      {.shape = make_shape(3, 2, 80, Dtype::bf16), .sinks = 4, .window = 1100, .selected = 300});
+  std::vector<float> output(scenario.query_.size());
+  const auto weigh = [&](Parallel& threads) {
+    std::vector<float> sums(2 * scenario.weights_stride());
+    kernels::host::decode_attention(scenario.op(output.data(), ListScope::kv_head, sums.data()),
+                                    threads);
+    return sums;
+  };
+  Serial serial;
+  const std::vector<float> expected = weigh(serial);
+  for (const std::size_t count : {1U, 2U, 4U}) {
+    PartThreads threads(count);
+    EXPECT_EQ(weigh(threads), expected) << count << " threads";
+  }
+}
+
+TEST(NumberOfThreads, DoesNotChangeWeightsOfATile) {
+  testing::TileScenario scenario(
+      {.shape = make_shape(3, 2, 80, Dtype::bf16), .rows = 1100, .tokens = 70, .seen = 480});
+  static_cast<void>(scenario.run());
+  const auto weigh = [&](Parallel& threads) {
+    return scenario.weigh(ListScope::kv_head, 3, 70, 1024,
+                          [&](const TileWeights& op) { kernels::host::tile_weights(op, threads); });
+  };
+  Serial serial;
+  const std::vector<float> expected = weigh(serial);
+  for (const std::size_t count : {1U, 2U, 4U, 9U}) {
+    PartThreads threads(count);
+    EXPECT_EQ(weigh(threads), expected) << count << " threads";
+  }
+}
+
 TEST(NumberOfThreads, DoesNotChangeASelection) {
   const KvShape shape = make_shape(4, 3, 64, Dtype::f16);
   testing::PqIndex index(shape, {}, 512, 5000, 0);

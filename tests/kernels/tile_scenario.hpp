@@ -89,12 +89,47 @@ class TileScenario {
   [[nodiscard]] std::size_t query_floats() const {
     return options_.shape.query_heads * options_.shape.head_dim;
   }
+  /// Adds up the weights of all rows, of tokens from `begin` on, in calls of `tokens` of them over
+  /// tiles of `tile_rows` rows, by each(call): [lists of the scope, rows]. The state is there.
+  template <typename Weigh>
+  std::vector<float> weigh(ListScope scope, std::size_t begin, std::size_t tokens,
+                           std::size_t tile_rows, Weigh each) {
+    const std::size_t lists = list_count(options_.shape, scope);
+    const std::size_t stride = options_.rows + 3;
+    Guarded<float> sums(lists * stride, 0.0F);
+    for (std::size_t token = begin / tokens * tokens; token < options_.tokens; token += tokens) {
+      const std::size_t count = std::min(tokens, options_.tokens - token);
+      for (std::size_t row = 0; row < options_.rows; row += tile_rows) {
+        each(TileWeights{.tile = op(token, count, {row, std::min(row + tile_rows, options_.rows)}),
+                         .token_begin = begin > token ? begin - token : 0,
+                         .weights = {.scope = scope, .sums = sums.data(), .stride = stride},
+                         .first_column = row});
+      }
+    }
+    sums_intact_ &= sums.intact();
+    std::vector<float> packed;
+    for (std::size_t list = 0; list < lists; ++list) {
+      const float* first = sums.data() + list * stride;
+      packed.insert(packed.end(), first, first + options_.rows);
+      sums_intact_ &= std::all_of(first + options_.rows, first + stride,
+                                  [](float behind) { return behind == 0; });
+    }
+    return packed;
+  }
+  std::vector<float> weigh(ListScope scope, std::size_t begin = 0) {
+    return weigh(scope, begin, options_.tokens, all_rows,
+                 [](const TileWeights& op) { testing::run(op); });
+  }
+  std::vector<float> weigh_reference(ListScope scope, std::size_t begin = 0) {
+    return weigh(scope, begin, options_.tokens, all_rows, kernels::reference::tile_weights);
+  }
+
   /// Returns whether no float beside the outputs was written.
   [[nodiscard]] bool guards_intact() {
     for (std::size_t i = 0; i < output_.size(); ++i) {
       if (i % output_stride() >= query_floats() && !std::isnan(output_[i])) return false;
     }
-    return state_.intact() && output_.intact();
+    return state_.intact() && output_.intact() && sums_intact_;
   }
 
   static constexpr std::size_t all_rows = std::size_t{1} << 20;
@@ -106,6 +141,8 @@ class TileScenario {
   Guarded<float> output_;
 
  private:
+  bool sums_intact_ = true;
+
   [[nodiscard]] std::size_t query_stride() const { return query_floats() + 5; }
   [[nodiscard]] std::size_t output_stride() const { return query_floats() + 3; }
 

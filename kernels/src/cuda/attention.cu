@@ -5,6 +5,9 @@
 // lie piece by piece in the scratch memory, [piece, query head, output | maximum | sum], and
 // another kernel merges the pieces of each head in order. Which query heads share a block, and
 // where rows lie, changes no sum.
+//
+// Where weights are wanted the logits are kept, and a last kernel turns them into weights by the
+// maximum and the sum of all pieces.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -87,11 +90,23 @@ struct PieceTarget {
     }
   }
   __device__ void write_sums(unsigned query_head, float maximum, float sum) const {
-    if (only) return;
+    if (only && op.weights.sums == nullptr) return;
     partial(query_head)[op.shape.head_dim] = maximum;
     partial(query_head)[op.shape.head_dim + 1] = sum;
   }
 };
+
+/// Keeps the logits of a piece that begins with entry `begin`, for the weights of `used` heads.
+template <typename Elements>
+__device__ void keep_logits(const DecodeAttention& op, const PieceMemory<Elements>& memory,
+                            unsigned first_head, unsigned used, unsigned begin, unsigned count) {
+  for (unsigned h = 0; h < used; ++h) {
+    float* const kept = op.weights_scratch + (first_head + h) * op.weights.stride + begin;
+    for (unsigned i = threadIdx.x; i < count; i += threads) {
+      kept[i] = memory.weights()[h * split + i];
+    }
+  }
+}
 
 /// blockIdx: piece, list, call and which of the list's query heads.
 template <typename Elements, unsigned heads, unsigned capacity>
@@ -131,6 +146,10 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
         logit = op.scale * dot + logit;
       });
   __syncthreads();
+  if (op.weights.sums != nullptr) {
+    keep_logits(op, memory, first_head, used, begin, count);
+    __syncthreads();
+  }
   weigh(memory, count);
   __syncthreads();
   sum_values<Elements, heads>(
@@ -138,10 +157,36 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
       [&](unsigned h, unsigned dim, float value) {
         target.write(first_head + h, dim, value, memory.sums()[h]);
       });
-  if (threadIdx.x < used) {
+  if (threadIdx.x < used && count > 0) {
     target.write_sums(first_head + threadIdx.x, memory.maxima()[threadIdx.x],
                       memory.sums()[threadIdx.x]);
   }
+}
+
+/// The maximum and the sum of weights of a query head, over all pieces.
+struct HeadSums {
+  float maximum;
+  float sum;
+};
+
+__device__ HeadSums sums_of_pieces(const DecodeAttention& op, unsigned head, unsigned pieces) {
+  const auto dims = static_cast<unsigned>(op.shape.head_dim);
+  const auto partial = [&](unsigned piece) { return PieceTarget{op, piece, false}.partial(head); };
+  HeadSums all{-INFINITY, 0};
+  for (unsigned p = 0; p < pieces; ++p) all.maximum = fmaxf(all.maximum, partial(p)[dims]);
+  for (unsigned p = 0; p < pieces; ++p) {
+    // A piece without weight (all logits -inf) has nothing to add; its difference may be NaN.
+    if (partial(p)[dims + 1] == 0) continue;
+    all.sum += partial(p)[dims + 1] * expf(partial(p)[dims] - all.maximum);
+  }
+  return all;
+}
+
+/// Returns how many entries a query head attends to.
+__device__ unsigned entries_of(const DecodeAttention& op, unsigned head) {
+  const bool per_query_head = op.scope == ListScope::query_head;
+  const unsigned list = per_query_head ? head : head / static_cast<unsigned>(op.shape.group());
+  return ListSections::of(op, list).total();
 }
 
 /// Merges the pieces of one query head, in order, into its output. blockIdx: query head; z: call.
@@ -151,26 +196,48 @@ __global__ void merge_pieces(const Calls<DecodeAttention, capacity> __grid_const
   if (pieces_of(op) == 1) return;  // its output is there
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const unsigned head = blockIdx.x;
-  const bool per_query_head = op.scope == ListScope::query_head;
-  const unsigned list = per_query_head ? head : head / static_cast<unsigned>(op.shape.group());
-  const unsigned pieces = (ListSections::of(op, list).total() + split - 1) / split;
+  const unsigned pieces = (entries_of(op, head) + split - 1) / split;
   const auto partial = [&](unsigned piece) { return PieceTarget{op, piece, false}.partial(head); };
-  float maximum = -INFINITY;
-  for (unsigned p = 0; p < pieces; ++p) maximum = fmaxf(maximum, partial(p)[dims]);
-  float sum = 0;
-  for (unsigned p = 0; p < pieces; ++p) {
-    // A piece without weight (all logits -inf) has nothing to add; its difference may be NaN.
-    if (partial(p)[dims + 1] == 0) continue;
-    sum += partial(p)[dims + 1] * expf(partial(p)[dims] - maximum);
-  }
+  const HeadSums all = sums_of_pieces(op, head, pieces);
   for (unsigned i = threadIdx.x; i < dims; i += blockDim.x) {
     float value = 0;
     for (unsigned p = 0; p < pieces; ++p) {
       if (partial(p)[dims + 1] == 0) continue;
-      value += partial(p)[i] * expf(partial(p)[dims] - maximum);
+      value += partial(p)[i] * expf(partial(p)[dims] - all.maximum);
     }
-    op.output[static_cast<std::size_t>(head) * dims + i] = sum == 0 ? 0.0F : value / sum;
+    op.output[static_cast<std::size_t>(head) * dims + i] = all.sum == 0 ? 0.0F : value / all.sum;
   }
+}
+
+/// Turns kept logits into weights, summed over the query heads of a list of them. blockIdx:
+/// entries, list, call.
+template <unsigned capacity>
+__global__ void weigh_entries(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+  __shared__ HeadSums shared[32];
+  const DecodeAttention& op = calls.of_block();
+  const auto lists = static_cast<unsigned>(list_count(op.shape, op.weights.scope));
+  if (op.weights.sums == nullptr || blockIdx.y >= lists) return;
+  const unsigned list_heads = static_cast<unsigned>(op.shape.query_heads) / lists;
+  const unsigned first = blockIdx.y * list_heads;
+  const unsigned entries = entries_of(op, first);
+  const unsigned entry = blockIdx.x * threads + threadIdx.x;
+  if (blockIdx.x * threads >= entries) return;
+  float weight = 0;
+  for (unsigned done = 0; done < list_heads; done += 32) {
+    const unsigned count = list_heads - done < 32 ? list_heads - done : 32;
+    if (threadIdx.x < count) {
+      shared[threadIdx.x] =
+          sums_of_pieces(op, first + done + threadIdx.x, (entries + split - 1) / split);
+    }
+    __syncthreads();
+    for (unsigned h = 0; entry < entries && h < count; ++h) {
+      if (shared[h].sum == 0) continue;
+      const float logit = op.weights_scratch[(first + done + h) * op.weights.stride + entry];
+      weight += expf(logit - shared[h].maximum) / shared[h].sum;
+    }
+    __syncthreads();
+  }
+  if (entry < entries) op.weights.sums[blockIdx.y * op.weights.stride + entry] = weight;
 }
 
 template <typename Elements, unsigned heads, unsigned capacity>
@@ -205,6 +272,24 @@ Status launch_pieces_of(const Calls<DecodeAttention, capacity>& calls, unsigned 
   return launch_pieces<Bf16Elements, heads_max>(calls, pieces, launch);
 }
 
+template <unsigned capacity>
+Status launch_merge(const Calls<DecodeAttention, capacity>& calls, const Launch& launch) {
+  const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.query_heads));
+  return launch_kernel(launch, {grid, 128}, "decode_attention", merge_pieces<capacity>, calls);
+}
+
+/// Launches nothing where no call has weights.
+template <unsigned capacity>
+Status launch_weights(const Calls<DecodeAttention, capacity>& calls, unsigned pieces,
+                      const Launch& launch) {
+  const auto lists = static_cast<unsigned>(calls.largest([](const DecodeAttention& call) {
+    return call.weights.sums == nullptr ? 0 : list_count(call.shape, call.weights.scope);
+  }));
+  if (lists == 0) return {};
+  const dim3 grid = calls.grid(pieces * (split / threads), lists);
+  return launch_kernel(launch, {grid, threads}, "decode_attention", weigh_entries<capacity>, calls);
+}
+
 }  // namespace
 
 Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch) {
@@ -212,10 +297,8 @@ Status decode_attention(std::span<const DecodeAttention> batch, const Launch& la
       batch, [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
         const unsigned pieces = calls.largest(pieces_of);
         TERRACE_TRY(launch_pieces_of(calls, pieces, launch));
-        if (pieces == 1) return {};
-        const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.query_heads));
-        return launch_kernel(launch, {grid, 128}, "decode_attention", merge_pieces<capacity>,
-                             calls);
+        if (pieces > 1) TERRACE_TRY(launch_merge(calls, launch));
+        return launch_weights(calls, pieces, launch);
       });
 }
 

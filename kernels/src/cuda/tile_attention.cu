@@ -11,47 +11,13 @@
 #include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
+#include "device/tile_heads.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
 
 namespace terrace::kernels::cuda {
 namespace {
 
-/// The query heads of a block: numbers [first, first + used) of a KV head's, of which number n is
-/// head n % group of token n / group.
-struct BlockHeads {
-  const TileAttention& op;
-  unsigned kv_head;
-  unsigned first;
-  unsigned used;
-
-  [[nodiscard]] __device__ unsigned group() const {
-    return static_cast<unsigned>(op.shape.group());
-  }
-  [[nodiscard]] __device__ unsigned token(unsigned h) const { return (first + h) / group(); }
-  [[nodiscard]] __device__ std::size_t query_head(unsigned h) const {
-    return kv_head * group() + (first + h) % group();
-  }
-  [[nodiscard]] __device__ const float* query(unsigned h) const {
-    return op.query + token(h) * op.query_stride + query_head(h) * op.shape.head_dim;
-  }
-  [[nodiscard]] __device__ float* output(unsigned h) const {
-    return op.output + token(h) * op.output_stride + query_head(h) * op.shape.head_dim;
-  }
-  [[nodiscard]] __device__ float* state(unsigned h) const {
-    const std::size_t head = token(h) * op.shape.query_heads + query_head(h);
-    return op.state + head * (op.shape.head_dim + 2);
-  }
-  /// Rows that head h sees of the piece that begins with row `begin`. Heads that are not used see
-  /// none.
-  [[nodiscard]] __device__ unsigned rows_seen(unsigned h, unsigned begin) const {
-    if (h >= used) return 0;
-    const std::size_t rows = op.rows_seen(token(h));
-    if (rows <= begin) return 0;
-    return rows - begin < attention_split ? static_cast<unsigned>(rows - begin) : attention_split;
-  }
-};
-
-__device__ void begin_states(const BlockHeads& block, unsigned dims) {
+__device__ void begin_states(const TileHeads& block, unsigned dims) {
   for (unsigned i = threadIdx.x; i < block.used * (dims + 2); i += attention_threads) {
     const unsigned at = i % (dims + 2);
     block.state(i / (dims + 2))[at] = at == dims ? -INFINITY : 0.0F;
@@ -79,11 +45,11 @@ __device__ MergeFactors merge_sums(float piece_maximum, float piece_sum, float* 
 
 /// Attends to `count` rows from row `begin` on.
 template <typename Elements, unsigned heads>
-__device__ void attend_rows(const BlockHeads& block, const PieceMemory<Elements>& memory,
+__device__ void attend_rows(const TileHeads& block, const PieceMemory<Elements>& memory,
                             unsigned dims, unsigned begin, unsigned count) {
   unsigned seen[heads];
 #pragma unroll
-  for (unsigned h = 0; h < heads; ++h) seen[h] = block.rows_seen(h, begin);
+  for (unsigned h = 0; h < heads; ++h) seen[h] = block.rows_seen(h, begin, attention_split);
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(block.op.shape, block.op.rows, block.kv_head, begin + i);
   }
@@ -123,18 +89,14 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const auto all = static_cast<unsigned>(op.tokens * op.shape.group());
   const unsigned first = blockIdx.x * heads;
   if (first >= all) return;
-  const BlockHeads block{op, blockIdx.y, first, all - first < heads ? all - first : heads};
+  const TileHeads block{op, blockIdx.y, first, all - first < heads ? all - first : heads};
   const PieceMemory<Elements> memory(dims, heads);
   if (op.first) begin_states(block, dims);
-  for (unsigned h = 0; h < heads; ++h) {
-    const bool used = h < block.used;
-    share_queries<Elements>(used ? block.query(h) : op.query, used ? 1 : 0, 1, dims, 1.0F,
-                            memory.queries() + h * padded_dims<Elements>(dims));
-  }
+  share_queries_of<Elements, heads>(block, dims, memory.queries());
   // The last head's token sees most.
   const std::size_t rows = op.rows_seen(block.token(block.used - 1));
   for (unsigned begin = 0; begin < rows; begin += attention_split) {
-    const unsigned count = block.rows_seen(block.used - 1, begin);
+    const unsigned count = block.rows_seen(block.used - 1, begin, attention_split);
     attend_rows<Elements, heads>(block, memory, dims, begin, count);
   }
   if (op.output == nullptr) return;

@@ -17,6 +17,7 @@
 #include <limits>
 #include <numbers>
 
+#include "host/add_weights.hpp"
 #include "host/attention_piece.hpp"
 #include "host/prefetch.hpp"
 
@@ -48,7 +49,10 @@ struct HeadGroup {
   alignas(64) float sums[heads_at_once * lanes_max];     // of weights, lane by lane
   float maximum[heads_at_once];                          // to the base 2, as the logits
   std::size_t count;                                     // heads
-  std::size_t stride;  // of output: dimensions up to a whole vector
+  std::size_t stride;       // of output: dimensions up to a whole vector
+  float* kept;              // where the weights of the first head go, or null
+  float* bases;             // and their bases
+  std::size_t kept_stride;  // of both, between heads
 };
 
 }  // namespace terrace::kernels::host
@@ -117,6 +121,7 @@ struct Tile {
   const std::byte* const* rows;
   const float* bias;  // [tile_rows], or null
   std::size_t count;
+  std::size_t begin;  // of it in its piece
 };
 
 /// Adds the bias to a head's logits, fills them up with -inf, and returns their maximum.
@@ -166,6 +171,21 @@ HWY_INLINE void exponentiate(HeadGroup& group, std::size_t h) {
     sum = hn::Add(sum, weight);
   }
   hn::Store(sum, tag, sums);
+}
+
+/// Keeps the weights of head h for those who want them.
+HWY_INLINE void keep_weights(const HeadGroup& group, std::size_t h, const Tile& tile) {
+  const FloatTag tag;
+  const float* weights = group.weights + h * tile_rows;
+  float* kept = group.kept + h * group.kept_stride + tile.begin;
+  group.bases[h * group.kept_stride + tile.begin / tile_rows] = group.maximum[h];
+  if (tile.count < tile_rows) {
+    std::copy_n(weights, tile.count, kept);
+    return;
+  }
+  for (std::size_t t = 0; t < tile_rows; t += lanes) {
+    hn::StoreU(hn::Load(tag, weights + t), tag, kept + t);
+  }
 }
 
 /// The dimensions of a value that one pass over a tile's values adds up.
@@ -259,6 +279,9 @@ HWY_NOINLINE Ahead attend_tile_as(HeadGroup& group, const Tile& tile, std::size_
   }
 #pragma GCC unroll 4
   for (std::size_t h = 0; h < heads; ++h) exponentiate(group, h);
+  if (group.kept != nullptr) {
+    for (std::size_t h = 0; h < heads; ++h) keep_weights(group, h, tile);
+  }
   add_values<Elements, heads>(group, tile, dims, ahead);
   return ahead;
 }
@@ -280,6 +303,9 @@ HWY_INLINE void begin_group(const PieceHeads& heads, std::size_t first, std::siz
   std::fill_n(group.output, group.count * group.stride, 0.0F);
   std::fill_n(group.sums, group.count * lanes_max, 0.0F);
   std::fill_n(group.maximum, group.count, minus_infinity);
+  group.kept = heads.weights == nullptr ? nullptr : heads.weights + first * heads.kept_stride;
+  group.bases = heads.bases == nullptr ? nullptr : heads.bases + first * heads.kept_stride;
+  group.kept_stride = heads.kept_stride;
 }
 
 /// Writes the results of a group whose first head is head `first` of the piece.
@@ -314,7 +340,7 @@ HWY_INLINE void attend_piece_as(const EntryPiece& piece, const PieceHeads& heads
   for (std::size_t i = 0; i < first_rows; ++i) prefetch(piece.rows[i], row_bytes);
   for (std::size_t begin = 0; begin < piece.count; begin += tile_rows) {
     const Tile tile{&piece.rows[begin], piece.biased ? &piece.bias[begin] : nullptr,
-                    HWY_MIN(tile_rows, piece.count - begin)};
+                    HWY_MIN(tile_rows, piece.count - begin), begin};
     const auto attend_all = [&](auto ahead) HWY_ATTR {
       for (std::size_t i = 0; i < group_count; ++i) {
         ahead = attend_tile<Elements, fixed_dims>(groups[i], tile, dims, ahead);
@@ -371,6 +397,22 @@ void attend_piece(const EntryPiece& piece, const PieceHeads& heads, const KvShap
 
 namespace {
 
+/// Where weights are kept until the maximum is known: weights_scratch is [query_heads, weights of
+/// the stride | bases].
+struct KeptPlace {
+  float* weights;
+  float* bases;
+  std::size_t stride;  // floats between heads, of both
+
+  KeptPlace(const DecodeAttention& op, std::size_t head, std::size_t piece) noexcept
+      : stride(attention_weights_scratch_floats(op.shape, op.weights.stride) /
+               op.shape.query_heads) {
+    float* of_head = op.weights_scratch + head * stride;
+    weights = of_head + piece * attention_split;
+    bases = of_head + op.weights.stride + piece * attention_split / tile_rows;
+  }
+};
+
 /// Attends to one piece of one list, for all query heads that use the list.
 void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
                  std::size_t pieces) noexcept {
@@ -381,20 +423,27 @@ void attend_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
   if (entries.count == 0) return;
   for (std::size_t done = 0; done < list_heads; done += heads_per_pass) {
     const std::size_t head = list * list_heads + done;
-    const PieceHeads heads{.query = op.query + head * dims,
-                           .count = std::min(heads_per_pass, list_heads - done),
-                           .scale = op.scale,
-                           .partial = op.scratch + (head * pieces + piece) * (dims + 2),
-                           .partial_stride = pieces * (dims + 2)};
+    PieceHeads heads{.query = op.query + head * dims,
+                     .count = std::min(heads_per_pass, list_heads - done),
+                     .scale = op.scale,
+                     .partial = op.scratch + (head * pieces + piece) * (dims + 2),
+                     .partial_stride = pieces * (dims + 2)};
+    if (op.weights.sums != nullptr) {
+      const KeptPlace kept(op, head, piece);
+      heads.weights = kept.weights;
+      heads.bases = kept.bases;
+      heads.kept_stride = kept.stride;
+    }
     attend_piece(entries, heads, op.shape);
   }
 }
 
-/// Merges a head's pieces, in order, into its output.
+/// Merges a head's pieces, in order, into its output. For weights the first piece's maximum and sum
+/// become those of all.
 void merge_pieces(const DecodeAttention& op, std::size_t head, std::size_t pieces,
                   std::size_t stride) noexcept {
   const std::size_t dims = op.shape.head_dim;
-  const float* partials = op.scratch + head * stride * (dims + 2);
+  float* partials = op.scratch + head * stride * (dims + 2);
   float* output = op.output + head * dims;
   std::fill_n(output, dims, 0.0F);
   float maximum = minus_infinity;
@@ -410,8 +459,57 @@ void merge_pieces(const DecodeAttention& op, std::size_t head, std::size_t piece
     sum += partial[dims + 1] * factor;
     for (std::size_t i = 0; i < dims; ++i) output[i] += partial[i] * factor;
   }
+  if (op.weights.sums != nullptr && pieces > 0) {
+    partials[dims] = maximum;
+    partials[dims + 1] = sum;
+  }
   if (sum == 0) return;
   for (std::size_t i = 0; i < dims; ++i) output[i] /= sum;
+}
+
+/// Writes the weights of a piece of a list, summed over its query heads. All of these are merged,
+/// each having `pieces` partial results.
+void weigh_part(const DecodeAttention& op, std::size_t list, std::size_t piece,
+                std::size_t pieces) noexcept {
+  const std::size_t dims = op.shape.head_dim;
+  const std::size_t list_heads = op.shape.query_heads / list_count(op.shape, op.weights.scope);
+  const std::size_t first = list * list_heads;
+  const std::size_t entries =
+      entry_count(op, first * list_count(op.shape, op.scope) / op.shape.query_heads);
+  const std::size_t begin = piece * attention_split;
+  if (begin >= entries) return;
+  const std::size_t count = std::min(attention_split, entries - begin);
+  float* sums = op.weights.sums + list * op.weights.stride + begin;
+  std::fill_n(sums, count, 0.0F);
+  for (std::size_t head = first; head < first + list_heads; ++head) {
+    const float* of_all = op.scratch + head * pieces * (dims + 2) + dims;
+    const KeptPlace kept(op, head, piece);
+    add_weights({.weights = kept.weights,
+                 .bases = kept.bases,
+                 .count = count,
+                 .maximum = of_all[0],
+                 .sum = of_all[1]},
+                sums);
+  }
+}
+
+/// Attends with a list after the other and writes its weights, where what is kept of it is still in
+/// a near cache: if the lists are not fewer than the threads.
+void attend_list(const DecodeAttention& op, std::size_t list, std::size_t list_pieces,
+                 std::size_t pieces) noexcept {
+  const std::size_t lists = list_count(op.shape, op.scope);
+  const auto own = [&](std::size_t count) {  // of all lists' heads, or lists of weights
+    return TokenRange{list * count / lists, (list + 1) * count / lists};
+  };
+  for (std::size_t piece = 0; piece < list_pieces; ++piece) attend_part(op, list, piece, pieces);
+  const TokenRange heads = own(op.shape.query_heads);
+  for (std::size_t head = heads.begin; head < heads.end; ++head) {
+    merge_pieces(op, head, list_pieces, pieces);
+  }
+  const TokenRange weighed = own(list_count(op.shape, op.weights.scope));
+  for (std::size_t i = weighed.begin; i < weighed.end; ++i) {
+    for (std::size_t piece = 0; piece < list_pieces; ++piece) weigh_part(op, i, piece, pieces);
+  }
 }
 
 }  // namespace
@@ -423,12 +521,20 @@ void decode_attention(const DecodeAttention& op, Parallel& threads) {
   const std::size_t lists = list_count(op.shape, op.scope);
   std::size_t pieces = 0;  // of the longest list
   for (std::size_t list = 0; list < lists; ++list) pieces = std::max(pieces, pieces_of(list));
+  if (op.weights.sums != nullptr && lists >= threads.concurrency()) {
+    threads.for_each(lists,
+                     [&](std::size_t list) { attend_list(op, list, pieces_of(list), pieces); });
+    return;
+  }
   threads.for_each(lists * pieces, [&](std::size_t part) {
     attend_part(op, part / pieces, part % pieces, pieces);
   });
   threads.for_each(op.shape.query_heads, [&](std::size_t head) {
     merge_pieces(op, head, pieces_of(head * lists / op.shape.query_heads), pieces);
   });
+  if (op.weights.sums == nullptr) return;
+  threads.for_each(list_count(op.shape, op.weights.scope) * pieces,
+                   [&](std::size_t part) { weigh_part(op, part / pieces, part % pieces, pieces); });
 }
 
 }  // namespace terrace::kernels::host

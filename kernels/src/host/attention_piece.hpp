@@ -22,6 +22,11 @@ struct PieceHeads {
   /// the sum of weights.
   float* partial = nullptr;
   std::size_t partial_stride = 0;  ///< floats between heads
+  /// Out: for head 0 the entries' weights 2^(logit - base), and the base of each tile_rows of them;
+  /// null = nobody wants them.
+  float* weights = nullptr;
+  float* bases = nullptr;
+  std::size_t kept_stride = 0;  ///< of both, floats between heads
 };
 
 /// Computes the softmax of each head over a piece of at least one entry. A head's bits do not

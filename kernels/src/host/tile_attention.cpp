@@ -20,10 +20,6 @@ struct Part {
   std::size_t end;
 };
 
-float* state_of(const TileAttention& op, std::size_t token, std::size_t query_head) noexcept {
-  return op.state + tile_state_floats(op.shape, token) + query_head * (op.shape.head_dim + 2);
-}
-
 void begin_state(float* state, std::size_t dims) noexcept {
   std::fill_n(state, dims, 0.0F);
   state[dims] = -std::numeric_limits<float>::infinity();
@@ -79,7 +75,7 @@ class Pass {
                  op_.shape);
     for (std::size_t h = 0; h < count; ++h) {
       const std::size_t n = first + h;
-      merge(partials_ + h * (dims + 2), dims, state_of(op_, n / group, query_head(n)));
+      merge(partials_ + h * (dims + 2), dims, op_.state_of(n / group, query_head(n)));
     }
   }
 
@@ -114,7 +110,7 @@ void end_part(const TileAttention& op, const Part& part) noexcept {
   const std::size_t group = op.shape.group();
   for (std::size_t token = part.begin; token < part.end; ++token) {
     for (std::size_t head = part.kv_head * group; head < (part.kv_head + 1) * group; ++head) {
-      const float* state = state_of(op, token, head);
+      const float* state = op.state_of(token, head);
       float* output = op.output + token * op.output_stride + head * dims;
       const float sum = state[dims + 1];
       for (std::size_t i = 0; i < dims; ++i) output[i] = sum == 0 ? 0.0F : state[i] / sum;
@@ -126,7 +122,7 @@ void begin_part(const TileAttention& op, const Part& part) noexcept {
   const std::size_t group = op.shape.group();
   for (std::size_t token = part.begin; token < part.end; ++token) {
     for (std::size_t head = part.kv_head * group; head < (part.kv_head + 1) * group; ++head) {
-      begin_state(state_of(op, token, head), op.shape.head_dim);
+      begin_state(op.state_of(token, head), op.shape.head_dim);
     }
   }
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -45,7 +46,8 @@ double logit(const DecodeAttention& op, std::size_t query_head, const Entry& ent
   return double{op.scale} * dot + entry.bias;
 }
 
-void attend(const DecodeAttention& op, std::size_t query_head) {
+/// Attends with a query head, and returns the weight of each entry.
+std::vector<double> attend(const DecodeAttention& op, std::size_t query_head) {
   const std::size_t dims = op.shape.head_dim;
   const std::vector<Entry> entries = list_entries(op, query_head);
   std::vector<double> weights(entries.size());
@@ -67,12 +69,27 @@ void attend(const DecodeAttention& op, std::size_t query_head) {
     }
     op.output[query_head * dims + i] = sum == 0 ? 0.0F : static_cast<float>(value / sum);
   }
+  for (double& weight : weights) weight = sum == 0 ? 0.0 : weight / sum;
+  return weights;
 }
 
 }  // namespace
 
 void decode_attention(const DecodeAttention& op) {
-  for (std::size_t head = 0; head < op.shape.query_heads; ++head) attend(op, head);
+  const std::size_t lists = list_count(op.shape, op.weights.scope);
+  const std::size_t heads = op.shape.query_heads / lists;
+  for (std::size_t list = 0; list < lists; ++list) {
+    std::vector<double> sums;
+    for (std::size_t head = list * heads; head < (list + 1) * heads; ++head) {
+      const std::vector<double> weights = attend(op, head);
+      // Query heads with lists of their own have no sums.
+      sums.resize(std::max(sums.size(), weights.size()));
+      for (std::size_t i = 0; i < weights.size(); ++i) sums[i] += weights[i];
+    }
+    if (op.weights.sums == nullptr) continue;
+    float* target = op.weights.sums + list * op.weights.stride;
+    for (const double sum : sums) *target++ = static_cast<float>(sum);
+  }
 }
 
 }  // namespace terrace::kernels::reference

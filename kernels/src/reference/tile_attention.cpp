@@ -23,9 +23,7 @@ struct Head {
   std::size_t query_head;
 
   [[nodiscard]] std::size_t dims() const { return op.shape.head_dim; }
-  [[nodiscard]] float* state() const {
-    return op.state + tile_state_floats(op.shape, token) + query_head * (dims() + 2);
-  }
+  [[nodiscard]] float* state() const { return op.state_of(token, query_head); }
   [[nodiscard]] const std::byte* row(std::size_t position) const {
     return row_address(op.shape, op.rows, query_head / op.shape.group(), position);
   }
@@ -103,11 +101,36 @@ void attend(const Head& head) {
   }
 }
 
+/// Adds the weights of the rows that a head sees to `sums`, which begin with the tile's first row.
+void add_weights(const Head& head, std::vector<double>& sums) {
+  const double maximum = double{head.state()[head.dims()]};
+  const double sum = double{head.state()[head.dims() + 1]};
+  if (sum == 0) return;
+  for (std::size_t row = 0; row < head.op.rows_seen(head.token); ++row) {
+    sums[row] += std::exp(head.logit(row) - maximum) / sum;
+  }
+}
+
 }  // namespace
 
 void tile_attention(const TileAttention& op) {
   for (std::size_t token = 0; token < op.tokens; ++token) {
     for (std::size_t head = 0; head < op.shape.query_heads; ++head) attend({op, token, head});
+  }
+}
+
+void tile_weights(const TileWeights& op) {
+  const std::size_t lists = list_count(op.tile.shape, op.weights.scope);
+  const std::size_t heads = op.tile.shape.query_heads / lists;
+  for (std::size_t list = 0; list < lists; ++list) {
+    std::vector<double> sums(op.tile.row_count);
+    for (std::size_t token = op.token_begin; token < op.tile.tokens; ++token) {
+      for (std::size_t head = list * heads; head < (list + 1) * heads; ++head) {
+        add_weights({op.tile, token, head}, sums);
+      }
+    }
+    float* target = op.weights.sums + list * op.weights.stride + op.first_column;
+    for (const double sum : sums) *target++ += static_cast<float>(sum);
   }
 }
 

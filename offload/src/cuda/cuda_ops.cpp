@@ -32,7 +32,8 @@ constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
                     .fetch_rows = enqueue<cuda::fetch_rows>,
                     .cache_rows = enqueue<cuda::cache_rows>,
                     .decode_attention = enqueue<cuda::decode_attention>,
-                    .tile_attention = enqueue<cuda::tile_attention>};
+                    .tile_attention = enqueue<cuda::tile_attention>,
+                    .tile_weights = enqueue<cuda::tile_weights>};
 
 }  // namespace
 

@@ -32,6 +32,7 @@ namespace terrace {
 [[nodiscard]] Status validate(const CacheRows& op);
 [[nodiscard]] Status validate(const DecodeAttention& op);
 [[nodiscard]] Status validate(const TileAttention& op);
+[[nodiscard]] Status validate(const TileWeights& op);
 
 /// Returns an error of a call of a batch, with the call's place named before it.
 [[nodiscard]] Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept;
@@ -41,6 +42,8 @@ template <typename Arguments>
 [[nodiscard]] std::string_view difference(const Arguments& call, const Arguments& other) noexcept {
   if constexpr (requires { call.common; }) {
     if (!(call.common.shape == other.common.shape)) return "shape";
+  } else if constexpr (requires { call.tile; }) {
+    if (!(call.tile.shape == other.tile.shape)) return "shape";
   } else {
     if (!(call.shape == other.shape)) return "shape";
   }

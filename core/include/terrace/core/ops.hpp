@@ -378,11 +378,25 @@ struct PseudoEntries {
   std::size_t stride = 0;
 };
 
+/// Where the weights of a softmax go, for those who choose by them. Lists are those of `scope`: a
+/// KV head's has the sums over the query heads of its group, in their order.
+struct AttentionWeights {
+  ListScope scope = ListScope::kv_head;
+  float* sums = nullptr;   ///< [lists, stride]; null = nobody wants weights
+  std::size_t stride = 0;  ///< floats from one list to the next
+};
+
 /// Attention of one query token over sinks | window | selected | pseudo-entries, in this order.
 ///
 /// The list of entries is cut at multiples of `attention_split`; each piece is an online softmax of
 /// its own, and the pieces are merged in order. So the bits of the output depend neither on
 /// where a row lies nor on the number of threads.
+///
+/// With `weights.sums` the weight of each entry is written, too, in the order of the entries: those
+/// of a query head add up to 1, up to rounding. A head all of whose logits are -inf has weights of
+/// 0; one with a logit of NaN or +inf, weights of NaN. Behind a list's last entry nothing is
+/// written. The output has the same bits with and without weights. Where each query head has a list
+/// of its own (`scope`), only query heads can have weights.
 struct DecodeAttention {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim]
@@ -398,6 +412,9 @@ struct DecodeAttention {
   PseudoEntries pseudo = {};
   float scale = 1.0F;        ///< logits are scale * q.k + bias
   float* scratch = nullptr;  ///< attention_scratch_floats(shape, entries)
+  /// Out: weights[list, entry]. The stride is not below the entries of any list.
+  AttentionWeights weights = {};
+  float* weights_scratch = nullptr;  ///< with weights: attention_weights_scratch_floats
 };
 
 inline constexpr std::size_t attention_split = 512;
@@ -407,6 +424,13 @@ inline constexpr std::size_t attention_split = 512;
 constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t entries) noexcept {
   const std::size_t pieces = (entries + attention_split - 1) / attention_split;
   return shape.query_heads * pieces * (shape.head_dim + 2);
+}
+
+/// Returns the floats of DecodeAttention::weights_scratch, for weights of a stride of `stride`: per
+/// query head a number for each entry and one for each 32 of them.
+constexpr std::size_t attention_weights_scratch_floats(const KvShape& shape,
+                                                       std::size_t stride) noexcept {
+  return shape.query_heads * (stride + divide_up(stride, 32));
 }
 
 /// Exact attention of many query tokens over one tile of rows, with a running state: a long context
@@ -443,12 +467,36 @@ struct TileAttention {
     const auto positive = static_cast<std::size_t>(count);
     return positive < row_count ? positive : row_count;
   }
+
+  /// Returns where the state of a query head of a token is: [head_dim + 2].
+  [[nodiscard]] constexpr float* state_of(std::size_t token,
+                                          std::size_t query_head) const noexcept {
+    return state + (token * shape.query_heads + query_head) * (shape.head_dim + 2);
+  }
 };
 
 /// Returns the floats of TileAttention::state for `tokens` query tokens.
 constexpr std::size_t tile_state_floats(const KvShape& shape, std::size_t tokens) noexcept {
   return tokens * shape.query_heads * (shape.head_dim + 2);
 }
+
+/// A second pass over a tile, behind the last TileAttention of these query tokens: adds the weights
+/// that the tokens gave to the tile's rows, so that `sums` has, once all tiles are through, how
+/// much attention each row got.
+///
+/// A row's weights are added to what is there one by one, token by token and in a token the query
+/// heads of a list in their order. So the bits of a sum depend neither on the other rows of a tile,
+/// nor on the number of threads, nor on how the tokens are dealt out over calls that run in their
+/// order. Tokens whose state has no weight add nothing; those with a logit of NaN or +inf make the
+/// sums of the rows that they see NaN.
+struct TileWeights {
+  /// As it was attended to. Its `state`, which is now only read, is that of these tokens once the
+  /// last tile is attended to, by the same backend; `first` and `output` are not used.
+  TileAttention tile;
+  std::size_t token_begin = 0;   ///< tokens [token_begin, tile.tokens) are summed over
+  AttentionWeights weights;      ///< in and out: row r is [list, first_column + r]
+  std::size_t first_column = 0;  ///< with the rows of the tile not above the stride
+};
 
 /// The kernels of a backend. An absent (null) entry means unsupported: ask before choosing.
 struct Ops {
@@ -464,6 +512,7 @@ struct Ops {
   Op<CacheRows> cache_rows = {};
   Op<DecodeAttention> decode_attention = {};
   Op<TileAttention> tile_attention = {};
+  Op<TileWeights> tile_weights = {};
 };
 
 }  // namespace terrace

@@ -20,14 +20,18 @@ namespace terrace::kernels::host {
 ///
 /// Logits   -inf has weight 0 (its value must be finite, for 0 * inf is NaN); if all are -inf the
 ///          output is zero; +inf or NaN make the output of their query heads NaN
+/// Weights  are of the logits that the output is of. Their sums over a KV head's query heads are
+///          taken in the order of these
 /// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
 /// Memory   rows need no alignment; query, output and scratch must not overlap
-/// Threads  lists * pieces parts, then one part per query head; allocates nothing
+/// Threads  lists * pieces parts, then one part per query head, then, for weights, lists * pieces
+///          parts once more; allocates nothing
 /// Cost     reads each row once per 8 query heads; 4 * head_dim flops per entry and query head.
-///          head_dim 64 and 128 have code of their own; other dimensions take a third longer
+///          head_dim 64 and 128 have code of their own; other dimensions take a third longer.
+///          Weights cost an exponential per entry and query head
 /// Source   own; online softmax after Milakov and Gimelshein 2018, split and merge after
 ///          Flash-Decoding 2023 (ideas only)
-/// Tests    tests/kernels/attention_test.cpp
+/// Tests    tests/kernels/attention_test.cpp, tests/kernels/attention_weights_test.cpp
 void decode_attention(const DecodeAttention& op, Parallel& threads);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
@@ -43,5 +47,16 @@ void decode_attention(const DecodeAttention& op, Parallel& threads);
 /// Cost     4 * head_dim flops per row, query head and token; reads rows once per part
 /// Tests    tests/kernels/tile_attention_test.cpp
 void tile_attention(const TileAttention& op, Parallel& threads);
+
+/// Adds the weights that query tokens gave to the rows of a tile, of a state that tile_attention
+/// left. Its products are added up in another order than those of tile_attention, so that a weight
+/// is relatively as wrong as their logits are absolutely.
+///
+/// Shapes   as decode_attention
+/// Memory   rows need no alignment; query and state are only read
+/// Threads  parts of 32 to 512 rows of a KV head; allocates nothing, 140 KiB of stack a thread
+/// Cost     2 * head_dim flops per row, query head and token; reads keys once per part
+/// Tests    tests/kernels/tile_weights_test.cpp
+void tile_weights(const TileWeights& op, Parallel& threads);
 
 }  // namespace terrace::kernels::host

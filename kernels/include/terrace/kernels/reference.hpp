@@ -11,12 +11,15 @@
 
 namespace terrace::kernels::reference {
 
-/// Attention over sinks | window | selected | pseudo-entries; scratch is not used.
+/// Attention over sinks | window | selected | pseudo-entries, and its weights; scratch is not used.
 /// -inf logits and NaN behave as in host::decode_attention.
 void decode_attention(const DecodeAttention& op);
 
 /// Attention over a tile, piece by piece. A state's maximum is in units of the logits.
 void tile_attention(const TileAttention& op);
+
+/// Reads the state that the tile_attention above leaves.
+void tile_weights(const TileWeights& op);
 
 /// Codes each sub-vector with the centroid of least sum (x - c)^2, ties to the lower one; 0 for one
 /// that is not `clustered_below`.

@@ -82,7 +82,8 @@ namespace terrace::kernels::cuda {
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
 /// `attention_split` entries that are merged in order. NaN and infinities as on the host.
-/// Cost     one launch, and another to merge where a list may have more than one piece
+/// Cost     one launch, another to merge where a list may have more than one piece, and another for
+///          weights
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
@@ -91,5 +92,11 @@ namespace terrace::kernels::cuda {
 ///
 /// Limits   tokens * group < 2^31
 [[nodiscard]] Status tile_attention(std::span<const TileAttention> batch, const Launch& launch);
+
+/// Adds the weights that query tokens gave to the rows of a tile, of a state that tile_attention
+/// left. Cost: one launch, each block reading all queries for 128 rows of a KV head.
+///
+/// Limits   tokens * group < 2^31
+[[nodiscard]] Status tile_weights(std::span<const TileWeights> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda
