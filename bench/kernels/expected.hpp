@@ -11,9 +11,10 @@ namespace terrace::bench {
 
 /// Outputs are sums of up to 2^20 products of f16 with f32; the reference adds in double.
 /// Errors: corrupt, naming the first output that is too far off.
-inline Status expect_near(std::span<const float> outputs, std::span<const float> expected) {
+inline Status expect_near(std::span<const float> outputs, std::span<const float> expected,
+                          float tolerance = 1e-4F) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (!(std::fabs(outputs[i] - expected[i]) <= 1e-4F)) {
+    if (!(std::fabs(outputs[i] - expected[i]) <= tolerance)) {
       return fail(Errc::corrupt, "output {} is {}, not {}", i, outputs[i], expected[i]);
     }
   }

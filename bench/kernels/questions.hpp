@@ -14,7 +14,9 @@ std::vector<Question> coding_questions();
 std::vector<Question> pq_questions();
 std::vector<Question> cluster_questions();
 std::vector<Question> attention_questions();
+std::vector<Question> attention_weights_questions();
 std::vector<Question> tile_attention_questions();
+std::vector<Question> tile_weights_questions();
 
 /// All of them.
 std::vector<Question> kernel_questions();

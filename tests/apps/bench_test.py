@@ -17,6 +17,7 @@ KERNEL_ROWS = {
     "pq_encode_n32768_d128_m2_b6", "cluster_select_g4_n32768_c2048_k1024",
     "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
     "decode_attention_g4_d128_f16_contiguous_two_threads", "tile_attention_t64_n4096_g4_d128",
+    "attention_weights_n3300_h8_g4_d128", "tile_weights_t512_n2048_g4_d128",
     "gather_rows_256B", "memory_read"}
 
 
