@@ -7,6 +7,7 @@
 #include "terrace/core/config.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/offload/registry.hpp"
+#include "terrace/runtime/options.hpp"
 
 namespace terrace::apps {
 

@@ -45,9 +45,9 @@ class PromptPieces(unittest.TestCase):
             self.assertEqual(one["bytes"]["offload"], other["bytes"]["offload"], policy)
 
     def test_a_piece_takes_the_memory_of_a_piece(self):
-        job = ("--context", 4096, "--decode", 2, "--policy", "streaming", "--prefill-chunk")
+        job = ("--context", 1536, "--decode", 2, "--policy", "streaming", "--prefill-chunk")
         small, large = (run_json(*job, chunk)["runs"][0]["memory"]["device_peak_bytes"]
-                        for chunk in (128, 4096))
+                        for chunk in (128, 1536))
         self.assertLess(small, large)
 
 

@@ -354,6 +354,123 @@ TEST(Retention, InsistsOnQueriesOfAPromptThatItChoosesBy) {
   ASSERT_TRUE(sequence->abandon_prefill().has_value());
 }
 
+/// Policies that choose by the weights of all queries, which attention gives. Prompts come in
+/// steps.
+class EachWeighing : public ::testing::TestWithParam<std::string> {
+ protected:
+  EachWeighing() { scenario_.runtime.retention.base = "h2o"; }
+
+  [[nodiscard]] std::vector<StepOutput> life(std::size_t piece, std::size_t draft) const {
+    const auto runtime = scenario_.open();
+    Batch batch(*runtime, 1);
+    const auto feed = [&](std::size_t tokens) {
+      ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens).has_value());
+      for (std::size_t done = 0; done < tokens; done += piece) {
+        batch.expect_step(std::array{BatchMember{0, std::min(piece, tokens - done)}});
+      }
+    };
+    const auto decode = [&] {  // up to the second flush, and one token more
+      for (std::size_t done = 0; done < 2 * window; done += draft) {
+        const std::size_t tokens = std::min(draft, 2 * window - done);
+        batch.expect_step(std::array{BatchMember{0, tokens}});
+      }
+      batch.expect_step(std::array<std::size_t, 1>{0});
+    };
+    feed(300);
+    decode();
+    feed(70);  // a second turn
+    decode();
+    expect_conservation(batch.sequence(0), batch.traffic(0));
+    return batch.outputs(0);
+  }
+
+  Scenario scenario_ = scenario_with(GetParam());
+};
+
+TEST_P(EachWeighing, GivesTheSameBitsHoweverAPromptAndADraftAreCut) {
+  const std::vector<StepOutput> whole = life(1000, 1);
+  EXPECT_EQ(life(64, 5), whole);
+  EXPECT_EQ(life(7, 3), whole);
+}
+
+TEST_P(EachWeighing, CountsNoWeightsOfTokensThatWereRejectedOrGivenUp) {
+  const auto runtime = scenario_.open();
+  Batch batch(*runtime, 1);
+  batch.give_step_up(std::array{BatchMember{0, 300}}, 2);
+  batch.expect_step(std::array{BatchMember{0, 300}});
+  for (std::size_t i = 0; i < 40; ++i) {
+    if (i % 3 == 0) batch.give_step_up(std::array{BatchMember{0, 1}}, 1 + i % 2);
+    // A draft that no flush is due amid.
+    if (i % 4 == 0 && i % window < window - 4) {
+      const std::size_t none = 0;
+      batch.expect_step(std::array{BatchMember{0, 3}}, {&none, 1});
+    }
+    batch.expect_step(std::array<std::size_t, 1>{0});
+  }
+  const auto again = scenario_.open();
+  Batch plain(*again, 1);
+  plain.expect_step(std::array{BatchMember{0, 300}});
+  for (std::size_t i = 0; i < 40; ++i) plain.expect_step(std::array<std::size_t, 1>{0});
+  EXPECT_EQ(batch.outputs(0), plain.outputs(0));
+}
+
+/// The scores are the sums of softmax weights, whoever computes these.
+TEST_P(EachWeighing, KeepsWhatDrewMostWeight) {
+  scenario_.runtime.retention.normalise = false;
+  const auto runtime = scenario_.open();
+  Batch batch(*runtime, 1);
+  batch.expect_step(std::array{BatchMember{0, 120}});
+  batch.expect_step(std::array<std::size_t, 1>{0});
+  const Traffic& traffic = batch.traffic(0);
+  const KvShape& shape = traffic.shape();
+  const std::size_t leaving = 120 - window;
+  std::vector<double> sums(120);
+  for (std::size_t position = 0; position < 120; ++position) {
+    const std::vector<float> queries = traffic.query(1, position);
+    for (std::size_t query = 0; query < shape.group(); ++query) {  // of KV head 0
+      std::vector<double> powers;
+      for (std::size_t p = 0; p <= position; ++p) {
+        const auto row = traffic.row(1, 0, p);
+        double dot = 0;
+        for (std::size_t i = 0; i < shape.head_dim; ++i) {
+          dot += static_cast<double>(queries[query * shape.head_dim + i]) *
+                 static_cast<double>(load_f32(row.data(), shape.dtype, i));
+        }
+        powers.push_back(std::exp(dot / std::sqrt(static_cast<double>(shape.head_dim))));
+      }
+      const double total = std::accumulate(powers.begin(), powers.end(), 0.0);
+      for (std::size_t p = 0; p <= position; ++p) sums[p] += powers[p] / total;
+    }
+  }
+  const EntryList& list = entries_of(batch.sequence(0), 1, 0);
+  double least_kept = 1e9;
+  double most_dropped = 0;
+  for (std::size_t p = sinks; p < leaving; ++p) {
+    const bool kept = std::ranges::binary_search(list.positions, static_cast<std::uint32_t>(p));
+    if (kept) least_kept = std::min(least_kept, sums[p]);
+    if (!kept) most_dropped = std::max(most_dropped, sums[p]);
+  }
+  if (GetParam() == "h2o") {
+    EXPECT_GE(least_kept, most_dropped * (1 - 1e-4));
+  } else {
+    EXPECT_LT(least_kept, most_dropped);  // representatives drew less
+  }
+}
+
+TEST(Weighing, InsistsOnWeightsOfAPromptThatItsEngineAttendsTo) {
+  const Scenario scenario = scenario_with("h2o");
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  const auto prefilled = drive.prefill(100);
+  ASSERT_FALSE(prefilled.has_value());
+  EXPECT_THAT(std::string(prefilled.error().message()),
+              ::testing::HasSubstr("give the prompt in steps"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EachWeighing, ::testing::Values("h2o", "kvcrush"),
+                         [](const auto& one) { return one.param; });
+
 /// Rows of prompts whose keys were all alike would be one entry; sums are the tokens' whatever is
 /// merged.
 TEST(Retention, MergingConservesSumsOfKeysAndValues) {

@@ -101,9 +101,9 @@ Scenario random_retention(Rng& rng) {
   Scenario scenario = random_scenario(rng);
   RuntimeOptions& options = scenario.runtime;
   options.policy = "streaming";
-  constexpr std::array policies{"recent", "snapkv", "pyramidkv", "chelsea", "kvcrush"};
+  constexpr std::array policies{"recent", "snapkv", "pyramidkv", "chelsea", "kvcrush", "h2o"};
   options.retention_policy = policies[rng.below(policies.size())];
-  options.retention.base = "snapkv";
+  options.retention.base = rng.below(2) == 0 ? "h2o" : "snapkv";
   options.retention.score_window = 8;
   options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
   options.retention.merge.share = rng.below(2) == 0 ? 0.5 : 0;

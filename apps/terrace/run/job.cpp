@@ -161,9 +161,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
         if (chosen) backend = chosen->choice;
         return chosen;
       },
-      [&](const Config& own, RuntimeOptions& options) {
-        return read_gates(own, folder, options);
-      }));
+      [&](const Config& own, RuntimeOptions& its) { return read_gates(own, folder, its); }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   std::vector<Turn> turns;
   if (!options.turns_file.empty()) {

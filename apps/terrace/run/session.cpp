@@ -70,7 +70,12 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 
 Status prefill(const RunJob& job, Session& session) {
   const auto context = std::span(job.text.tokens).first(job.context);
-  if (job.prefill_chunk == 0) return session.decoder->prefill(*session.sequence, context);
+  const RetentionTraits* const retention = session.runtime->retention_traits();
+  // Attention that gives its weights is the runtime's.
+  const bool weighs = retention != nullptr && retention->scores == ScoredQueries::all;
+  if (job.prefill_chunk == 0 && !weighs) {
+    return session.decoder->prefill(*session.sequence, context);
+  }
   return session.decoder->extend(*session.runtime, *session.sequence, context);
 }
 

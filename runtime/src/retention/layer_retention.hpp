@@ -2,6 +2,7 @@
 #pragma once
 
 #include "decision.hpp"
+#include "layer_weights.hpp"
 #include "terrace/core/clock.hpp"
 #include "terrace/core/queue.hpp"
 #include "token_ratings.hpp"
@@ -20,6 +21,7 @@ struct LayerRetention {
   LastQueries queries;
   PositionScores scores;  ///< written on the cluster queue
   TokenRatings ratings;
+  LayerWeights weights;  ///< of the step's tokens
   DecisionRecord decision;
   Ticket decided;   ///< on the cluster queue
   Ticket uploaded;  ///< the device's entries are whole, on the refill queue

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,6 +19,32 @@ class PositionScores {
   [[nodiscard]] bool empty() const noexcept { return heads_.empty(); }
 
   void add(std::size_t head, std::size_t position, float score) { at(head, position) += score; }
+  /// Adds to those of the positions from `first` on.
+  void add(std::size_t head, std::size_t first, std::span<const float> more) {
+    if (more.empty()) return;
+    at(head, first + more.size() - 1) += 0;
+    float* const to = heads_[head].data() + first;
+    std::transform(more.begin(), more.end(), to, to, std::plus{});
+  }
+  /// The same of positions that rise.
+  void add(std::size_t head, std::span<const std::uint32_t> positions, const float* more) {
+    if (positions.empty()) return;
+    at(head, positions.back()) += 0;
+    float* const scores = heads_[head].data();
+    for (std::size_t i = 0; i < positions.size(); ++i) scores[positions[i]] += more[i];
+  }
+  /// Those of the positions from 0 on are `scores` from now on.
+  void replace(std::size_t head, std::span<const float> scores) {
+    if (scores.empty()) return;
+    at(head, scores.size() - 1) = 0;
+    std::ranges::copy(scores, heads_[head].begin());
+  }
+  /// Writes those of the first positions.
+  void write(std::size_t head, std::span<float> to) const {
+    const std::size_t count = empty() ? 0 : std::min(to.size(), heads_[head].size());
+    if (count > 0) std::copy_n(heads_[head].begin(), count, to.begin());
+    std::ranges::fill(to.subspan(count), 0.0F);
+  }
   void set(std::size_t head, std::size_t position, float score) { at(head, position) = score; }
   /// Forgets the scores of positions from `length` on.
   void cut(std::size_t length) {

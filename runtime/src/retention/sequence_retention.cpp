@@ -21,6 +21,14 @@ Status SequenceRetention::reserve() {
   return {};
 }
 
+bool SequenceRetention::wants_weights() const noexcept {
+  return context_.retains() && context_.runtime.retention->traits().scores == ScoredQueries::all;
+}
+
+bool SequenceRetention::wants_weights(const Layer& layer) const noexcept {
+  return wants_weights() && !context_.is_dense(layer.number);
+}
+
 bool SequenceRetention::wants_queries(const Layer& layer) const noexcept {
   return context_.retains() && !context_.is_dense(layer.number) &&
          context_.runtime.retention->traits().scores == ScoredQueries::last;
@@ -104,13 +112,14 @@ bool SequenceRetention::ready() const noexcept {
   });
 }
 
-Status SequenceRetention::await_ratings() {
+Status SequenceRetention::await_scores() {
+  if (layers().empty()) return {};
   for (const auto& layer : layers()) {
     LayerRetention& mine = layer->retention;
     TERRACE_TRY(mine.ratings.rate(context_, layer->id(), mine.scores));
-    TERRACE_TRY(context_.await(WaitReason::retention, mine.ratings.rated()));
   }
-  return {};
+  TERRACE_ASSIGN(const Ticket all, context_.lanes.cluster().record());
+  return context_.await(WaitReason::retention, all);
 }
 
 Status SequenceRetention::await() {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "attention_sums.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"
@@ -23,10 +24,15 @@ class SequenceRetention {
  public:
   SequenceRetention(SequenceContext& context,
                     std::span<const std::unique_ptr<Layer>> layers) noexcept
-      : context_(context), layers_(layers) {}
+      : weights(context, layers), context_(context), layers_(layers) {}
+
+  AttentionSums weights;
 
   /// Has memory for the queries that the policy chooses by. Errors: out_of_memory.
   Status reserve();
+  /// Whether attention is to give its weights in a layer.
+  [[nodiscard]] bool wants_weights(const Layer& layer) const noexcept;
+  [[nodiscard]] bool wants_weights() const noexcept;
   /// Whether a layer's queries are to be kept.
   [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
 
@@ -38,8 +44,8 @@ class SequenceRetention {
   /// Has tokens rated whose keys lie in host memory once `compute` has come here.
   Status rate(Layer& layer, TokenRange tokens, const PromptHints& hints, Queue& compute);
 
-  /// Waits until all tokens that have come are rated. Errors: not_ready; those of rating.
-  Status await_ratings();
+  /// Waits until scores are those of all tokens that have come. Errors: not_ready; those of rating.
+  Status await_scores();
 
   /// Starts a flush if one is due. The sequence is between two steps, and no prompt is half-way.
   /// Errors: out_of_memory; those of queues.

@@ -30,10 +30,8 @@ Status TokenRatings::rate(SequenceContext& context, LayerId layer, PositionScore
     for (const auto& piece : pieces) {
       const std::size_t tokens = piece->tokens.size();
       std::vector<float> ratings(runtime.shape().kv_heads * tokens);
-      TERRACE_TRY(runtime.rate({.shape = runtime.shape(),
-                                .layer = layer,
-                                .keys = piece->keys,
-                                .ratings = ratings}));
+      TERRACE_TRY(runtime.rate(
+          {.shape = runtime.shape(), .layer = layer, .keys = piece->keys, .ratings = ratings}));
       if (scores.empty()) scores.start(runtime.shape().kv_heads);
       for (std::size_t i = 0; i < ratings.size(); ++i) {
         scores.set(i / tokens, piece->tokens.begin + i % tokens, ratings[i]);
@@ -41,7 +39,7 @@ Status TokenRatings::rate(SequenceContext& context, LayerId layer, PositionScore
     }
     return 0;
   };
-  TERRACE_ASSIGN(rated_, queue.call(Phase::cluster, work));
+  TERRACE_TRY(queue.call(Phase::cluster, work));
   waiting_.clear();
   waiting_tokens_ = 0;
   copied_ = {};

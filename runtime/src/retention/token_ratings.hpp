@@ -23,10 +23,6 @@ class TokenRatings {
   /// those of queues.
   Status rate(SequenceContext& context, LayerId layer, PositionScores& scores);
 
-  /// The last rating.
-  [[nodiscard]] const Ticket& rated() const noexcept { return rated_; }
-  void forget_ticket() noexcept { rated_ = {}; }
-
  private:
   struct Piece {
     TokenRange tokens;
@@ -37,7 +33,6 @@ class TokenRatings {
   Pieces waiting_;
   std::size_t waiting_tokens_ = 0;
   Ticket copied_;
-  Ticket rated_;
 };
 
 }  // namespace terrace

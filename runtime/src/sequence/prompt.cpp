@@ -146,6 +146,7 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
   TERRACE_TRY(keep_queries(layer, piece, compute));
   TERRACE_TRY(parts_.retention.rate(layer, piece.tokens, piece.hints, compute));
+  TERRACE_TRY(take_weights(layer, piece, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());
@@ -174,6 +175,34 @@ Status Prompt::keep_queries(Layer& layer, const PromptPiece& piece, Queue& compu
     return 0;
   };
   return compute.call(Phase::update, copy).map([](Ticket) {});
+}
+
+Status Prompt::take_weights(Layer& layer, const PromptPiece& piece, Queue& compute) {
+  if (!parts_.retention.wants_weights(layer) || piece.tokens.end < end_) return {};
+  const RetentionTraits& traits = context_.runtime.retention->traits();
+  const KvShape& shape = context_.shape();
+  const std::size_t lists = traits.scores_of_query_heads ? shape.query_heads : shape.kv_heads;
+  if (piece.hints.attention_scores.size() != lists * end_) {
+    return fail(Errc::invalid_argument,
+                "retention.policy {} needs attention weights: give the prompt in steps, or "
+                "attention_scores, {} numbers, with its last piece",
+                traits.name, lists * end_);
+  }
+  auto sums = std::make_shared<std::vector<float>>();
+  const auto copy = [sums, given = piece.hints.attention_scores]() -> Result<std::size_t> {
+    sums->assign(given.begin(), given.end());
+    return 0;
+  };
+  TERRACE_ASSIGN(const Ticket copied, compute.call(Phase::update, copy));
+  TERRACE_TRY(context_.lanes.cluster().wait_for(copied));
+  const TokenWeights weights{.lists = lists, .stride = end_, .columns = {.sinks = {0, end_}}};
+  const auto add = [sums, weights, &scores = layer.retention.scores]() -> Result<std::size_t> {
+    TokenWeights whole = weights;
+    whole.data = sums->data();
+    whole.add_to(scores);
+    return 0;
+  };
+  return context_.lanes.cluster().call(Phase::update, add).map([](Ticket) {});
 }
 
 Status Prompt::finish(LayerId id, Queue& compute) {

@@ -51,12 +51,12 @@ bool SequenceParts::come_to_rest(Duration patience) {
     layer->tickets() = {};
     layer->index.uploaded = {};
     layer->retention.uploaded = {};
-    layer->retention.ratings.forget_ticket();
     // A failed queue may have skipped the copying of what was set.
     layer->rows.touch_table();
   }
   indexes.room.device().come_to_rest();
   indexes.room.ready = false;
+  retention.weights.forget_tickets();
   if (rest.failed) retention.mark_stale();
   return true;
 }
@@ -122,6 +122,7 @@ void SequenceParts::pause_or_lose() {
 
 void SequenceParts::give_up_device_memory() {
   cache.leave();
+  retention.weights.give_up_memory();
   for (const auto& layer : layers) layer->give_up_device_memory();
   indexes.room.device().reset();
   workspace.reset();

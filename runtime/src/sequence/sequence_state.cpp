@@ -193,7 +193,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
   SequenceContext& context = parts.context;
   TERRACE_TRY(context.require(SequencePhase::idle));
   TERRACE_TRY(parts.await_indexes());
-  TERRACE_TRY(parts.recovering(parts.retention.await_ratings()));
+  TERRACE_TRY(parts.recovering(parts.retention.await_scores()));
   for (const auto& layer : parts.layers) {
     TERRACE_TRY(parts.recovering(context.await(WaitReason::index, layer->index.coded)));
   }

@@ -177,14 +177,20 @@ void Participant::list_new_rows(const Layer& layer) {
 
 Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& output,
                                            Ticket stored, Queue& compute) {
-  return tiles.attend(context_, *layer_,
-                      {.query = input_.query,
-                       .query_stride = input_.query_stride,
-                       .output = output.data,
-                       .output_stride = output.stride,
-                       .first = context_.length,
-                       .tokens = tokens_},
-                      stored, compute);
+  const ExactQueries queries{.query = input_.query,
+                             .query_stride = input_.query_stride,
+                             .output = output.data,
+                             .output_stride = output.stride,
+                             .first = context_.length,
+                             .tokens = tokens_};
+  TERRACE_ASSIGN(const Ticket attended, tiles.attend(context_, *layer_, queries, stored, compute));
+  if (!parts_.retention.wants_weights(*layer_)) return attended;
+  AttentionSums& sums = parts_.retention.weights;
+  const std::size_t end = context_.length + tokens_;
+  TERRACE_ASSIGN(const AttentionWeights weights, sums.next_sums(*layer_, end, compute));
+  TERRACE_ASSIGN(const Ticket weighed, tiles.weigh(context_, *layer_, queries, weights, compute));
+  TERRACE_TRY(sums.send(*layer_, 0, {.sinks = {0, end}}, weighed));
+  return weighed;
 }
 
 Status Participant::check_gathers(const RuntimeState& runtime) {
@@ -222,23 +228,38 @@ KvView Participant::view() const noexcept {
           .selected_stride = context_.list_rows()};
 }
 
-DecodeAttention Participant::attention(const StepOutput& output) const noexcept {
+Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& compute) {
   const KvView rows = view();
-  return {.shape = context_.shape(),
-          .query = input_.query + token_ * input_.query_stride,
-          .output = output.data + token_ * output.stride,
-          .resident = rows.resident,
-          .sinks = rows.sinks,
-          .window = rows.window,
-          .scope = rows.scope,
-          .selected = rows.selected,
-          .selected_count = rows.selected_count,
-          .selected_stride = rows.selected_stride,
-          .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
-          .pseudo = context_.retains() ? layer_->retention.entries.view()
-                                       : parts_.workspace.pseudo(*layer_),
-          .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
-          .scratch = parts_.workspace.attention_scratch()};
+  AttentionWeights weights;
+  if (parts_.retention.wants_weights(*layer_)) {
+    TERRACE_ASSIGN(weights, parts_.retention.weights.next(compute));
+  }
+  return DecodeAttention{
+      .shape = context_.shape(),
+      .query = input_.query + token_ * input_.query_stride,
+      .output = output.data + token_ * output.stride,
+      .resident = rows.resident,
+      .sinks = rows.sinks,
+      .window = rows.window,
+      .scope = rows.scope,
+      .selected = rows.selected,
+      .selected_count = rows.selected_count,
+      .selected_stride = rows.selected_stride,
+      .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
+      .pseudo =
+          context_.retains() ? layer_->retention.entries.view() : parts_.workspace.pseudo(*layer_),
+      .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
+      .scratch = parts_.workspace.attention_scratch(),
+      .weights = weights,
+      .weights_scratch = weights.sums == nullptr ? nullptr : parts_.retention.weights.scratch()};
+}
+
+Status Participant::send_weights(Ticket attended) {
+  if (!parts_.retention.wants_weights(*layer_)) return {};
+  const AttendedToken& token = layer_->token();
+  return parts_.retention.weights.send(
+      *layer_, token_, {token.sinks, token.window, &layer_->retention.entries.now().heads},
+      attended);
 }
 
 void Participant::note_attended(Ticket attended) noexcept {

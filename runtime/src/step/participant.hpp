@@ -54,8 +54,10 @@ class Participant {
   [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
   void note_selected(Ticket selected) noexcept;
   [[nodiscard]] KvView view() const noexcept;
-  [[nodiscard]] DecodeAttention attention(const StepOutput& output) const noexcept;
+  Result<DecodeAttention> attention(const StepOutput& output, Queue& compute);
   void note_attended(Ticket attended) noexcept;
+  /// Sends weights of attention to the host, where retention wants them.
+  Status send_weights(Ticket attended);
 
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// behind `ready`.

@@ -61,6 +61,9 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.computed = {};
   context_.compute = nullptr;
   TERRACE_TRY(accept(accepted));
+  if (parts_.retention.wants_weights()) {
+    TERRACE_TRY(parts_.retention.weights.keep(accepted));
+  }
   ++context_.counters.steps;
   if (exact_ && !prompt_) ++context_.counters.exact_steps;
   const KvShape& shape = context_.shape();

@@ -141,15 +141,20 @@ Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput
   attentions_.clear();
   const auto for_each_token = [&](auto call) {
     for_each_member([&](Participant& one, std::size_t i) {
-      if (number < one.single_tokens()) call(one, i);
-      return Status{};
+      return number < one.single_tokens() ? call(one, i) : Status{};
     });
   };
-  for_each_token(
-      [&](Participant& one, std::size_t i) { attentions_.push_back(one.attention(outputs[i])); });
+  for_each_token([&](Participant& one, std::size_t i) -> Status {
+    TERRACE_ASSIGN(const DecodeAttention attention, one.attention(outputs[i], compute));
+    attentions_.push_back(attention);
+    return {};
+  });
   TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
-  for_each_token([&](Participant& one, std::size_t) { one.note_attended(attended); });
+  for_each_token([&](Participant& one, std::size_t) {
+    one.note_attended(attended);
+    return one.send_weights(attended);
+  });
   return {};
 }
 

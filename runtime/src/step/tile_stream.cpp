@@ -75,6 +75,26 @@ Result<bool> TileStream::copy_tile(SequenceContext& context, const Layer& layer,
 
 Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
                                   const ExactQueries& queries, Ticket stored, Queue& compute) {
+  TERRACE_TRY(compute.wait_for(stored));
+  return pass_tiles(context, layer, queries, compute,
+                    [&](const TileAttention& tile, std::size_t /*begin*/) {
+                      return context.backend().ops().tile_attention(compute, Phase::attend, tile);
+                    });
+}
+
+Result<Ticket> TileStream::weigh(SequenceContext& context, Layer& layer,
+                                 const ExactQueries& queries, const AttentionWeights& weights,
+                                 Queue& compute) {
+  return pass_tiles(context, layer, queries, compute,
+                    [&](const TileAttention& tile, std::size_t begin) {
+                      return context.backend().ops().tile_weights(
+                          compute, Phase::attend,
+                          TileWeights{.tile = tile, .weights = weights, .first_column = begin});
+                    });
+}
+
+Result<Ticket> TileStream::pass_tiles(SequenceContext& context, Layer& layer,
+                                      const ExactQueries& queries, Queue& compute, UseTile use) {
   const std::size_t block_tokens = context.block_tokens();
   const std::size_t end = queries.first + queries.tokens;
   const std::size_t size = tile_tokens(block_tokens);
@@ -88,7 +108,7 @@ Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
                      .first = true,
                      .output_stride = queries.output_stride,
                      .scale = 1.0F / std::sqrt(static_cast<float>(context.shape().head_dim))};
-  Ticket attended = stored;
+  Ticket attended;
   for (std::size_t begin = 0; begin < end; begin += size) {
     const std::size_t tile_end = std::min(begin + size, end);
     const TokenRange blocks{begin / block_tokens, divide_up(tile_end, block_tokens)};
@@ -99,7 +119,7 @@ Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
     tile.row_count = tile_end - begin;
     tile.seen = static_cast<std::ptrdiff_t>(queries.first + 1) - static_cast<std::ptrdiff_t>(begin);
     if (tile_end == end) tile.output = queries.output;
-    TERRACE_ASSIGN(attended, context.backend().ops().tile_attention(compute, Phase::attend, tile));
+    TERRACE_ASSIGN(attended, use(tile, begin));
     stage.read = attended;
     tile.first = false;
   }

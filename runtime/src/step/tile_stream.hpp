@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lent_step_memory.hpp"
+#include "terrace/core/function_ref.hpp"
 #include "terrace/core/ops.hpp"
 
 namespace terrace {
@@ -41,6 +42,11 @@ class TileStream {
   Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
                         Ticket stored, Queue& compute);
 
+  /// Enqueues the adding of the queries' attention weights to `weights`, whose columns are
+  /// positions. They have just attended.
+  Result<Ticket> weigh(SequenceContext& context, Layer& layer, const ExactQueries& queries,
+                       const AttentionWeights& weights, Queue& compute);
+
   /// The step's memory has been given back, or left.
   void end_step() noexcept;
 
@@ -50,6 +56,11 @@ class TileStream {
     Ticket read;
   };
 
+  /// A tile's attention, and its first position.
+  using UseTile = FunctionRef<Result<Ticket>(const TileAttention& tile, std::size_t begin)>;
+  /// Has all tiles in device memory in turn, behind work on `compute`.
+  Result<Ticket> pass_tiles(SequenceContext& context, Layer& layer, const ExactQueries& queries,
+                            Queue& compute, UseTile use);
   Result<BlockTable> place_blocks(Layer& layer, std::size_t blocks, Queue& compute);
   /// Copies blocks [begin, end) that are on the host alone. Returns whether there were any.
   Result<bool> copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,

@@ -21,6 +21,9 @@ class Workspace {
   /// for their selections, too. Errors: out_of_memory, not_ready, those of queues.
   Status reserve(std::size_t length, std::span<const std::unique_ptr<Layer>> layers);
   void reset() noexcept;
+  /// Entries that a token of a sequence of `length` attends to at most, sinks and window included,
+  /// with retention.
+  [[nodiscard]] std::size_t retained_entries(std::size_t length) const noexcept;
 
   /// Where a policy writes what it selects of a layer.
   [[nodiscard]] Selection selection(const Layer& layer) const noexcept;
@@ -34,8 +37,6 @@ class Workspace {
 
  private:
   Status reserve_attention(std::size_t length);
-  /// Entries that a token attends to at most, sinks and window included, with retention.
-  [[nodiscard]] std::size_t retained_entries(std::size_t length) const noexcept;
   Status reserve_lists(std::span<const std::unique_ptr<Layer>> layers);
   Status reserve_seen(std::size_t length);
   Status reserve_pseudo_entries(std::size_t length);

@@ -67,9 +67,12 @@ struct IndexLayout {
 /// host memory. With a piece of a prompt come the hints of that piece, but the scores of all pieces
 /// so far. A build gets the hints of the prompt's end.
 struct PromptHints {
-  std::span<const float> pre_rope_keys = {};     ///< [tokens, kv_heads, head_dim]
-  std::span<const float> query_window = {};      ///< [positions, query_heads, head_dim], post-RoPE
-  std::span<const float> attention_scores = {};  ///< [kv_heads, tokens], summed over queries
+  std::span<const float> pre_rope_keys = {};  ///< [tokens, kv_heads, head_dim]
+  std::span<const float> query_window = {};   ///< [positions, query_heads, head_dim], post-RoPE
+  std::span<const float> attention_scores =
+      {};  ///< [kv_heads, tokens], summed over queries. For
+           ///< retention, of a prefill's end: of all positions,
+           ///< [query_heads, tokens] where votes need these
 };
 
 /// Builds the index of one layer on the host, or extends it.
