@@ -33,6 +33,8 @@ Status AttentionSums::reserve_device(std::size_t columns) {
   const std::size_t bytes = lists() * room * sizeof(float);
   columns_ = 0;
   for (Place& place : places_) {
+    // Weights of the last step may still be on their way from there.
+    TERRACE_TRY(context_.await(WaitReason::retention, place.copied));
     TERRACE_TRY(reserve_buffer(backend, place.memory, bytes, Purpose::staging));
   }
   const std::size_t floats = attention_weights_scratch_floats(context_.shape(), room);
