@@ -40,8 +40,8 @@ def run_json(*arguments):
 
 def ended_by(status):
     """Returns the number of the signal that ended a process, by its exit status; else None. Where
-    the system, or a sanitizer, keeps a signal's usual end from it, the program names the signal as a
-    shell does."""
+    the system, or a sanitizer, keeps a signal's usual end from it, the program names the signal as
+    a shell does."""
     if status < 0:
         return -status
     return status - 128 if status > 128 else None

@@ -1,4 +1,5 @@
 // Bad arguments of ops are refused in one line that says what is wrong.
+// tidy-allow(length): bad arguments of every op, one after the other.
 #include "terrace/core/op_arguments.hpp"
 
 #include <gmock/gmock.h>

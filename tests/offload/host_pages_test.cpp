@@ -57,7 +57,21 @@ TEST(PageTable, AFailedCopyLeavesThePageShared) {
   EXPECT_EQ(pool->references(table.pages()[0]), 2U);
 }
 
-/// Tables against vectors of values: a page holds one number, as a copy in the model does.
+/// A table, and a model of it: a page holds one number.
+struct Both {
+  static constexpr std::uint64_t hole = 0;  ///< in the model; no value is
+
+  PageTable table;
+  std::vector<std::uint64_t> model;
+
+  void expect_same(std::size_t page) const {
+    std::uint64_t found = hole;
+    if (table[page] != nullptr) std::memcpy(&found, table[page], sizeof found);
+    EXPECT_EQ(found, model[page]);
+  }
+};
+
+/// Tables against vectors of values.
 TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
   const std::uint64_t seed = fuzz_seed(8);
   Rng rng(seed);
@@ -65,12 +79,7 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
   const auto pool =
       HostPagePool::create(*backend, {.page_bytes = page_bytes, .region_bytes = 7 * page_bytes})
           .value();
-  struct Both {
-    PageTable table;
-    std::vector<std::uint64_t> model;
-  };
   std::vector<Both> all;
-  constexpr std::uint64_t hole = 0;  // no value is
   const auto write = [](std::byte* page, std::uint64_t value) {
     std::memcpy(page, &value, sizeof value);
   };
@@ -101,7 +110,7 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
       case 4:
         if (!model.empty()) {
           const std::size_t page = rng.below(model.size());
-          if (model[page] == hole) break;
+          if (model[page] == Both::hole) break;
           if (const auto memory = table.make_writable(page)) {
             write(*memory, value);
             model[page] = value;
@@ -112,7 +121,7 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
         if (!model.empty()) {
           const std::size_t page = rng.below(model.size());
           table.release(page);
-          model[page] = hole;
+          model[page] = Both::hole;
           EXPECT_FALSE(table.shared(page));
         }
         break;
@@ -127,10 +136,7 @@ TEST(PageTable, KeepsContentsAndCountsUnderRandomForksWritesAndTruncates) {
     for (const Both& each : all) {
       ASSERT_EQ(each.table.size(), each.model.size());
       if (each.model.empty()) continue;
-      const std::size_t page = rng.below(each.model.size());
-      std::uint64_t found = hole;
-      if (each.table[page] != nullptr) std::memcpy(&found, each.table[page], sizeof found);
-      ASSERT_EQ(found, each.model[page]);
+      each.expect_same(rng.below(each.model.size()));
     }
   }
   all.clear();
