@@ -173,7 +173,7 @@ TEST_P(EachRetention, IsFullAttentionBitForBitWhileNothingLeaves) {
 TEST_P(EachRetention, GivesRowsUpOnTheHostToo) {
   const auto runtime = scenario_.open();
   Drive drive(*runtime, traffic_);
-  ASSERT_TRUE(drive.prefill(800).has_value());
+  ASSERT_TRUE(drive.prefill(400).has_value());
   const auto pages = [&] {
     return state_of(drive.sequence()).parts.context.runtime.pages().pages_in_use();
   };
@@ -181,9 +181,9 @@ TEST_P(EachRetention, GivesRowsUpOnTheHostToo) {
   ASSERT_TRUE(drive.steps(2).has_value());
   const std::size_t left = 1 + (window + 2) / 8 + 2;  // blocks of sinks and window, of 8 tokens
   EXPECT_LE(pages(), 2 * left);
-  EXPECT_GE(before, 2U * 100);
+  EXPECT_GE(before, 2U * 50);
   const std::size_t after_flush = pages();
-  ASSERT_TRUE(drive.steps(300).has_value());
+  ASSERT_TRUE(drive.steps(6 * window).has_value());
   EXPECT_LE(pages(), after_flush + 2 * 2 * (window / 8 + 1));
 }
 
@@ -206,7 +206,9 @@ TEST_P(EachRetention, GivesTheSameBitsHoweverAPromptIsCut) {
   };
   const std::vector<StepOutput> whole = life(1000);
   EXPECT_EQ(life(64), whole);
-  EXPECT_EQ(life(7), whole);
+  if (testing::scenario_slowness == 1) {
+    EXPECT_EQ(life(7), whole);
+  }
 }
 
 TEST_P(EachRetention, DecodesAsBehindAPromptThatItsEngineAttendedTo) {
@@ -390,7 +392,9 @@ class EachWeighing : public ::testing::TestWithParam<std::string> {
 TEST_P(EachWeighing, GivesTheSameBitsHoweverAPromptAndADraftAreCut) {
   const std::vector<StepOutput> whole = life(1000, 1);
   EXPECT_EQ(life(64, 5), whole);
-  EXPECT_EQ(life(7, 3), whole);
+  if (testing::scenario_slowness == 1) {
+    EXPECT_EQ(life(7, 3), whole);
+  }
 }
 
 TEST_P(EachWeighing, CountsNoWeightsOfTokensThatWereRejectedOrGivenUp) {
