@@ -10,7 +10,8 @@ from program import run_json, terrace
 
 FIGURES = {"budget_tokens", "selected_tokens", "attended_tokens_mean", "pseudo_entries_mean",
            "index_bytes", "bits_per_token", "bits_per_byte", "bits_delta_vs_full",
-           "top1_agreement", "recall", "attention_mass", "needles"}
+           "top1_agreement", "recall", "attention_mass", "attention_error", "entries_mean",
+           "retention", "needles"}
 ROW = ["name", "parameters", "value", "unit", "better", "samples", "spread", "peer", "ratio"]
 
 

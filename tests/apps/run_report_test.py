@@ -22,14 +22,15 @@ DOCUMENT = {
     "backend": {"name": TEXT, "reason": TEXT},
     "runs": list,
 }
-WAITS = ("rows", "compute", "refill", "index", "upload", "copy", "rest")
+WAITS = ("rows", "compute", "refill", "index", "upload", "copy", "rest", "retention")
 RUN = {
     "policy": TEXT, "placement": TEXT, "gemm": TEXT, "budget_tokens": COUNT,
     "selected_tokens": COUNT, "attended_tokens_mean": NUMBER, "bits_per_token": NUMBER,
     "bits_per_byte": NUMBER,
     "bits_delta_vs_full": {"mean": NUMBER, "standard_error": NUMBER},
-    "top1_agreement": NUMBER, "recall": NUMBER, "attention_mass": NUMBER, "mass_bounds": None,
-    "pseudo_entries_mean": NUMBER,
+    "top1_agreement": NUMBER, "recall": NUMBER, "attention_mass": NUMBER,
+    "attention_error": NUMBER, "mass_bounds": None,
+    "pseudo_entries_mean": NUMBER, "entries_mean": NUMBER, "retention": None,
     "needles": {"asked": COUNT, "digits_right_ratio": NUMBER, "by_depth": list},
     "cache": {"policy": TEXT, "granularity": TEXT, "capacity_tokens": COUNT,
               "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
@@ -65,6 +66,46 @@ class ReportTest(unittest.TestCase):
             self.assertIsInstance(value, shape, place)
             if shape is not bool:
                 self.assertNotIsInstance(value, bool, place)
+
+
+RETENTION = {"policy": TEXT, "kept_mean": NUMBER, "merged_mean": NUMBER, "dropped": NUMBER,
+             "flushes": COUNT, "flush_seconds": NUMBER}
+
+
+class Retention(ReportTest):
+    """Policies that drop or merge tokens. A budget of 102 has 32 sinks, 34 of the window, and 35
+    entries; the token itself is one more. The window shrinks to its size behind the prompt."""
+
+    JOB = ("--context", 512, "--decode", 8, "--budget", "0.2")
+
+    def test_is_named_in_a_list_of_policies(self):
+        names = ["streaming", "recent", "h2o", "snapkv", "pyramidkv", "kvcrush", "chelsea", "smartkv"]
+        runs = run_json(*self.JOB, "--policy", ",".join(names))["runs"]
+        self.assertEqual([run["policy"] for run in runs], names)
+        self.assertIsNone(runs[0]["retention"])
+        for run in runs[1:]:
+            retention = run["retention"]
+            self.check_shape(retention, RETENTION, run["policy"])
+            self.assertEqual(retention["policy"], run["policy"])
+            self.assertEqual(retention["flushes"], 1)
+            self.assertEqual(retention["kept_mean"] + retention["merged_mean"], 35)
+            merges = run["policy"] == "chelsea"
+            self.assertEqual(retention["dropped"], 0 if merges else 512 - 32 - 34 - 35)
+            self.assertEqual(run["entries_mean"], 32 + 34 + 35 + (8 + 1) / 2)
+            self.assertGreater(run["attention_error"], 0)
+
+    def test_recalls_nothing_beside_a_policy_that_selects(self):
+        process = terrace("run", *self.JOB, "--policy", "pqcache", "--set",
+                          "retention.policy=snapkv")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("set retrieval.policy to streaming", process.stderr)
+
+    def test_gates_of_another_model_are_refused_by_name(self):
+        gates = ("--policy", "smartkv", "--set", "retention.gates=/nowhere/gates.safetensors")
+        process = terrace("run", *self.JOB, *gates)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("retention.gates: /nowhere/gates.safetensors is not there", process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1)
 
 
 class Fields(ReportTest):
@@ -120,6 +161,7 @@ class Fields(ReportTest):
         self.assertEqual(full["bits_delta_vs_full"], {"mean": 0, "standard_error": 0})
         self.assertEqual(full["top1_agreement"], 1)
         self.assertAlmostEqual(full["attention_mass"], 1, places=9)
+        self.assertAlmostEqual(full["attention_error"], 0, places=4)
         self.assertAlmostEqual(full["attended_tokens_mean"], 512 + (8 + 1) / 2)
 
     def test_oracle_finds_everything(self):
