@@ -79,7 +79,8 @@ class Retention(ReportTest):
     JOB = ("--context", 512, "--decode", 8, "--budget", "0.2")
 
     def test_is_named_in_a_list_of_policies(self):
-        names = ["streaming", "recent", "h2o", "snapkv", "pyramidkv", "kvcrush", "chelsea", "smartkv"]
+        names = ["streaming", "recent", "h2o", "snapkv", "pyramidkv", "kvcrush", "chelsea",
+                 "smartkv"]
         runs = run_json(*self.JOB, "--policy", ",".join(names))["runs"]
         self.assertEqual([run["policy"] for run in runs], names)
         self.assertIsNone(runs[0]["retention"])

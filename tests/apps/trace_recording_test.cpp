@@ -15,8 +15,8 @@ const ConfigSource flag{ConfigOrigin::flag, "--set"};
 /// Sets a key to something that is not its default.
 void change(Config& config, const ConfigKey& key) {
   const std::string words(key.words);
-  std::vector<std::string> texts{"2",   "3",     "256",   "512",      "0.25",
-                                 "5ms", "12MiB", "3GB/s", "elsewhere"};
+  std::vector<std::string> texts{"2",    "3",   "256",   "512",   "0.25",
+                                 "0.75", "5ms", "12MiB", "3GB/s", "elsewhere"};
   for (std::size_t begin = 0; begin < words.size();) {
     const std::size_t end = std::min(words.find('|', begin), words.size());
     texts.insert(texts.begin(), words.substr(begin, end - begin));

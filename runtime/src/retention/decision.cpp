@@ -65,6 +65,7 @@ class Decision {
 
   Result<std::vector<EntryMap>> choose() {
     std::vector<Candidates> heads;
+    heads.reserve(candidates_.size());
     for (const HeadCandidates& head : candidates_) heads.push_back(head.view());
     const RetentionTraits& traits = policy_.traits();
     const bool stay = traits.chooses_once && !stored_scores_.empty();
