@@ -197,7 +197,7 @@ Result<int> bench_serving(const ServingBenchOptions& options) {
         if (chosen) gpu = chosen->choice.device;
         return chosen;
       },
-      [](const Config& /*own*/, RuntimeOptions& /*options*/) { return Status{}; }));
+      [](const Config& /*own*/) -> Result<SharedGates> { return nullptr; }));
   TERRACE_ASSIGN(const bench::ServingSettings settings, serving_settings(options, config, shape));
   std::vector<bench::Question> questions = bench::serving_questions(settings);
   TERRACE_TRY(keep_wanted(options, questions));

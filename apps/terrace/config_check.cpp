@@ -7,7 +7,6 @@
 
 #include "backend_choice.hpp"
 #include "command.hpp"
-#include "gates.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/nearest_name.hpp"
 #include "terrace/policies/replacement.hpp"
@@ -76,16 +75,21 @@ Result<std::vector<std::string>> policy_names(const Config& config) {
   return names;
 }
 
+Config with_values(Config config, std::initializer_list<KeyValue> values) {
+  for (const auto& [key, text] : values) {
+    const Status accepted = config.set(key, text, {ConfigOrigin::flag, "the command"});
+    TERRACE_ASSERT(accepted.has_value());
+  }
+  return config;
+}
+
 Config with_policy(Config config, const std::string& name) {
   const auto is_named = [&](const auto& entry) { return entry.name == name; };
-  const bool retains = std::ranges::any_of(policies::retention_policies(), is_named);
-  const auto set = [&](const char* key, const std::string& text) {
-    const Status accepted = config.set(key, text, {ConfigOrigin::flag, "a list"});
-    TERRACE_ASSERT(accepted.has_value());
-  };
-  set("retrieval.policy", retains ? "streaming" : name);
-  if (retains) set("retention.policy", name);
-  return config;
+  if (!std::ranges::any_of(policies::retention_policies(), is_named)) {
+    return with_values(std::move(config), {{"retrieval.policy", name}});
+  }
+  return with_values(std::move(config),
+                     {{"retrieval.policy", "streaming"}, {"retention.policy", name}});
 }
 
 std::string policy_name(const Config& config) {
@@ -94,7 +98,7 @@ std::string policy_name(const Config& config) {
 }
 
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend,
-                      CompleteOptions complete) {
+                      FindGates find_gates) {
   const auto placed = [&](const Error& error) { return with_place(error, config); };
   TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config).map_error(placed));
   TERRACE_TRY(check_cache_policy(config).map_error(placed));
@@ -104,7 +108,9 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
     const auto opened =
         RuntimeOptions::from(own, shape)
             .and_then([&](RuntimeOptions options) -> Result<std::unique_ptr<Runtime>> {
-              TERRACE_TRY(complete(own, options));
+              if (needs_gates(options)) {
+                TERRACE_ASSIGN(options.retention.gates, find_gates(own));
+              }
               return Runtime::open(options, std::move(chosen.backend));
             });
     if (opened) continue;
@@ -122,7 +128,7 @@ Status check_config(const Config& config) {
   TERRACE_TRY(check_policies(
       config, shape,
       [](const Config& own) { return offload::make_backend("host", backend_options(own)); },
-      [](const Config& /*own*/, RuntimeOptions& options) { return make_plain_gates(options); }));
+      [&](const Config& /*own*/) { return make_plain_gates(shape); }));
   return check_all_policies(config, shape).map_error([&](const Error& error) {
     return with_place(error, config);
   });

@@ -1,22 +1,16 @@
 #include "gates.hpp"
 
-#include <memory>
-
 #include "terrace/engine/gates.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::apps {
-namespace {
 
-bool needs_gates(const RuntimeOptions& options) {
+bool needs_gates(const RuntimeOptions& options) noexcept {
   return options.retention_policy == "smartkv" && options.own_retention == nullptr;
 }
 
-}  // namespace
-
-Status read_gates(const Config& config, const std::filesystem::path& model_folder,
-                  RuntimeOptions& options) {
-  if (!needs_gates(options)) return {};
+Result<SharedGates> read_gates(const Config& config, const std::filesystem::path& model_folder,
+                               const KvShape& shape) {
   std::filesystem::path path = config.text("retention.gates");
   if (path.empty()) path = model_folder / "gates.safetensors";
   std::error_code none;
@@ -26,21 +20,17 @@ Status read_gates(const Config& config, const std::filesystem::path& model_folde
                 path.string());
   }
   TERRACE_ASSIGN(const std::string model, tuning::model_fingerprint(model_folder));
-  TERRACE_ASSIGN(policies::Gates gates, engine::read_gates(path, options.shape, model));
-  options.retention.gates = std::make_shared<const policies::Gates>(std::move(gates));
-  return {};
+  TERRACE_ASSIGN(policies::Gates gates, engine::read_gates(path, shape, model));
+  return std::make_shared<const policies::Gates>(std::move(gates));
 }
 
-Status make_plain_gates(RuntimeOptions& options) {
-  if (!needs_gates(options)) return {};
-  const KvShape& shape = options.shape;
+Result<SharedGates> make_plain_gates(const KvShape& shape) {
   policies::GateStage stage{.inputs = shape.head_dim, .outputs = 1};
   stage.weight.resize(shape.layers * shape.kv_heads * shape.head_dim);
   stage.bias.resize(shape.layers * shape.kv_heads);
   TERRACE_ASSIGN(policies::Gates gates,
                  policies::Gates::create(shape.layers, shape.kv_heads, {std::move(stage)}));
-  options.retention.gates = std::make_shared<const policies::Gates>(std::move(gates));
-  return {};
+  return std::make_shared<const policies::Gates>(std::move(gates));
 }
 
 }  // namespace terrace::apps

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "config_check.hpp"
-#include "gates.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/input_file.hpp"
@@ -15,17 +14,6 @@ namespace terrace::apps {
 namespace {
 
 constexpr std::size_t tokens_max = std::size_t{1} << 30;
-
-using KeyValue = std::pair<std::string_view, std::string_view>;
-
-/// Returns `config` with other values, all of them known to be accepted.
-Config with(Config config, std::initializer_list<KeyValue> values) {
-  for (const auto& [key, text] : values) {
-    const Status accepted = config.set(key, text, {ConfigOrigin::flag, "terrace run"});
-    TERRACE_ASSERT(accepted.has_value());
-  }
-  return config;
-}
 
 /// Whoever names no policy anywhere gets those of the command.
 Result<Settings> resolve(const RunOptions& options) {
@@ -154,6 +142,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);
   if (!shape) return tl::unexpected(shape.error());
   offload::BackendChoice backend;
+  SharedGates gates;
   TERRACE_TRY(check_policies(
       config, shape->kv_shape(Dtype::f16),
       [&](const Config& own) {
@@ -161,7 +150,10 @@ Result<RunJob> prepare_job(const RunOptions& options) {
         if (chosen) backend = chosen->choice;
         return chosen;
       },
-      [&](const Config& own, RuntimeOptions& its) { return read_gates(own, folder, its); }));
+      [&](const Config& own) -> Result<SharedGates> {
+        TERRACE_ASSIGN(gates, read_gates(own, folder, shape->kv_shape(Dtype::f16)));
+        return gates;
+      }));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   std::vector<Turn> turns;
   if (!options.turns_file.empty()) {
@@ -183,6 +175,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
                 .profile = std::move(profile),
                 .model_folder = folder.string(),
                 .model = std::move(*model),
+                .gates = std::move(gates),
                 .text = std::move(text),
                 .context = options.context,
                 .decode = options.decode,
@@ -226,7 +219,7 @@ std::size_t RunJob::tokens_max() const noexcept {
 Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype) {
   TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
-  TERRACE_TRY(read_gates(config, job.model_folder, options));
+  options.retention.gates = job.gates;
   // Two runs are to be the same.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   if (options.budget.kind == TokenBudget::Kind::tokens) {
@@ -246,12 +239,12 @@ Result<JobPolicy> policy_of_job(const RunJob& job, const std::string& policy) {
 }
 
 Config config_of_reference(const RunJob& job) {
-  return with(job.config, {{"retrieval.policy", "full"},
-                           {"retention.policy", "none"},
-                           {"retrieval.budget", "1.0"},
-                           {"device.memory", "unlimited"},
-                           {"link.bandwidth", "unlimited"},
-                           {"link.latency", "0us"}});
+  return with_values(job.config, {{"retrieval.policy", "full"},
+                                  {"retention.policy", "none"},
+                                  {"retrieval.budget", "1.0"},
+                                  {"device.memory", "unlimited"},
+                                  {"link.bandwidth", "unlimited"},
+                                  {"link.latency", "0us"}});
 }
 
 }  // namespace terrace::apps

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend_choice.hpp"
+#include "gates.hpp"
 #include "run/needles.hpp"
 #include "run/options.hpp"
 #include "run/token_text.hpp"
@@ -27,7 +28,8 @@ struct RunJob {
   std::optional<MachineProfile> profile;  ///< the one that the config names
   std::string model_folder;
   engine::LlamaModel model;
-  TokenText text;  ///< the context, and behind it what is fed and scored
+  SharedGates gates;  ///< null where no policy needs them
+  TokenText text;     ///< the context, and behind it what is fed and scored
   std::size_t context = 0;
   std::size_t decode = 0;         ///< steps behind the context, and behind each turn
   std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole, layer by layer
