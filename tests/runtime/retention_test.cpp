@@ -22,7 +22,7 @@ using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
 
-// Of a budget of 65: 4 sinks, 15 tokens of the window, 45 entries, and the token itself.
+// A budget of 65 has 4 sinks, 15 tokens of the window, 45 entries, and the token itself.
 constexpr std::size_t budget = 65;
 constexpr std::size_t sinks = 4;
 constexpr std::size_t window = 15;

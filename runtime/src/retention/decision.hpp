@@ -13,7 +13,7 @@
 
 namespace terrace {
 
-/// What is decided on. The candidates are the entries that there are and the tokens that leave.
+/// The subject of a decision: candidates are the entries that there are and the tokens that leave.
 struct Flush {
   KvShape shape;
   LayerId layer = {};
@@ -26,7 +26,7 @@ struct Flush {
   std::size_t block_tokens = 0;
 };
 
-/// What became of tokens in a flush, over all KV heads.
+/// The fate of tokens in a flush, over all KV heads.
 struct FlushCount {
   std::uint64_t dropped = 0;
 };

@@ -1,4 +1,5 @@
-// What a layer keeps of tokens that have left its window, and what is needed to decide on more.
+// The part of retention that is a layer's: the entries it keeps, and all that decisions on more
+// need.
 #pragma once
 
 #include "decision.hpp"

@@ -48,8 +48,8 @@ struct HostWeights {
 };
 
 struct LayerWeights {
-  /// Of each token that may be rejected by itself, or of all tokens together; two in turn where
-  /// `sums` takes them.
+  /// One for each token that may be rejected by itself, or one for all tokens together; two in turn
+  /// where `sums` takes them.
   std::vector<HostWeights> tokens;
   /// The scores with the weights of a prompt's tokens that attend one by one, until the tokens are
   /// accepted.

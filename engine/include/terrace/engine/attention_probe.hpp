@@ -58,7 +58,7 @@ class AttentionProbe final : public KvObserver {
   void reset() noexcept { quality_ = {}; }
 
  private:
-  /// What exact attention is compared with in a layer and KV head.
+  /// The rows, and the output, that exact attention is compared with in a layer and KV head.
   struct Attended {
     StepSelection selection = {};
     RetainedEntries entries = {};

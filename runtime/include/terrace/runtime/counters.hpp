@@ -44,7 +44,7 @@ struct ClusteringReport {
   Duration waited{};            ///< that the first step stood still for it
 };
 
-/// What retention has done since the sequence was opened, and the entries that there are now.
+/// The work of retention since the sequence was opened, and the entries that there are now.
 struct RetentionReport {
   std::uint64_t flushes = 0;
   std::uint64_t dropped = 0;  ///< tokens, each counted in every layer and KV head that dropped it
