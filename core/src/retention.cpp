@@ -17,8 +17,7 @@ Status check(const RetainRequest& request, const RetentionTraits& traits) {
                 request.heads.size(), shape.kv_heads);
   }
   const bool rates = traits.scores != ScoredQueries::none || traits.needs_pre_rope_keys;
-  const std::size_t heads = traits.scores_of_query_heads ? shape.query_heads : shape.kv_heads;
-  const std::size_t wanted = rates ? heads * request.length : 0;
+  const std::size_t wanted = rates ? traits.score_heads(shape) * request.length : 0;
   if (request.scores.size() != wanted) {
     return fail(Errc::invalid_argument, "policy {} needs {} scores; the request has {}",
                 traits.name, wanted, request.scores.size());

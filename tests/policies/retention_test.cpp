@@ -61,8 +61,7 @@ class MadeUpLayer {
     const std::vector<Candidates> all = heads();
     const RetentionTraits& traits = policy.traits();
     const bool rated = traits.scores != ScoredQueries::none || traits.needs_pre_rope_keys;
-    const std::size_t score_heads =
-        traits.scores_of_query_heads ? shape_.query_heads : shape_.kv_heads;
+    const std::size_t score_heads = traits.score_heads(shape_);
     const auto maps =
         policy.retain({.shape = shape_,
                        .heads = all,

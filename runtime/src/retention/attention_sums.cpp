@@ -6,18 +6,13 @@
 namespace terrace {
 
 std::size_t AttentionSums::lists() const noexcept {
-  const bool apart = context_.runtime.retention->traits().scores_of_query_heads;
-  return apart ? context_.shape().query_heads : context_.shape().kv_heads;
-}
-
-std::span<const std::unique_ptr<Layer>> AttentionSums::layers() const noexcept {
-  return layers_.subspan(context_.options().dense_layers);
+  return context_.runtime.retention->traits().score_heads(context_.shape());
 }
 
 Status AttentionSums::begin_step(const Tokens& tokens) {
   tokens_ = tokens;
   TERRACE_TRY(reserve_device(tokens.columns));
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     LayerWeights& weights = layer->retention.weights;
     const bool sums = tokens.of_prompt && !tokens.together;
     weights.sums = sums ? std::make_shared<PositionScores>() : nullptr;
@@ -145,7 +140,7 @@ Status AttentionSums::keep(std::size_t accepted) {
   };
   std::vector<Addition> additions;
   Queue& cluster = context_.lanes.cluster();
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     LayerWeights& weights = layer->retention.weights;
     Addition& one = additions.emplace_back(Addition{&layer->retention.scores, {}, weights.sums});
     for (std::size_t i = 0; weights.sums == nullptr && i < places; ++i) {
@@ -164,7 +159,7 @@ Status AttentionSums::keep(std::size_t accepted) {
     return 0;
   };
   TERRACE_ASSIGN(const Ticket added, cluster.call(Phase::update, add));
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     for (HostWeights& one : layer->retention.weights.tokens) one.added = added;
   }
   return {};

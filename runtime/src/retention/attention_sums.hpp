@@ -16,6 +16,7 @@ class Layer;
 /// Threads  one at a time
 class AttentionSums {
  public:
+  /// `layers`: those that retention is for.
   AttentionSums(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept
       : context_(context), layers_(layers) {}
 
@@ -52,7 +53,6 @@ class AttentionSums {
     Ticket copied;
   };
   [[nodiscard]] std::size_t lists() const noexcept;
-  [[nodiscard]] std::span<const std::unique_ptr<Layer>> layers() const noexcept;
   Status reserve_device(std::size_t columns);
   Status reserve_host(LayerWeights& weights);
 

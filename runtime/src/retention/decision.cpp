@@ -84,7 +84,7 @@ class Decision {
     const LastQueries::Run last = queries_.before(flush_.length);
     const std::size_t group = flush_.shape.group();
     const bool apart = policy_.traits().scores_of_query_heads;
-    stored_scores_.start(apart ? flush_.shape.query_heads : flush_.shape.kv_heads);
+    stored_scores_.start(policy_.traits().score_heads(flush_.shape));
     for (std::size_t head = 0; head < candidates_.size(); ++head) {
       const std::vector<float> sums = weights_of(head, last);
       const std::vector<std::uint32_t>& positions = candidates_[head].positions;

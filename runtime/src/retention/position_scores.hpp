@@ -55,9 +55,7 @@ class PositionScores {
   [[nodiscard]] std::vector<float> of(std::size_t length) const {
     std::vector<float> all(heads_.size() * length);
     for (std::size_t head = 0; head < heads_.size(); ++head) {
-      const auto count = std::min(length, heads_[head].size());
-      std::copy_n(heads_[head].begin(), count,
-                  all.begin() + static_cast<std::ptrdiff_t>(head * length));
+      write(head, std::span(all).subspan(head * length, length));
     }
     return all;
   }

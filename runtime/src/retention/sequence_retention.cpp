@@ -7,53 +7,26 @@
 
 namespace terrace {
 
-std::span<const std::unique_ptr<Layer>> SequenceRetention::layers() const noexcept {
-  if (!context_.retains()) return {};
-  return layers_.subspan(context_.options().dense_layers);
+namespace {
+
+using LayerSpan = std::span<const std::unique_ptr<Layer>>;
+
+/// Layers that retention is for: all but the dense ones.
+LayerSpan retaining(const SequenceContext& context, LayerSpan layers) noexcept {
+  return context.retains() ? layers.subspan(context.options().dense_layers) : LayerSpan{};
 }
+
+}  // namespace
+
+SequenceRetention::SequenceRetention(SequenceContext& context, LayerSpan layers) noexcept
+    : inputs(context),
+      weights(context, retaining(context, layers)),
+      context_(context),
+      layers_(retaining(context, layers)) {}
 
 Status SequenceRetention::reserve() {
-  for (const auto& layer : layers()) {
-    if (!wants_queries(*layer)) continue;
-    const std::size_t window = context_.runtime.retention->traits().score_window;
-    TERRACE_TRY(layer->retention.queries.reserve(context_.backend(), context_.shape(), window));
-  }
+  for (const auto& layer : layers_) TERRACE_TRY(inputs.reserve(*layer));
   return {};
-}
-
-bool SequenceRetention::wants_weights() const noexcept {
-  return context_.retains() && context_.runtime.retention->traits().scores == ScoredQueries::all;
-}
-
-bool SequenceRetention::wants_weights(const Layer& layer) const noexcept {
-  return wants_weights() && !context_.is_dense(layer.number);
-}
-
-bool SequenceRetention::wants_queries(const Layer& layer) const noexcept {
-  return context_.retains() && !context_.is_dense(layer.number) &&
-         context_.runtime.retention->traits().scores == ScoredQueries::last;
-}
-
-bool SequenceRetention::wants_keys(const Layer& layer) const noexcept {
-  return context_.retains() && !context_.is_dense(layer.number) &&
-         context_.runtime.retention->traits().needs_pre_rope_keys;
-}
-
-Status SequenceRetention::check_keys(const Layer& layer, const PromptHints& hints,
-                                     std::size_t tokens) const {
-  if (!wants_keys(layer)) return {};
-  const std::size_t numbers = tokens * context_.shape().kv_heads * context_.shape().head_dim;
-  if (hints.pre_rope_keys.size() == numbers) return {};
-  return fail(Errc::invalid_argument,
-              "retention.policy {} needs keys before RoPE, {} numbers; the hints have {}",
-              context_.runtime.retention->traits().name, numbers, hints.pre_rope_keys.size());
-}
-
-Status SequenceRetention::rate(Layer& layer, TokenRange tokens, const PromptHints& hints,
-                               Queue& compute) {
-  if (!wants_keys(layer)) return {};
-  LayerRetention& mine = layer.retention;
-  return mine.ratings.keep(context_, layer.id(), tokens, hints.pre_rope_keys, compute, mine.scores);
 }
 
 bool SequenceRetention::is_due() const noexcept {
@@ -65,8 +38,8 @@ bool SequenceRetention::is_due() const noexcept {
 }
 
 Status SequenceRetention::start_if_due() {
-  if (layers().empty() || deciding() || !is_due()) return {};
-  for (const auto& layer : layers()) TERRACE_TRY(start(*layer));
+  if (layers_.empty() || deciding() || !is_due()) return {};
+  for (const auto& layer : layers_) TERRACE_TRY(start(*layer));
   flushed_end_ = context_.window_at(context_.length).begin;
   return {};
 }
@@ -107,14 +80,14 @@ Status SequenceRetention::start(Layer& layer) {
 }
 
 bool SequenceRetention::ready() const noexcept {
-  return !deciding() || std::ranges::all_of(layers(), [](const auto& layer) {
+  return !deciding() || std::ranges::all_of(layers_, [](const auto& layer) {
     return poll(layer->retention.decided).value_or(true);
   });
 }
 
 Status SequenceRetention::await_scores() {
-  if (layers().empty()) return {};
-  for (const auto& layer : layers()) {
+  if (layers_.empty()) return {};
+  for (const auto& layer : layers_) {
     LayerRetention& mine = layer->retention;
     TERRACE_TRY(mine.ratings.rate(context_, layer->id(), mine.scores));
   }
@@ -123,14 +96,14 @@ Status SequenceRetention::await_scores() {
 }
 
 Status SequenceRetention::await() {
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     TERRACE_TRY(context_.await(WaitReason::retention, layer->retention.decided));
   }
   return take_over();
 }
 
 Status SequenceRetention::outcome() const {
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     const Result<bool> decided = poll(layer->retention.decided);
     TERRACE_TRY(decided.map([](bool) {}));
     TERRACE_TRY(layer->retention.decision.status);
@@ -152,7 +125,7 @@ Status SequenceRetention::take_over() {
 void SequenceRetention::publish() {
   context_.retained_end = flushed_end_;
   ++flushes_;
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     LayerRetention& mine = layer->retention;
     mine.entries.take_next();
     dropped_ += mine.decision.count.dropped;
@@ -172,7 +145,7 @@ void SequenceRetention::release_rows(Layer& layer) const {
 
 Status SequenceRetention::refresh_device() {
   std::vector<CopyExtent> extents;
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     extents.clear();
     TERRACE_TRY(context_.reclaiming(
         [&] { return layer->retention.entries.refresh_device(context_.backend(), extents); }));
@@ -194,7 +167,7 @@ Status SequenceRetention::check_cut(std::size_t length) const {
 }
 
 void SequenceRetention::cut() noexcept {
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     layer->retention.scores.cut(context_.length);
     if (context_.length == 0) {
       layer->retention.entries.clear();
@@ -206,19 +179,19 @@ void SequenceRetention::cut() noexcept {
 }
 
 void SequenceRetention::mark_stale() noexcept {
-  for (const auto& layer : layers()) layer->retention.entries.mark_stale();
+  for (const auto& layer : layers_) layer->retention.entries.mark_stale();
 }
 
 RetentionReport SequenceRetention::report() const {
   RetentionReport report{.flushes = flushes_, .dropped = dropped_, .busy = busy_};
-  for (const auto& layer : layers()) {
+  for (const auto& layer : layers_) {
     for (const EntryList& list : layer->retention.entries.now().heads) {
       const auto alone = static_cast<std::size_t>(std::ranges::count(list.degrees, 1U));
       report.kept += alone;
       report.merged += list.size() - alone;
     }
   }
-  report.lists = layers().size() * context_.shape().kv_heads;
+  report.lists = layers_.size() * context_.shape().kv_heads;
   return report;
 }
 

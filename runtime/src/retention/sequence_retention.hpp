@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "attention_sums.hpp"
+#include "retention_inputs.hpp"
 #include "terrace/core/result.hpp"
-#include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"
 
 namespace terrace {
@@ -23,27 +23,13 @@ struct SequenceContext;
 class SequenceRetention {
  public:
   SequenceRetention(SequenceContext& context,
-                    std::span<const std::unique_ptr<Layer>> layers) noexcept
-      : weights(context, layers), context_(context), layers_(layers) {}
+                    std::span<const std::unique_ptr<Layer>> layers) noexcept;
 
+  RetentionInputs inputs;
   AttentionSums weights;
 
   /// Has memory for the queries that the policy chooses by. Errors: out_of_memory.
   Status reserve();
-  /// Whether attention is to give its weights in a layer.
-  [[nodiscard]] bool wants_weights(const Layer& layer) const noexcept;
-  [[nodiscard]] bool wants_weights() const noexcept;
-  /// Whether a layer's queries are to be kept.
-  [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
-
-  /// Whether tokens of a layer are to be rated by their keys before RoPE.
-  [[nodiscard]] bool wants_keys(const Layer& layer) const noexcept;
-  /// Errors: invalid_argument: hints of `tokens` tokens lack such keys.
-  [[nodiscard]] Status check_keys(const Layer& layer, const PromptHints& hints,
-                                  std::size_t tokens) const;
-  /// Has tokens rated whose keys lie in host memory once `compute` has come here.
-  Status rate(Layer& layer, TokenRange tokens, const PromptHints& hints, Queue& compute);
-
   /// Waits until scores are those of all tokens that have come. Errors: not_ready; those of rating.
   Status await_scores();
 
@@ -71,8 +57,6 @@ class SequenceRetention {
 
  private:
   [[nodiscard]] bool is_due() const noexcept;
-  /// Layers that retention is for: all but the dense ones.
-  [[nodiscard]] std::span<const std::unique_ptr<Layer>> layers() const noexcept;
   Status start(Layer& layer);
   /// The first decision that failed. All are there.
   [[nodiscard]] Status outcome() const;
@@ -82,8 +66,8 @@ class SequenceRetention {
   Status refresh_device();
 
   SequenceContext& context_;
-  std::span<const std::unique_ptr<Layer>> layers_;
-  std::size_t flushed_end_ = 0;  ///< of the flush under way; 0 = none is
+  std::span<const std::unique_ptr<Layer>> layers_;  ///< that it is for
+  std::size_t flushed_end_ = 0;                     ///< of the flush under way; 0 = none is
   std::uint64_t flushes_ = 0;
   std::uint64_t dropped_ = 0;
   Duration busy_{};

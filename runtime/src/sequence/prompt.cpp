@@ -141,12 +141,10 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   }
   TERRACE_TRY(check_hints(context_, piece.hints, piece.tokens.size()));
   Layer& layer = *parts_.layers[index(id)];
-  TERRACE_TRY(parts_.retention.check_keys(layer, piece.hints, piece.tokens.size()));
+  TERRACE_TRY(parts_.retention.inputs.check(layer, piece.hints, piece.tokens.size()));
   context_.compute = &compute;
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
-  TERRACE_TRY(keep_queries(layer, piece, compute));
-  TERRACE_TRY(parts_.retention.rate(layer, piece.tokens, piece.hints, compute));
-  TERRACE_TRY(take_weights(layer, piece, compute));
+  TERRACE_TRY(parts_.retention.inputs.keep_piece(layer, piece, end_, compute));
   TERRACE_TRY(layer.rows.flush(compute));
   TERRACE_TRY(store_on_device(layer, piece, compute));
   TERRACE_ASSIGN(Ticket stored, compute.record());
@@ -155,54 +153,6 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
   }
   appended_ = piece.tokens.end;
   return stored;
-}
-
-Status Prompt::keep_queries(Layer& layer, const PromptPiece& piece, Queue& compute) {
-  if (!parts_.retention.wants_queries(layer)) return {};
-  const std::size_t numbers = context_.shape().query_heads * context_.shape().head_dim;
-  const std::size_t tokens = piece.hints.query_window.size() / numbers;
-  if (piece.tokens.end == end_ && tokens == 0) {
-    return fail(Errc::invalid_argument,
-                "retention.policy {} needs the queries of the prompt's last tokens",
-                context_.runtime.retention->traits().name);
-  }
-  std::vector<CopyExtent> extents;
-  layer.retention.queries.list_copies({piece.tokens.end - tokens, piece.tokens.end},
-                                      piece.hints.query_window.data(), numbers, extents);
-  // Work that is enqueued on `compute` before may produce them.
-  const auto copy = [extents = std::move(extents)]() -> Result<std::size_t> {
-    for (const CopyExtent& one : extents) std::memcpy(one.target, one.source, one.bytes);
-    return 0;
-  };
-  return compute.call(Phase::update, copy).map([](Ticket) {});
-}
-
-Status Prompt::take_weights(Layer& layer, const PromptPiece& piece, Queue& compute) {
-  if (!parts_.retention.wants_weights(layer) || piece.tokens.end < end_) return {};
-  const RetentionTraits& traits = context_.runtime.retention->traits();
-  const KvShape& shape = context_.shape();
-  const std::size_t lists = traits.scores_of_query_heads ? shape.query_heads : shape.kv_heads;
-  if (piece.hints.attention_scores.size() != lists * end_) {
-    return fail(Errc::invalid_argument,
-                "retention.policy {} needs attention weights: give the prompt in steps, or "
-                "attention_scores, {} numbers, with its last piece",
-                traits.name, lists * end_);
-  }
-  auto sums = std::make_shared<std::vector<float>>();
-  const auto copy = [sums, given = piece.hints.attention_scores]() -> Result<std::size_t> {
-    sums->assign(given.begin(), given.end());
-    return 0;
-  };
-  TERRACE_ASSIGN(const Ticket copied, compute.call(Phase::update, copy));
-  TERRACE_TRY(context_.lanes.cluster().wait_for(copied));
-  const TokenWeights weights{.lists = lists, .stride = end_, .columns = {.sinks = {0, end_}}};
-  const auto add = [sums, weights, &scores = layer.retention.scores]() -> Result<std::size_t> {
-    TokenWeights whole = weights;
-    whole.data = sums->data();
-    whole.add_to(scores);
-    return 0;
-  };
-  return context_.lanes.cluster().call(Phase::update, add).map([](Ticket) {});
 }
 
 Status Prompt::finish(LayerId id, Queue& compute) {

@@ -30,10 +30,6 @@ class Prompt {
   void note_in_journal() const;
 
   [[nodiscard]] Status check_turn(LayerId layer, const Queue& compute) const;
-  /// Keeps the queries of a piece that retention chooses by.
-  Status keep_queries(Layer& layer, const PromptPiece& piece, Queue& compute);
-  /// Takes the attention weights of a prompt over from its engine, where retention chooses by them.
-  Status take_weights(Layer& layer, const PromptPiece& piece, Queue& compute);
   Status store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute);
   Result<Ticket> store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready);
 

@@ -16,7 +16,7 @@ Status Participant::check_turn(LayerId id, const StepInput& input, const Queue& 
   if (context_.in_prompt()) {
     TERRACE_TRY(check_hints(context_, input.hints, tokens_));
   }
-  TERRACE_TRY(parts_.retention.check_keys(*parts_.layers[index(id)], input.hints, tokens_));
+  TERRACE_TRY(parts_.retention.inputs.check(*parts_.layers[index(id)], input.hints, tokens_));
   if (context_.traits().needs_layer_input && !exact_ && input.layer_input == nullptr) {
     return fail(Errc::invalid_argument, "policy {} needs the layer's input",
                 context_.traits().name);
@@ -40,21 +40,11 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
     TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
   }
   TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
-  TERRACE_TRY(keep_queries(compute));
-  TERRACE_TRY(parts_.retention.rate(*layer_, {context_.length, context_.length + tokens_},
-                                    input.hints, compute));
+  TERRACE_TRY(parts_.retention.inputs.keep_step(
+      *layer_, {context_.length, context_.length + tokens_}, input, compute));
   layer_->go_to_token(0);
   if (exact_) layer_->open_all_tokens(context_.length + tokens_);
   return {};
-}
-
-Status Participant::keep_queries(Queue& compute) {
-  if (!parts_.retention.wants_queries(*layer_)) return {};
-  extents_.clear();
-  layer_->retention.queries.list_copies({context_.length, context_.length + tokens_}, input_.query,
-                                        input_.query_stride, extents_);
-  // Behind the layer the engine's memory may have other queries.
-  return compute.copy(Phase::offload, extents_).map([](Ticket) {});
 }
 
 Status Participant::open_token(std::size_t number) {
@@ -184,7 +174,7 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                              .first = context_.length,
                              .tokens = tokens_};
   TERRACE_ASSIGN(const Ticket attended, tiles.attend(context_, *layer_, queries, stored, compute));
-  if (!parts_.retention.wants_weights(*layer_)) return attended;
+  if (!parts_.retention.inputs.wants_weights(*layer_)) return attended;
   AttentionSums& sums = parts_.retention.weights;
   const std::size_t end = context_.length + tokens_;
   TERRACE_ASSIGN(const AttentionWeights weights, sums.next_sums(*layer_, end, compute));
@@ -231,7 +221,7 @@ KvView Participant::view() const noexcept {
 Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& compute) {
   const KvView rows = view();
   AttentionWeights weights;
-  if (parts_.retention.wants_weights(*layer_)) {
+  if (parts_.retention.inputs.wants_weights(*layer_)) {
     TERRACE_ASSIGN(weights, parts_.retention.weights.next(compute));
   }
   return DecodeAttention{
@@ -255,7 +245,7 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
 }
 
 Status Participant::send_weights(Ticket attended) {
-  if (!parts_.retention.wants_weights(*layer_)) return {};
+  if (!parts_.retention.inputs.wants_weights(*layer_)) return {};
   const AttendedToken& token = layer_->token();
   return parts_.retention.weights.send(
       *layer_, token_, {token.sinks, token.window, &layer_->retention.entries.now().heads},

@@ -115,8 +115,6 @@ class Participant {
   /// The same with retention: whether there are tokens outside the window that it has not decided
   /// on.
   [[nodiscard]] bool must_attend_exactly() const noexcept;
-  /// Enqueues the copying of queries that retention may want.
-  Status keep_queries(Queue& compute);
   Status reserve(LentStepMemory& memory);
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);

@@ -111,7 +111,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     TERRACE_TRY(parts_.retention.reserve());
     if (exact_) TERRACE_TRY(memory.reserve_tiles(tokens_));
-    if (parts_.retention.wants_weights()) {
+    if (parts_.retention.inputs.wants_weights()) {
       TERRACE_TRY(parts_.retention.weights.begin_step(
           {.count = tokens_,
            .columns = exact_ ? length : parts_.workspace.retained_entries(length),

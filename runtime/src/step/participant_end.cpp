@@ -61,7 +61,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.computed = {};
   context_.compute = nullptr;
   TERRACE_TRY(accept(accepted));
-  if (parts_.retention.wants_weights()) {
+  if (parts_.retention.inputs.wants_weights()) {
     TERRACE_TRY(parts_.retention.weights.keep(accepted));
   }
   ++context_.counters.steps;

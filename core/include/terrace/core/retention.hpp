@@ -38,6 +38,11 @@ struct RetentionTraits {
   bool merges = false;                 ///< attention adds ln(degree) to an entry's logit
   /// Scores are those of the first flush: tokens that leave the window later have none.
   bool chooses_once = false;
+
+  /// Heads that have scores of their own.
+  [[nodiscard]] constexpr std::size_t score_heads(const KvShape& shape) const noexcept {
+    return scores_of_query_heads ? shape.query_heads : shape.kv_heads;
+  }
 };
 
 /// The entries of one KV head among which a policy chooses. Host memory, all [entries], by rising
