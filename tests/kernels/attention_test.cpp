@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention_scenario.hpp"
+#include "kernels/attention_shapes.hpp"
 
 namespace terrace {
 namespace {
@@ -26,22 +27,15 @@ void expect_like_reference(const AttentionCase& options) {
 }
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryShape) {
-  std::size_t number = 0;
-  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U, 576U}) {
-      for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U, 11U}) {
-        for (const std::size_t kv_heads : {1U, 3U}) {
-          if (!testing::takes_shape(number++)) continue;
-          expect_like_reference({.shape = make_shape(group, kv_heads, head_dim, dtype),
-                                 .block_tokens = 3,
-                                 .sinks = 5,
-                                 .window = 40,
-                                 .selected = 23,
-                                 .misalignment = head_dim % 4 == 0 ? 0 : odd_offset(dtype)});
-        }
-      }
-    }
-  }
+  testing::for_each_attention_shape(testing::attention_groups,
+                                    [](const KvShape& shape, std::size_t off) {
+                                      expect_like_reference({.shape = shape,
+                                                             .block_tokens = 3,
+                                                             .sinks = 5,
+                                                             .window = 40,
+                                                             .selected = 23,
+                                                             .misalignment = off});
+                                    });
 }
 
 TEST(DecodeAttention, AgreesWithTheReferenceForEveryList) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_shapes.hpp"
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
@@ -156,5 +157,41 @@ class TileScenario {
     return packed;
   }
 };
+
+/// Calls use(case) for each shape that the program takes.
+template <typename Use>
+void for_each_tile_shape(Use use) {
+  for_each_attention_shape(attention_groups, [&](const KvShape& shape, std::size_t misalignment) {
+    use(TileCase{.shape = shape,
+                 .block_tokens = 3,
+                 .rows = 50,
+                 .tokens = 6,
+                 .seen = 33,
+                 .misalignment = misalignment});
+  });
+}
+
+/// Calls use(case, number), counted from 1, for tiles of which tokens see nothing, some or all.
+template <typename Use>
+void for_each_tile_seen(Use use) {
+  std::size_t number = 0;
+  for (const std::ptrdiff_t seen : {-40, -3, -1, 0, 1, 15, 31, 500, 511, 512, 690, 700, 9000}) {
+    for (const std::size_t tokens : {1U, 2U, 17U, 40U}) {
+      for (const std::size_t rows : {0U, 1U, 512U, 700U}) {
+        if (!takes_shape(number++)) continue;
+        use(TileCase{.shape = make_shape(2, 2, 16, Dtype::f16),
+                     .rows = rows,
+                     .tokens = tokens,
+                     .seen = seen},
+            number);
+      }
+    }
+  }
+}
+
+inline std::vector<TileCase> tiles_of_largest_heads() {
+  return {{.shape = make_shape(9, 1, 1024, Dtype::f32), .rows = 40, .tokens = 3, .seen = 37},
+          {.shape = make_shape(4, 1, 1022, Dtype::bf16), .rows = 40, .tokens = 3, .seen = 37}};
+}
 
 }  // namespace terrace::testing

@@ -32,45 +32,17 @@ void expect_like_reference(const TileCase& options, std::size_t begin = 0) {
 }
 
 TEST(TileWeights, AgreeWithTheReferenceForEveryShape) {
-  std::size_t number = 0;
-  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    for (const std::size_t head_dim : {2U, 6U, 64U, 80U, 128U, 130U, 576U}) {
-      for (const std::size_t group : {1U, 2U, 3U, 4U, 7U, 8U, 11U}) {
-        for (const std::size_t kv_heads : {1U, 3U}) {
-          if (!testing::takes_shape(number++)) continue;
-          expect_like_reference({.shape = make_shape(group, kv_heads, head_dim, dtype),
-                                 .block_tokens = 3,
-                                 .rows = 50,
-                                 .tokens = 6,
-                                 .seen = 33,
-                                 .misalignment = head_dim % 4 == 0 ? 0 : odd_offset(dtype)});
-        }
-      }
-    }
-  }
+  testing::for_each_tile_shape([](const TileCase& one) { expect_like_reference(one); });
 }
 
 TEST(TileWeights, AgreeWithTheReferenceForEveryNumberOfRowsSeen) {
-  std::size_t number = 0;
-  for (const std::ptrdiff_t seen : {-40, -3, -1, 0, 1, 15, 31, 500, 511, 512, 690, 700, 9000}) {
-    for (const std::size_t tokens : {1U, 2U, 17U, 40U}) {
-      for (const std::size_t rows : {0U, 1U, 512U, 700U}) {
-        if (!testing::takes_shape(number++)) continue;
-        expect_like_reference({.shape = make_shape(2, 2, 16, Dtype::f16),
-                               .rows = rows,
-                               .tokens = tokens,
-                               .seen = seen},
-                              number % (tokens + 1));
-      }
-    }
-  }
+  testing::for_each_tile_seen([](const TileCase& one, std::size_t number) {
+    expect_like_reference(one, number % (one.tokens + 1));
+  });
 }
 
 TEST(TileWeights, AgreeWithTheReferenceForTheLargestHeads) {
-  expect_like_reference(
-      {.shape = make_shape(9, 1, 1024, Dtype::f32), .rows = 40, .tokens = 3, .seen = 37});
-  expect_like_reference(
-      {.shape = make_shape(4, 1, 1022, Dtype::bf16), .rows = 40, .tokens = 3, .seen = 37});
+  for (const TileCase& one : testing::tiles_of_largest_heads()) expect_like_reference(one);
 }
 
 TEST(TileWeights, OfAQueryHeadAddUpToTheNumberOfTokens) {
