@@ -1,10 +1,10 @@
 // Decode attention that gives its weights, against attention alone, in a step of a budget's length.
 #include <cmath>
 
+#include "kernels/contender.hpp"
 #include "kernels/expected.hpp"
 #include "kernels/questions.hpp"
 #include "kernels/sample_rows.hpp"
-#include "terrace/core/version.hpp"
 #include "terrace/kernels/attention.hpp"
 #include "terrace/kernels/reference.hpp"
 
@@ -87,14 +87,10 @@ std::vector<Question> attention_weights_questions() {
   const std::string name = "attention_weights_n3300_h8_g4_d128";
   const auto prepare = [name](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(const std::shared_ptr<WeighedStep> step, WeighedStep::create(quick));
-    return Contest{.ours = {.name = name,
-                            .version = std::string(version()),
-                            .run = [step] { step->attend_and_weigh(); },
-                            .verify = [step] { return step->verify_weights(); }},
-                   .peer = Contender{.name = "attention without weights",
-                                     .version = std::string(version()),
-                                     .run = [step] { step->attend(); },
-                                     .verify = [step] { return step->verify(); }}};
+    return Contest{
+        .ours = contender(name, step, &WeighedStep::attend_and_weigh, &WeighedStep::verify_weights),
+        .peer = contender("attention without weights", step, &WeighedStep::attend,
+                          &WeighedStep::verify)};
   };
   return {{.name = name,
            .unit = "s",
