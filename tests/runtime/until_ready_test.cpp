@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "policies/selecting_policies.hpp"
@@ -26,7 +27,7 @@ class Held final : public testing::OwnPolicy {
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
                                                std::size_t /*part*/) const override {
     // Bounded: who never releases it has failed, and must not hang.
-    for (int i = 0; i < 10'000'000 && !released.load(); ++i) std::this_thread::yield();
+    for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
     return BuildReport{};
   }
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
@@ -117,14 +118,19 @@ TEST_F(UntilReadyTest, APromptBehindOneThatIsBeingIndexedWaitsItsTurn) {
 
 TEST_F(UntilReadyTest, StepsWaitWhereTheOptionsSaySo) {
   scenario_.runtime.until_ready = UntilReady::wait;
+  scenario_.runtime.deadline = std::chrono::seconds(1);
   const auto runtime = scenario_.open();
   Batch batch(*runtime, 1);
   ASSERT_TRUE(batch.drive(0).prefill(prompt).has_value());
-  std::thread releases([&] { policy_->released.store(true); });
-  batch.expect_step(std::array<std::size_t, 1>{0});
-  releases.join();
-  EXPECT_EQ(batch.sequence(0).counters().exact_steps, 0U);
+  EXPECT_EQ(waited_for_index(batch.sequence(0)), Duration::zero());
+  const Status early = batch.drive(0).step();
+  ASSERT_FALSE(early.has_value());
+  EXPECT_EQ(early.error().code, Errc::not_ready) << early.error().message();
   EXPECT_GT(waited_for_index(batch.sequence(0)), Duration::zero());
+
+  policy_->released.store(true);
+  batch.expect_step(std::array<std::size_t, 1>{0});
+  EXPECT_EQ(batch.sequence(0).counters().exact_steps, 0U);
   EXPECT_THAT(batch.sequence(0).selection(LayerId{0}).counts, ::testing::Each(1U));
 }
 
