@@ -65,7 +65,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@tools/install-packages lint
 	@cmake --preset tidy
 	@cmake --build --preset tidy
-	@ctest --preset tidy
+	@ctest --preset tidy --timeout 7200  # clang-tidy is one test
 
 # The sanitizers' builds have the debug assertions on. A device's threads are fibers, of which the
 # thread sanitizer watches each switch: with all steps its part alone would take hours.

@@ -94,7 +94,8 @@ Config with_policy(Config config, const std::string& name) {
 
 std::string policy_name(const Config& config) {
   const std::string& retention = config.text("retention.policy");
-  return retention == "none" ? config.text("retrieval.policy") : retention;
+  const bool selects = retention == "none" || config.is("retention.dropped", "keep");
+  return selects ? config.text("retrieval.policy") : retention;
 }
 
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend,

@@ -119,8 +119,12 @@ AttentionProbe::HeadQuality AttentionProbe::measure_head(const Attended& attende
   std::vector<double> weights(positions);
   std::vector<double> head_weights(candidates.size());
   std::vector<double> group_weights(candidates.size());
-  const auto add_recall = [&](std::size_t list, std::span<const double> truth) {
+  const auto add_recall = [&](std::size_t list, std::span<double> truth) {
     if (selection.counts[list] == 0) return;
+    // Tokens that are attended to as entries are not for selection.
+    for (const std::uint32_t position : attended.entries.positions) {
+      if (candidates.contains(position)) truth[position - candidates.begin] = -1;
+    }
     result.recall_sum += overlap_with_top(list_of(list), truth, candidates.begin);
     ++result.recall_count;
   };

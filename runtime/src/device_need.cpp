@@ -40,7 +40,7 @@ std::size_t DeviceNeed::rows() const noexcept {
 std::size_t DeviceNeed::window_blocks() const noexcept {
   const RetrievalTraits& traits = runtime_.policy->traits();
   const std::size_t size = runtime_.options.block_tokens;
-  if (runtime_.retention != nullptr) {
+  if (runtime_.drops()) {
     const std::size_t all = split_.sinks + split_.kept + 2 * split_.window;
     // Before the first flush everything is attended to row by row, behind it the window grows.
     if (tokens_ < all) return divide_up(tokens_ + 1, size);
@@ -66,10 +66,11 @@ std::size_t DeviceNeed::attention_entries() const noexcept {
                           options.when == RetrievalWhen::spilled ||
                           options.prompts == PromptAttention::retrieved;
   if (everything) return with_room(tokens_ + 1 + pseudo_entries());
-  if (runtime_.retention != nullptr) {
+  if (runtime_.drops()) {
     return split_.sinks + runtime_.most_kept(split_.kept) + split_.kept + 2 * split_.window + 1;
   }
-  return split_.sinks + split_.window + split_.selected + 1 + pseudo_entries();
+  const std::size_t held = runtime_.holds() ? runtime_.most_kept(split_.kept) : 0;
+  return split_.sinks + split_.window + split_.selected + held + 1 + pseudo_entries();
 }
 
 std::size_t DeviceNeed::kept_entries() const noexcept {

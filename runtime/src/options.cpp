@@ -108,6 +108,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.retrieval = retrieval_options(config);
   options.retention_policy = config.text("retention.policy");
   options.retention = retention_options(config);
+  options.dropped = meaning_of<DroppedTokens>(
+      config, "retention.dropped",
+      {{"release", DroppedTokens::release}, {"keep", DroppedTokens::keep}});
+  options.held_share = config.number("retention.hold");
   options.budget = config.budget("retrieval.budget");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
@@ -153,6 +157,10 @@ Status RuntimeOptions::validate() const {
   if (!(window_share >= 0 && window_share <= 1)) {
     return fail(Errc::invalid_argument, "retrieval.window_share is {}; use 0 to 1", window_share);
   }
+  if (!(held_share > 0 && held_share < 1)) {
+    return fail(Errc::invalid_argument, "retention.hold is {}; use a number between 0 and 1",
+                held_share);
+  }
   if (planning.limits.iterations_min > planning.limits.iterations_max) {
     return fail(Errc::invalid_argument, "planning.iterations_min {} is above iterations_max {}",
                 planning.limits.iterations_min, planning.limits.iterations_max);
@@ -170,7 +178,9 @@ Status RuntimeOptions::validate() const {
 policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t prompt_tokens) const noexcept {
   policies::BudgetTerms terms{.budget_tokens = budget.tokens(prompt_tokens),
                               .sink_tokens = sink_tokens,
-                              .window_share = window_share};
+                              .window_share = window_share,
+                              .retains = own_retention != nullptr || retention_policy != "none"};
+  if (terms.retains && dropped == DroppedTokens::keep) terms.held_share = held_share;
   if (budget.kind == TokenBudget::Kind::mass) terms.window_tokens_max = mass_window_tokens;
   return terms;
 }

@@ -32,6 +32,30 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   return {};
 }
 
+Status check_dropping(const RetentionTraits& retention, const RetrievalTraits& retrieval) {
+  if (!retrieval.selects && !retrieval.keeps_everything) return {};
+  return fail(Errc::unsupported,
+              "retention.policy {} drops tokens that retrieval.policy {} would attend to; set "
+              "retrieval.policy to streaming, or retention.dropped to keep",
+              retention.name, retrieval.name);
+}
+
+Status check_holding(const RetentionTraits& retention, const RetrievalTraits& retrieval) {
+  if (!retrieval.leaves_out_held) {
+    return fail(Errc::unsupported,
+                "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "
+                "that are held; use pqcache, qpq or oracle",
+                retrieval.name);
+  }
+  if (!retention.merges && retention.scores != ScoredQueries::all) return {};
+  return fail(Errc::unsupported,
+              "retention.dropped is keep, and retention.policy {} {}; use recent, snapkv, "
+              "pyramidkv or smartkv",
+              retention.name,
+              retention.merges ? "makes entries of several tokens"
+                               : "needs the weights of tokens that are not attended to");
+}
+
 }  // namespace
 
 RuntimeState::RuntimeState(RuntimeOptions chosen, std::unique_ptr<Backend> device,
@@ -53,12 +77,9 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
     TERRACE_ASSIGN(policies.retention,
                    policies::make_retention_policy(options.retention_policy, options.retention));
   }
-  const RetrievalTraits& traits = policies.retrieval->traits();
-  if (policies.retention != nullptr && (traits.selects || traits.keeps_everything)) {
-    return fail(Errc::unsupported,
-                "retention.policy {} drops tokens that retrieval.policy {} would attend to; set "
-                "retrieval.policy to streaming",
-                policies.retention->traits().name, traits.name);
+  if (policies.retention != nullptr) {
+    const auto check = options.dropped == DroppedTokens::keep ? check_holding : check_dropping;
+    TERRACE_TRY(check(policies.retention->traits(), policies.retrieval->traits()));
   }
   return policies;
 }

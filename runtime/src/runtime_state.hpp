@@ -38,9 +38,15 @@ class RuntimeState {
   [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t tokens) const noexcept {
     policies::BudgetTerms terms = options.budget_terms(tokens);
     if (policy->traits().keeps_everything) terms.budget_tokens = tokens;
-    terms.retains = retention != nullptr;
     return terms;
   }
+
+  /// Whether tokens that retention does not keep are gone.
+  [[nodiscard]] bool drops() const noexcept {
+    return retention != nullptr && options.dropped == DroppedTokens::release;
+  }
+  /// Whether they stay, so that entries are held beside what is selected.
+  [[nodiscard]] bool holds() const noexcept { return retention != nullptr && !drops(); }
 
   /// Entries of a KV head that retention keeps in the layer that keeps most, of `mean` over all.
   [[nodiscard]] std::size_t most_kept(std::size_t mean) const noexcept;

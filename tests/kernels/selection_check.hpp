@@ -12,10 +12,12 @@ namespace terrace::testing {
 
 /// Returns whether `ids` are min(count, n) ascending candidates (from `begin` on), none of which
 /// has a weight below that of a candidate left out by more than `tolerance` relative to the
-/// largest.
+/// largest. Of the n candidates those are not for choice whose weight is NaN.
 inline bool is_top(std::span<const std::uint32_t> ids, std::size_t begin, std::size_t count,
                    const std::vector<double>& weights, double tolerance) {
-  if (ids.size() != std::min(count, weights.size())) return false;
+  const auto choices = static_cast<std::size_t>(
+      std::ranges::count_if(weights, [](double weight) { return !std::isnan(weight); }));
+  if (ids.size() != std::min(count, choices)) return false;
   std::vector<bool> chosen(weights.size(), false);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < begin || ids[i] - begin >= weights.size()) return false;
@@ -26,6 +28,10 @@ inline bool is_top(std::span<const std::uint32_t> ids, std::size_t begin, std::s
   double most_out = -HUGE_VAL;
   double largest = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (std::isnan(weights[i])) {
+      if (chosen[i]) return false;
+      continue;
+    }
     largest = std::max(largest, std::abs(weights[i]));
     if (chosen[i]) least_in = std::min(least_in, weights[i]);
     if (!chosen[i]) most_out = std::max(most_out, weights[i]);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/batch.hpp"
+#include "sequence/sequence_state.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
@@ -111,12 +112,20 @@ Scenario random_retention(Rng& rng) {
   return scenario;
 }
 
-/// Tokens of the window that retention leaves.
-std::size_t window_of(const Scenario& scenario) {
-  const RuntimeOptions& options = scenario.runtime;
-  policies::BudgetTerms terms = options.budget_terms(0);
-  terms.retains = true;
-  return policies::split_budget(terms, {.selects = false}).window;
+/// Sequences hold what a retention policy chooses, and select of the rest.
+Scenario random_holding(Rng& rng) {
+  Scenario scenario = random_scenario(rng);
+  RuntimeOptions& options = scenario.runtime;
+  constexpr std::array retrieval{"pqcache", "qpq", "oracle"};
+  constexpr std::array retention{"recent", "snapkv", "pyramidkv"};
+  options.policy = retrieval[rng.below(retrieval.size())];
+  options.cache.granularity = CacheGranularity::block;
+  options.retention_policy = retention[rng.below(retention.size())];
+  options.retention.score_window = 8;
+  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
+  options.dropped = DroppedTokens::keep;
+  options.held_share = 0.1 + 0.8 * rng.uniform();
+  return scenario;
 }
 
 class Schedule {
@@ -159,6 +168,9 @@ class Schedule {
   }
 
   [[nodiscard]] bool retains() const { return scenario_.runtime.retention_policy != "none"; }
+  [[nodiscard]] bool drops() const {
+    return retains() && scenario_.runtime.dropped == DroppedTokens::release;
+  }
 
   void announce(std::size_t i, std::size_t tokens) {
     ASSERT_TRUE(batch_.sequence(i).begin_prompt(tokens).has_value());
@@ -169,7 +181,7 @@ class Schedule {
   /// A life that ends in the middle of a prompt is compared up to there alone.
   void close(std::size_t i) {
     Life& life = lives_[i];
-    if (retains()) {
+    if (drops()) {
       batch_.drive(i).expect_kept_rows_right();
     } else {
       batch_.drive(i).expect_all_rows_right();
@@ -214,12 +226,14 @@ class Schedule {
     return {{i, tokens}, rng_.below(tokens + 1)};
   }
 
-  /// Tokens that sequence i may bring before a flush is due; 1 where none knows.
+  /// Tokens that sequence i may bring before a flush is due; 1 where one is.
   std::size_t tokens_to_flush(std::size_t i) {
-    Sequence& sequence = batch_.sequence(i);
-    const std::size_t grown = sequence.window().size();
-    const std::size_t most = 2 * window_tokens_;
-    return sequence.window().begin <= sequence.sinks().end || grown + 1 > most ? 1 : most - grown;
+    const SequenceContext& context = state_of(batch_.sequence(i)).parts.context;
+    const policies::BudgetSplit& split = context.split;
+    const std::size_t decided = std::max(context.retained_end, split.sinks + split.kept);
+    const std::size_t due = std::max(
+        decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
+    return due > context.length ? due - context.length : 1;
   }
 
   void step(std::span<const Member> members, std::span<const BatchMember> brought) {
@@ -262,7 +276,7 @@ class Schedule {
     } else if (rng_.below(3) == 0) {
       // Shorter than what is always attended a sequence has no index that it could go on with.
       std::size_t length = sequence.length() - rng_.below(sequence.length() / 4);
-      if (retains()) {
+      if (drops()) {
         ASSERT_TRUE(sequence.await_indexes().has_value());
         if (sequence.window().begin > sequence.sinks().end) {
           length = std::max(length, sequence.window().begin);
@@ -300,7 +314,6 @@ class Schedule {
   Batch batch_;
   std::vector<Life> lives_;
   std::uint64_t opened_ = 0;
-  std::size_t window_tokens_ = window_of(scenario_);
 };
 
 void expect_lives_alone(std::uint64_t seed, Scenario (*make_scenario)(Rng&) = random_scenario) {
@@ -324,6 +337,13 @@ TEST(Schedules, GiveEachSequenceTheBitsOfItsLifeAlone) {
 TEST(Schedules, GiveEachSequenceThatRetainsTheBitsOfItsLifeAlone) {
   for (std::uint64_t seed = 0; seed < testing::random_rounds(300); ++seed) {
     expect_lives_alone(seed, random_retention);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+TEST(Schedules, GiveEachSequenceThatHoldsEntriesTheBitsOfItsLifeAlone) {
+  for (std::uint64_t seed = 0; seed < testing::random_rounds(300); ++seed) {
+    expect_lives_alone(seed, random_holding);
     ASSERT_FALSE(HasFailure());
   }
 }

@@ -56,6 +56,19 @@ struct Choosing {
   }
 };
 
+/// Makes NaN of the logits that held candidates have in the group's rows. One KV head a block.
+template <unsigned capacity>
+__global__ void leave_out_held(const Calls<Choosing<Tokens>, capacity> __grid_constant__ calls) {
+  const Choosing<Tokens>& call = calls.of_block();
+  const SelectCommon& common = call.common;
+  const auto group = static_cast<unsigned>(common.shape.group());
+  const TokenRange held = common.held.among(common.candidates, blockIdx.x);
+  for (std::size_t i = held.begin + threadIdx.x; i < held.end; i += blockDim.x) {
+    const std::size_t candidate = common.held.positions[i] - common.candidates.begin;
+    for (unsigned q = 0; q < group; ++q) call.row(blockIdx.x, q)[candidate] = NAN;
+  }
+}
+
 /// Replaces the logits of a row by what its query head adds to weights, their softmax or they
 /// themselves, limited; all -inf gives zeros. One query head a block.
 template <typename Items, unsigned capacity>
@@ -123,6 +136,16 @@ struct Threshold {
   std::uint32_t key;
   unsigned ties;
 };
+
+/// Held candidates come behind all others.
+template <typename Items>
+__device__ void give_lowest_keys(const Choice<Items>& choice) {
+  const SelectCommon& common = choice.call.common;
+  const TokenRange held = common.held.among(common.candidates, choice.head);
+  for (std::size_t i = held.begin + threadIdx.x; i < held.end; i += choose_threads) {
+    choice.keys[common.held.positions[i] - common.candidates.begin] = 0;
+  }
+}
 
 struct DigitMemory {
   unsigned counts[digits];
@@ -198,6 +221,10 @@ __global__ void __launch_bounds__(choose_threads)
     choice.keys[i] = key_of(choice.weight(i));
   }
   __syncthreads();
+  if (common.held.positions != nullptr) {
+    give_lowest_keys(choice);
+    __syncthreads();
+  }
   Threshold threshold{0, candidates};  // all of them
   if (wanted < candidates) threshold = find_threshold(choice, memory);
   // Among items with one key the lower come first, and the last item gives its lowest positions.
@@ -210,12 +237,30 @@ __global__ void __launch_bounds__(choose_threads)
                   standing, common.ids + head * common.id_stride, memory.scan);
 }
 
+template <unsigned capacity>
+Status launch_leaving_out(const Calls<Choosing<Tokens>, capacity>& calls, const Launch& launch) {
+  const bool held = std::ranges::any_of(calls.all(), [](const Choosing<Tokens>& call) {
+    return call.common.held.positions != nullptr && candidates_to_score(call.common) > 0;
+  });
+  if (!held) return {};
+  const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].common.shape.kv_heads));
+  return launch_kernel(launch, {grid, softmax_threads}, "selection", leave_out_held<capacity>,
+                       calls);
+}
+/// Pages have candidates that are held and others.
+template <unsigned capacity>
+Status launch_leaving_out(const Calls<Choosing<Pages>, capacity>& /*calls*/,
+                          const Launch& /*launch*/) {
+  return {};
+}
+
 template <typename Items, unsigned capacity>
 Status launch_choice(const Calls<Choosing<Items>, capacity>& calls, const Launch& launch) {
   const KvShape& shape = calls.each[0].common.shape;
   const bool scored = std::ranges::any_of(calls.all(), [](const Choosing<Items>& call) {
     return candidates_to_score(call.common) > 0;
   });
+  TERRACE_TRY(launch_leaving_out(calls, launch));
   if (shape.group() > 1 && scored) {
     const dim3 grid = calls.grid(static_cast<unsigned>(shape.query_heads));
     TERRACE_TRY(launch_kernel(launch, {grid, softmax_threads}, "selection",

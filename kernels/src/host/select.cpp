@@ -12,6 +12,18 @@
 namespace terrace::kernels::host {
 namespace {
 
+/// Makes NaN of the numbers that held candidates have in each of `rows` rows.
+void leave_out_held(const SelectCommon& common, std::size_t head, float* numbers, std::size_t rows,
+                    std::size_t stride) {
+  const TokenRange held = common.held.among(common.candidates, head);
+  for (std::size_t i = held.begin; i < held.end; ++i) {
+    float* const number = numbers + (common.held.positions[i] - common.candidates.begin);
+    for (std::size_t row = 0; row < rows; ++row) {
+      number[row * stride] = std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+}
+
 /// Selects for one KV head; write_logits(rows, stride) provides the logits.
 template <typename WriteLogits>
 void select_head(const SelectCommon& common, std::size_t head, WriteLogits write_logits) {
@@ -21,6 +33,7 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
   float* logits = common.scratch + head * (group + 1) * stride;
   float* weights = logits + group * stride;
   write_logits(logits, stride);
+  leave_out_held(common, head, logits, group, stride);
   // The row that holds no weights serves the top-k.
   const float* ranked = logits;
   float* spare = weights;
@@ -31,6 +44,7 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
     }
     reduce_group({.rows = logits, .group = group, .stride = stride, .size = stride},
                  common.reduction, weights);
+    leave_out_held(common, head, weights, 1, stride);
     ranked = weights;
     spare = logits;
   }
@@ -46,7 +60,8 @@ void select_head(const SelectCommon& common, std::size_t head, WriteLogits write
 }  // namespace
 
 void pq_select(const PqSelect& op, Parallel& threads) {
-  const bool by_words = has_few_words(op);
+  // Words are ranked whole: a candidate that is held cannot be told from others of its word.
+  const bool by_words = op.common.held.positions == nullptr && has_few_words(op);
   threads.for_each(op.common.shape.kv_heads, [&](std::size_t head) {
     if (by_words) return select_by_words(op, head);
     select_head(op.common, head, [&](float* logits, std::size_t stride) {

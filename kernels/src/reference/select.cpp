@@ -9,6 +9,17 @@
 namespace terrace::kernels::reference {
 namespace {
 
+/// Makes NaN, which ranks last, of the numbers of held candidates.
+void leave_out_held(const SelectCommon& common, std::size_t head, double* numbers) {
+  const std::uint32_t* positions = common.held.positions;
+  if (positions == nullptr) return;
+  for (std::size_t i = 0; i < common.held.count[head]; ++i) {
+    const std::size_t position = positions[head * common.held.stride + i];
+    if (!common.candidates.contains(position)) continue;
+    numbers[position - common.candidates.begin] = std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 /// Reduces a group's logits; score(query, candidate) is the score before scaling.
 template <typename Score>
 void weigh(const SelectCommon& common, std::size_t head, Score score, double* weights) {
@@ -20,6 +31,7 @@ void weigh(const SelectCommon& common, std::size_t head, Score score, double* we
     const float* query = common.query + (head * group + q) * common.shape.head_dim;
     std::vector<double> logits(candidates);
     for (std::size_t i = 0; i < candidates; ++i) logits[i] = scale * score(query, i);
+    leave_out_held(common, head, logits.data());
     if (group == 1) {
       std::copy_n(logits.data(), candidates, weights);
       return;
@@ -29,6 +41,7 @@ void weigh(const SelectCommon& common, std::size_t head, Score score, double* we
       weights[i] = merged(weights[i], logits[i], common.reduction);
     }
   }
+  leave_out_held(common, head, weights);
 }
 
 template <typename Weigh>

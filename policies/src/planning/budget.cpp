@@ -16,7 +16,9 @@ BudgetSplit split_budget(const BudgetTerms& terms, const RetrievalTraits& traits
   split.window = std::min(terms.window_tokens_max,
                           static_cast<std::size_t>(share * static_cast<double>(shared)));
   if (traits.selects) {
-    split.selected = shared - split.window;
+    const std::size_t middle = shared - split.window;
+    split.kept = static_cast<std::size_t>(terms.held_share * static_cast<double>(middle));
+    split.selected = middle - split.kept;
   } else if (terms.retains) {
     split.kept = shared - split.window;
   }

@@ -18,7 +18,7 @@ class Oracle final : public RetrievalPolicy {
   explicit Oracle(GroupReduction reduction) : reduction_(reduction) {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override {
-    static const RetrievalTraits traits{.name = "oracle"};
+    static const RetrievalTraits traits{.name = "oracle", .leaves_out_held = true};
     return traits;
   }
 

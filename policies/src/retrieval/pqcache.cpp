@@ -43,7 +43,8 @@ class PqCache final : public RetrievalPolicy {
         traits_{.name = "pqcache",
                 .clusters = true,
                 .clustering = in_words(options.pq),
-                .training_tokens = 16 * options.pq.centroids()} {}
+                .training_tokens = 16 * options.pq.centroids(),
+                .leaves_out_held = true} {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
 

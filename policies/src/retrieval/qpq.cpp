@@ -225,7 +225,8 @@ class Qpq final : public RetrievalPolicy {
                 .clusters = true,
                 .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids(),
-                .query_window_tokens = query_window} {}
+                .query_window_tokens = query_window,
+                .leaves_out_held = true} {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
 

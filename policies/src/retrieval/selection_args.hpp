@@ -22,7 +22,8 @@ inline SelectCommon selection_of(const SelectRequest& request,
           .ids = request.out.ids,
           .id_count = request.out.id_count,
           .id_stride = request.out.capacity,
-          .scratch = request.scratch};
+          .scratch = request.scratch,
+          .held = request.held};
 }
 
 /// Enqueues an op for all requests, one call each: arguments_of(request).

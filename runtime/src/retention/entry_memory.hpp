@@ -23,8 +23,11 @@ struct EntryLayout {
   [[nodiscard]] std::size_t bias_at() const noexcept {
     return pointers_at() + places() * sizeof(std::byte*);
   }
-  [[nodiscard]] std::size_t counts_at() const noexcept {
+  [[nodiscard]] std::size_t positions_at() const noexcept {
     return bias_at() + places() * sizeof(float);
+  }
+  [[nodiscard]] std::size_t counts_at() const noexcept {
+    return positions_at() + places() * sizeof(std::uint32_t);
   }
   [[nodiscard]] std::size_t bytes() const noexcept {
     return counts_at() + shape.kv_heads * sizeof(std::uint32_t);
@@ -53,6 +56,10 @@ class EntryMemory {
     return at<const std::byte*>(layout_.pointers_at());
   }
   [[nodiscard]] float* bias() const noexcept { return at<float>(layout_.bias_at()); }
+  /// [kv_heads, capacity]: of the last token of each.
+  [[nodiscard]] std::uint32_t* positions() const noexcept {
+    return at<std::uint32_t>(layout_.positions_at());
+  }
   [[nodiscard]] std::uint32_t* counts() const noexcept {
     return at<std::uint32_t>(layout_.counts_at());
   }

@@ -23,6 +23,7 @@ void HostEntries::describe_for(const EntryMemory& device) const {
   for (std::size_t head = 0; head < heads.size(); ++head) {
     const EntryList& list = heads[head];
     memory_.counts()[head] = static_cast<std::uint32_t>(list.size());
+    std::ranges::copy(list.positions, memory_.positions() + head * capacity);
     for (std::size_t i = 0; i < capacity; ++i) {
       memory_.pointers()[head * capacity + i] = device.row(head, i);
       memory_.bias()[head * capacity + i] =
@@ -49,6 +50,13 @@ PseudoEntries KeptEntries::view() const noexcept {
   if (now_.heads.empty()) return {};
   return {.rows = device_.pointers(),
           .bias = device_.bias(),
+          .count = device_.counts(),
+          .stride = device_.layout().capacity};
+}
+
+HeldPositions KeptEntries::held() const noexcept {
+  if (now_.heads.empty()) return {};
+  return {.positions = device_.positions(),
           .count = device_.counts(),
           .stride = device_.layout().capacity};
 }

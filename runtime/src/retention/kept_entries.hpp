@@ -55,6 +55,8 @@ class KeptEntries {
 
   /// As attention reads them; null pointers where there are none.
   [[nodiscard]] PseudoEntries view() const noexcept;
+  /// As selections leave them out; the entries stand for one token each.
+  [[nodiscard]] HeldPositions held() const noexcept;
   /// Entries of all KV heads.
   [[nodiscard]] std::size_t size() const noexcept;
 

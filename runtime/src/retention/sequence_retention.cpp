@@ -34,17 +34,26 @@ bool SequenceRetention::is_due() const noexcept {
   const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
   // Behind a prompt the window shrinks to its size; while decoding it first grows to twice that.
   const std::size_t most = context_.is_behind_prompt ? split.window : 2 * split.window - 1;
-  return context_.length > decided + most;
+  return context_.length > decided + most && context_.length >= context_.flushes_from;
 }
 
 Status SequenceRetention::start_if_due() {
   if (layers_.empty() || deciding() || !is_due()) return {};
-  for (const auto& layer : layers_) TERRACE_TRY(start(*layer));
-  flushed_end_ = context_.window_at(context_.length).begin;
+  const std::size_t end = leaving_end();
+  for (const auto& layer : layers_) TERRACE_TRY(start(*layer, end));
+  flushed_end_ = end;
   return {};
 }
 
-Status SequenceRetention::start(Layer& layer) {
+std::size_t SequenceRetention::leaving_end() const noexcept {
+  std::size_t end = context_.window_at(context_.length).begin;
+  if (context_.drops()) return end;
+  // Tokens that wait in a window to be indexed are attended to there.
+  for (const auto& layer : layers_) end = std::min(end, layer->window_at(context_.length).begin);
+  return end;
+}
+
+Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
   LayerRetention& mine = layer.retention;
   const KvShape& shape = context_.shape();
   const RetentionPolicy& policy = *context_.runtime.retention;
@@ -52,8 +61,7 @@ Status SequenceRetention::start(Layer& layer) {
   Flush flush{.shape = shape,
               .layer = layer.id(),
               .sinks = sinks,
-              .leaving = {std::max(sinks, context_.retained_end),
-                          context_.window_at(context_.length).begin},
+              .leaving = {std::max(sinks, context_.retained_end), leaving_end},
               .length = context_.length,
               .keep = policy.keep_of(shape, layer.id(), context_.split.kept),
               .seed = context_.options().seed,
@@ -128,8 +136,9 @@ void SequenceRetention::publish() {
   for (const auto& layer : layers_) {
     LayerRetention& mine = layer->retention;
     mine.entries.take_next();
-    dropped_ += mine.decision.count.dropped;
     busy_ += mine.decision.taken;
+    if (!context_.drops()) continue;
+    dropped_ += mine.decision.count.dropped;
     release_rows(*layer);
   }
 }
@@ -157,6 +166,7 @@ Status SequenceRetention::refresh_device() {
 }
 
 Status SequenceRetention::check_cut(std::size_t length) const {
+  if (!context_.drops()) return {};
   const std::size_t least = std::max(context_.retained_end, flushed_end_);
   if (length == 0 || length >= least) return {};
   return fail(
@@ -167,15 +177,19 @@ Status SequenceRetention::check_cut(std::size_t length) const {
 }
 
 void SequenceRetention::cut() noexcept {
+  const bool all = context_.length == 0;
+  const bool entries = all || (context_.holds() && context_.retained_end > leaving_end());
   for (const auto& layer : layers_) {
     layer->retention.scores.cut(context_.length);
-    if (context_.length == 0) {
-      layer->retention.entries.clear();
-      layer->retention.queries.clear();
-      layer->retention.scores.clear();
-    }
+    if (!entries) continue;
+    layer->retention.entries.clear();
+    layer->retention.queries.clear();
+    if (all) layer->retention.scores.clear();
   }
-  if (context_.length == 0) context_.retained_end = 0;
+  if (!entries) return;
+  context_.retained_end = 0;
+  // Queries to choose by come with the next tokens.
+  context_.flushes_from = all ? 0 : context_.length + context_.split.window;
 }
 
 void SequenceRetention::mark_stale() noexcept {

@@ -48,7 +48,8 @@ class SequenceRetention {
 
   /// Errors: invalid_argument: a sequence of `length` tokens cannot be made of what is kept.
   [[nodiscard]] Status check_cut(std::size_t length) const;
-  /// The sequence has been cut to its length: to nothing, or behind what was decided on.
+  /// The sequence has been cut to its length: to nothing, or behind what was decided on. Entries of
+  /// tokens that are in the window again are no more; who holds entries makes new ones.
   void cut() noexcept;
   /// The device's entries cannot be relied on.
   void mark_stale() noexcept;
@@ -57,7 +58,9 @@ class SequenceRetention {
 
  private:
   [[nodiscard]] bool is_due() const noexcept;
-  Status start(Layer& layer);
+  /// Where tokens end that a flush decides on.
+  [[nodiscard]] std::size_t leaving_end() const noexcept;
+  Status start(Layer& layer, std::size_t leaving_end);
   /// The first decision that failed. All are there.
   [[nodiscard]] Status outcome() const;
   void publish();

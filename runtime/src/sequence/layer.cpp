@@ -28,7 +28,7 @@ TokenRange Layer::own_window_at(std::size_t position) const noexcept {
   const TokenRange& indexed = index.coverage.tokens;
   if (context_.is_dense(number)) {
     at.begin = context_.sinks_at(position).end;
-  } else if (context_.retains()) {
+  } else if (context_.drops()) {
     at.begin = context_.undecided_from(position);
   } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
     at.begin -= std::min(at.begin - indexed.end, context_.split.selected);

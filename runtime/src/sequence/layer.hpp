@@ -50,10 +50,9 @@ class Layer {
   /// the sinks.
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
-  /// Whether retention has decided on the token at `position`: it is an entry, part of one, or
-  /// gone.
+  /// Whether retention alone knows the token at `position`: it is an entry, part of one, or gone.
   [[nodiscard]] bool is_decided(std::size_t position) const noexcept {
-    return !context_.is_dense(number) && position < context_.retained_end &&
+    return context_.drops() && !context_.is_dense(number) && position < context_.retained_end &&
            position >= context_.split.sinks;
   }
 
@@ -67,6 +66,11 @@ class Layer {
   /// Tokens that a step may select.
   [[nodiscard]] TokenRange candidates() const noexcept {
     return {token().sinks.end, std::min(token().window.begin, index.coverage.tokens.end)};
+  }
+  /// Whether tokens attend to entries: not where they attend to all rows.
+  [[nodiscard]] bool attends_to_entries() const noexcept {
+    if (!context_.holds()) return context_.retains();
+    return !context_.is_dense(number) && token().window.begin > token().sinks.end;
   }
   /// Says what the token at `position` attends to. The index is as it is for that token.
   void open_token(std::size_t position);

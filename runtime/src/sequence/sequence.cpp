@@ -128,7 +128,7 @@ TokenRange Sequence::sinks() const noexcept { return state_->parts.context.sinks
 TokenRange Sequence::window() const noexcept {
   const SequenceContext& context = state_->parts.context;
   const std::size_t begin =
-      context.retains() ? context.undecided_from(length()) : context.window_at(length()).begin;
+      context.drops() ? context.undecided_from(length()) : context.window_at(length()).begin;
   return {begin, length()};
 }
 std::size_t Sequence::budget_tokens() const noexcept { return state_->parts.context.budget_tokens; }

@@ -23,16 +23,17 @@ inline constexpr std::size_t max_positions = std::size_t{1} << 31;
 struct SequenceCourse {
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
-  TokenRange prompt;            ///< that comes in steps, or came
-  bool prompt_comes = false;    ///< its tokens are not all there, or not indexed
-  bool prompt_selects = false;  ///< its tokens attend to what is selected of the tokens before it
-  bool prompt_given = false;    ///< there has been one, whichever way it came
-  bool has_decoded = false;     ///< a token outside of prompts has been attended
+  TokenRange prompt;             ///< that comes in steps, or came
+  bool prompt_comes = false;     ///< its tokens are not all there, or not indexed
+  bool prompt_selects = false;   ///< its tokens attend to what is selected of the tokens before it
+  bool prompt_given = false;     ///< there has been one, whichever way it came
+  bool has_decoded = false;      ///< a token outside of prompts has been attended
   bool is_behind_prompt = true;  ///< none has since the last prompt
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
   policies::BudgetSplit split;
   std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
+  std::size_t flushes_from = 0;  ///< no flush is due before that length
 };
 
 struct SequenceContext : SequenceCourse {
@@ -59,8 +60,12 @@ struct SequenceContext : SequenceCourse {
   [[nodiscard]] std::size_t block_tokens() const noexcept { return runtime.options.block_tokens; }
 
   [[nodiscard]] bool selects() const noexcept { return traits().selects; }
-  /// Whether tokens that leave the window are dropped or merged.
+  /// Whether entries are made of tokens that leave the window.
   [[nodiscard]] bool retains() const noexcept { return runtime.retention != nullptr; }
+  /// Whether the others of these tokens are gone.
+  [[nodiscard]] bool drops() const noexcept { return runtime.drops(); }
+  /// Whether they stay, to be selected.
+  [[nodiscard]] bool holds() const noexcept { return runtime.holds(); }
   [[nodiscard]] bool keeps_everything() const noexcept { return traits().keeps_everything; }
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {
     return layer < runtime.options.dense_layers;

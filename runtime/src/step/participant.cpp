@@ -80,6 +80,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
       .candidates = layer_->candidates(),
       .count = {.mean = context_.split.selected - layer_->borrowed_at(context_.length + token_)},
       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
+      .held = layer_->attends_to_entries() ? layer_->retention.entries.held() : HeldPositions{},
       .index = view,
       .resident = layer_->rows.device_table(),
       .sinks = token.sinks,
@@ -236,8 +237,8 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
       .selected_count = rows.selected_count,
       .selected_stride = rows.selected_stride,
       .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
-      .pseudo =
-          context_.retains() ? layer_->retention.entries.view() : parts_.workspace.pseudo(*layer_),
+      .pseudo = layer_->attends_to_entries() ? layer_->retention.entries.view()
+                                             : parts_.workspace.pseudo(*layer_),
       .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
       .scratch = parts_.workspace.attention_scratch(),
       .weights = weights,

@@ -86,7 +86,7 @@ void Participant::choose_attention(bool indexed) noexcept {
                               std::ranges::all_of(parts_.layers, has_index);
   }
   exact_ = !indexed || (prompt_ && !context_.prompt_selects);
-  if (context_.retains()) exact_ = must_attend_exactly();
+  if (context_.drops()) exact_ = must_attend_exactly();
 }
 
 bool Participant::must_attend_exactly() const noexcept {

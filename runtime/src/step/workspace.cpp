@@ -30,9 +30,11 @@ Status Workspace::reserve_attention(std::size_t length) {
   const bool everything = context_.keeps_everything() || context_.options().dense_layers > 0 ||
                           context_.options().when == RetrievalWhen::spilled ||
                           context_.prompt_selects;
-  const std::size_t listed = everything           ? length
-                             : context_.retains() ? retained_entries(length)
-                                                  : split.sinks + split.window + split.selected;
+  const std::size_t held = context_.holds() ? context_.most_kept() : 0;
+  const std::size_t listed = everything ? length
+                             : context_.drops()
+                                 ? retained_entries(length)
+                                 : split.sinks + split.window + split.selected + held;
   const std::size_t entries = listed + 1 + pseudo_entries_;
   if (entries <= entries_) return {};
   const std::size_t room = everything ? with_room(entries) : entries;

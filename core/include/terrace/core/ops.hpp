@@ -110,6 +110,33 @@ struct PqShape {
   [[nodiscard]] constexpr std::size_t centroids() const noexcept { return std::size_t{1} << bits; }
 };
 
+/// Positions that are attended to in any case, so that a selection leaves them out. Those that are
+/// no candidates change nothing.
+struct HeldPositions {
+  const std::uint32_t* positions = nullptr;  ///< [kv_heads, stride], rising; null = there are none
+  const std::uint32_t* count = nullptr;      ///< [kv_heads]
+  std::size_t stride = 0;
+
+  /// The candidates of KV head `head` that are held: elements of `positions`.
+  [[nodiscard]] constexpr TokenRange among(TokenRange candidates, std::size_t head) const noexcept {
+    if (positions == nullptr) return {};
+    return {first_from(candidates.begin, head), first_from(candidates.end, head)};
+  }
+
+ private:
+  /// The first element of KV head `head` that is not below `position`.
+  [[nodiscard]] constexpr std::size_t first_from(std::size_t position,
+                                                 std::size_t head) const noexcept {
+    std::size_t low = head * stride;
+    std::size_t high = low + count[head];
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      positions[middle] < position ? low = middle + 1 : high = middle;
+    }
+    return low;
+  }
+};
+
 /// Arguments that all selecting ops have.
 ///
 /// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
@@ -128,11 +155,14 @@ struct SelectCommon {
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
   float* scratch = nullptr;  ///< selection_scratch_floats, where an op names no other
+  /// Of pq_select and exact_select; their weights are made of the other candidates.
+  HeldPositions held = {};
 
   /// Rows that a list of KV head `head` can have.
   [[nodiscard]] constexpr std::size_t wanted(std::size_t head) const noexcept {
     const std::size_t rows = rows_of_head(count, head);
-    const std::size_t room = candidates.size() < id_stride ? candidates.size() : id_stride;
+    const std::size_t free = candidates.size() - held.among(candidates, head).size();
+    const std::size_t room = free < id_stride ? free : id_stride;
     return rows < room ? rows : room;
   }
 };

@@ -49,7 +49,8 @@ struct RetrievalTraits {
   // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
-  bool stops_at_mass = false;  ///< SelectRequest::mass may be given
+  bool stops_at_mass = false;    ///< SelectRequest::mass may be given
+  bool leaves_out_held = false;  ///< SelectRequest::held may be given
 };
 
 /// The memory of a layer's index, all KV heads: a fixed part and chunks of `chunk_tokens` tokens.
@@ -119,6 +120,7 @@ struct SelectRequest {
   TokenRange candidates;               ///< all of them coded
   RowCounts count;                     ///< rows of each list
   double mass = 0;                     ///< share of attention mass to reach; 0 = by count
+  HeldPositions held = {};             ///< attended anyway; with leaves_out_held alone
   IndexView index;
   BlockTable resident;  ///< blocks of sinks and window, which are attended anyway
   TokenRange sinks;

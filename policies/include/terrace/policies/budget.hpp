@@ -20,15 +20,16 @@ struct BudgetTerms {
   std::size_t sink_tokens = 32;
   double window_share = 0.5;  ///< of what sinks and the current token leave
   std::size_t window_tokens_max = std::numeric_limits<std::size_t>::max();
-  bool retains = false;  ///< a policy that selects nothing leaves its share to retention
+  bool retains = false;   ///< a policy that selects nothing leaves its share to retention
+  double held_share = 0;  ///< of a selecting policy's share: retention's
 };
 
 /// Deals a budget out: sinks + window + selected + kept + the current token = budget, or less where
 /// the window has a limit and nothing is selected or kept.
 ///
 /// A budget too small for the sinks shrinks them to half of what the current token leaves. A policy
-/// that selects nothing gives its share to retention, or else to the window; one that keeps
-/// everything has no limit (window = SIZE_MAX).
+/// that selects nothing gives its share to retention, or else to the window; one that selects gives
+/// `held_share` of it; one that keeps everything has no limit (window = SIZE_MAX).
 BudgetSplit split_budget(const BudgetTerms& terms, const RetrievalTraits& traits) noexcept;
 
 }  // namespace terrace::policies

@@ -52,6 +52,12 @@ enum class UntilReady : std::uint8_t {
   wait,   ///< steps wait: two runs are the same
 };
 
+/// Where tokens are that retention does not keep as entries.
+enum class DroppedTokens : std::uint8_t {
+  release,  ///< nowhere: their rows leave device and host
+  keep,     ///< on the host, where the retrieval policy selects of them
+};
+
 /// How tokens of a prompt in steps attend to tokens before the prompt.
 enum class PromptAttention : std::uint8_t {
   exact,      ///< to all of them
@@ -76,11 +82,16 @@ struct RuntimeOptions {
   /// Selects in place of the policy that `policy` names: an embedder's own.
   std::shared_ptr<const RetrievalPolicy> own_policy = {};
   policies::RetrievalOptions retrieval = {};
-  /// Chooses which tokens that leave the window stay, or become one entry; the others are gone for
-  /// good, from the host, too. "none" = all stay. Beside retrieval policies that select nothing.
+  /// Chooses which tokens that leave the window stay, or become one entry. "none" = all stay.
+  /// Others are gone for good, beside retrieval policies that select nothing; or, kept, beside
+  /// policies that can leave out what is held (RetrievalTraits::leaves_out_held).
   std::string retention_policy = "none";
   std::shared_ptr<const RetentionPolicy> own_retention = {};  ///< an embedder's own, in its place
   policies::RetentionOptions retention = {};
+  DroppedTokens dropped = DroppedTokens::release;
+  /// With DroppedTokens::keep: the entries' part of what sinks and window leave of the budget; the
+  /// rest is selected at each step.
+  double held_share = 0.5;
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
