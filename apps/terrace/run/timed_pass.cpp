@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "config_check.hpp"
+
 namespace terrace::apps {
 namespace {
 
@@ -109,9 +111,11 @@ void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result) {
 
 Result<double> time_prefill_without_clustering(const RunJob& job, const std::string& policy,
                                                Progress& progress) {
-  // The same budget and placement, and no index.
+  // The same budget and placement, and neither index nor entries.
+  const Config bare =
+      with_values(job.config, {{"retrieval.policy", "streaming"}, {"retention.policy", "none"}});
   TERRACE_ASSIGN(Session session,
-                 open_session(job, config_of_policy(job, "streaming"), progress,
+                 open_session(job, bare, progress,
                               {.policy = policy, .prefill = "prefill without clustering"}));
   return time_prefill(job, session);
 }
