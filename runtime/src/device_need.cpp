@@ -41,10 +41,9 @@ std::size_t DeviceNeed::window_blocks() const noexcept {
   const RetrievalTraits& traits = runtime_.policy->traits();
   const std::size_t size = runtime_.options.block_tokens;
   if (runtime_.drops()) {
+    // Until the first flush, which a short prompt puts off, tokens are attended to row by row.
     const std::size_t all = split_.sinks + split_.kept + 2 * split_.window;
-    // Before the first flush everything is attended to row by row, behind it the window grows.
-    if (tokens_ < all) return divide_up(tokens_ + 1, size);
-    return divide_up(split_.sinks, size) + divide_up(2 * split_.window + 1, size) + 2;
+    return divide_up(std::min(tokens_, all) + 1, size);
   }
   // Tokens wait in the window until a batch of them is indexed.
   const std::size_t waiting =

@@ -101,6 +101,23 @@ class Retention(ReportTest):
         self.assertEqual(process.returncode, 2)
         self.assertIn("set retrieval.policy to streaming", process.stderr)
 
+    def test_holds_entries_beside_a_policy_that_selects(self):
+        held = ("--set", "retention.policy=snapkv", "--set", "retention.dropped=keep")
+        run = run_json(*self.JOB, "--policy", "pqcache", *held)["runs"][0]
+        self.assertEqual(run["policy"], "pqcache")
+        self.assertEqual(run["retention"]["kept_mean"], 35 // 2)
+        self.assertEqual(run["retention"]["dropped"], 0)
+        self.assertEqual(run["selected_tokens"], 35 - 35 // 2)
+        self.assertEqual(run["entries_mean"], 102)
+        for policy, setting, said in (
+                ("wave", "retention.hold=0.5", "use pqcache, qpq or oracle"),
+                ("pqcache", "retention.policy=h2o", "use recent, snapkv"),
+                ("pqcache", "retention.hold=1", "between 0 and 1")):
+            process = terrace("run", *self.JOB, "--policy", policy, *held, "--set", setting)
+            self.assertEqual(process.returncode, 2, said)
+            self.assertIn(said, process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1)
+
     def test_gates_of_another_model_are_refused_by_name(self):
         gates = ("--policy", "smartkv", "--set", "retention.gates=/nowhere/gates.safetensors")
         process = terrace("run", *self.JOB, *gates)
