@@ -71,7 +71,8 @@ policies::RetentionOptions retention_options(const Config& config) {
                                                   {"alternate", Anchor::alternate}}),
                     .rule = meaning_of<CrushRule>(
                         config, "retention.rule",
-                        {{"hamming", CrushRule::hamming}, {"position", CrushRule::position}})},
+                        {{"hamming", CrushRule::hamming}, {"position", CrushRule::position}}),
+                    .block_tokens = config.integer("retention.block_tokens")},
           .merge = {.share = config.number("retention.merge"),
                     .chunk = config.integer("retention.merge_chunk")}};
 }

@@ -288,6 +288,49 @@ TEST(KvCrush, ByPositionSamplesEvenly) {
   EXPECT_THAT(kept(map), ElementsAre(0, 25, 50, 75, 100));
 }
 
+TEST(KvCrush, KeepsAndDropsWholeBlocks) {
+  // Sixteen blocks of four tokens, and a last one of two. Tokens of blocks 3 and 12 draw most; one
+  // of block 5 draws more than any other, but its block does not.
+  MadeUpLayer layer(66);
+  layer.set_scores(0);
+  const auto draws = [&](std::size_t candidate, float score) {
+    for (std::size_t head = 0; head < 4; ++head) {
+      layer.set_score(head, MadeUpLayer::sinks + candidate, score);
+    }
+  };
+  for (std::size_t i = 0; i < 4; ++i) {
+    draws(4 * 3 + i, 2);
+    draws(4 * 12 + i, 1.5);
+  }
+  draws(4 * 5, 4);
+  RetentionOptions options;
+  options.pool.width = 1;
+  options.crush = {.representatives = 0.5, .rule = CrushRule::position, .block_tokens = 4};
+  const auto maps = layer.retain(*make_retention_policy("kvcrush", options).value(), 19);
+  // Two blocks are the base's, and two stand for the rest: its first and its last.
+  EXPECT_THAT(kept(maps[0]), ElementsAre(0, 1, 2, 3, 12, 13, 14, 15, 48, 49, 50, 51, 64, 65));
+  EXPECT_EQ(maps[1], maps[0]);
+
+  // By votes: the heads of the KV head agree on the tokens of some blocks, and not on others'.
+  options.crush.rule = CrushRule::hamming;
+  for (const Anchor anchor : {Anchor::random, Anchor::mean, Anchor::alternate}) {
+    options.crush.anchor = anchor;
+    const MadeUpLayer any(66);
+    const auto by_votes = any.retain(*make_retention_policy("kvcrush", options).value(), 40);
+    for (const EntryMap& map : by_votes) {
+      const std::vector<std::size_t> members = kept(map);
+      EXPECT_LE(members.size(), 40U);
+      EXPECT_GE(members.size(), 34U);  // ten blocks, of which one may be the last
+      for (const std::size_t member : members) {
+        const std::size_t first = member / 4 * 4;
+        for (std::size_t i = first; i < std::min<std::size_t>(first + 4, 66); ++i) {
+          EXPECT_THAT(members, ::testing::Contains(i));
+        }
+      }
+    }
+  }
+}
+
 TEST(KvCrush, CountsAlikeWhateverHeadsAreFirst) {
   MadeUpLayer one(120);
   MadeUpLayer other(120);
@@ -424,6 +467,8 @@ TEST(RetentionTable, RefusesSettingsOutOfRangeByName) {
   EXPECT_THAT(message("h2o", {.pool = {.width = 4}}), ::testing::HasSubstr("retention.pool"));
   EXPECT_THAT(message("h2o", {.merge = {.share = 2}}), ::testing::HasSubstr("retention.merge"));
   EXPECT_THAT(message("kvcrush", {.base = "smartkv"}), ::testing::HasSubstr("retention.base"));
+  EXPECT_THAT(message("kvcrush", {.crush = {.block_tokens = 0}}),
+              ::testing::HasSubstr("retention.block_tokens"));
   EXPECT_THAT(message("smartkv", {}), ::testing::HasSubstr("give retention.gates"));
   for (const char* name : {"snapkv", "kvcrush"}) {
     EXPECT_THAT(message(name, {.base = "snapkv", .score_window = 0}),

@@ -2,10 +2,12 @@
 //
 // Source: arXiv 2503.00022. Each query head votes for as many tokens as may stay; a token's votes
 // are its word. Tokens that the base drops are put in the order of their words' distance to an
-// anchor, and the list is sampled evenly, both ends included.
+// anchor, and the list is sampled evenly, both ends included. Blocks of several tokens stay or go
+// as a whole: by the sum of their tokens' ratings, and by the mean of their words' distances.
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "entry_groups.hpp"
 #include "keep_best.hpp"
@@ -55,6 +57,44 @@ class Votes {
   std::size_t bits_;
   std::vector<std::uint64_t> words_;
 };
+
+/// Candidates that stay or go together: those of one block, by rising position.
+struct Unit {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+std::vector<Unit> units_of(const Candidates& head, std::size_t block_tokens) {
+  std::vector<Unit> units;
+  for (std::uint32_t i = 0; i < head.size(); ++i) {
+    const auto block = [&](std::uint32_t candidate) {
+      return head.positions[candidate] / block_tokens;
+    };
+    if (i == 0 || block(i) != block(i - 1)) units.push_back({i, 0});
+    ++units.back().count;
+  }
+  return units;
+}
+
+std::vector<float> rate_units(std::span<const Unit> units, std::span<const float> ratings) {
+  std::vector<float> sums;
+  sums.reserve(units.size());
+  for (const Unit& unit : units) {
+    const auto members = ratings.subspan(unit.first, unit.count);
+    sums.push_back(std::accumulate(members.begin(), members.end(), 0.0F));
+  }
+  return sums;
+}
+
+/// Returns the candidates of units that were chosen, which rise.
+std::vector<std::uint32_t> members_of(std::span<const Unit> units,
+                                      std::span<const std::uint32_t> chosen) {
+  std::vector<std::uint32_t> members;
+  for (const std::uint32_t unit : chosen) {
+    for (std::uint32_t i = 0; i < units[unit].count; ++i) members.push_back(units[unit].first + i);
+  }
+  return members;
+}
 
 /// Whether more than half of a KV head's candidates have a query head's vote.
 bool is_majority(const Votes& votes, const Candidates& head, std::size_t query) {
@@ -109,22 +149,33 @@ class KvCrush final : public RetentionPolicy {
     std::vector<EntryMap> maps;
     for (std::size_t head = 0; head < request.heads.size(); ++head) {
       const Candidates& candidates = request.heads[head];
-      const auto best = best_of(base_->rate(request, head), request.keep - representatives);
-      std::vector<std::uint32_t> rest = all_but(best, candidates.size());
-      if (options_.rule == CrushRule::hamming) put_in_order(rest, votes, request, candidates);
+      const std::vector<Unit> units = units_of(candidates, options_.block_tokens);
+      const auto best = best_of(rate_units(units, base_->rate(request, head)),
+                                (request.keep - representatives) / options_.block_tokens);
+      std::vector<std::uint32_t> rest = all_but(best, units.size());
+      if (options_.rule == CrushRule::hamming) {
+        put_in_order(rest, units, votes, make_anchor(votes, request, candidates, options_.anchor),
+                     candidates.positions);
+      }
       EntryGroups groups(candidates.size());
-      groups.keep(best);
-      groups.keep(sample(rest, representatives));
+      groups.keep(members_of(units, best));
+      groups.keep(members_of(units, sample(rest, representatives / options_.block_tokens)));
       maps.push_back(groups.map());
     }
     return maps;
   }
 
-  void put_in_order(std::vector<std::uint32_t>& rest, const Votes& votes,
-                    const RetainRequest& request, const Candidates& head) const {
-    const auto anchor = make_anchor(votes, request, head, options_.anchor);
-    std::ranges::stable_sort(rest, {}, [&](std::uint32_t candidate) {
-      return votes.distance(head.positions[candidate], anchor);
+  /// Puts units in the order of their words' distance to the anchor.
+  static void put_in_order(std::vector<std::uint32_t>& rest, std::span<const Unit> units,
+                           const Votes& votes, std::span<const std::uint64_t> anchor,
+                           std::span<const std::uint32_t> positions) {
+    std::ranges::stable_sort(rest, {}, [&](std::uint32_t number) {
+      const Unit& unit = units[number];
+      std::size_t sum = 0;
+      for (const std::uint32_t position : positions.subspan(unit.first, unit.count)) {
+        sum += votes.distance(position, anchor);
+      }
+      return static_cast<double>(sum) / static_cast<double>(unit.count);
     });
   }
 

@@ -22,6 +22,10 @@ Status RetentionOptions::validate() const {
     return fail(Errc::invalid_argument,
                 "chunks of one entry match nothing; use 0 (all) or 2 and more");
   }
+  if (crush.block_tokens == 0) {
+    return fail(Errc::invalid_argument,
+                "retention.block_tokens is 0; use 1 (each token by itself) or more");
+  }
   if (score_window == 0) {
     return fail(Errc::invalid_argument, "a score window of no query scores nothing; use 1 or more");
   }

@@ -47,6 +47,9 @@ struct CrushOptions {
   double representatives = 0.25;  ///< share of the entries that may stay
   Anchor anchor = Anchor::mean;
   CrushRule rule = CrushRule::hamming;
+  /// Tokens that stay or go together, from a multiple of so many positions on; 1 = each by itself.
+  /// Of the entries that may stay those are free that make no whole block.
+  std::size_t block_tokens = 1;
 };
 
 struct MergeOptions {
