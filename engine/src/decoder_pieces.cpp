@@ -6,21 +6,22 @@
 
 namespace terrace::engine {
 
-Status Decoder::extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens) {
+Status Decoder::extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
+                       std::size_t to_come) {
   if (tokens.empty()) return fail(Errc::invalid_argument, "extend: a prompt of no tokens");
   TERRACE_TRY(model_.check(tokens));
   TERRACE_TRY(come_to_rest());
   const std::size_t length = sequence.length();
-  TERRACE_TRY(sequence.begin_prompt(tokens.size()));
-  Status done = run_pieces(runtime, sequence, tokens);
+  TERRACE_TRY(sequence.begin_prompt(tokens.size() + to_come));
+  Status done = run_pieces(runtime, sequence, tokens, length + tokens.size() + to_come);
   if (!done) give_prompt_up(sequence, length);
   // A queue that stands still keeps the memory; the next call gives it back.
   if (done || come_to_rest()) arithmetic_->end_prompt();
   return done;
 }
 
-Status Decoder::run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens) {
-  const std::size_t prompt_end = sequence.length() + tokens.size();
+Status Decoder::run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
+                           std::size_t prompt_end) {
   for (std::size_t first = 0; first < tokens.size();) {
     const std::size_t count = std::min(options_.chunk_tokens, tokens.size() - first);
     TERRACE_TRY(run_piece(runtime, sequence, tokens.subspan(first, count), prompt_end));

@@ -60,6 +60,41 @@ TEST(DecoderPieces, GiveTheSameBitsHoweverAPromptIsCut) {
   }
 }
 
+/// Policies that look at a prompt in ways of their own: copies, an index, its last queries, all its
+/// attention.
+struct PromptReader {
+  std::string policy;
+  std::string retention = "none";
+};
+
+TEST(DecoderPieces, OfOnePromptThatForksEndInTheirOwnWay) {
+  const LlamaModel tiny = load_tiny();
+  const auto tokens = text_of(context + steps);
+  const auto prompt = std::span(tokens).first(context);
+  for (const auto& [policy, retention] :
+       {PromptReader{"full"}, PromptReader{"pqcache"}, PromptReader{"streaming", "snapkv"},
+        PromptReader{"streaming", "h2o"}, PromptReader{"streaming", "chelsea"}}) {
+    SCOPED_TRACE(policy + " " + retention);
+    const DecodingOptions options{.policy = policy, .budget = small_budget, .retention = retention};
+    Decoding whole(tiny, options);
+    const auto expected = logits_behind(whole, tokens);
+    Decoding trunk(tiny, options);
+    ASSERT_TRUE(trunk.extend(prompt.first(250), /*to_come=*/1).has_value());
+    EXPECT_EQ(trunk.sequence->retention().flushes, 0U);
+    for (int turn = 0; turn < 2; ++turn) {  // the second finds the trunk as the first did
+      auto twin = trunk.sequence->fork();
+      ASSERT_TRUE(twin.has_value()) << twin.error().message();
+      ASSERT_TRUE(trunk.decoder->extend(*trunk.runtime, **twin, prompt.subspan(250)).has_value());
+      EXPECT_EQ(trunk.logits(), expected.front());
+      for (std::size_t i = 0; i < steps; ++i) {
+        ASSERT_TRUE(trunk.decoder->step(**twin, tokens[context + i]).has_value());
+        EXPECT_EQ(trunk.logits(), expected[i + 1]) << i;
+      }
+      EXPECT_EQ((*twin)->retention().flushes, whole.sequence->retention().flushes);
+    }
+  }
+}
+
 TEST(DecoderPieces, MeetTheGoldenLogits) {
   const LlamaModel tiny = load_tiny();
   for (const json& golden : cases_of("tiny_logits.json")) {

@@ -21,6 +21,7 @@ struct DecodingOptions {
   std::size_t rope_length = 0;
   std::size_t chunk_tokens = 100;
   std::shared_ptr<const RetrievalPolicy> own_policy = nullptr;
+  std::string retention = "none";
 };
 
 struct Decoding {
@@ -29,6 +30,7 @@ struct Decoding {
     runtime = Runtime::open({.shape = model.config().kv_shape(options.kv_dtype),
                              .policy = options.policy,
                              .own_policy = options.own_policy,
+                             .retention_policy = options.retention,
                              .budget = options.budget,
                              .sink_tokens = 8,
                              .until_ready = UntilReady::wait},
@@ -42,8 +44,8 @@ struct Decoding {
     sequence = runtime->open_sequence().value();
   }
 
-  Status extend(std::span<const TokenId> tokens) {
-    return decoder->extend(*runtime, *sequence, tokens);
+  Status extend(std::span<const TokenId> tokens, std::size_t to_come = 0) {
+    return decoder->extend(*runtime, *sequence, tokens, to_come);
   }
   Status step(TokenId token) { return decoder->step(*sequence, token); }
   [[nodiscard]] std::vector<float> logits() const {

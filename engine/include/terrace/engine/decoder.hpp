@@ -68,11 +68,13 @@ class Decoder {
   /// through all layers. They attend as RuntimeOptions::prompts says, to rows in whatever tier.
   /// `runtime` is the sequence's. Bits do not depend on chunk_tokens; they are not prefill's,
   /// which adds in another order. On an error the sequence is at its old length, or says that it is
-  /// lost.
+  /// lost. Where `to_come` is not 0 the prompt does not end here: at least so many tokens of it are
+  /// given by later calls, to the sequence or to forks of it, and logits() say nothing new.
   ///
   /// Memory   activations, K and V of chunk_tokens tokens and some; what the runtime takes of steps
   /// Errors   invalid_argument: no tokens, or a sequence that is not idle; else as prefill
-  Status extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens);
+  Status extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
+                std::size_t to_come = 0);
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.
   ///
@@ -112,8 +114,9 @@ class Decoder {
   Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
   /// Returns the hints that a policy uses of these rows; the prompt ends at `prompt_end`.
   Result<PromptHints> hints_of(const Sequence& sequence, RowRange rows, std::size_t prompt_end);
-  Status run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens);
-  /// Runs a piece of a prompt that ends at `prompt_end`.
+  /// Runs pieces of a prompt that ends at `prompt_end`.
+  Status run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
+                    std::size_t prompt_end);
   Status run_piece(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
                    std::size_t prompt_end);
   Status enqueue_piece(Step& step, const Sequence& sequence, RowRange rows, std::size_t prompt_end);
