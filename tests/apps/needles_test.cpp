@@ -41,6 +41,63 @@ TEST(Needles, MarkExactlyTheDigitsOfTheAnswer) {
   }
 }
 
+TEST(NeedleForms, PlainHasOtherWordsAndWordingThanTheModelWasTrainedOn) {
+  const NeedleForm plain = parse_needle_form("plain").value();
+  const NeedleForm trained = parse_needle_form("trained").value();
+  for (const std::string_view word : plain.adjectives) {
+    EXPECT_EQ(std::ranges::count(trained.adjectives, word), 0) << word;
+    EXPECT_EQ(std::ranges::count(plain.adjectives, word), 1) << word;
+  }
+  for (const std::string_view word : plain.nouns) {
+    EXPECT_EQ(std::ranges::count(trained.nouns, word), 0) << word;
+    EXPECT_EQ(std::ranges::count(plain.nouns, word), 1) << word;
+  }
+  const auto needles = make_needles(1, 7, plain).value();
+  EXPECT_THAT(spelled(needles[0].statement),
+              MatchesRegex("\nThe serial number of the [a-z]+ [a-z]+ is [1-9][0-9]{3,5}\\.\n"));
+  EXPECT_EQ(spelled(needles[0].statement),
+            spelled(needles[0].question) + spelled(needles[0].answer));
+}
+
+TEST(NeedleForms, OfAUserAskUpToTheDigits) {
+  const NeedleForm form =
+      parse_needle_form("7 {noun}s, {adjective}:{digits}|How many {adjective} {noun}s?  {digits}9")
+          .value();
+  const auto needles = make_needles(20, 3, form).value();
+  for (const Needle& needle : needles) {
+    EXPECT_THAT(spelled(needle.statement), MatchesRegex("\n7 [a-z]+s, [a-z]+:[0-9]{4,6}\n"));
+    EXPECT_THAT(spelled(needle.question), MatchesRegex("\nHow many [a-z]+ [a-z]+s\\?"));
+    const std::string answer = spelled(needle.answer);
+    EXPECT_THAT(answer, MatchesRegex("  [0-9]{4,6}9\n"));
+    for (std::size_t i = 0; i < answer.size(); ++i) {  // the 9 behind the digits is the form's
+      EXPECT_EQ(needle.answer_is_digit[i], i >= 2 && i + 2 < answer.size()) << i;
+    }
+    EXPECT_THAT(spelled(needle.statement), HasSubstr(":" + answer.substr(2, answer.size() - 4)));
+  }
+}
+
+TEST(NeedleForms, ThatCannotBeAskedForAreRefused) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"", "neither trained nor plain"},
+      {"plian", "'plian'"},
+      {"The {adjective} {noun}.", "{digits} 0 times"},
+      {"{adjective} {noun} {noun} {digits}", "{noun} 2 times"},
+      {"{adjective} {noun} {number} {digits}", "braces"},
+      {"{adjective} {noun} {digits} }", "braces"},
+      {"{digits}: the {adjective} {noun}", "before {digits}"},
+      {"{digits}: the {adjective} {noun}|the {adjective} {noun}:", "the question has {digits} 0"},
+      {"|{adjective} {noun} {digits}", "the fact has {adjective} 0"},
+      {"{adjective} {noun} {digits}|{adjective} {noun} {digits}|", "once"},
+      {"{adjective} {noun}\n{digits}", "one line"},
+  };
+  for (const auto& [text, mention] : wrong) {
+    const auto form = parse_needle_form(text);
+    ASSERT_FALSE(form.has_value()) << text;
+    EXPECT_EQ(form.error().code, Errc::invalid_argument) << text;
+    EXPECT_THAT(std::string(form.error().message()), HasSubstr(mention)) << text;
+  }
+}
+
 TEST(Needles, HaveDistinctNamesThatTheSeedDecides) {
   const auto needles = make_needles(900, 1).value();
   std::set<std::string> names;

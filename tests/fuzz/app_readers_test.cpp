@@ -54,6 +54,33 @@ std::string needles_flaw(std::string_view text) {
   return fits ? "" : "it is no needles file";
 }
 
+/// Why a sentence of a form has not each placeholder once; empty where it has.
+std::string sentence_flaw(std::string sentence) {
+  for (const std::string place : {"{adjective}", "{noun}", "{digits}"}) {
+    const std::size_t at = sentence.find(place);
+    if (at == std::string::npos) return "it lacks " + place;
+    sentence.replace(at, place.size(), "-");
+  }
+  return sentence.find_first_of("{}|") == std::string::npos ? "" : "it has more in braces, or bars";
+}
+
+/// Why a text is no form of needles; empty where it is one.
+std::string form_flaw(std::string_view text) {
+  if (text == "trained" || text == "plain") return "";
+  const auto is_control = [](char c) { return (c >= 0 && c < 32) || c == 127; };
+  if (std::ranges::any_of(text, is_control)) return "it has control characters";
+  const std::size_t bar = text.find('|');
+  const std::string fact(text.substr(0, bar));
+  const std::string question(bar == text.npos ? text : text.substr(bar + 1));
+  for (const std::string& sentence : {fact, question}) {
+    if (const std::string flaw = sentence_flaw(sentence); !flaw.empty()) return flaw;
+  }
+  const std::size_t asked = question.find("{digits}");
+  return question.find("{adjective}") < asked && question.find("{noun}") < asked
+             ? ""
+             : "its question names nothing";
+}
+
 /// Why a text has no turns; empty where it has.
 std::string turns_flaw(std::string_view text) {
   if (!is_json(text)) return "it is no JSON";
@@ -100,6 +127,25 @@ void make_needles_reader(Fuzzed& fuzzed) {
                    needles_flaw};
 }
 
+void make_form_reader(Fuzzed& fuzzed) {
+  fuzzed.corpus = {{"trained", "trained"},
+                   {"plain", "plain"},
+                   {"fact", "The {adjective} {noun} opens with {digits}."},
+                   {"question", "{digits}: {noun}, {adjective}|{adjective} {noun}  {digits}"},
+                   {"bad-name", "plian"},
+                   {"bad-order", "{digits} {adjective} {noun}"},
+                   {"bad-place", "{adjective} {noun} {number} {digits}"},
+                   {"bad-bar", "{adjective} {noun} {digits}|{adjective} {noun} {digits}|"}};
+  fuzzed.reader = {
+      "needle_form", [&](Rng& rng) { return mutate(fuzzed.corpus, rng); },
+      [](std::string_view text) {
+        return status_of(parse_needle_form(std::string(text)).and_then([](const NeedleForm& form) {
+          return make_needles(3, 1, form);
+        }));
+      },
+      form_flaw};
+}
+
 void make_turns_reader(Fuzzed& fuzzed) {
   fuzzed.corpus = {{"texts", R"(["one", "two \u00e9"])"},
                    {"ids", "[[0, 255], [7]]"},
@@ -131,6 +177,13 @@ TEST(AppReaders, TakeNeedlesAndNothingElse) {
   make_needles_reader(fuzzed);
   EXPECT_EQ(check_corpus(fuzzed.reader, fuzzed.corpus), "");
   EXPECT_EQ(fuzz(fuzzed.reader, fuzz_steps_of("needles")), "");
+}
+
+TEST(AppReaders, TakeFormsOfNeedlesAndNothingElse) {
+  Fuzzed fuzzed;
+  make_form_reader(fuzzed);
+  EXPECT_EQ(check_corpus(fuzzed.reader, fuzzed.corpus), "");
+  EXPECT_EQ(fuzz(fuzzed.reader, fuzz_steps_of("needle_form")), "");
 }
 
 TEST(AppReaders, TakeTurnsAndNothingElse) {

@@ -22,8 +22,8 @@ inline constexpr std::array fuzz_shares{
     FuzzShare{"mooncake", 10},     FuzzShare{"csv", 5},
     FuzzShare{"oraclegeneral", 3}, FuzzShare{"trace", 14},
     FuzzShare{"config_yaml", 14},  FuzzShare{"machine_profile", 8},
-    FuzzShare{"needles", 6},       FuzzShare{"turns", 2},
-    FuzzShare{"tokens", 2},
+    FuzzShare{"needles", 4},       FuzzShare{"turns", 2},
+    FuzzShare{"tokens", 2},        FuzzShare{"needle_form", 2},
 };
 static_assert(std::transform_reduce(fuzz_shares.begin(), fuzz_shares.end(), std::uint64_t{0},
                                     std::plus{},

@@ -1,8 +1,5 @@
 #include "run/needles.hpp"
 
-#include <fmt/core.h>
-
-#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,32 +9,22 @@
 namespace terrace::apps {
 namespace {
 
-constexpr std::array<std::string_view, 30> adjectives{
-    "amber", "brisk",  "calm",   "dusty",   "eager",  "faint",  "gentle", "hollow",
-    "icy",   "jolly",  "keen",   "lucid",   "mellow", "narrow", "olive",  "proud",
-    "quiet", "rusty",  "silent", "tidy",    "urban",  "vivid",  "wary",   "young",
-    "zesty", "bitter", "clever", "distant", "early",  "frozen"};
-constexpr std::array<std::string_view, 30> nouns{
-    "anchor", "bridge", "canyon",  "desert",  "engine", "falcon", "garden",  "harbor",
-    "island", "jacket", "kettle",  "lantern", "meadow", "needle", "orchard", "pepper",
-    "quarry", "river",  "saddle",  "temple",  "uncle",  "valley", "window",  "yonder",
-    "zipper", "bakery", "cottage", "dragon",  "forest", "glacier"};
-constexpr std::size_t name_count = adjectives.size() * nouns.size();
+constexpr std::string_view digits_place = "{digits}";
 
 /// Streams of the run's seed.
 constexpr std::uint64_t name_stream = 1;
 constexpr std::uint64_t value_stream = 2;
 
-/// Returns `count` different numbers below name_count, in an order of the seed's.
-std::vector<std::size_t> draw_names(std::size_t count, std::uint64_t seed) {
+/// Returns `count` different numbers below `names`, in an order of the seed's.
+std::vector<std::size_t> draw_names(std::size_t count, std::size_t names, std::uint64_t seed) {
   Rng random(seed, {name_stream});
-  std::vector<std::size_t> names(name_count);
-  for (std::size_t i = 0; i < name_count; ++i) names[i] = i;
+  std::vector<std::size_t> drawn(names);
+  for (std::size_t i = 0; i < names; ++i) drawn[i] = i;
   for (std::size_t i = 0; i < count; ++i) {
-    std::swap(names[i], names[i + random.below(name_count - i)]);
+    std::swap(drawn[i], drawn[i + random.below(names - i)]);
   }
-  names.resize(count);
-  return names;
+  drawn.resize(count);
+  return drawn;
 }
 
 /// Returns a number of 4 to 6 digits; each length is as likely.
@@ -53,28 +40,53 @@ std::vector<TokenId> tokens_of(std::string_view text) {
   return tokens;
 }
 
-Needle make_needle(std::string_view adjective, std::string_view noun, std::uint64_t value) {
-  const std::string fact = fmt::format("the pass code of the {} {} is", adjective, noun);
-  const std::string answer = fmt::format(" {}.\n", value);
-  Needle needle{.statement = tokens_of(fmt::format("\nNote: {}{}", fact, answer)),
-                .question = tokens_of(fmt::format("\nAgain: {}", fact)),
-                .answer = tokens_of(answer)};
-  for (const char c : answer) needle.answer_is_digit.push_back(c >= '0' && c <= '9');
+/// A thing and the number that is said of it.
+struct Fact {
+  std::string_view adjective;
+  std::string_view noun;
+  std::string digits;
+};
+
+/// Returns a sentence of a form, or a part of one, with the fact's words in it.
+std::string filled(std::string sentence, const Fact& fact) {
+  const std::pair<std::string_view, std::string_view> words[] = {
+      {"{adjective}", fact.adjective}, {"{noun}", fact.noun}, {digits_place, fact.digits}};
+  for (const auto& [place, word] : words) {
+    const std::size_t at = sentence.find(place);
+    if (at != std::string::npos) sentence.replace(at, place.size(), word);
+  }
+  return sentence;
+}
+
+Needle make_needle(const NeedleForm& form, const Fact& fact) {
+  const std::size_t digits = form.question.find(digits_place);
+  // Blanks before the digits are the answer's: tokens of words begin with theirs.
+  const std::size_t asked = form.question.find_last_not_of(' ', digits - 1) + 1;
+  const std::string answer = filled(form.question.substr(asked), fact) + "\n";
+  Needle needle{.statement = tokens_of("\n" + filled(form.fact, fact) + "\n"),
+                .question = tokens_of("\n" + filled(form.question.substr(0, asked), fact)),
+                .answer = tokens_of(answer),
+                .answer_is_digit = std::vector<bool>(answer.size())};
+  for (std::size_t i = 0; i < fact.digits.size(); ++i) {
+    needle.answer_is_digit[digits - asked + i] = true;
+  }
   return needle;
 }
 
 }  // namespace
 
-Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed) {
-  if (count > name_count) {
-    return fail(Errc::invalid_argument, "--needles {}: there are {} distinct names", count,
-                name_count);
+Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed,
+                                         const NeedleForm& form) {
+  const std::size_t names = form.adjectives.size() * form.nouns.size();
+  if (count > names) {
+    return fail(Errc::invalid_argument, "--needles {}: there are {} distinct names", count, names);
   }
   Rng values(seed, {value_stream});
   std::vector<Needle> needles;
-  for (const std::size_t name : draw_names(count, seed)) {
-    needles.push_back(make_needle(adjectives[name / nouns.size()], nouns[name % nouns.size()],
-                                  draw_value(values)));
+  for (const std::size_t name : draw_names(count, names, seed)) {
+    needles.push_back(make_needle(form, {.adjective = form.adjectives[name / form.nouns.size()],
+                                         .noun = form.nouns[name % form.nouns.size()],
+                                         .digits = std::to_string(draw_value(values))}));
     needles.back().depth = (static_cast<double>(needles.size()) - 0.5) / static_cast<double>(count);
   }
   return needles;

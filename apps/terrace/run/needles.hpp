@@ -1,5 +1,4 @@
-// Planted facts: statements hidden in the context, asked for behind the text, scored digit by
-// digit.
+// Planted facts: statements hidden in the context, asked for, scored digit by digit.
 //
 //   TERRACE_ASSIGN(auto needles, make_needles(20, seed));
 //   TERRACE_ASSIGN(auto tokens, plant_needles(needles, text, context));
@@ -11,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "run/needle_form.hpp"
 #include "terrace/core/ids.hpp"
 #include "terrace/core/result.hpp"
 
@@ -31,9 +31,10 @@ struct NeedleScore {
   std::size_t right = 0;
 };
 
-/// Makes `count` facts with distinct names, whose tokens are bytes, at evenly spread depths. The
-/// words are those that the bundled model knows. Errors: invalid_argument: more facts than names.
-Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed);
+/// Makes `count` facts with distinct names, whose tokens are bytes, at evenly spread depths.
+/// Errors: invalid_argument: more facts than the form has names.
+Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed,
+                                         const NeedleForm& form = trained_needle_form());
 
 /// Returns how many of `context` tokens the statements leave for text.
 /// Errors: invalid_argument: they leave less than a token each.
