@@ -66,6 +66,17 @@ TEST(RunObject, CountsNeedles) {
   EXPECT_EQ(needles["asked"], 2);
   EXPECT_DOUBLE_EQ(needles["digits_right_ratio"].get<double>(), 0.5);
   EXPECT_EQ(needles["by_depth"][1]["right"], 1);
+  EXPECT_EQ(needles["asked_at"], "after");
+  EXPECT_TRUE(needles["form"].is_null()) << "a file has its own wording";
+}
+
+TEST(RunObject, SaysHowNeedlesWereAskedForAndWorded) {
+  const PolicyFigures figures{.needles = {{.depth = 0.5, .digits = 4, .right = 4}},
+                              .needles_asked = AskedAt::prompt,
+                              .needles_form = "plain"};
+  const Json needles = run_object(figures)["needles"];
+  EXPECT_EQ(needles["asked_at"], "prompt");
+  EXPECT_EQ(needles["form"], "plain");
 }
 
 TEST(TurnsList, HasWhatWasGeneratedWhereAnythingWas) {

@@ -31,7 +31,8 @@ RUN = {
     "top1_agreement": NUMBER, "recall": NUMBER, "attention_mass": NUMBER,
     "attention_error": NUMBER, "mass_bounds": None,
     "pseudo_entries_mean": NUMBER, "entries_mean": NUMBER, "retention": None,
-    "needles": {"asked": COUNT, "digits_right_ratio": NUMBER, "by_depth": list},
+    "needles": {"asked": COUNT, "asked_at": str, "form": str, "digits_right_ratio": NUMBER,
+                "by_depth": list},
     "cache": {"policy": TEXT, "granularity": TEXT, "capacity_tokens": COUNT,
               "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
               "evicted": COUNT, "refused": COUNT},
@@ -338,6 +339,51 @@ class Needles(unittest.TestCase):
         full, streaming = (run["needles"]["digits_right_ratio"] for run in runs)
         self.assertGreater(full, 0.7)
         self.assertLess(streaming, full)
+
+    def asked(self, place, *more):
+        runs = run_json("--context", 2048, "--decode", 4, "--needles", 6, "--budget", "0.1",
+                        "--needles-asked", place, *more)["runs"]
+        for run in runs:
+            self.assertEqual(run["needles"]["asked_at"], place)
+        return {run["policy"]: run["needles"] for run in runs}
+
+    def test_a_question_in_the_prompt_is_seen_by_the_policy(self):
+        # The question's last bytes look back at the fact; those before them, at all the facts.
+        job = ("--policy", "full,snapkv", "--set", "retention.pool=15", "--set",
+               "retention.score_window=4")
+        after, prompt = self.asked("after", *job), self.asked("prompt", *job)
+        self.assertGreater(prompt["full"]["digits_right_ratio"], 0.7)
+        self.assertGreater(prompt["snapkv"]["digits_right_ratio"],
+                           after["snapkv"]["digits_right_ratio"] + 0.2)
+        self.assertEqual(prompt["full"]["asked"], 6)
+        self.assertEqual(prompt, self.asked("prompt", *job))
+
+    def test_questions_in_prompts_change_no_other_figure(self):
+        job = ("--context", 512, "--decode", 8, "--needles", 2, "--cache", "none", "--policy",
+               "pqcache,h2o,wave")
+        seen = []
+        for place in ("after", "prompt"):
+            runs = run_json(*job, "--needles-asked", place)["runs"]
+            for run in runs:
+                for name in ("needles", "seconds", "waits", "attend_bytes_per_second",
+                             "cache_upkeep_ratio", "cache_upkeep_waited_ratio", "clustering"):
+                    del run[name]
+                if run["retention"]:
+                    del run["retention"]["flush_seconds"]
+            seen.append(runs)
+        self.assertEqual(*seen)
+
+    def test_plain_facts_are_found_without_training(self):
+        needles = self.asked("prompt", "--policy", "full,streaming", "--needles-form", "plain")
+        self.assertEqual(needles["full"]["form"], "plain")
+        self.assertGreater(needles["full"]["digits_right_ratio"],
+                           needles["streaming"]["digits_right_ratio"] + 0.2)
+
+    def test_own_wording(self):
+        form = "Note: the {noun} weighs {digits}, {adjective}.|{adjective} {noun}: weighs{digits}"
+        needles = self.asked("prompt", "--policy", "full", "--needles-form", form)
+        self.assertEqual(needles["full"]["form"], form)
+        self.assertEqual(needles["full"]["asked"], 6)
 
 
 class MassBudget(ReportTest):

@@ -46,6 +46,21 @@ class WrongUsage(StatusTest):
         self.wrong("--tokens", "run", "--text", "/etc/hostname", "--tokens", "/etc/hostname")
         self.wrong("--needles", "run", "--needles", "2", "--needles-file", "x.json")
 
+    def test_forms_of_needles(self):
+        for form, mentions in (("plian", "plian|{adjective}"), ("", "--needles-form|trained"),
+                               ("The {adjective} {noun}.", "--needles-form|{digits} 0 times"),
+                               ("{digits} {adjective} {noun}", "--needles-form|before {digits}"),
+                               ("{noun} {adjective} {no} {digits}", "--needles-form|braces")):
+            for command in (("run",), ("bench", "quality", "--quick")):
+                self.wrong(mentions, *command, "--needles", 2, "--needles-form", form)
+
+    def test_how_needles_are_asked_for(self):
+        self.wrong("--needles-asked|after|prompt", "run", "--needles", 2, "--needles-asked",
+                   "before")
+        self.wrong("--needles-asked|--needles N", "run", "--needles-asked", "prompt")
+        self.wrong("--needles-form|--needles N", "run", "--needles-form", "plain")
+        self.wrong("--needles-form", "run", "--needles-form", "plain", "--needles-file", "x.json")
+
     def test_an_option_of_a_later_version_is_not_ignored(self):
         self.wrong("--trace|--policy", "run", "--trace", "x")
 

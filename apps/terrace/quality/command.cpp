@@ -10,6 +10,7 @@
 #include "quality/benches.hpp"
 #include "quality/drift.hpp"
 #include "quality/report.hpp"
+#include "run/needle_options.hpp"
 #include "terrace/core/replace_file.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -145,11 +146,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
       ->option_text("LIST");
   add_count(*command, "--context", run.context, "tokens of prompt [4096]");
   add_count(*command, "--decode", run.decode, "steps scored behind it [512]");
-  CLI::Option* const needles =
-      add_count(*command, "--needles", run.needles, "facts to plant and ask for [20]");
-  command->add_option("--needles-file", run.needles_file, "facts that tools/tokenize.py planted")
-      ->excludes(needles)
-      ->option_text("FILE");
+  add_needle_options(*command, "facts to plant and ask for [20]", run);
   command->add_option("--report", options->report_file, "write a page with pictures")
       ->option_text("FILE");
   add_policy_flags(*command, run, "all");

@@ -14,6 +14,7 @@
 #include "profile_report.hpp"
 #include "progress.hpp"
 #include "run/model_notes.hpp"
+#include "run/needle_options.hpp"
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
@@ -74,13 +75,7 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       .add_option("--turns", options.turns_file,
                   "later prompts: a JSON list of texts, or of lists of ids; or -")
       ->option_text("FILE");
-  CLI::Option* const needles =
-      add_count(command, "--needles", options.needles, "facts to plant in the context and ask for");
-  command
-      .add_option("--needles-file", options.needles_file,
-                  "facts that tools/tokenize.py planted; or -")
-      ->excludes(needles)
-      ->option_text("FILE");
+  add_needle_options(command, "facts to plant in the context and ask for", options);
   command
       .add_option("--timeline", options.timeline_file,
                   "write what each queue did when, for chrome://tracing or Perfetto")
@@ -179,7 +174,24 @@ constexpr std::string_view turns = R"(Turns (--turns):
   Behind the context and what is decoded, each turn is a prompt over the tiers, in pieces of
   --prefill-chunk tokens [512], and --decode steps are decoded behind it: greedily with --generate,
   else with what follows in the text, which goes on where it had stopped. The table is of the
-  context alone. Needles are asked for behind the last turn. --trace takes neither option.
+  context alone. Needles asked after the text are asked for behind the last turn; those asked in
+  the prompt have no turns before them. --trace takes neither option.
+)";
+
+constexpr std::string_view needles = R"(Needles (--needles):
+  Facts, each of a thing with a name and 4 to 6 digits, are planted in the context at evenly spread
+  depths. Of the true answer, which is fed, a digit is right when it was the likeliest token.
+  --needles-asked after     the questions follow one after another behind the scored text: the
+                            policy has chosen without them
+  --needles-asked prompt    each question ends a prompt of its own, the context and the question:
+                            the policy sees it before it chooses, and no text is between. The
+                            context is computed once more per policy, and each prompt's choice or
+                            index made anew; where device memory holds no two sequences, the
+                            context, too, is computed for each question
+  --needles-form FORM       trained: as the bundled model was trained to answer; plain: wording
+                            and words that it was not trained on; or FACT or FACT|QUESTION,
+                            sentences with {adjective}, {noun} and {digits} in them, the question
+                            asked up to its digits, about the things of plain
 )";
 
 constexpr std::string_view columns = R"(Columns of the table, and the line below:
@@ -212,6 +224,7 @@ std::string legend() {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
   text += turns;
+  text += needles;
   text += columns;
   return text;
 }

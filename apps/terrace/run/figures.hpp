@@ -78,6 +78,8 @@ struct PolicyFigures {
   std::optional<RetentionFigures> retention = {};
   double pseudo_entries_mean = 0;
   std::vector<NeedleScore> needles = {};  ///< none asked: empty
+  AskedAt needles_asked = AskedAt::after;
+  std::string needles_form = {};  ///< empty = that of a file
   std::optional<CacheFigures> cache = {};
   LinkBytes bytes = {};
   BytesPerToken bytes_per_token = {};
@@ -105,6 +107,7 @@ struct PolicyFigures {
 CacheFigures cache_figures(std::string policy, std::string granularity, std::size_t capacity_tokens,
                            const CacheCounters& counters);
 
+/// Returns all figures but the needles' scores.
 PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
                            const QualityPass& quality, const ReferencePass& reference);
 

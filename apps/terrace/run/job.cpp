@@ -53,6 +53,17 @@ Status check_inputs(const RunOptions& options) {
   return {};
 }
 
+/// Options that say how facts are planted or asked for, where none are.
+Status check_needles(const RunOptions& options) {
+  if (options.needles > 0 || !options.needles_file.empty()) return {};
+  const RunOptions none;
+  const char* const idle = options.needles_asked != none.needles_asked ? "--needles-asked"
+                           : options.needles_form != none.needles_form ? "--needles-form"
+                                                                       : nullptr;
+  if (idle == nullptr) return {};
+  return fail(Errc::invalid_argument, "{}: there are no facts to ask for; give --needles N", idle);
+}
+
 /// A trace is of one prompt, which is not in its steps, and of what is decoded behind it.
 Status check_trace(const RunOptions& options) {
   if (options.trace_file.empty()) return {};
@@ -97,7 +108,8 @@ Result<std::vector<Needle>> load_needles(const RunOptions& options, const Config
                 "tools/tokenize.py and give --tokens and --needles-file",
                 vocabulary);
   }
-  return make_needles(options.needles, config.integer("seed"));
+  TERRACE_ASSIGN(const NeedleForm form, parse_needle_form(options.needles_form));
+  return make_needles(options.needles, config.integer("seed"), form);
 }
 
 /// The text of a job, with its needles in it.
@@ -131,6 +143,7 @@ std::vector<NamedFile> job_sources(const RunOptions& options, const Config& conf
 Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_counts(options));
   TERRACE_TRY(check_inputs(options));
+  TERRACE_TRY(check_needles(options));
   TERRACE_TRY(check_trace(options));
   TERRACE_ASSIGN(Settings settings, resolve(options));
   Config& config = settings.config;
@@ -169,21 +182,24 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
   TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
-  return RunJob{.config = std::move(config),
-                .policies = std::move(policies),
-                .backend = std::move(backend),
-                .profile = std::move(profile),
-                .model_folder = folder.string(),
-                .model = std::move(*model),
-                .gates = std::move(gates),
-                .text = std::move(text),
-                .context = options.context,
-                .decode = options.decode,
-                .prefill_chunk = options.prefill_chunk,
-                .turns = std::move(turns),
-                .generate = options.generate,
-                .end_tokens = std::move(end_tokens),
-                .needles = std::move(needles)};
+  return RunJob{
+      .config = std::move(config),
+      .policies = std::move(policies),
+      .backend = std::move(backend),
+      .profile = std::move(profile),
+      .model_folder = folder.string(),
+      .model = std::move(*model),
+      .gates = std::move(gates),
+      .text = std::move(text),
+      .context = options.context,
+      .decode = options.decode,
+      .prefill_chunk = options.prefill_chunk,
+      .turns = std::move(turns),
+      .generate = options.generate,
+      .end_tokens = std::move(end_tokens),
+      .needles = std::move(needles),
+      .needles_asked = options.needles_asked == "prompt" ? AskedAt::prompt : AskedAt::after,
+      .needles_form = options.needles_file.empty() ? options.needles_form : ""};
 }
 
 Config config_of_policy(const RunJob& job, const std::string& policy) {

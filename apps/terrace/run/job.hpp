@@ -37,6 +37,8 @@ struct RunJob {
   bool generate = false;
   std::vector<TokenId> end_tokens;  ///< that generating stops at; may be none
   std::vector<Needle> needles;
+  AskedAt needles_asked = AskedAt::after;
+  std::string needles_form;  ///< empty = that of a file
 
   /// Tokens of a prompt that are computed at once.
   [[nodiscard]] std::size_t chunk_tokens() const noexcept;

@@ -75,6 +75,10 @@ Needle make_needle(const NeedleForm& form, const Fact& fact) {
 
 }  // namespace
 
+std::string_view to_string(AskedAt place) noexcept {
+  return place == AskedAt::prompt ? "prompt" : "after";
+}
+
 Result<std::vector<Needle>> make_needles(std::size_t count, std::uint64_t seed,
                                          const NeedleForm& form) {
   const std::size_t names = form.adjectives.size() * form.nouns.size();

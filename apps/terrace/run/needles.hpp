@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "run/needle_form.hpp"
@@ -23,6 +24,15 @@ struct Needle {
   std::vector<TokenId> answer;
   std::vector<bool> answer_is_digit = {};  ///< one for each token of the answer
 };
+
+/// The place of a question.
+enum class AskedAt : std::uint8_t {
+  after,   ///< behind the scored text, when the policy has chosen
+  prompt,  ///< at the prompt's end, so that the policy sees it
+};
+
+/// Returns the word that options and JSON have for it.
+[[nodiscard]] std::string_view to_string(AskedAt place) noexcept;
 
 /// The score of a run for one needle.
 struct NeedleScore {

@@ -22,8 +22,10 @@ struct RunOptions {
   std::string default_policies = "full,streaming,oracle,pqcache";
   std::size_t needles = 0;
   std::string needles_file;
-  std::string timeline_file;  ///< empty = none is written
-  std::string trace_file;     ///< empty = none is written
+  std::string needles_asked = "after";   ///< or "prompt"
+  std::string needles_form = "trained";  ///< see parse_needle_form()
+  std::string timeline_file;             ///< empty = none is written
+  std::string trace_file;                ///< empty = none is written
 };
 
 }  // namespace terrace::apps

@@ -1,5 +1,7 @@
 #include "run/policy_run.hpp"
 
+#include "run/needle_questions.hpp"
+
 namespace terrace::apps {
 
 Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy) {
@@ -18,7 +20,10 @@ Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy
   }
   TERRACE_ASSIGN(const QualityPass quality,
                  run_quality_pass(run.job, session, timed, run.probe, run.progress));
-  return make_figures(run.job, session, timed, quality, run.reference);
+  PolicyFigures figures = make_figures(run.job, session, timed, quality, run.reference);
+  // At last, for questions in prompts take the session's sequence away.
+  TERRACE_ASSIGN(figures.needles, ask_needles(run.job, session, run.progress));
+  return figures;
 }
 
 }  // namespace terrace::apps

@@ -36,20 +36,6 @@ Result<StepScores> score_steps(const RunJob& job, Session& session, const StepsT
   return scores;
 }
 
-Result<NeedleScore> ask(Session& session, const Needle& needle) {
-  const auto feed = [&](TokenId token) { return session.decoder->step(*session.sequence, token); };
-  NeedleScore score{.depth = needle.depth};
-  for (const TokenId token : needle.question) TERRACE_TRY(feed(token));
-  for (std::size_t i = 0; i < needle.answer.size(); ++i) {
-    if (needle.answer_is_digit[i]) {
-      ++score.digits;
-      if (most_likely(session.decoder->logits()) == needle.answer[i]) ++score.right;
-    }
-    TERRACE_TRY(feed(needle.answer[i]));
-  }
-  return score;
-}
-
 }  // namespace
 
 double bits_of(std::span<const float> logits, TokenId token) {
@@ -89,10 +75,6 @@ Result<QualityPass> run_quality_pass(const RunJob& job, Session& session, const 
     const StepsToScore steps{.fed = timed.turns[turn - 1].fed, .prompt = turn};
     TERRACE_ASSIGN(StepScores scores, score_steps(job, session, steps, progress));
     pass.turns.push_back(std::move(scores));
-  }
-  for (const Needle& needle : job.needles) {
-    TERRACE_ASSIGN(const NeedleScore score, ask(session, needle));
-    pass.needles.push_back(score);
   }
   return pass;
 }

@@ -20,7 +20,6 @@ struct QualityPass {
   StepScores scores;
   engine::AttentionQuality attention;
   std::vector<StepScores> turns;  ///< of what is decoded behind each
-  std::vector<NeedleScore> needles;
 };
 
 /// The pass that the others are compared with: full attention, all of it in device memory.
@@ -32,8 +31,7 @@ struct ReferencePass {
 Result<ReferencePass> run_reference_pass(const RunJob& job, engine::AttentionProbe& probe,
                                          Progress& progress);
 
-/// Goes back behind the context, and feeds again what `timed` has fed, turns too. Then asks for the
-/// needles.
+/// Goes back behind the context, and feeds again what `timed` has fed, turns too.
 Result<QualityPass> run_quality_pass(const RunJob& job, Session& session, const TimedPass& timed,
                                      engine::AttentionProbe& probe, Progress& progress);
 

@@ -19,7 +19,8 @@ Json delta_object(const std::optional<MeanWithError>& delta) {
   return {{"mean", delta->mean}, {"standard_error", or_null(delta->standard_error)}};
 }
 
-Json needles_object(std::span<const NeedleScore> scores) {
+Json needles_object(const PolicyFigures& figures) {
+  const std::vector<NeedleScore>& scores = figures.needles;
   if (scores.empty()) return nullptr;
   std::size_t digits = 0;
   std::size_t right = 0;
@@ -29,7 +30,10 @@ Json needles_object(std::span<const NeedleScore> scores) {
     right += score.right;
     by_depth.push_back({{"depth", score.depth}, {"digits", score.digits}, {"right", score.right}});
   }
+  const std::string& form = figures.needles_form;
   return {{"asked", scores.size()},
+          {"asked_at", to_string(figures.needles_asked)},
+          {"form", form.empty() ? Json(nullptr) : Json(form)},
           {"digits_right_ratio", static_cast<double>(right) / static_cast<double>(digits)},
           {"by_depth", by_depth}};
 }
@@ -154,7 +158,7 @@ Json run_object(const PolicyFigures& figures) {
           {"pseudo_entries_mean", figures.pseudo_entries_mean},
           {"entries_mean", figures.entries_mean()},
           {"retention", retention_object(figures.retention)},
-          {"needles", needles_object(figures.needles)},
+          {"needles", needles_object(figures)},
           {"cache", cache_object(figures.cache)},
           {"index_bytes", figures.index_bytes},
           {"bytes", bytes_object(figures.bytes)},

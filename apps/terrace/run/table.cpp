@@ -95,7 +95,9 @@ std::string needles_line(const PolicyFigures& figures) {
     digits += score.digits;
     right += score.right;
   }
-  return fmt::format("needles  {}: {} of {} digits right\n", figures.policy, right, digits);
+  const bool in_prompt = figures.needles_asked == AskedAt::prompt;
+  return fmt::format("needles  {}: {} of {} digits right{}\n", figures.policy, right, digits,
+                     in_prompt ? ", asked in the prompt" : "");
 }
 
 /// Returns the costs that the planner went by, and the iterations that it chose.

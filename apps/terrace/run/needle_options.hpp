@@ -1,0 +1,14 @@
+// The options of commands that plant facts and ask for them.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include "run/options.hpp"
+
+namespace terrace::apps {
+
+/// Adds --needles, which help describes by `meaning`, --needles-file, --needles-asked and
+/// --needles-form.
+void add_needle_options(CLI::App& command, const char* meaning, RunOptions& options);
+
+}  // namespace terrace::apps
