@@ -60,7 +60,7 @@ class Quality(unittest.TestCase):
         self.assertEqual(self.document["command"], "bench quality")
         ran = run_json("--context", 64, "--decode", 1, "--policy", "all", "--cache",
                        "none")["runs"]
-        for policy in {run["policy"] for run in ran} - {"full"}:
+        for policy in {run["policy"] for run in ran} - {"full"} | {"snapkv", "chelsea"}:
             for budget in ("0.5", "0.7"):
                 self.assertIn(f"quality_{policy}_{budget}_rows_{self.text}", self.rows)
         for row in self.rows.values():
@@ -99,14 +99,41 @@ class Quality(unittest.TestCase):
 
     def test_compares_at_equal_entries_what_gives_others_than_rows(self):
         equal = [row for row in self.rows.values() if row["parameters"]["counted"] == "entries"]
-        self.assertEqual({row["parameters"]["policy"] for row in equal}, {"wave"})
-        self.assertEqual(len(equal), 2)
+        self.assertEqual({row["parameters"]["policy"] for row in equal},
+                         {"wave", "snapkv", "chelsea"})
+        self.assertEqual(len(equal), 6)
         for row in equal:
             figures = row["figures"]
             share = float(row["parameters"]["budget"])
-            self.assertLess(figures["attended_tokens_mean"], share * 512)
+            if row["parameters"]["policy"] == "wave":
+                self.assertLess(figures["attended_tokens_mean"], share * 512)
             entries = figures["attended_tokens_mean"] + figures["pseudo_entries_mean"]
             self.assertLess(abs(entries - share * 512), 0.03 * 512)
+
+    def test_retention_is_compared_at_a_lower_budget_with_as_many_entries_in_the_mean(self):
+        rows, entries = rows_of("quality", "--policy", "snapkv", "--context", 1024, "--decode",
+                                200, "--needles", 0)["rows"]
+        wanted = rows["figures"]["budget_tokens"]
+        self.assertGreater(rows["figures"]["entries_mean"], 1.05 * wanted)
+        self.assertEqual(entries["entries_wanted"], wanted)
+        self.assertLess(entries["figures"]["budget_tokens"], wanted)
+        self.assertTrue(entries["on_target"])
+        self.assertLess(abs(entries["figures"]["entries_mean"] - wanted), 0.01 * wanted)
+
+    def test_the_list_of_policies_has_lifespans_where_the_model_has_gates(self):
+        bundled = pathlib.Path(self.document["rows"][0]["parameters"]["model"])
+        bare = pathlib.Path(self.folder.name) / "bare"
+        bare.mkdir()
+        for name in ("config.json", "model.safetensors"):
+            (bare / name).symlink_to(bundled / name)
+        for model, gates in ((bundled, True), (bare, False)):
+            process = terrace("bench", "quality", "--model", model, "--context", 64, "--decode",
+                              1, "--budget", "0.5", "--set", "cache.policy=none", "--format",
+                              "json")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            ran = {row["parameters"]["policy"] for row in json.loads(process.stdout)["rows"]}
+            self.assertLess({"wave", "h2o", "snapkv", "chelsea"}, ran)
+            self.assertEqual("smartkv" in ran, gates)
 
     def test_estimates_less_where_estimates_alone_would_fill_the_budget(self):
         arguments = ("quality", "--policy", "wave", "--budget", "0.05")
@@ -138,14 +165,41 @@ class Quality(unittest.TestCase):
     def test_prints_a_table(self):
         process = terrace("bench", "quality", "--quick", "--policy", "streaming,wave")
         self.assertEqual(process.returncode, 0, process.stderr)
-        for word in ("streaming", "wave, all entries", "recall", "± s.e."):
+        for word in ("streaming", "wave, all entries", "recall", "± s.e.",
+                     "Entries are the mean of a step"):
             self.assertIn(word, process.stdout)
+
+    def test_table_has_policies_side_by_side_for_each_budget(self):
+        arguments = ("quality", "--policy", "streaming,chelsea", "--budget", "0.5,0.7")
+        rows = rows_of(*arguments)["rows"]
+        lines = terrace("bench", *arguments, "--quick").stdout.splitlines()
+        heading = next(line for line in lines if line.startswith("policy"))
+        places = {name: heading.index(name) + len(name)
+                  for name in ("bits", "error", "mass", "digits", "entries")}
+        for budget in ("0.5", "0.7"):
+            group = [row for row in rows if row["parameters"]["budget"] == budget]
+            at = lines.index(f"budget {budget} ({group[0]['figures']['budget_tokens']} entries)")
+            self.assertEqual([row["parameters"]["policy"] for row in group],
+                             ["streaming", "chelsea", "chelsea"])
+            for row, line in zip(group, lines[at + 1:], strict=False):
+                self.assertTrue(line.startswith(row["parameters"]["policy"]), line)
+                figures = row["figures"]
+                shown = {"bits": f"{row['value']:.4f}",
+                         "error": f"{figures['attention_error']:.3f}",
+                         "mass": f"{figures['attention_mass']:.3f}",
+                         "digits": f"{figures['needles']['digits_right_ratio']:.3f}",
+                         "entries": f"{figures['entries_mean']:.1f}"}
+                for name, end in places.items():
+                    self.assertTrue(line[:end].endswith(" " + shown[name]), (name, line))
 
     def test_table_shows_needles_by_depth(self):
         arguments = ("quality", "--policy", "streaming", "--needles", 4, "--context", 1024)
         (row,) = rows_of(*arguments)["rows"]
         table = terrace("bench", *arguments, "--quick").stdout
-        heading, line = table[table.index("digits right, % from depth"):].splitlines()
+        heading, line, asked = table[table.index("digits right, % from depth"):].splitlines()
+        self.assertEqual(asked, "facts were asked for after the text")
+        asked = terrace("bench", *arguments, "--quick", "--needles-asked", "prompt").stdout
+        self.assertIn("facts were asked for in the prompt", asked)
         self.assertEqual(heading.split()[-10:], [f"0.{tenth}" for tenth in range(10)])
         expected = ["-"] * 10
         for needle in row["figures"]["needles"]["by_depth"]:

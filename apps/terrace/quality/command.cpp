@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <set>
 
@@ -26,13 +27,20 @@ constexpr std::array key_flags{
 
 constexpr std::size_t bundled_needles = 20;
 
-/// All but full attention, which they are compared with anyway.
-std::string comparable_policies() {
+/// All that retrieve but full attention, which they are compared with anyway, and of those that
+/// drop what covers the ways to choose: by all attention, the last queries, predicted lifespans,
+/// and by likeness, which merges.
+std::string comparable_policies(bool quick, const std::string& model) {
   std::string names;
   for (const auto& entry : policies::retrieval_policies()) {
-    if (entry.name != "full") names += (names.empty() ? "" : ",") + std::string(entry.name);
+    if (entry.name != "full") names += std::string(entry.name) + ",";
   }
-  return names;
+  if (quick) return names + "snapkv,chelsea";
+  std::error_code none;
+  const bool has_gates =
+      model.empty() ||  // the bundled model
+      std::filesystem::exists(std::filesystem::path(model) / "gates.safetensors", none);
+  return names + "h2o,snapkv,chelsea" + (has_gates ? ",smartkv" : "");
 }
 
 /// Adds the flags above; --help says which policies are compared where none is named.
@@ -49,6 +57,7 @@ void fill_in(const CLI::App& command, bool quick, QualityOptions& options) {
   if (!given("--context")) options.run.context = quick ? 512 : 4096;
   if (!given("--decode")) options.run.decode = quick ? 8 : 512;
   if (!given("--budget") && quick) options.budgets = "0.5";
+  options.run.default_policies = comparable_policies(quick, options.run.model);
   if (!given("--needles") && !given("--needles-file") && options.run.model.empty()) {
     options.run.needles = quick ? 2 : bundled_needles;
   }
@@ -134,7 +143,6 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   const auto options = std::make_shared<QualityOptions>();
   const auto quick = std::make_shared<bool>(false);
   RunOptions& run = options->run;
-  run.default_policies = comparable_policies();
   command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
   command->add_option("--model", run.model, "folder with config.json and model.safetensors")
       ->option_text("DIR");
@@ -149,7 +157,9 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   add_needle_options(*command, "facts to plant and ask for [20]", run);
   command->add_option("--report", options->report_file, "write a page with pictures")
       ->option_text("FILE");
-  add_policy_flags(*command, run, "all");
+  add_policy_flags(
+      *command, run,
+      "all that retrieve, and h2o, snapkv, chelsea, smartkv where the model has gates");
   add_shared_options(*command, run.shared);
   command->callback([command, quick, options, &invocation] {
     fill_in(*command, *quick, *options);

@@ -26,7 +26,7 @@ void add_series(Chart& chart, const TextQuality& text, Counted counted, Point&& 
     if (!cell.figures || cell.counted != counted) continue;
     const std::optional<ChartPoint> one = point(*cell.figures);
     if (!one) continue;
-    const std::string name = cell.policy + (counted == Counted::entries ? ", all entries" : "");
+    const std::string name = name_of(cell);
     auto series = std::ranges::find(chart.series, name, &ChartSeries::name);
     if (series == chart.series.end()) {
       // The oracle reads every key: a bound, not a product.
@@ -115,11 +115,11 @@ Chart needles_chart(const TextQuality& text) {
 }
 
 std::string table_row(const TextQuality& text, const QualityCell& cell) {
-  std::string counted = cell.counted == Counted::entries ? ", all entries" : "";
-  if (const std::string said = remark(cell); !said.empty()) counted += " (" + said + ")";
-  std::string row =
-      fmt::format("<tr><td>{}</td><td>{}{}</td>", cell.budget, escaped(cell.policy), counted);
-  if (!cell.figures) return row + fmt::format("<td colspan=9>{}</td></tr>\n", escaped(cell.reason));
+  std::string name = name_of(cell);
+  if (const std::string said = remark(cell); !said.empty()) name += " (" + said + ")";
+  std::string row = fmt::format("<tr><td>{}</td><td>{}</td>", cell.budget, escaped(name));
+  if (!cell.figures)
+    return row + fmt::format("<td colspan=11>{}</td></tr>\n", escaped(cell.reason));
   const PolicyFigures& one = *cell.figures;
   const auto digits = digits_right(one);
   const auto or_dash = [](const std::optional<double>& value) {
@@ -127,11 +127,13 @@ std::string table_row(const TextQuality& text, const QualityCell& cell) {
   };
   return row +
          fmt::format(
-             "<td>{:.4f}</td><td>{:+.4f} ± {:.4f}</td><td>{:+.2f}</td><td>{}</td>"
-             "<td>{:.3f}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.1f}</td></tr>\n",
+             "<td>{:.4f}</td><td>{:+.4f} ± {:.4f}</td><td>{:+.2f}</td><td>{}</td><td>{:.3f}</td>"
+             "<td>{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.1f}</td><td>{:.1f}</td>"
+             "</tr>\n",
              *one.bits_per_token, one.bits_delta->mean, one.bits_delta->standard_error.value_or(0),
-             percent_over(text, one), or_dash(one.recall), one.attention_mass, or_dash(digits),
-             one.attended_tokens_mean, one.pseudo_entries_mean, double(one.index_bytes) / 1e3);
+             percent_over(text, one), or_dash(one.attention_error), one.attention_mass,
+             or_dash(one.recall), or_dash(digits), one.entries_mean(), one.attended_tokens_mean,
+             one.pseudo_entries_mean, double(one.index_bytes) / 1e3);
 }
 
 std::string section(const QualityStudy& study, const TextQuality& text) {
@@ -148,8 +150,8 @@ std::string section(const QualityStudy& study, const TextQuality& text) {
   if (asked) html += draw(needles_chart(text));
   html +=
       "<table><tr><th>budget</th><th>policy</th><th>bits</th><th>over full ± s.e.</th>"
-      "<th>over %</th><th>recall</th><th>mass</th><th>digits right</th><th>rows</th>"
-      "<th>other entries</th><th>index kB</th></tr>\n";
+      "<th>over %</th><th>error</th><th>mass</th><th>recall</th><th>digits right</th>"
+      "<th>entries</th><th>exact</th><th>estimates</th><th>index kB</th></tr>\n";
   for (const QualityCell& cell : text.cells) html += table_row(text, cell);
   return html + "</table>\n";
 }
@@ -158,15 +160,20 @@ std::string section(const QualityStudy& study, const TextQuality& text) {
 
 std::string quality_page(const QualityStudy& study, const Machine& machine) {
   std::string body = fmt::format(
-      "<h1>What retrieval policies keep</h1>\n<p>Model {}; {}, {}. Bits are of text that follows "
+      "<h1>What policies keep</h1>\n<p>Model {}; {}, {}. Bits are of text that follows "
       "the context, fed token by token; what a policy has over full attention is paired step by "
       "step, with its standard error: differences below twice that are noise. A budget counts the "
       "rows that are attended exactly, sinks, window and the step's own included. Entries that "
       "stand for clusters are counted apart; where it says “all entries”, rows and they together "
-      "fill the budget. The index is what a step scans, all layers.</p>\n",
+      "fill the budget. Retention drops or merges tokens for good: its window grows to twice its "
+      "size "
+      "before tokens leave it, so that entries lie between the budget + 1 and the budget + the "
+      "window, and “all entries” means a lower budget whose entries are the budget in the mean. "
+      "The "
+      "error is of attention's outputs. The index is what a step scans, all layers.</p>\n",
       escaped(study.model), escaped(machine.cpu), escaped(machine.isa));
   for (const TextQuality& text : study.texts) body += section(study, text);
-  return tuning::html_page("Quality of retrieval", body);
+  return tuning::html_page("Quality of policies", body);
 }
 
 }  // namespace terrace::apps

@@ -72,62 +72,11 @@ bench::Row row_of(const QualityStudy& study, const TextQuality& text, const Qual
   return row;
 }
 
-std::string decimals(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
-}
-
-/// Bands of depth in the table.
-constexpr std::size_t depth_bands = 10;
+}  // namespace
 
 std::string name_of(const QualityCell& cell) {
   return cell.policy + (cell.counted == Counted::entries ? ", all entries" : "");
 }
-
-std::string line(const TextQuality& text, const QualityCell& cell) {
-  const std::string name = name_of(cell) + (remark(cell).empty() ? "" : " *");
-  if (!cell.figures) return fmt::format("{:<7} {:<22} n/a: {}\n", cell.budget, name, cell.reason);
-  const PolicyFigures& one = *cell.figures;
-  const MeanWithError& delta = *one.bits_delta;
-  return fmt::format(
-      "{:<7} {:<22} {:>7.4f} {:>+8.4f} ±{:<6.4f} {:>+7.2f} {:>6} {:>6.3f} {:>7} "
-      "{:>7.1f} {:>7.1f} {:>9.1f}\n",
-      cell.budget, name, *one.bits_per_token, delta.mean, delta.standard_error.value_or(0),
-      100 * delta.mean / text.full_bits, decimals(one.recall, 3), one.attention_mass,
-      decimals(digits_right(one), 3), one.attended_tokens_mean, one.pseudo_entries_mean,
-      static_cast<double>(one.index_bytes) / 1e3);
-}
-
-std::string remarks(const TextQuality& text) {
-  std::string lines;
-  for (const QualityCell& cell : text.cells) {
-    const std::string said = remark(cell);
-    if (said.empty()) continue;
-    lines += fmt::format("* {}, budget {}: {}\n", cell.policy, cell.budget, said);
-  }
-  return lines;
-}
-
-/// Right digits in percent by depth; nothing where no needles were asked for.
-std::string depth_table(const TextQuality& text) {
-  std::string lines;
-  for (const QualityCell& cell : text.cells) {
-    if (!cell.figures || cell.figures->needles.empty()) continue;
-    lines += fmt::format("{:<7} {:<22}", cell.budget, name_of(cell));
-    for (const NeedleScore& band : digits_by_depth(*cell.figures, depth_bands)) {
-      lines += fmt::format(
-          " {:>4}", band.digits == 0 ? "-" : fmt::format("{}", 100 * band.right / band.digits));
-    }
-    lines += "\n";
-  }
-  if (lines.empty()) return {};
-  std::string head = fmt::format("\n{:<30}", "digits right, % from depth");
-  for (std::size_t band = 0; band < depth_bands; ++band) {
-    head += fmt::format(" {:>4.1f}", static_cast<double>(band) / depth_bands);
-  }
-  return head + "\n" + lines;
-}
-
-}  // namespace
 
 std::string remark(const QualityCell& cell) {
   std::string said;
@@ -179,21 +128,6 @@ Json quality_rows(const QualityStudy& study) {
     }
   }
   return rows;
-}
-
-std::string quality_table(const QualityStudy& study) {
-  std::string all;
-  for (const TextQuality& text : study.texts) {
-    all += fmt::format("{}{}: {} tokens of context, {} scored; full attention {:.4f} {}\n\n",
-                       all.empty() ? "" : "\n", text.path, study.context, study.scored,
-                       text.full_bits, study.unit());
-    all += fmt::format("{:<7} {:<22} {:>7} {:>8} {:<7} {:>7} {:>6} {:>6} {:>7} {:>7} {:>7} {:>9}\n",
-                       "budget", "policy", "bits", "over", "± s.e.", "over %", "recall", "mass",
-                       "digits", "rows", "others", "index kB");
-    for (const QualityCell& cell : text.cells) all += line(text, cell);
-    all += remarks(text) + depth_table(text);
-  }
-  return all;
 }
 
 }  // namespace terrace::apps

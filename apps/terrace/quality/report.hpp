@@ -12,11 +12,14 @@ namespace terrace::apps {
 /// under "figures".
 Json quality_rows(const QualityStudy& study);
 
-/// Returns a table for each text.
+/// Returns a table for each text, in which cells of the same budget stand together.
 std::string quality_table(const QualityStudy& study);
 
 /// Returns a page of HTML with drawings and the table's figures.
 std::string quality_page(const QualityStudy& study, const Machine& machine);
+
+/// Returns the policy's name, and whether all its entries were counted.
+std::string name_of(const QualityCell& cell);
 
 /// Returns how a cell's entries came to fill its budget, where that was not by rows alone, and
 /// where they do not; else nothing.

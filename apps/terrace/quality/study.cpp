@@ -47,6 +47,11 @@ std::vector<RunOptions> runs_of(const QualityOptions& options) {
   return runs;
 }
 
+/// Whether a budget of entries is not the number of entries that a policy attends to.
+bool gives_other_entries(const PolicyFigures& figures) {
+  return figures.pseudo_entries_mean > 0 || figures.retention.has_value();
+}
+
 /// The cells of one text.
 class TextStudy {
  public:
@@ -72,7 +77,7 @@ class TextStudy {
         measure(text.cells.back(), budget);
         const auto& figures = text.cells.back().figures;
         // A share of mass is reached by rows, however many.
-        if (figures && figures->pseudo_entries_mean > 0 && !budget.starts_with("mass:")) {
+        if (figures && gives_other_entries(*figures) && !budget.starts_with("mass:")) {
           text.cells.push_back(at_equal_entries(text.cells.back()));
         }
       }

@@ -21,8 +21,8 @@ struct QualityOptions {
 
 /// The entries of a policy that a budget limits.
 enum class Counted : std::uint8_t {
-  rows,     ///< attended exactly
-  entries,  ///< and those that stand for clusters
+  rows,     ///< attended exactly; with retention, the entries behind a flush
+  entries,  ///< all, those that stand for clusters too, in the mean
 };
 
 /// One policy on one text within one budget.
@@ -58,10 +58,10 @@ struct QualityStudy {
   [[nodiscard]] const char* unit() const noexcept { return bytes ? "bits/byte" : "bits/token"; }
 };
 
-/// Runs every policy within every budget on every text. A policy that gives pseudo-entries is run
-/// once more per budget with so many fewer rows that all its entries together fill the budget;
-/// where hardly a row would be left, with fewer estimates, too. Errors: those of prepare_job; of a
-/// policy alone they are its cell's reason.
+/// Runs every policy within every budget on every text. A policy that gives pseudo-entries, or a
+/// retention policy, is run once more per budget with so many fewer rows that all its entries
+/// together fill the budget; where hardly a row would be left, with fewer estimates, too. Errors:
+/// those of prepare_job; of a policy alone they are its cell's reason.
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
 
 }  // namespace terrace::apps
