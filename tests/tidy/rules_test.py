@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Shows for each rule a file that it refuses and one that it lets pass."""
 
+import pathlib
+import tempfile
 import unittest
 
 from rules import RULES
-from source import Source
+from source import Source, read_tree
 
 LONG_BODY = "  work();\n" * 80
 CORE_LISTED = ("core/CMakeLists.txt", "SOURCES\n  src/a.cpp)\n")
@@ -89,6 +91,17 @@ CASES = {
         ),
     ],
 }
+
+
+class Tree(unittest.TestCase):
+    def test_has_what_is_the_projects_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("README.md", ".git", "build/a.txt", ".github/b.txt", "core/c.txt"):
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text("x")
+            found = [source.path.as_posix() for source in read_tree(folder)]
+        self.assertEqual(found, ["README.md", "core/c.txt"])
 
 
 class Rules(unittest.TestCase):

@@ -57,6 +57,8 @@ def read_tree(root):
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and f[0] != ".")
         for name in sorted(names):
+            if name == ".git":  # of a worktree: says where its repository lies
+                continue
             path = Path(folder, name)
             try:
                 text = path.read_text(encoding="utf-8")
