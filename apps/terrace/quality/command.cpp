@@ -155,6 +155,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   add_count(*command, "--context", run.context, "tokens of prompt [4096]");
   add_count(*command, "--decode", run.decode, "steps scored behind it [512]");
   add_needle_options(*command, "facts to plant and ask for [20]", run);
+  command->footer(std::string(needle_help()));
   command->add_option("--report", options->report_file, "write a page with pictures")
       ->option_text("FILE");
   add_policy_flags(

@@ -178,22 +178,6 @@ constexpr std::string_view turns = R"(Turns (--turns):
   the prompt have no turns before them. --trace takes neither option.
 )";
 
-constexpr std::string_view needles = R"(Needles (--needles):
-  Facts, each of a thing with a name and 4 to 6 digits, are planted in the context at evenly spread
-  depths. Of the true answer, which is fed, a digit is right when it was the likeliest token.
-  --needles-asked after     the questions follow one after another behind the scored text: the
-                            policy has chosen without them
-  --needles-asked prompt    each question ends a prompt of its own, the context and the question:
-                            the policy sees it before it chooses, and no text is between. The
-                            context is computed once more per policy, and each prompt's choice or
-                            index made anew; where device memory holds no two sequences, the
-                            context, too, is computed for each question
-  --needles-form FORM       trained: as the bundled model was trained to answer; plain: wording
-                            and words that it was not trained on; or FACT or FACT|QUESTION,
-                            sentences with {adjective}, {noun} and {digits} in them, the question
-                            asked up to its digits, about the things of plain
-)";
-
 constexpr std::string_view columns = R"(Columns of the table, and the line below:
   bits/byte, its change     what the text behind the context costs the model, against full
                             attention, and the standard error of that
@@ -224,7 +208,7 @@ std::string legend() {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
   text += turns;
-  text += needles;
+  text += needle_help();
   text += columns;
   return text;
 }

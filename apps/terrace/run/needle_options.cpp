@@ -3,6 +3,27 @@
 #include <CLI/Validators.hpp>
 
 namespace terrace::apps {
+namespace {
+
+constexpr std::string_view help = R"(Needles (--needles):
+  Facts, each of a thing with a name and 4 to 6 digits, are planted in the context at evenly spread
+  depths. Of the true answer, which is fed, a digit is right when it was the likeliest token.
+  --needles-asked after     the questions follow one after another behind the scored text: the
+                            policy has chosen without them
+  --needles-asked prompt    each question ends a prompt of its own, the context and the question:
+                            the policy sees it before it chooses, and no text is between. The
+                            context is computed once more per policy, and each prompt's choice or
+                            index made anew; where device memory holds no two sequences, the
+                            context, too, is computed for each question
+  --needles-form FORM       trained: as the bundled model was trained to answer; plain: wording
+                            and words that it was not trained on; or FACT or FACT|QUESTION,
+                            sentences with {adjective}, {noun} and {digits} in them, the question
+                            asked up to its digits, about the things of plain
+)";
+
+}  // namespace
+
+std::string_view needle_help() noexcept { return help; }
 
 void add_needle_options(CLI::App& command, const char* meaning, RunOptions& options) {
   CLI::Option* const needles = add_count(command, "--needles", options.needles, meaning);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <string_view>
 
 #include "run/options.hpp"
 
@@ -10,5 +11,8 @@ namespace terrace::apps {
 /// Adds --needles, which help describes by `meaning`, --needles-file, --needles-asked and
 /// --needles-form.
 void add_needle_options(CLI::App& command, const char* meaning, RunOptions& options);
+
+/// Returns what --help says of them below the list of options.
+std::string_view needle_help() noexcept;
 
 }  // namespace terrace::apps
