@@ -31,8 +31,8 @@ check: packages  ## builds and tests what changed, in minutes; says what it left
 
 test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
 	@tools/slowest-tests release host-asan host-tsan
-	@echo "left out (make check-all runs it): clang-tidy; the program and single-threaded tests"
-	@echo "under the thread sanitizer; device code on the CPU; long fuzzing"
+	@echo "left out (make check-all runs it): clang-tidy; under the thread sanitizer the program,"
+	@echo "single-threaded tests and most policies; device code on the CPU; long fuzzing"
 
 test-release: packages
 	@cmake --preset release
@@ -46,11 +46,14 @@ test-asan: packages
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
 	  --exclude-regex '^run\.|^(apps_test|fuzz_apps_test)_NOT_BUILT$$'
 
-# The thread sanitizer watches tests of code that runs on several threads; check-all gives it all.
+# The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
+# in common some; check-all gives it all.
+POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|clusterkv|recent|pyramidkv|kvcrush|chelsea
 test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent \
+	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$'
 
 # Device code has to compile for all devices; it is run on the CPU by check-all.
 test-cuda: packages
@@ -67,21 +70,27 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@cmake --build --preset tidy
 	@ctest --preset tidy --timeout 7200  # clang-tidy is one test
 
-# The sanitizers' builds have the debug assertions on. A device's threads are fibers, of which the
-# thread sanitizer watches each switch: with all steps its part alone would take hours.
+# Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. A device's
+# threads are fibers, of which the thread sanitizer watches each switch: it takes few steps, and
+# those policies alone that `make test` gives it.
 check-all: packages lint  ## everything there is, without a time limit
 	@for preset in release clang host-asan host-tsan; do \
-	  case $$preset in *san) steps=$(FUZZ_STEPS_ALL_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL);; esac; \
+	  case $$preset in \
+	    release) steps=$(FUZZ_STEPS_ALL);; \
+	    clang) steps=$(FUZZ_STEPS);; \
+	    *) steps=$(FUZZ_STEPS_ALL_SANITIZED);; \
+	  esac; \
 	  cmake --preset $$preset && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
 	done
-	@for preset in cuda-asan cuda-tsan; do \
-	  case $$preset in *tsan) steps=$(FUZZ_STEPS_SANITIZED);; *) steps=$(FUZZ_STEPS_ALL_SANITIZED);; esac; \
-	  cmake --preset $$preset && \
-	  cmake --build --preset $$preset && \
-	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
-	done
+	@cmake --preset cuda-asan
+	@cmake --build --preset cuda-asan
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset cuda-asan --timeout 7200
+	@cmake --preset cuda-tsan
+	@cmake --build --preset cuda-tsan
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset cuda-tsan --timeout 7200 \
+	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$'
 ifdef NVCC
 	@cmake --preset cuda-compile && cmake --build --preset cuda-compile && ctest --preset cuda-compile
 else
