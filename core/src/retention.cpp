@@ -62,8 +62,8 @@ Result<std::vector<EntryMap>> RetentionPolicy::retain(const RetainRequest& reque
   TERRACE_TRY(check(request, traits()));
   std::vector<EntryMap> maps = do_retain(request);
   for (std::size_t head = 0; head < maps.size(); ++head) {
-    const std::size_t candidates = request.heads[head].size();
-    if (candidates <= request.keep) maps[head] = keep_all(candidates);
+    const Candidates& candidates = request.heads[head];
+    if (candidates.size() <= candidates.keep) maps[head] = keep_all(candidates.size());
   }
   return maps;
 }

@@ -76,9 +76,8 @@ std::size_t DeviceNeed::kept_entries() const noexcept {
   if (runtime_.retention == nullptr) return 0;
   std::size_t bytes = 0;
   for (std::size_t i = runtime_.options.dense_layers; i < runtime_.shape().layers; ++i) {
-    const std::size_t keep =
-        runtime_.retention->keep_of(runtime_.shape(), static_cast<LayerId>(i), split_.kept);
-    bytes += EntryLayout{runtime_.shape(), keep}.bytes();
+    const auto rooms = runtime_.entry_rooms(static_cast<LayerId>(i), split_, tokens_);
+    bytes += EntryLayout(runtime_.shape(), rooms).bytes();
   }
   return bytes;
 }

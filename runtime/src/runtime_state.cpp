@@ -1,6 +1,7 @@
 #include "runtime_state.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
@@ -122,10 +123,30 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
 
 std::size_t RuntimeState::most_kept(std::size_t mean) const noexcept {
   std::size_t most = 0;
-  for (std::size_t i = 0; retention != nullptr && i < shape().layers; ++i) {
-    most = std::max(most, retention->keep_of(shape(), static_cast<LayerId>(i), mean));
+  const std::size_t heads = retention == nullptr ? 0 : shape().layers * shape().kv_heads;
+  for (std::size_t i = 0; i < heads; ++i) {
+    most = std::max(most, retention->keep_of({.shape = shape(),
+                                              .layer = static_cast<LayerId>(i / shape().kv_heads),
+                                              .head = static_cast<HeadId>(i % shape().kv_heads),
+                                              .mean = mean,
+                                              .tokens = std::numeric_limits<std::size_t>::max()}));
   }
   return most;
+}
+
+std::vector<std::size_t> RuntimeState::entry_rooms(LayerId layer,
+                                                   const policies::BudgetSplit& split,
+                                                   std::size_t tokens) const {
+  const std::size_t outside = split.sinks + split.window;
+  std::vector<std::size_t> rooms;
+  for (std::size_t head = 0; head < shape().kv_heads; ++head) {
+    rooms.push_back(retention->keep_of({.shape = shape(),
+                                        .layer = layer,
+                                        .head = static_cast<HeadId>(head),
+                                        .mean = split.kept,
+                                        .tokens = tokens - std::min(tokens, outside)}));
+  }
+  return rooms;
 }
 
 Result<std::byte*> RuntimeState::take_spare_block() {

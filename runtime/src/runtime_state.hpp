@@ -48,8 +48,13 @@ class RuntimeState {
   /// Whether they stay, so that entries are held beside what is selected.
   [[nodiscard]] bool holds() const noexcept { return retention != nullptr && !drops(); }
 
-  /// Entries of a KV head that retention keeps in the layer that keeps most, of `mean` over all.
+  /// Entries that retention keeps of the KV head that may keep most, of `mean` over all.
   [[nodiscard]] std::size_t most_kept(std::size_t mean) const noexcept;
+  /// Entries that retention may keep of each KV head of a layer, in a sequence whose budget was set
+  /// for `tokens` tokens and is dealt out as `split`.
+  [[nodiscard]] std::vector<std::size_t> entry_rooms(LayerId layer,
+                                                     const policies::BudgetSplit& split,
+                                                     std::size_t tokens) const;
 
   [[nodiscard]] std::size_t block_bytes() const noexcept {
     return options.block_tokens * options.shape.token_bytes();

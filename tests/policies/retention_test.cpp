@@ -46,29 +46,34 @@ class MadeUpLayer {
     }
   }
 
-  [[nodiscard]] std::vector<Candidates> heads() const {
+  [[nodiscard]] std::vector<Candidates> heads(std::size_t keep) const {
     std::vector<Candidates> heads;
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
       heads.push_back({.rows = std::span(pointers_).subspan(head * count(), count()),
                        .positions = positions_,
-                       .degrees = degrees_});
+                       .degrees = degrees_,
+                       .keep = keep});
     }
     return heads;
   }
 
+  [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy, std::size_t keep,
+                                             std::uint64_t seed = 7) const {
+    return retain(policy, heads(keep), {.seed = seed});
+  }
+
+  /// Of candidates of this layer; `more` has the rest of the request.
   [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy,
-                                             std::size_t keep) const {
-    const std::vector<Candidates> all = heads();
+                                             const std::vector<Candidates>& all,
+                                             RetainRequest more) const {
     const RetentionTraits& traits = policy.traits();
     const bool rated = traits.scores != ScoredQueries::none || traits.needs_pre_rope_keys;
     const std::size_t score_heads = traits.score_heads(shape_);
-    const auto maps =
-        policy.retain({.shape = shape_,
-                       .heads = all,
-                       .scores = std::span(scores_).first(rated ? score_heads * length_ : 0),
-                       .length = length_,
-                       .keep = keep,
-                       .seed = 7});
+    more.shape = shape_;
+    more.heads = all;
+    more.scores = std::span(scores_).first(rated ? score_heads * length_ : 0);
+    more.length = length_;
+    const auto maps = policy.retain(more);
     EXPECT_TRUE(maps.has_value()) << maps.error().message();
     return *maps;
   }
@@ -166,13 +171,10 @@ TEST_P(EachRetention, FillsItsPlacesInTheOrderOfTheLastTokens) {
 
 TEST_P(EachRetention, RefusesScoresThatAreNotAllThere) {
   const MadeUpLayer layer(20);
-  const auto heads = layer.heads();
+  const auto heads = layer.heads(10);
   const std::vector<float> one(1);
-  const auto refused = policy_->retain({.shape = layer.shape(),
-                                        .heads = heads,
-                                        .scores = one,
-                                        .length = layer.length(),
-                                        .keep = 10});
+  const auto refused = policy_->retain(
+      {.shape = layer.shape(), .heads = heads, .scores = one, .length = layer.length()});
   EXPECT_EQ(refused.error().code, Errc::invalid_argument);
 }
 
@@ -235,7 +237,7 @@ TEST(PyramidKv, GivesTheFirstLayersMoreAndAllTogetherTheSame) {
   const KvShape shape = MadeUpLayer(1).shape();
   std::vector<std::size_t> keeps;
   for (std::uint32_t l = 0; l < shape.layers; ++l) {
-    keeps.push_back(policy->keep_of(shape, LayerId{l}, 100));
+    keeps.push_back(policy->keep_of({.shape = shape, .layer = LayerId{l}, .mean = 100}));
   }
   EXPECT_THAT(keeps, ElementsAre(195, 148, 100, 53, 5));
 }

@@ -61,14 +61,11 @@ std::vector<Positions> retain(const RetentionPolicy& policy, std::span<const flo
     degrees.emplace_back(positions.size(), 1U);
   }
   for (std::size_t head = 0; head < shown.size(); ++head) {
-    heads.push_back({.rows = rows[head], .positions = shown[head], .degrees = degrees[head]});
+    heads.push_back(
+        {.rows = rows[head], .positions = shown[head], .degrees = degrees[head], .keep = keep});
   }
-  const auto maps = policy.retain({.shape = shape,
-                                   .layer = layer,
-                                   .heads = heads,
-                                   .scores = ratings,
-                                   .length = length,
-                                   .keep = keep});
+  const auto maps = policy.retain(
+      {.shape = shape, .layer = layer, .heads = heads, .scores = ratings, .length = length});
   EXPECT_TRUE(maps.has_value()) << maps.error().message();
   std::vector<Positions> kept(shown.size());
   for (std::size_t head = 0; head < shown.size(); ++head) {

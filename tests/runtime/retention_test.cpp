@@ -28,10 +28,24 @@ constexpr std::size_t sinks = 4;
 constexpr std::size_t window = 15;
 constexpr std::size_t middle = 45;
 
+constexpr const char* with_outliers = "chelsea_with_outlier_heads";
+
+/// One of four KV heads.
+std::shared_ptr<const policies::OutlierHeads> outlier_heads() {
+  const KvShape shape = Scenario{}.runtime.shape;
+  return std::make_shared<const policies::OutlierHeads>(
+      policies::OutlierHeads::create(shape.layers, shape.kv_heads, {{LayerId{0}, HeadId{1}}})
+          .value());
+}
+
 Scenario scenario_with(const std::string& policy) {
   Scenario scenario;
   scenario.runtime.policy = "streaming";
   scenario.runtime.retention_policy = policy;
+  if (policy == with_outliers) {
+    scenario.runtime.retention_policy = "chelsea";
+    scenario.runtime.retention.outlier_heads = outlier_heads();
+  }
   scenario.runtime.budget.value = budget;
   scenario.runtime.window_share = 0.25;
   scenario.runtime.retention.score_window = 8;
@@ -113,11 +127,14 @@ void expect_conservation(Sequence& sequence, const Traffic& traffic) {
       for (std::size_t i = 0; i < list.size(); ++i) {
         ASSERT_GE(list.positions[i], sinks);
         ASSERT_LT(list.positions[i], sinks + decided);
-        if (list.degrees[i] > 1) continue;
         const std::vector<std::byte> row = traffic.row(layer, head, list.positions[i]);
         std::vector<std::byte> read(row.size());
         const auto done = sequence.read_rows(static_cast<LayerId>(layer), static_cast<HeadId>(head),
                                              {&list.positions[i], 1}, read);
+        if (list.degrees[i] > 1) {
+          ASSERT_FALSE(done.has_value()) << "it is not the token's row";
+          continue;
+        }
         ASSERT_TRUE(done.has_value()) << done.error().message();
         EXPECT_EQ(read, row);
       }
@@ -315,7 +332,8 @@ TEST_P(EachRetention, LeavesDenseLayersAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, EachRetention,
-                         ::testing::Values("recent", "snapkv", "pyramidkv", "chelsea"),
+                         ::testing::Values("recent", "snapkv", "pyramidkv", "chelsea",
+                                           with_outliers),
                          [](const auto& one) { return one.param; });
 
 TEST(Retention, RefusesARetrievalPolicyThatWouldWantTheTokens) {
@@ -474,6 +492,52 @@ TEST(Weighing, InsistsOnWeightsOfAPromptThatItsEngineAttendsTo) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, EachWeighing, ::testing::Values("h2o", "kvcrush"),
                          [](const auto& one) { return one.param; });
+
+/// Sizes of the entry lists behind a prompt, [layers * kv_heads].
+std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt,
+                                    std::size_t decoded) {
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const std::size_t before = runtime->backend().memory(Tier::device).in_use;
+  Drive drive(*runtime, traffic);
+  EXPECT_TRUE(drive.prefill(prompt).has_value());
+  runtime->backend().reset_peak();
+  EXPECT_TRUE(drive.steps(decoded).has_value());
+  EXPECT_LE(runtime->backend().memory(Tier::device).peak - before,
+            runtime->device_bytes(prompt + decoded));
+  expect_conservation(drive.sequence(), traffic);
+  std::vector<std::size_t> sizes;
+  for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
+    for (std::size_t head = 0; head < traffic.shape().kv_heads; ++head) {
+      sizes.push_back(entries_of(drive.sequence(), layer, head).size());
+    }
+  }
+  return sizes;
+}
+
+TEST(Retention, KeepsAllTokensOfOutlierHeadsAndFewerOfTheOthers) {
+  const Scenario scenario = scenario_with(with_outliers);
+  // Of 100 tokens 81 are in the middle. 4 * 45 entries are dealt out.
+  EXPECT_THAT(list_sizes(scenario, 100, 1), ::testing::ElementsAre(33, 81, 33, 33));
+  // Later tokens find no more room.
+  EXPECT_THAT(list_sizes(scenario, 100, 60), ::testing::ElementsAre(33, 81, 33, 33));
+  // The others keep half of the mean, or more.
+  EXPECT_THAT(list_sizes(scenario, 300, 1), ::testing::ElementsAre(23, 111, 23, 23));
+}
+
+TEST(Retention, LeavesTokensOfOutlierHeadsAsTheyAre) {
+  const Scenario scenario = scenario_with(with_outliers);
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  ASSERT_TRUE(drive.step().has_value());
+  for (std::uint32_t p = 0; p < 100; ++p) {
+    std::vector<std::byte> row(traffic.shape().row_bytes());
+    ASSERT_TRUE(drive.sequence().read_rows(LayerId{0}, HeadId{1}, {&p, 1}, row).has_value()) << p;
+    EXPECT_EQ(row, traffic.row(0, 1, p));
+  }
+}
 
 /// Rows of prompts whose keys were all alike would be one entry; sums are the tokens' whatever is
 /// merged.

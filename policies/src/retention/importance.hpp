@@ -30,9 +30,8 @@ class Importance {
   }
 
   /// As RetentionPolicy::keep_of.
-  [[nodiscard]] virtual std::size_t keep_of(const KvShape& /*shape*/, LayerId /*layer*/,
-                                            std::size_t mean) const noexcept {
-    return mean;
+  [[nodiscard]] virtual std::size_t keep_of(const KeepRequest& request) const noexcept {
+    return request.mean;
   }
 };
 
@@ -40,8 +39,6 @@ std::unique_ptr<Importance> h2o_importance(const RetentionOptions& options);
 std::unique_ptr<Importance> snapkv_importance(const RetentionOptions& options);
 std::unique_ptr<Importance> pyramidkv_importance(const RetentionOptions& options);
 std::unique_ptr<Importance> smartkv_importance(const RetentionOptions& options);
-/// The later, the sooner: the window's last tokens stay (StreamingLLM).
-std::unique_ptr<Importance> recency();
 
 /// Makes the importance that a policy's name stands for. Errors: invalid_argument naming those that
 /// have one.

@@ -16,12 +16,12 @@ KeepBest::KeepBest(std::string_view name, std::unique_ptr<Importance> importance
 }
 
 std::vector<EntryMap> KeepBest::do_retain(const RetainRequest& request) const {
-  const auto merged =
-      static_cast<std::size_t>(std::lround(merge_.share * static_cast<double>(request.keep)));
   std::vector<EntryMap> maps;
   for (std::size_t head = 0; head < request.heads.size(); ++head) {
     const Candidates& candidates = request.heads[head];
-    const auto best = best_of(importance_->rate(request, head), request.keep - merged);
+    const auto merged =
+        static_cast<std::size_t>(std::lround(merge_.share * static_cast<double>(candidates.keep)));
+    const auto best = best_of(importance_->rate(request, head), candidates.keep - merged);
     EntryGroups groups(candidates.size());
     groups.keep(best);
     if (merged > 0) {

@@ -14,9 +14,8 @@ class KeepBest final : public RetentionPolicy {
            const MergeOptions& merge);
 
   [[nodiscard]] const RetentionTraits& traits() const noexcept override { return traits_; }
-  [[nodiscard]] std::size_t keep_of(const KvShape& shape, LayerId layer,
-                                    std::size_t mean) const noexcept override {
-    return importance_->keep_of(shape, layer, mean);
+  [[nodiscard]] std::size_t keep_of(const KeepRequest& request) const noexcept override {
+    return importance_->keep_of(request);
   }
 
  private:

@@ -30,7 +30,7 @@ class Votes {
       const auto scores = request.scores.subspan(query * request.length, request.length);
       std::vector<float> own(head.size());
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = scores[head.positions[i]];
-      for (const std::uint32_t i : best_of(own, request.keep)) {
+      for (const std::uint32_t i : best_of(own, head.keep)) {
         words_[head.positions[i] * per_word_ + query / 64] |= std::uint64_t{1} << query % 64;
       }
     }
@@ -136,22 +136,21 @@ class KvCrush final : public RetentionPolicy {
   }
 
   [[nodiscard]] const RetentionTraits& traits() const noexcept override { return traits_; }
-  [[nodiscard]] std::size_t keep_of(const KvShape& shape, LayerId layer,
-                                    std::size_t mean) const noexcept override {
-    return base_->keep_of(shape, layer, mean);
+  [[nodiscard]] std::size_t keep_of(const KeepRequest& request) const noexcept override {
+    return base_->keep_of(request);
   }
 
  private:
   [[nodiscard]] std::vector<EntryMap> do_retain(const RetainRequest& request) const override {
-    const double share = options_.representatives * static_cast<double>(request.keep);
-    const auto representatives = static_cast<std::size_t>(std::lround(share));
     const Votes votes(request);
     std::vector<EntryMap> maps;
     for (std::size_t head = 0; head < request.heads.size(); ++head) {
       const Candidates& candidates = request.heads[head];
+      const double share = options_.representatives * static_cast<double>(candidates.keep);
+      const auto representatives = static_cast<std::size_t>(std::lround(share));
       const std::vector<Unit> units = units_of(candidates, options_.block_tokens);
       const auto best = best_of(rate_units(units, base_->rate(request, head)),
-                                (request.keep - representatives) / options_.block_tokens);
+                                (candidates.keep - representatives) / options_.block_tokens);
       std::vector<std::uint32_t> rest = all_but(best, units.size());
       if (options_.rule == CrushRule::hamming) {
         put_in_order(rest, units, votes, make_anchor(votes, request, candidates, options_.anchor),

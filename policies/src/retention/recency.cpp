@@ -19,10 +19,8 @@ class Recency final : public Importance {
 
 }  // namespace
 
-std::unique_ptr<Importance> recency() { return std::make_unique<Recency>(); }
-
 MadeRetentionPolicy make_recent(const RetentionOptions& options) {
-  return keep_best("recent", recency(), options);
+  return keep_best("recent", std::make_unique<Recency>(), options);
 }
 
 }  // namespace terrace::policies

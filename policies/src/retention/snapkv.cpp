@@ -40,13 +40,14 @@ class PyramidKv final : public SnapKv {
   explicit PyramidKv(const RetentionOptions& options)
       : SnapKv(options), slope_(options.pyramid_slope) {}
 
-  [[nodiscard]] std::size_t keep_of(const KvShape& shape, LayerId layer,
-                                    std::size_t mean) const noexcept override {
-    if (shape.layers < 2) return mean;
-    const auto middle = static_cast<double>(mean);
+  [[nodiscard]] std::size_t keep_of(const KeepRequest& request) const noexcept override {
+    const std::size_t layers = request.shape.layers;
+    if (layers < 2) return request.mean;
+    const auto middle = static_cast<double>(request.mean);
     const double least = middle / slope_;
     const double most = 2 * middle - least;
-    const double depth = static_cast<double>(index(layer)) / static_cast<double>(shape.layers - 1);
+    const double depth =
+        static_cast<double>(index(request.layer)) / static_cast<double>(layers - 1);
     return static_cast<std::size_t>(std::lround(most - depth * (most - least)));
   }
 

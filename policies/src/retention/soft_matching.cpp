@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "terrace/core/ops.hpp"
 
@@ -121,6 +122,18 @@ std::vector<std::vector<std::uint32_t>> match_softly(const KvShape& shape,
     groups.merge(std::span(edges).first(std::min(surplus, edges.size())));
   }
   return std::move(groups).take();
+}
+
+std::vector<float> edge_likeness(const KvShape& shape, const Candidates& candidates,
+                                 std::size_t chunk) {
+  std::vector<std::uint32_t> all(candidates.size());
+  std::iota(all.begin(), all.end(), 0U);
+  std::vector<float> likeness;
+  for (const Edge& edge :
+       Groups(shape, candidates, all).edges(chunk == 0 ? candidates.size() : chunk)) {
+    likeness.push_back(edge.likeness);
+  }
+  return likeness;
 }
 
 }  // namespace terrace::policies

@@ -22,4 +22,9 @@ namespace terrace::policies {
     const KvShape& shape, const Candidates& candidates, std::span<const std::uint32_t> which,
     std::size_t entries, std::size_t chunk);
 
+/// Returns how alike the edges are that the first call of matching finds among all candidates, most
+/// alike first: cosines, one of every other candidate.
+[[nodiscard]] std::vector<float> edge_likeness(const KvShape& shape, const Candidates& candidates,
+                                               std::size_t chunk);
+
 }  // namespace terrace::policies

@@ -16,7 +16,9 @@ struct HeadCandidates {
   std::vector<std::uint32_t> positions;
   std::vector<std::uint32_t> degrees;
 
-  [[nodiscard]] Candidates view() const noexcept { return {rows, positions, degrees}; }
+  [[nodiscard]] Candidates view(std::size_t keep) const noexcept {
+    return {rows, positions, degrees, keep};
+  }
 };
 
 class Decision {
@@ -66,7 +68,9 @@ class Decision {
   Result<std::vector<EntryMap>> choose() {
     std::vector<Candidates> heads;
     heads.reserve(candidates_.size());
-    for (const HeadCandidates& head : candidates_) heads.push_back(head.view());
+    for (std::size_t head = 0; head < candidates_.size(); ++head) {
+      heads.push_back(candidates_[head].view(flush_.keep[head]));
+    }
     const RetentionTraits& traits = policy_.traits();
     const bool stay = traits.chooses_once && !stored_scores_.empty();
     if (traits.scores == ScoredQueries::last && !stay) score_by_last_queries();
@@ -76,7 +80,6 @@ class Decision {
                            .heads = heads,
                            .scores = scores,
                            .length = flush_.length,
-                           .keep = flush_.keep,
                            .seed = flush_.seed});
   }
 

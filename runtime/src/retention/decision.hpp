@@ -18,9 +18,9 @@ struct Flush {
   KvShape shape;
   LayerId layer = {};
   std::size_t sinks = 0;
-  TokenRange leaving;      ///< tokens that leave the window
-  std::size_t length = 0;  ///< tokens of the sequence
-  std::size_t keep = 0;    ///< entries of a KV head that may stay
+  TokenRange leaving;             ///< tokens that leave the window
+  std::size_t length = 0;         ///< tokens of the sequence
+  std::vector<std::size_t> keep;  ///< [kv_heads]: entries that may stay
   std::uint64_t seed = 0;
   std::vector<std::byte*> blocks;  ///< of the host, as far as any token here needs them
   std::size_t block_tokens = 0;

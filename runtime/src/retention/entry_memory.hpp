@@ -2,8 +2,11 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "terrace/core/backend.hpp"
@@ -11,14 +14,23 @@
 
 namespace terrace {
 
-/// Parts of the memory, one behind the other. Rows come first, the largest part.
+/// Parts of the memory, one behind the other. Rows come first, the largest part: of each KV head as
+/// many as it has room for. What attention reads beside them has as many places for each.
 struct EntryLayout {
+  EntryLayout() = default;
+  /// `room` [kv_heads]: entries of each KV head.
+  EntryLayout(const KvShape& of, std::span<const std::size_t> room)
+      : shape(of), capacity(std::ranges::max(room)), first_row(room.size() + 1) {
+    std::partial_sum(room.begin(), room.end(), first_row.begin() + 1);
+  }
+
   KvShape shape;
-  std::size_t capacity = 0;  ///< entries of a KV head
+  std::size_t capacity = 0;            ///< entries of the KV head that has most
+  std::vector<std::size_t> first_row;  ///< [kv_heads + 1]
 
   [[nodiscard]] std::size_t places() const noexcept { return shape.kv_heads * capacity; }
   [[nodiscard]] std::size_t pointers_at() const noexcept {
-    return align_up(places() * shape.row_bytes(), 64);
+    return align_up(first_row.back() * shape.row_bytes(), 64);
   }
   [[nodiscard]] std::size_t bias_at() const noexcept {
     return pointers_at() + places() * sizeof(std::byte*);
@@ -49,7 +61,7 @@ class EntryMemory {
   [[nodiscard]] bool is_there() const noexcept { return memory_.data() != nullptr; }
 
   [[nodiscard]] std::byte* row(std::size_t head, std::size_t entry) const noexcept {
-    return memory_.data() + (head * layout_.capacity + entry) * layout_.shape.row_bytes();
+    return memory_.data() + (layout_.first_row[head] + entry) * layout_.shape.row_bytes();
   }
   /// [kv_heads, capacity]: where the rows lie of the memory that attention reads.
   [[nodiscard]] const std::byte** pointers() const noexcept {

@@ -25,9 +25,10 @@ void HostEntries::describe_for(const EntryMemory& device) const {
     memory_.counts()[head] = static_cast<std::uint32_t>(list.size());
     std::ranges::copy(list.positions, memory_.positions() + head * capacity);
     for (std::size_t i = 0; i < capacity; ++i) {
-      memory_.pointers()[head * capacity + i] = device.row(head, i);
+      const bool is_there = i < list.size();
+      memory_.pointers()[head * capacity + i] = is_there ? device.row(head, i) : nullptr;
       memory_.bias()[head * capacity + i] =
-          i < list.size() ? std::log(static_cast<float>(list.degrees[i])) : 0;
+          is_there ? std::log(static_cast<float>(list.degrees[i])) : 0;
     }
   }
 }

@@ -58,17 +58,19 @@ Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
   const KvShape& shape = context_.shape();
   const RetentionPolicy& policy = *context_.runtime.retention;
   const std::size_t sinks = context_.sinks_at(context_.length).end;
+  const std::vector<std::size_t> rooms =
+      context_.runtime.entry_rooms(layer.id(), context_.split, context_.budget_context);
   Flush flush{.shape = shape,
               .layer = layer.id(),
               .sinks = sinks,
               .leaving = {std::max(sinks, context_.retained_end), leaving_end},
               .length = context_.length,
-              .keep = policy.keep_of(shape, layer.id(), context_.split.kept),
+              .keep = rooms,
               .seed = context_.options().seed,
               .block_tokens = context_.block_tokens()};
   const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
   for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
-  TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, flush.keep}));
+  TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, rooms}));
   TERRACE_TRY(mine.ratings.rate(context_, layer.id(), mine.scores));
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));

@@ -100,6 +100,7 @@ void SequenceContext::resolve_budget(std::size_t context) {
   if (budget_resolved) return;
   const policies::BudgetTerms terms = runtime.budget_terms(context);
   budget_tokens = terms.budget_tokens;
+  budget_context = context;
   split = policies::split_budget(terms, traits());
   budget_resolved = true;
 }
@@ -107,6 +108,7 @@ void SequenceContext::resolve_budget(std::size_t context) {
 void SequenceContext::forget_budget() noexcept {
   budget_resolved = false;
   budget_tokens = 0;
+  budget_context = 0;
   split = {};
 }
 

@@ -31,6 +31,7 @@ struct SequenceCourse {
   bool is_behind_prompt = true;  ///< none has since the last prompt
   bool budget_resolved = false;
   std::size_t budget_tokens = 0;
+  std::size_t budget_context = 0;  ///< tokens that the budget is for
   policies::BudgetSplit split;
   std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
   std::size_t flushes_from = 0;  ///< no flush is due before that length

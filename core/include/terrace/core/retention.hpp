@@ -51,6 +51,7 @@ struct Candidates {
   std::span<const std::byte* const> rows = {};    ///< key, then value, KV dtype
   std::span<const std::uint32_t> positions = {};  ///< of the last token that the entry stands for
   std::span<const std::uint32_t> degrees = {};    ///< tokens that the entry stands for
+  std::size_t keep = 0;                           ///< entries that may stay
 
   [[nodiscard]] std::size_t size() const noexcept { return positions.size(); }
 };
@@ -65,8 +66,16 @@ struct RetainRequest {
   /// keeps what it had: pooling looks at neighbours. Empty where the traits ask for nothing.
   std::span<const float> scores = {};
   std::size_t length = 0;  ///< tokens of the sequence
-  std::size_t keep = 0;    ///< entries of a KV head that may stay
   std::uint64_t seed = 0;
+};
+
+/// The KV head whose entries are to be counted out.
+struct KeepRequest {
+  KvShape shape = {};
+  LayerId layer = {};
+  HeadId head = {};
+  std::size_t mean = 0;    ///< entries of a KV head that may stay, over all layers and KV heads
+  std::size_t tokens = 0;  ///< candidates of the first flush, at most
 };
 
 /// Tokens of a layer that a policy rates when they come. Host memory.
@@ -99,10 +108,10 @@ class RetentionPolicy {
 
   [[nodiscard]] virtual const RetentionTraits& traits() const noexcept = 0;
 
-  /// Returns how many entries of a KV head stay in a layer, of `mean` over all layers.
-  [[nodiscard]] virtual std::size_t keep_of(const KvShape& /*shape*/, LayerId /*layer*/,
-                                            std::size_t mean) const noexcept {
-    return mean;
+  /// Returns how many entries of a KV head may stay: `mean` in the mean over all, within rounding.
+  /// Heads that get more than that get no fewer for more tokens.
+  [[nodiscard]] virtual std::size_t keep_of(const KeepRequest& request) const noexcept {
+    return request.mean;
   }
 
   /// Rates tokens, any number of them: a token's rating does not depend on which others come with
@@ -112,12 +121,13 @@ class RetentionPolicy {
   ///          do not fit each other, or the policy's model; then no rating is written
   [[nodiscard]] Status rate(const RateRequest& request, Parallel& threads) const;
 
-  /// Returns a map for each KV head, of at most `keep` entries. With no more candidates than that
-  /// all stay as they are. Errors: invalid_argument: a request that lacks what the traits ask for.
+  /// Returns a map for each KV head, of at most Candidates::keep entries. With no more candidates
+  /// than that all stay as they are. Errors: invalid_argument: a request that lacks what the traits
+  /// ask for.
   [[nodiscard]] Result<std::vector<EntryMap>> retain(const RetainRequest& request) const;
 
  private:
-  /// Answers a request that is complete. Heads with no more than `keep` candidates need no map.
+  /// Answers a request that is complete. Heads all of whose candidates may stay need no map.
   [[nodiscard]] virtual std::vector<EntryMap> do_retain(const RetainRequest& request) const = 0;
 
   /// Rates tokens of a request whose sizes fit each other. Policies without ratings are not asked.

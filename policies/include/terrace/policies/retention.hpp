@@ -14,6 +14,7 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/retention.hpp"
+#include "terrace/policies/outlier_heads.hpp"
 #include "terrace/policies/retention_gates.hpp"
 
 namespace terrace::policies {
@@ -74,6 +75,8 @@ struct RetentionOptions {
   bool ageing = true;         ///< smartkv: predicted lifespan minus age
   std::shared_ptr<const Gates> gates = nullptr;  ///< smartkv: needed
   GateLists gate_lists = GateLists::own;
+  /// chelsea: those of the model; null = none.
+  std::shared_ptr<const OutlierHeads> outlier_heads = nullptr;
   CrushOptions crush = {};
   MergeOptions merge = {};
 
