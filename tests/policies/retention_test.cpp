@@ -59,7 +59,7 @@ class MadeUpLayer {
 
   [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy, std::size_t keep,
                                              std::uint64_t seed = 7) const {
-    return retain(policy, heads(keep), {.seed = seed});
+    return retain(policy, heads(keep), {.decoding = true, .seed = seed});
   }
 
   /// Of candidates of this layer; `more` has the rest of the request.
@@ -458,6 +458,86 @@ TEST(SmartKv, KeepsTheLongestLivesOrWhatIsLeftOfThem) {
   EXPECT_THAT(kept(layer.retain(*born, 1)[0]), ElementsAre(0));
   const auto aged = make_retention_policy("smartkv", {.gates = gates}).value();
   EXPECT_THAT(kept(layer.retain(*aged, 1)[0]), ElementsAre(99));
+}
+
+/// The gifts of a KV head, by the candidates that they come from.
+std::vector<std::uint32_t> givers(const EntryMap& map) {
+  std::vector<std::uint32_t> all;
+  for (const ValueGift& gift : map.gifts) all.push_back(gift.candidate);
+  return all;
+}
+
+TEST(Cam, KeepsTheLastTokensAndHandsNothingOnBehindAPrompt) {
+  const MadeUpLayer layer(200);
+  const auto policy = make_retention_policy("cam").value();
+  const auto recent = layer.retain(*make_retention_policy("recent").value(), 50);
+  EXPECT_EQ(layer.retain(*policy, layer.heads(50), {.decoding = false}), recent);
+  auto maps = layer.retain(*policy, 50);
+  for (EntryMap& map : maps) {
+    EXPECT_FALSE(map.gifts.empty());
+    map.gifts.clear();
+  }
+  EXPECT_EQ(maps, recent);
+}
+
+TEST(Cam, HandsAllOnWhereNoTokenDrewMoreAttentionThanThoseBehindIt) {
+  MadeUpLayer layer(200);
+  layer.set_scores(0.5F);
+  const auto policy = make_retention_policy("cam").value();
+  const EntryMap map = layer.retain(*policy, 50)[0];
+  ASSERT_EQ(map.gifts.size(), 150U);
+  for (std::uint32_t i = 0; i < 150; ++i) {
+    EXPECT_EQ(map.gifts[i],
+              (ValueGift{.candidate = i, .first = 0, .count = 32, .factor = 1.0F / 32}));
+  }
+  // There are fewer that stay than a value has parts: the other parts are lost.
+  const EntryMap few = layer.retain(*policy, 5)[0];
+  ASSERT_EQ(few.gifts.size(), 195U);
+  for (const ValueGift& gift : few.gifts) {
+    EXPECT_EQ(gift.count, 5U);
+    EXPECT_EQ(gift.factor, 1.0F / 32);
+  }
+}
+
+TEST(Cam, HandsOnWithTheProbabilityOfATokensShareOfItsNeighboursAttention) {
+  constexpr std::uint32_t token = 40;
+  MadeUpLayer layer(200);
+  layer.set_scores(0);
+  EXPECT_TRUE(layer.retain(*make_retention_policy("cam").value(), 50)[0].gifts.empty());
+  // The mean of itself and the 32 tokens behind it is 20 / 33.
+  layer.set_score(0, MadeUpLayer::sinks + token, 0.2F);
+  layer.set_score(0, MadeUpLayer::sinks + token + 32, 19.8F);
+  layer.set_score(0, MadeUpLayer::sinks + token + 33, 1000);
+  const auto policy = make_retention_policy("cam").value();
+  std::size_t handed_on = 0;
+  constexpr std::size_t seeds = 2000;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const auto from = givers(layer.retain(*policy, 50, seed)[0]);
+    handed_on += static_cast<std::size_t>(std::ranges::count(from, token));
+  }
+  // 0.33 +- 0.0105: within four standard errors.
+  EXPECT_NEAR(static_cast<double>(handed_on) / seeds, 0.2 * 33 / 20, 0.042);
+}
+
+TEST(Cam, DrawsAnewForEachSeedLayerHeadAndPosition) {
+  MadeUpLayer layer(300);
+  // Each is likely by a half, but the last ones.
+  for (std::size_t i = 0; i < layer.length(); ++i) {
+    for (std::size_t head = 0; head < 2; ++head) {
+      layer.set_score(head, i, std::pow(1.0446F, static_cast<float>(i)));
+    }
+  }
+  const auto policy = make_retention_policy("cam").value();
+  const auto heads = layer.heads(100);
+  const auto maps = layer.retain(*policy, heads, {.decoding = true, .seed = 1});
+  EXPECT_EQ(layer.retain(*policy, heads, {.decoding = true, .seed = 1}), maps);
+  EXPECT_NE(givers(maps[0]), givers(maps[1]));
+  EXPECT_NE(layer.retain(*policy, heads, {.decoding = true, .seed = 2})[0], maps[0]);
+  EXPECT_NE(layer.retain(*policy, heads, {.layer = LayerId{1}, .decoding = true, .seed = 1})[0],
+            maps[0]);
+  const std::size_t given = maps[0].gifts.size();
+  EXPECT_GT(given, 60U);
+  EXPECT_LT(given, 140U);
 }
 
 TEST(RetentionTable, RefusesSettingsOutOfRangeByName) {

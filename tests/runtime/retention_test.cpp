@@ -114,7 +114,7 @@ void expect_attention_over_entries(Drive& drive, const Traffic& traffic) {
 }
 
 /// Checks that every token is a sink, in the window, an entry or part of one, or dropped; and that
-/// entries of one token have that token's row.
+/// entries of one token have that token's row, or are not read as if they had.
 void expect_conservation(Sequence& sequence, const Traffic& traffic) {
   const KvShape& shape = traffic.shape();
   const std::size_t decided = sequence.window().begin - sinks;
@@ -131,7 +131,7 @@ void expect_conservation(Sequence& sequence, const Traffic& traffic) {
         std::vector<std::byte> read(row.size());
         const auto done = sequence.read_rows(static_cast<LayerId>(layer), static_cast<HeadId>(head),
                                              {&list.positions[i], 1}, read);
-        if (list.degrees[i] > 1) {
+        if (!list.is_token(i)) {
           ASSERT_FALSE(done.has_value()) << "it is not the token's row";
           continue;
         }
@@ -475,7 +475,7 @@ TEST_P(EachWeighing, KeepsWhatDrewMostWeight) {
   if (GetParam() == "h2o") {
     EXPECT_GE(least_kept, most_dropped * (1 - 1e-4));
   } else {
-    EXPECT_LT(least_kept, most_dropped);  // representatives drew less
+    EXPECT_LT(least_kept, most_dropped);  // representatives, and the last tokens, drew less
   }
 }
 
@@ -490,8 +490,62 @@ TEST(Weighing, InsistsOnWeightsOfAPromptThatItsEngineAttendsTo) {
               ::testing::HasSubstr("give the prompt in steps"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EachWeighing, ::testing::Values("h2o", "kvcrush"),
+TEST_P(EachWeighing, GoesOnAsIfNothingWereBehindAPauseAForkAndOthersOfABatch) {
+  const auto feed = [](Batch& batch, std::size_t i, std::size_t tokens) {
+    batch.expect_step(std::array{BatchMember{i, tokens}});
+  };
+  const auto alone = scenario_.open();
+  Batch one(*alone, 1);
+  feed(one, 0, 200);
+  for (std::size_t i = 0; i < 60; ++i) one.expect_step(std::array<std::size_t, 1>{0});
+  const auto runtime = scenario_.open();
+  Batch batch(*runtime, 2);
+  feed(batch, 1, 90);
+  feed(batch, 0, 200);
+  for (std::size_t i = 0; i < 30; ++i) batch.expect_step(std::array<std::size_t, 2>{1, 0});
+  ASSERT_TRUE(batch.sequence(0).pause().has_value());
+  ASSERT_TRUE(batch.sequence(0).resume().has_value());
+  auto forked = batch.sequence(0).fork();
+  ASSERT_TRUE(forked.has_value()) << forked.error().message();
+  Drive twin(std::move(*forked), *runtime, batch.traffic(0));
+  for (std::size_t i = 0; i < 30; ++i) batch.expect_step(std::array<std::size_t, 2>{0, 1});
+  ASSERT_TRUE(twin.steps(30).has_value());
+  EXPECT_EQ(batch.outputs(0), one.outputs(0));
+  EXPECT_TRUE(std::equal(twin.outputs().begin(), twin.outputs().end(), one.outputs(0).end() - 30));
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EachWeighing, ::testing::Values("h2o", "kvcrush", "cam"),
                          [](const auto& one) { return one.param; });
+
+/// Values of tokens that go are added to others': those rows are no token's any more.
+TEST(Retention, ReadsNoRowThatHasTakenGiftsAsATokens) {
+  const Scenario scenario = scenario_with("cam");
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  batch.expect_step(std::array{BatchMember{0, 200}});
+  batch.expect_step(std::array<std::size_t, 1>{0});
+  const KvShape& shape = scenario.runtime.shape;
+  const std::size_t lists = shape.layers * shape.kv_heads;
+  EXPECT_EQ(batch.sequence(0).retention().kept, lists * middle);  // a prompt hands nothing on
+  for (std::size_t i = 0; i < 40; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
+  const RetentionReport report = batch.sequence(0).retention();
+  EXPECT_EQ(report.flushes, 3U);
+  EXPECT_GT(report.merged, 0U);
+  EXPECT_EQ(report.kept + report.merged, lists * middle);
+  expect_conservation(batch.sequence(0), batch.traffic(0));
+  for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const EntryList& list = entries_of(batch.sequence(0), layer, head);
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        const auto row = batch.traffic(0).row(layer, head, list.positions[i]);
+        const std::byte* const entry = entry_row(batch.sequence(0), layer, head, i);
+        const std::size_t key = shape.row_bytes() / 2;
+        EXPECT_TRUE(std::equal(entry, entry + key, row.begin())) << "keys stay as they are";
+        EXPECT_EQ(std::equal(entry, entry + row.size(), row.begin()), list.is_token(i));
+      }
+    }
+  }
+}
 
 /// Sizes of the entry lists behind a prompt, [layers * kv_heads].
 std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt,

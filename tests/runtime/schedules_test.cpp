@@ -102,7 +102,8 @@ Scenario random_retention(Rng& rng) {
   Scenario scenario = random_scenario(rng);
   RuntimeOptions& options = scenario.runtime;
   options.policy = "streaming";
-  constexpr std::array policies{"recent", "snapkv", "pyramidkv", "chelsea", "kvcrush", "h2o"};
+  constexpr std::array policies{"recent",  "snapkv", "pyramidkv", "chelsea",
+                                "kvcrush", "h2o",    "cam"};
   options.retention_policy = policies[rng.below(policies.size())];
   options.retention.base = rng.below(2) == 0 ? "h2o" : "snapkv";
   options.retention.score_window = 8;

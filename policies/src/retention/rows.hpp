@@ -19,6 +19,7 @@ MadeRetentionPolicy make_pyramidkv(const RetentionOptions& options);
 MadeRetentionPolicy make_kvcrush(const RetentionOptions& options);
 MadeRetentionPolicy make_chelsea(const RetentionOptions& options);
 MadeRetentionPolicy make_smartkv(const RetentionOptions& options);
+MadeRetentionPolicy make_cam(const RetentionOptions& options);
 
 /// Makes the policy that keeps what `importance` puts first.
 [[nodiscard]] MadeRetentionPolicy keep_best(std::string_view name,

@@ -16,6 +16,8 @@ constexpr std::array table{
     RetentionEntry{"chelsea", "tokens with keys alike become one entry (Chelsea)", &make_chelsea},
     RetentionEntry{"smartkv", "the tokens that a network expects to be looked at (SmartKV)",
                    &make_smartkv},
+    RetentionEntry{"cam", "the last tokens, and values of those that go handed on to them (CaM)",
+                   &make_cam},
 };
 
 struct Base {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <new>
 #include <numeric>
 
@@ -15,10 +16,46 @@ struct HeadCandidates {
   std::vector<const std::byte*> rows;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint32_t> degrees;
+  std::vector<std::uint8_t> gifted;
 
   [[nodiscard]] Candidates view(std::size_t keep) const noexcept {
     return {rows, positions, degrees, keep};
   }
+};
+
+/// The gifts to a KV head's new entries, in f32: rows are rounded once.
+class GiftSums {
+ public:
+  GiftSums(const KvShape& shape, std::size_t entries)
+      : shape_(shape), sums_(entries * shape.head_dim), gifted_(entries) {}
+
+  /// Adds a gift, the value of `row`.
+  void add(const ValueGift& gift, const std::byte* row) {
+    const std::size_t dims = shape_.head_dim;
+    std::vector<float> part(dims);
+    for (std::size_t i = 0; i < dims; ++i) {
+      part[i] = gift.factor * load_f32(row, shape_.dtype, dims + i);
+    }
+    for (std::size_t entry = gift.first; entry < gift.first + gift.count; ++entry) {
+      float* const sums = sums_.data() + entry * dims;
+      std::transform(part.begin(), part.end(), sums, sums, std::plus{});
+      gifted_[entry] = 1;
+    }
+  }
+  [[nodiscard]] bool has(std::size_t entry) const noexcept { return gifted_[entry] != 0; }
+  /// Adds an entry's gifts to its row.
+  void add_to(std::byte* row, std::size_t entry) const {
+    const std::size_t dims = shape_.head_dim;
+    for (std::size_t i = 0; i < dims; ++i) {
+      const float own = load_f32(row, shape_.dtype, dims + i);
+      store_f32(row, shape_.dtype, dims + i, own + sums_[entry * dims + i]);
+    }
+  }
+
+ private:
+  KvShape shape_;
+  std::vector<float> sums_;  ///< [entries, head_dim]
+  std::vector<std::uint8_t> gifted_;
 };
 
 class Decision {
@@ -56,12 +93,14 @@ class Decision {
       const EntryList& list = entries_.now().heads[head];
       all.positions = list.positions;
       all.degrees = list.degrees;
+      all.gifted = list.gifted;
       entries_.now().list_rows(head, all.rows);
     }
     list_rows(head, flush_.leaving, all.rows);
     for (std::size_t p = flush_.leaving.begin; p < flush_.leaving.end; ++p) {
       all.positions.push_back(static_cast<std::uint32_t>(p));
       all.degrees.push_back(1);
+      all.gifted.push_back(0);
     }
   }
 
@@ -80,6 +119,7 @@ class Decision {
                            .heads = heads,
                            .scores = scores,
                            .length = flush_.length,
+                           .decoding = flush_.decoding,
                            .seed = flush_.seed});
   }
 
@@ -140,6 +180,7 @@ class Decision {
       entry.rows.push_back(from.rows[i]);
       entry.positions.push_back(from.positions[i]);
       entry.degrees.push_back(from.degrees[i]);
+      entry.gifted.push_back(from.gifted[i]);
     }
     EntryList& list = entries_.next().heads[head];
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -150,6 +191,19 @@ class Decision {
       list.positions.push_back(members[i].positions.back());
       list.degrees.push_back(
           std::accumulate(members[i].degrees.begin(), members[i].degrees.end(), std::uint32_t{0}));
+      list.gifted.push_back(std::ranges::max(members[i].gifted));
+    }
+    give(head, map);
+  }
+
+  void give(std::size_t head, const EntryMap& map) {
+    if (map.gifts.empty()) return;
+    GiftSums gifts(flush_.shape, map.entries);
+    for (const ValueGift& gift : map.gifts) gifts.add(gift, candidates_[head].rows[gift.candidate]);
+    for (std::size_t i = 0; i < map.entries; ++i) {
+      if (!gifts.has(i)) continue;
+      gifts.add_to(entries_.next().memory().row(head, i), i);
+      entries_.next().heads[head].gifted[i] = 1;
     }
   }
 

@@ -20,6 +20,7 @@ struct Flush {
   std::size_t sinks = 0;
   TokenRange leaving;             ///< tokens that leave the window
   std::size_t length = 0;         ///< tokens of the sequence
+  bool decoding = false;          ///< else a prompt has ended
   std::vector<std::size_t> keep;  ///< [kv_heads]: entries that may stay
   std::uint64_t seed = 0;
   std::vector<std::byte*> blocks;  ///< of the host, as far as any token here needs them

@@ -72,7 +72,7 @@ const std::byte* KeptEntries::row_of(std::size_t head, std::size_t position) con
   const auto at = std::ranges::lower_bound(list.positions, position);
   if (at == list.positions.end() || *at != position) return nullptr;
   const auto entry = static_cast<std::size_t>(at - list.positions.begin());
-  return list.degrees[entry] == 1 ? now_.memory().row(head, entry) : nullptr;
+  return list.is_token(entry) ? now_.memory().row(head, entry) : nullptr;
 }
 
 Status KeptEntries::copy_from(const KeptEntries& other, Backend& backend) {

@@ -14,7 +14,12 @@ namespace terrace {
 struct EntryList {
   std::vector<std::uint32_t> positions;  ///< of the last token of each
   std::vector<std::uint32_t> degrees;
+  std::vector<std::uint8_t> gifted;  ///< whether its value has more in it than its tokens' values
   [[nodiscard]] std::size_t size() const noexcept { return positions.size(); }
+  /// Whether an entry's row is that of a token.
+  [[nodiscard]] bool is_token(std::size_t entry) const noexcept {
+    return degrees[entry] == 1 && gifted[entry] == 0;
+  }
 };
 
 /// The entries of all KV heads, on the host.
@@ -60,7 +65,7 @@ class KeptEntries {
   /// Entries of all KV heads.
   [[nodiscard]] std::size_t size() const noexcept;
 
-  /// The row of the token at `position`; null where no entry stands for that token alone.
+  /// The row of the token at `position`; null where no entry has it.
   [[nodiscard]] const std::byte* row_of(std::size_t head, std::size_t position) const noexcept;
 
   /// Copies another layer's, of the host. Errors: out_of_memory.

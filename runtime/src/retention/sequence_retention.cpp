@@ -65,6 +65,7 @@ Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
               .sinks = sinks,
               .leaving = {std::max(sinks, context_.retained_end), leaving_end},
               .length = context_.length,
+              .decoding = !context_.is_behind_prompt,
               .keep = rooms,
               .seed = context_.options().seed,
               .block_tokens = context_.block_tokens()};
@@ -202,9 +203,9 @@ RetentionReport SequenceRetention::report() const {
   RetentionReport report{.flushes = flushes_, .dropped = dropped_, .busy = busy_};
   for (const auto& layer : layers_) {
     for (const EntryList& list : layer->retention.entries.now().heads) {
-      const auto alone = static_cast<std::size_t>(std::ranges::count(list.degrees, 1U));
-      report.kept += alone;
-      report.merged += list.size() - alone;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        ++(list.is_token(i) ? report.kept : report.merged);
+      }
     }
   }
   report.lists = layers_.size() * context_.shape().kv_heads;

@@ -66,6 +66,7 @@ struct RetainRequest {
   /// keeps what it had: pooling looks at neighbours. Empty where the traits ask for nothing.
   std::span<const float> scores = {};
   std::size_t length = 0;  ///< tokens of the sequence
+  bool decoding = false;   ///< else a prompt has ended
   std::uint64_t seed = 0;
 };
 
@@ -86,14 +87,26 @@ struct RateRequest {
   std::span<float> ratings = {};     ///< out [kv_heads, tokens]: RetainRequest::scores of them
 };
 
+/// The value of a candidate that is dropped, times `factor`, is added to those of new entries.
+/// Their keys and degrees stay as they are.
+struct ValueGift {
+  std::uint32_t candidate = 0;
+  std::uint32_t first = 0;  ///< new entry
+  std::uint32_t count = 0;  ///< new entries from there on
+  float factor = 0;
+
+  bool operator==(const ValueGift&) const = default;
+};
+
 /// Where the candidates of a KV head go. Each is one new entry's, or dropped. New entries are
 /// numbered by the position of their last token; sums of degrees, and of keys and values weighted
-/// by degrees, are those of the candidates that were not dropped.
+/// by degrees, are those of the candidates that were not dropped. Gifts come on top.
 struct EntryMap {
   static constexpr std::uint32_t dropped = std::numeric_limits<std::uint32_t>::max();
 
   std::vector<std::uint32_t> target;  ///< [candidates]: the number of the new entry, or `dropped`
   std::size_t entries = 0;            ///< new ones
+  std::vector<ValueGift> gifts = {};  ///< added in this order
 
   bool operator==(const EntryMap&) const = default;
 };

@@ -49,7 +49,7 @@ struct RetentionReport {
   std::uint64_t flushes = 0;
   std::uint64_t dropped = 0;  ///< tokens, each counted in every layer and KV head that dropped it
   std::uint64_t kept = 0;     ///< entries of one token, of all layers and KV heads
-  std::uint64_t merged = 0;   ///< entries of several tokens
+  std::uint64_t merged = 0;   ///< entries that have more tokens' values in them
   std::uint64_t lists = 0;    ///< layers * KV heads: the divisor of the three
   Duration busy{};            ///< spent deciding, summed over layers
 };

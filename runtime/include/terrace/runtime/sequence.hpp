@@ -139,8 +139,9 @@ class Sequence {
   /// Shapes   positions [n], in any order, also twice; target [n, row_bytes]
   /// Memory   both host
   /// Order    returns when the rows are there
-  /// Errors   invalid_argument: not idle, no such layer, head or position, a target of another
-  ///          size: nothing was read; out_of_memory: of the host; not_ready
+  /// Errors   invalid_argument: not idle, no such layer, head or position, a token that retention
+  ///          has dropped, merged, or given values of others, a target of another size: nothing
+  ///          was read; out_of_memory: of the host; not_ready
   [[nodiscard]] Status read_rows(LayerId layer, HeadId head,
                                  std::span<const std::uint32_t> positions,
                                  std::span<std::byte> target);
