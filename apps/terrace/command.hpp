@@ -115,6 +115,7 @@ void add_run_command(CLI::App& program, Invocation& invocation);
 void add_bench_command(CLI::App& program, Invocation& invocation);
 void add_trace_command(CLI::App& program, Invocation& invocation);
 void add_tune_command(CLI::App& program, Invocation& invocation);
+void add_calibrate_command(CLI::App& program, Invocation& invocation);
 void add_config_command(CLI::App& program, Invocation& invocation);
 void add_doctor_command(CLI::App& program, Invocation& invocation);
 

@@ -125,6 +125,7 @@ int dispatch(int argc, const char* const* argv) {
   add_bench_command(program, invocation);
   add_trace_command(program, invocation);
   add_tune_command(program, invocation);
+  add_calibrate_command(program, invocation);
   add_config_command(program, invocation);
   add_doctor_command(program, invocation);
   refuse_empty_file_names(program);

@@ -139,6 +139,10 @@ constexpr std::array keys{
               .default_text = "own",
               .words = "own|sum",
               .meaning = "smartkv keeps tokens of each KV head, or of all by their ratings' sum"},
+    ConfigKey{.name = "retention.outlier_heads",
+              .kind = text,
+              .default_text = "",
+              .meaning = "KV heads whose tokens chelsea keeps: terrace calibrate's file, or none"},
 
     ConfigKey{.name = "index.residency",
               .kind = choice,

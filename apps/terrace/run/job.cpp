@@ -167,6 +167,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
         TERRACE_ASSIGN(gates, read_gates(own, folder, shape->kv_shape(Dtype::f16)));
         return gates;
       }));
+  TERRACE_ASSIGN(auto outliers, read_outlier_heads(config, shape->kv_shape(Dtype::f16)));
   TERRACE_ASSIGN(auto needles, load_needles(options, config, shape->vocabulary));
   std::vector<Turn> turns;
   if (!options.turns_file.empty()) {
@@ -190,6 +191,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
       .model_folder = folder.string(),
       .model = std::move(*model),
       .gates = std::move(gates),
+      .outlier_heads = std::move(outliers),
       .text = std::move(text),
       .context = options.context,
       .decode = options.decode,
@@ -236,6 +238,7 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
   TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
   options.retention.gates = job.gates;
+  options.retention.outlier_heads = job.outlier_heads;
   // Two runs are to be the same.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   if (options.budget.kind == TokenBudget::Kind::tokens) {

@@ -8,6 +8,7 @@
 
 #include "backend_choice.hpp"
 #include "gates.hpp"
+#include "outlier_file.hpp"
 #include "run/needles.hpp"
 #include "run/options.hpp"
 #include "run/token_text.hpp"
@@ -28,8 +29,9 @@ struct RunJob {
   std::optional<MachineProfile> profile;  ///< the one that the config names
   std::string model_folder;
   engine::LlamaModel model;
-  SharedGates gates;  ///< null where no policy needs them
-  TokenText text;     ///< the context, and behind it what is fed and scored
+  SharedGates gates;             ///< null where no policy needs them
+  SharedOutliers outlier_heads;  ///< null where no file is named
+  TokenText text;                ///< the context, and behind it what is fed and scored
   std::size_t context = 0;
   std::size_t decode = 0;         ///< steps behind the context, and behind each turn
   std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole, layer by layer

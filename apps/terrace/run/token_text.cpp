@@ -95,10 +95,9 @@ Result<TokenText> read_tokens(const TextSource& source, std::size_t vocabulary,
   TERRACE_ASSIGN(TokenText text, ids ? read_ids(source.tokens_file, vocabulary, wanted)
                                      : read_text(source.text_file, wanted));
   if (text.tokens.size() < wanted) {
-    return fail(
-        Errc::invalid_argument,
-        "{}: has {} tokens, {} are needed; give a longer text, or less --context or --decode",
-        text.path, text.tokens.size(), wanted);
+    return fail(Errc::invalid_argument,
+                "{}: has {} tokens, {} are needed; give a longer text, or less {}", text.path,
+                text.tokens.size(), wanted, source.counts);
   }
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "terrace/core/ids.hpp"
@@ -13,6 +14,7 @@ namespace terrace::apps {
 struct TextSource {
   std::string text_file = {};    ///< bytes are tokens; "-" is standard input, here and below
   std::string tokens_file = {};  ///< 32-bit ids; both empty = the default text
+  std::string_view counts = "--context or --decode";  ///< options that say how many are needed
 };
 
 struct TokenText {
