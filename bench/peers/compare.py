@@ -22,6 +22,7 @@ import sys
 import typing
 
 import libraries
+from environments import Environment, find_environment
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIBRARIES = ["faiss-cpu", "scikit-learn", "numpy"]
@@ -45,19 +46,6 @@ PEERS = [
     ("pq_select_g4_n131072_m4_b6_k1024", libraries.FaissPqGroup,
      {"count": 1024, "subspaces": 4, "bits": 6}, BOTH),
 ]
-
-
-class Environment(typing.NamedTuple):
-    """An interpreter with libraries, or what it lacks."""
-
-    python: pathlib.Path
-    lacks: str = ""
-
-
-def find_environment(python: pathlib.Path, modules: str, advice: str) -> Environment:
-    found = python.exists() and subprocess.run(
-        [python, "-I", "-c", f"import {modules}"], stderr=subprocess.DEVNULL).returncode == 0
-    return Environment(python, "" if found else f"no {modules} in {python}; {advice}")
 
 
 def find_pypi(folder: pathlib.Path) -> Environment:
