@@ -4,6 +4,7 @@ import itertools
 import math
 
 NOTES = """\
+bits      of a scored token, mean
 over %    bits of the scored tokens over the same program's dense attention; ± standard error
 entries   tokens that a step attends to, mean; estimates and merged entries included
 same      share of scored tokens whose likeliest next token is dense attention's
@@ -22,7 +23,8 @@ prompt and while it generates; its scores are of prompts, which feel no eviction
 what it generates can be compared, and its weights stay the 4 bits of its file."""
 # Column, figure, format.
 COLUMNS = (
-    ("entries", "entries", "{:.0f}"), ("over %", "bits_over_dense", "{:+.2%}"),
+    ("entries", "entries", "{:.0f}"), ("bits", "bits_per_token", "{:.3f}"),
+    ("over %", "bits_over_dense", "{:+.2%}"),
     ("±", "standard_error", "{:.2%}"), ("same", "agreement", "{:.3f}"),
     ("err", "attention_error", "{:.3f}"), ("mass", "attention_mass", "{:.3f}"),
     ("after", "digits_asked_after", "{:.2f}"), ("asked", "digits_asked_in_prompt", "{:.2f}"),

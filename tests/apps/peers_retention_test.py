@@ -183,10 +183,11 @@ class RetentionPeers(InAFolder):
         lines = figures.table(rows).splitlines()
         self.assertEqual(sum(line.startswith("text, 32 tokens") for line in lines), 2)
         (line, again) = [line for line in lines if line.startswith("terrace   streaming")]
-        self.assertEqual(line.split()[2:7], ["10", "+0.00%", "12.50%", "0.750", "0.000"])
+        self.assertEqual(line.split()[2:8],
+                         ["10", "4.000", "+0.00%", "12.50%", "0.750", "0.000"])
         (line, again) = [line for line in lines if line.startswith("kvpress   A")]
-        self.assertEqual(line.split()[3], "+16.67%")
-        self.assertEqual(line.split()[6:8], ["-", "-"])  # no error and no mass of a peer
+        self.assertEqual(line.split()[3:5], ["3.500", "+16.67%"])
+        self.assertEqual(line.split()[7:9], ["-", "-"])  # no error and no mass of a peer
         self.assertIn(figures.NOTES, "\n".join(lines))
 
     def test_an_error_is_that_of_the_means_of_stretches(self):
