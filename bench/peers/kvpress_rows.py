@@ -166,6 +166,8 @@ def main() -> None:
     print(json.dumps(f"{kvpress_version()} (transformers {transformers.__version__}, "
                      f"torch {torch.__version__})"), flush=True)
     for label, make, attention in ROWS:
+        if case["only"] and label not in ("dense", *case["only"]):
+            continue
         if attention not in models:
             models[attention] = transformers.AutoModelForCausalLM.from_pretrained(
                 case["model"], dtype=torch.float32, attn_implementation=attention).eval()

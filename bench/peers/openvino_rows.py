@@ -107,6 +107,8 @@ def main() -> None:
     gguf = find_gguf(case["gguf_package"])
     sizes = Sizes(case["entries"], case["window"])
     for label, make in ROWS:
+        if case["only"] and label not in ("dense", *case["only"]):
+            continue
         print(json.dumps(row_of(label, make, gguf, case, sizes)), flush=True)
 
 

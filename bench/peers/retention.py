@@ -58,19 +58,20 @@ class Kept:
 class Peer:
     """A library that answers a case in a process of its own."""
 
-    def __init__(self, name: str, environment, script: str, kept: Kept) -> None:
-        self.name, self.environment, self.script, self.kept = name, environment, script, kept
+    def __init__(self, name: str, environment, kept: Kept) -> None:
+        self.name, self.environment, self.kept = name, environment, kept
+        self.recipe, self.script = PEERS[name]
         self.version = ""
 
-    def rows(self, case: dict, wanted) -> list:
+    def rows(self, case: dict) -> list:
         if self.environment.lacks:
             return [{"policy": "-", "reason": self.environment.lacks}]
         if self.name == "openvino" and not (case["prompts"] and case["gguf_package"]):
             return [{"policy": "-", "reason": "needs --generated or --asked, and a GGUF file"}]
         its = {key: value for key, value in case.items() if key not in ("tokens", "needles_file")}
-        answer = self.kept.get([self.name, its], lambda: self.ask(case))
+        answer = self.kept.get([*self.recipe.packages, its], lambda: self.ask(case))
         self.version, *rows = answer
-        return [row for row in rows if row["policy"] == "dense" or wanted(row["policy"])]
+        return rows
 
     def ask(self, case: dict) -> list:
         process = subprocess.run([self.environment.python, "-I", HERE / self.script], check=False,
@@ -103,6 +104,7 @@ def prompts_of(ids: list, needles: list, options) -> list:
 
 
 def case_of(text: pathlib.Path, tokens: pathlib.Path, context: int, budget: str, options) -> dict:
+    """Returns what a program is asked: tokens, sizes, and which policies; none named means all."""
     ids = token_files.read_ids(tokens)
     if len(ids) <= context + options.scored:
         sys.exit(f"retention: {text} has {len(ids)} tokens; {context + options.scored + 1} wanted")
@@ -114,11 +116,11 @@ def case_of(text: pathlib.Path, tokens: pathlib.Path, context: int, budget: str,
             "scored": options.scored, "budget": budget, "entries": entries,
             "window": entries // 4, "needles": needles, "needles_file": str(needles_file),
             "prompts": prompts_of(ids[:context], needles, options),
-            "gguf_package": GGUF_PACKAGES.get(options.model.name)}
+            "gguf_package": GGUF_PACKAGES.get(options.model.name), "only": options.only}
 
 
-def rows_of(program, case: dict, wanted) -> list:
-    rows = list(program.rows(case, wanted))
+def rows_of(program, case: dict) -> list:
+    rows = list(program.rows(case))
     dense = next((row for row in rows if row["policy"] == "dense"), None)
     head = {"program": program.name, "version": program.version, "text": case["text"],
             "context_tokens": case["context"], "scored_tokens": case["scored"],
@@ -126,13 +128,13 @@ def rows_of(program, case: dict, wanted) -> list:
     return [head | figures.finished(row, dense, case) for row in rows]
 
 
-def measure(programs: list, cases: list, wanted) -> list:
+def measure(programs: list, cases: list) -> list:
     rows = []
     for case in cases:
         for program in programs:
             print(f"retention: {case['text']}, {case['context']} tokens, budget {case['budget']}, "
                   f"{program.name}", file=sys.stderr)
-            rows += rows_of(program, case, wanted)
+            rows += rows_of(program, case)
     return rows
 
 
@@ -172,8 +174,7 @@ def programs_of(names: list, options) -> list:
         if name == "terrace":
             programs.append(terrace_rows.Program(options.program, kept, os.environ))
         else:
-            recipe, script = PEERS[name]
-            programs.append(Peer(name, environments.make(recipe), script, kept))
+            programs.append(Peer(name, environments.make(PEERS[name][0]), kept))
     return programs
 
 
@@ -195,7 +196,7 @@ def main() -> None:
             tokens = tokenise(tokeniser.python, text, context, options)
             cases += [case_of(text, tokens, context, budget, options)
                       for budget in options.budget.split(",")]
-    rows = measure(programs, cases, lambda name: not options.only or name in options.only)
+    rows = measure(programs, cases)
     print(figures.table(rows))
     if options.json:
         options.json.write_text(json.dumps({"model": options.model.name, "rows": rows}, indent=1)

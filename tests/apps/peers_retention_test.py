@@ -78,6 +78,7 @@ class InAFolder(unittest.TestCase):
         return {"text": "text", "model": "m", "tokens": str(tokens), "sha256": "0",
                 "context": context, "scored": 2, "budget": "0.5", "entries": 16, "window": 4,
                 "needles": [NEEDLE], "needles_file": str(needles), "gguf_package": "none",
+                "only": [],
                 "prompts": [{"ids": ids, "tokens": 3, "needle": None},
                             {"ids": ids + NEEDLE["question"], "tokens": 3, "needle": NEEDLE}],
                 } | changes
@@ -88,19 +89,19 @@ class RetentionPeers(InAFolder):
         return terrace_rows.Program(script(self.folder / "program", PROGRAM),
                                     retention.Kept(self.folder), os.environ)
 
-    def peer(self, name="kvpress", lacks=""):
-        with mock.patch.object(retention, "HERE", self.folder):
-            script(self.folder / "library.py", LIBRARY)
+    def peer(self, name="kvpress", lacks="", library=LIBRARY):
+        """Returns a peer whose rows a script makes up."""
         environment = environments.Environment(pathlib.Path(sys.executable), lacks)
-        peer = retention.Peer(name, environment, "library.py", retention.Kept(self.folder))
-        return mock.patch.object(retention, "HERE", self.folder), peer
+        peer = retention.Peer(name, environment, retention.Kept(self.folder))
+        peer.script = script(self.folder / "library.py", library)
+        return peer
 
     def asked(self):
         return [line for line in (self.folder / "log").read_text().splitlines()
                 if line != "--version"]
 
     def test_a_row_of_the_program_is_its_policys_run(self):
-        rows = retention.rows_of(self.program(), self.case(prompts=[]), lambda name: True)
+        rows = retention.rows_of(self.program(), self.case(prompts=[]))
         self.assertEqual([row["policy"] for row in rows[:3]], ["dense", "streaming", "recent"])
         self.assertEqual({row["policy"] for row in rows},
                          {row.label for row in terrace_rows.ROWS})
@@ -113,7 +114,7 @@ class RetentionPeers(InAFolder):
         self.assertEqual((second["version"], second["context_tokens"]), ("terrace made up", 32))
 
     def test_policies_with_the_same_settings_share_a_command(self):
-        list(self.program().rows(self.case(prompts=[]), lambda name: True))
+        list(self.program().rows(self.case(prompts=[])))
         asked = self.asked()
         self.assertEqual(len(asked), 3)
         for line in asked:
@@ -125,22 +126,19 @@ class RetentionPeers(InAFolder):
 
     def test_what_was_answered_is_not_asked_again(self):
         for _ in range(2):
-            list(self.program().rows(self.case(), lambda name: name == "snapkv"))
+            list(self.program().rows(self.case(only=["snapkv"])))
         self.assertEqual(len(self.asked()), 1 + 2)  # scored, and two prompts
-        list(self.program().rows(self.case(sha256="1", prompts=[]), lambda name: name == "snapkv"))
+        list(self.program().rows(self.case(sha256="1", prompts=[], only=["snapkv"])))
         self.assertEqual(len(self.asked()), 4)
 
     def test_generated_tokens_are_compared_with_those_of_full_attention(self):
-        (row,) = retention.rows_of(self.program(), self.case(scored=0),
-                                   lambda name: name == "snapkv")
+        (row,) = retention.rows_of(self.program(), self.case(scored=0, only=["snapkv"]))
         self.assertEqual(row["same_tokens"], 1)  # full: 5 6, snapkv: 5 7
         self.assertEqual(row["digits_asked_in_prompt"], 0.5)  # the answer is 5 6, then no digit
         self.assertTrue(all("full,snapkv" in line for line in self.asked()))
 
     def test_a_row_of_a_peer_is_paired_with_its_own_dense_attention(self):
-        patch, peer = self.peer()
-        with patch:
-            dense, row, skipped = retention.rows_of(peer, self.case(), lambda name: True)
+        dense, row, skipped = retention.rows_of(self.peer(), self.case())
         self.assertEqual((dense["bits_over_dense"], dense["agreement"], dense["same_tokens"]),
                          (0, 1, 3))
         self.assertEqual((row["policy"], row["version"], row["entries"]),
@@ -151,35 +149,24 @@ class RetentionPeers(InAFolder):
         self.assertNotIn("bits", row)
         self.assertEqual(skipped["reason"], "too small")
 
-    def test_only_named_policies_have_rows_and_dense_ones_always(self):
-        patch, peer = self.peer()
-        with patch:
-            rows = retention.rows_of(peer, self.case(), lambda name: name == "A")
-        self.assertEqual([row["policy"] for row in rows], ["dense", "A"])
-
     def test_what_cannot_be_had_has_a_row_that_says_why(self):
-        patch, peer = self.peer(lacks="no kvpress in /nowhere")
-        (row,) = retention.rows_of(peer, self.case(), lambda name: True)
+        (row,) = retention.rows_of(self.peer(lacks="no kvpress in /nowhere"), self.case())
         table = figures.table([row])
         self.assertIn("skipped: no kvpress in /nowhere", table)
-        patch, peer = self.peer(name="openvino")
-        (row,) = retention.rows_of(peer, self.case(prompts=[]), lambda name: True)
+        (row,) = retention.rows_of(self.peer(name="openvino"), self.case(prompts=[]))
         self.assertIn("--generated", row["reason"])
 
     def test_a_library_that_fails_is_one_line(self):
-        patch, peer = self.peer()
-        script(self.folder / "library.py", "exit(3)")
-        with patch, self.assertRaisesRegex(SystemExit, "^retention: kvpress ended, status 3$"):
-            peer.rows(self.case(), lambda name: True)
+        with self.assertRaisesRegex(SystemExit, "^retention: kvpress ended, status 3$"):
+            self.peer(library="exit(3)").rows(self.case())
         with self.assertRaisesRegex(SystemExit, "^retention: terrace: no$"):
-            list(self.program().rows(self.case(budget="0.9"), lambda name: True))
+            list(self.program().rows(self.case(budget="0.9")))
         self.assertEqual(list(self.folder.glob("*.unfinished")), [])
 
     def test_a_table_has_a_line_for_each_row_and_a_head_for_each_case(self):
-        patch, peer = self.peer()
-        with patch:
-            rows = retention.measure([self.program(), peer], [self.case(), self.case(budget="1")],
-                                     lambda name: name in ("streaming", "A"))
+        cases = [self.case(budget=budget, only=["streaming", "A"]) for budget in ("0.5", "1")]
+        with contextlib.redirect_stderr(io.StringIO()):
+            rows = retention.measure([self.program(), self.peer()], cases)
         lines = figures.table(rows).splitlines()
         self.assertEqual(sum(line.startswith("text, 32 tokens") for line in lines), 2)
         (line, again) = [line for line in lines if line.startswith("terrace   streaming")]
@@ -202,12 +189,14 @@ class RetentionPeers(InAFolder):
         self.assertEqual(figures.digits_right([], NEEDLE), [False, False])
 
     def test_a_case_says_what_programs_need(self):
-        options = mock.Mock(scored=2, needles=1, asked=1, generated=4, model=pathlib.Path("a/b"))
+        options = mock.Mock(scored=2, needles=1, asked=1, generated=4, only=["A"],
+                            model=pathlib.Path("a/b"))
         case = self.case()
         pathlib.Path(case["needles_file"]).write_text(json.dumps({"needles": [NEEDLE]}))
         made = retention.case_of(pathlib.Path("/t/text"), pathlib.Path(case["tokens"]), 32, "0.5",
                                  options)
         self.assertEqual((made["entries"], made["window"], made["text"]), (16, 4, "text"))
+        self.assertEqual(made["only"], ["A"])
         self.assertEqual([len(prompt["ids"]) for prompt in made["prompts"]], [32, 34])
         self.assertEqual([prompt["tokens"] for prompt in made["prompts"]], [4, 3])
         with self.assertRaisesRegex(SystemExit, "has 40 tokens; 41 wanted"):
@@ -247,7 +236,7 @@ class RetentionPeers(InAFolder):
         case = self.case(model=str(MODELS / "tiny"), tokens=str(tokens), context=256, scored=4,
                          budget="0.3", prompts=[{"ids": list(b"abc" * 90), "tokens": 2,
                                                  "needle": None}])
-        found = retention.rows_of(rows, case, lambda name: True)
+        found = retention.rows_of(rows, case)
         self.assertEqual(len(found), len(terrace_rows.ROWS))
         for row in found:
             self.assertGreater(row["bits_per_token"], 0)
@@ -288,12 +277,11 @@ class RealPeer(InAFolder):
     """One case with the library of an environment, if it is there."""
 
     def rows(self, name, case):
-        recipe, worker = retention.PEERS[name]
-        environment = recipe.find()
+        environment = retention.PEERS[name][0].find()
         if environment.lacks:
             self.skipTest(environment.lacks)
-        peer = retention.Peer(name, environment, worker, retention.Kept(self.folder))
-        rows = retention.rows_of(peer, case, lambda name: True)
+        peer = retention.Peer(name, environment, retention.Kept(self.folder))
+        rows = retention.rows_of(peer, case)
         self.assertRegex(peer.version, r"^\d+\.\d+")
         return {row["policy"]: row for row in rows}
 
@@ -306,7 +294,8 @@ class KvpressPeer(RealPeer):
         prompt = {"ids": list(text[:512]), "tokens": 4, "needle": None}
         rows = self.rows("kvpress", self.case(
             model=str(MODELS / "tiny"), tokens=str(tokens), context=512, scored=80, entries=160,
-            window=40, prompts=[prompt]))
+            window=40, prompts=[prompt], only=["SnapKV", "SnapKV, decoding", "random"]))
+        self.assertEqual(list(rows), ["dense", "SnapKV", "random", "SnapKV, decoding"])
         self.assertEqual(rows["dense"]["bits_over_dense"], 0)
         self.assertEqual(rows["dense"]["entries"], 512 + 81 / 2)
         for policy, row in rows.items():
