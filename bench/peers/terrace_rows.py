@@ -8,7 +8,7 @@ import typing
 
 import token_files
 
-# The window is a quarter of the budget, as published; work is one thread's, as a peer's is.
+# The window is a quarter of the budget behind the sinks; work is one thread's, as a peer's is.
 SETTINGS = {"retrieval.window_share": 0.25, "threads.device": 1, "threads.host": 1}
 # Settings that concern a policy of their own share a run, and with it full attention's pass.
 PLAIN = {}
@@ -94,14 +94,16 @@ class Program:
                                  lambda: json.loads(self.answer(command)))
         return {run["policy"]: run for run in document["runs"]}
 
-    def rows(self, case: dict) -> typing.Iterator[dict]:
-        wanted = case["only"] or [row.label for row in ROWS]
-        for group in groups_of([row for row in ROWS if row.label in wanted]):
+    def rows(self, case: dict) -> list:
+        wanted = [row for row in ROWS if row.label in (case["only"] or [one.label for one in ROWS])]
+        found = {}
+        for group in groups_of(wanted):
             figures = {row.policy: {"policy": row.label} for row in group}
             if case["scored"]:
                 self.score(case, group, figures)
             self.generate(case, group, figures)
-            yield from figures.values()
+            found |= {its["policy"]: its for its in figures.values()}
+        return [found[row.label] for row in wanted]
 
     def score(self, case: dict, group: list, figures: dict) -> None:
         runs = self.runs(case, command_of(
