@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "terrace/offload/cuda/wrap_queue.hpp"
+
 // The one place that knows what was compiled in.
 #ifndef TERRACE_HAS_CUDA
 #define TERRACE_HAS_CUDA 0
@@ -70,6 +72,16 @@ Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& 
     return ChosenBackend{std::move(backend), {"sim", "asked for", ""}};
   }
   return fail(Errc::invalid_argument, "no backend '{}'; use auto, host, cuda or sim", name);
+}
+
+Result<std::unique_ptr<Queue>> wrap_stream([[maybe_unused]] Backend& backend,
+                                           [[maybe_unused]] void* stream,
+                                           [[maybe_unused]] const CallerQueueOptions& options) {
+#if TERRACE_HAS_CUDA
+  return wrap_queue(backend, static_cast<cudaStream_t>(stream), options);
+#else
+  return tl::unexpected(make_cuda({}).error());
+#endif
 }
 
 std::vector<BackendInfo> list_backends() {

@@ -55,6 +55,16 @@ TEST(Registry, ListsEveryBackendWithAReason) {
   }
 }
 
+TEST(Registry, WrapsAStreamOnBackendCudaAlone) {
+  const auto chosen = make_backend("host", {}).value();
+  const auto wrapped = wrap_stream(*chosen.backend, nullptr, {});
+  ASSERT_FALSE(wrapped);
+  const bool built = make_backend("cuda", {}).has_value() ||
+                     make_backend("cuda", {}).error().message().find("this build has no CUDA") ==
+                         std::string_view::npos;
+  EXPECT_EQ(wrapped.error().code, built ? Errc::invalid_argument : Errc::unsupported);
+}
+
 Config config_of(std::initializer_list<std::pair<std::string_view, std::string_view>> settings) {
   Config config;
   for (const auto& [key, value] : settings) {

@@ -11,6 +11,7 @@
 
 #include "terrace/core/backend.hpp"
 #include "terrace/core/config.hpp"
+#include "terrace/offload/caller_queue.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/offload/sim_backend.hpp"
@@ -55,6 +56,13 @@ struct BackendInfo {
 ///          making it reports
 [[nodiscard]] Result<ChosenBackend> make_backend(std::string_view name,
                                                  const BackendOptions& options);
+
+/// Makes a queue of a stream of CUDA (a cudaStream_t), as wrap_queue (cuda/wrap_queue.hpp) does,
+/// for callers that are compiled with and without CUDA.
+///
+/// Errors   unsupported: this build has no CUDA; else those of wrap_queue
+[[nodiscard]] Result<std::unique_ptr<Queue>> wrap_stream(Backend& backend, void* stream,
+                                                         const CallerQueueOptions& options);
 
 /// Every backend Terrace knows, in the order of `auto`'s preference, the simulator last. Whether
 /// there is a device for it is looked up anew.
