@@ -4,7 +4,7 @@ import re
 
 from functions import long_functions
 
-LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning"}
+LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
 
 COLUMNS_MAX = 100
@@ -12,7 +12,7 @@ FILE_LINES_MAX = 600
 HEADER_LINES_MAX = 200
 FUNCTION_LINES_MAX = 70
 
-_COLUMN_SUFFIXES = {".cpp", ".hpp", ".h", ".cu", ".cuh", ".py", ".cmake", ".sh"}
+_COLUMN_SUFFIXES = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".cmake", ".sh"}
 _CUDA_HEADER = re.compile(
     r'#\s*include\s*[<"](cuda|cublas|cub/|cuco/|thrust/|nvtx|nvml|cooperative_groups|device_launch)'
 )
@@ -117,7 +117,7 @@ def foreign_paths(sources):
 def unbuilt(sources):
     lists = {s.path.parent: s.text for s in sources if s.path.name == "CMakeLists.txt"}
     for source in sources:
-        if source.top not in BUILT or source.path.suffix not in {".cpp", ".cu"}:
+        if source.top not in BUILT or source.path.suffix not in {".cpp", ".c", ".cu"}:
             continue
         owners = [folder for folder in source.path.parents if folder in lists]
         named = any(

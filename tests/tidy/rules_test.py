@@ -34,6 +34,7 @@ CASES = {
             [("offload/src/a.cpp", "// tidy-allow(library_calls): a link\nsleep_for(1ms);\n")],
         ),
         ([("core/src/a.cpp", "::sleep(1);\n")], [("core/src/a.cpp", "clock.sleep(1);\n")]),
+        ([("bindings/c/src/a.cpp", "exit(1);\n")], [("examples/a/main.c", "exit(1);\n")]),
         ([("core/src/a.cpp", "fmt::print(x);\n")], [("core/src/a.cpp", "n = 1'000;\nprint(n);")]),
     ],
     "printing": [
@@ -79,6 +80,8 @@ CASES = {
     "unbuilt": [
         ([CORE_LISTED, ("core/src/b.cpp", "")], [CORE_LISTED, ("core/src/a.cpp", "")]),
         ([CORE_LISTED, ("core/src/x/a.cpp", "")], [CORE_LISTED, ("tools/b.cpp", "")]),
+        ([CORE_LISTED, ("bindings/c/src/b.cpp", "")], [("tools/b.c", "")]),
+        ([("examples/a/main.c", "")], [("examples/a/CMakeLists.txt", "(a main.c)\n")]),
     ],
     "docs": [
         (

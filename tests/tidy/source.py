@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 SKIPPED_FOLDERS = {"build", "__pycache__", "smollm2"}  # what is built or fetched
-CPP = {".cpp", ".hpp", ".h", ".cu", ".cuh"}
+CPP = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh"}
 
 # A literal or a comment, whichever begins first. Raw strings first: they may contain the others.
 _TOKEN = re.compile(

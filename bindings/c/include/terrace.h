@@ -1,0 +1,457 @@
+/*
+ * Terrace for programs in C, and in languages that call C: the KV cache of long-context inference,
+ * over the tiers of one device.
+ *
+ *   terrace_shape shape = TERRACE_SHAPE_INIT;           // layers, heads, head_dim of the model
+ *   terrace_runtime_open(config, &shape, &runtime);
+ *   terrace_queue_wrap_caller(runtime, NULL, &compute); // or wrap_stream: CUDA
+ *   terrace_sequence_open(runtime, NULL, &sequence);
+ *   terrace_sequence_begin_prompt(sequence, tokens);
+ *   terrace_step_begin(runtime, &members, &step);       // a piece of a prompt, or one token
+ *   terrace_step_attend(step, layer, &tensors);         // layer by layer
+ *   terrace_step_end(step, NULL);
+ *   terrace_step_close(step);
+ *
+ * docs/embedding-c.md has a program, and says who owns what.
+ *
+ * Errors   Calls that can fail return a terrace_status. A failed call changes nothing that its
+ *          description does not name, and sets the handle that it would have made to NULL.
+ *          Each call says TERRACE_INVALID_ARGUMENT of a pointer that is NULL and must not be,
+ *          TERRACE_OUT_OF_MEMORY where the heap has no more, and TERRACE_INTERNAL for a fault of
+ *          Terrace's own; below, these are not said again. Queries that cannot fail say of NULL
+ *          what they say of something empty
+ * Handles  Each is closed once, in any order: what a handle needs of others is kept until it is
+ *          closed. Closing NULL does nothing. A closed handle must not be used
+ * Structs  Begin with their size in bytes, which the macros TERRACE_..._INIT set beside the
+ *          defaults. A program that was built with an older header passes shorter ones: fields that
+ *          it does not know have their defaults
+ * Threads  A call may come from any thread, but one at a time for each handle, unless a description
+ *          says more. Handles of one runtime may be used at once
+ * Text     UTF-8, ends with a zero byte. Text that a call gives belongs to the handle, and is valid
+ *          until the same call is made on it again, or it is closed
+ * Units    Tokens, heads and layers are counted from 0. Sizes and strides of keys and values are
+ *          bytes, other strides numbers (elements)
+ */
+#ifndef TERRACE_H
+#define TERRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version of this header. Before 1.0 each minor version may break programs. */
+#define TERRACE_VERSION_MAJOR 0
+#define TERRACE_VERSION_MINOR 1
+#define TERRACE_VERSION_PATCH 0
+/* The version of the binary interface: of the library's file name, libterrace.so.0. */
+#define TERRACE_ABI_VERSION 0
+
+#if defined(__GNUC__)
+#define TERRACE_API __attribute__((visibility("default")))
+#else
+#define TERRACE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The kind of a failure, by what the caller can do about it. */
+typedef enum terrace_status {
+  TERRACE_OK = 0,
+  TERRACE_INVALID_ARGUMENT = 1, /* mend the input */
+  TERRACE_OUT_OF_MEMORY = 2,    /* shrink the request, close a sequence, or raise the limit */
+  TERRACE_NOT_READY = 3,        /* wait and try again; nothing was lost */
+  TERRACE_UNSUPPORTED = 4,      /* choose something else; asking again will not help */
+  TERRACE_DEVICE_ERROR = 5,     /* this operation failed; the backend goes on */
+  TERRACE_DEVICE_LOST = 6,      /* close the runtime and all that is of it */
+  TERRACE_IO_ERROR = 7,         /* a file or store failed */
+  TERRACE_CORRUPT = 8,          /* bytes are not what was written */
+  TERRACE_CANCELLED = 9,        /* stopped on request or at a deadline */
+  TERRACE_INTERNAL = 100        /* a fault of Terrace's own; its message helps those who mend it */
+} terrace_status;
+
+/* Element types. */
+typedef enum terrace_dtype {
+  TERRACE_DTYPE_F32 = 0,
+  TERRACE_DTYPE_F16 = 1,
+  TERRACE_DTYPE_BF16 = 2
+} terrace_dtype;
+
+/* The state of a sequence, which says what calls it takes. (1 is a state of prompts that are given
+ * layer by layer, which C has no calls for.) */
+typedef enum terrace_phase {
+  TERRACE_PHASE_IDLE = 0,   /* all calls but resume */
+  TERRACE_PHASE_STEP = 2,   /* in a step that is open: those of the step */
+  TERRACE_PHASE_PAUSED = 3, /* resume */
+  TERRACE_PHASE_LOST = 4    /* only to be closed: rows are missing */
+} terrace_phase;
+
+typedef struct terrace_config terrace_config;
+typedef struct terrace_runtime terrace_runtime;
+typedef struct terrace_queue terrace_queue;
+typedef struct terrace_sequence terrace_sequence;
+typedef struct terrace_step terrace_step;
+
+/* ---- The library ---------------------------------------------------------------------------- */
+
+/* Returns the version of the library that runs, as "0.1.0". */
+TERRACE_API const char* terrace_version(void);
+
+/* Returns the version of the binary interface of the library that runs. A program that loads the
+ * library by name compares it with TERRACE_ABI_VERSION; the linker does so for others. */
+TERRACE_API uint32_t terrace_abi_version(void);
+
+/* Returns what the last call of this thread that failed says of it: one line, with names and what
+ * to do. Empty where none has failed, never NULL; valid until this thread's next call that fails.
+ * A call that succeeds leaves it as it is. */
+TERRACE_API const char* terrace_message(void);
+
+/* ---- Settings: the keys of the command line ------------------------------------------------- */
+
+/* Makes settings that are all at their defaults. */
+TERRACE_API terrace_status terrace_config_create(terrace_config** config);
+TERRACE_API void terrace_config_close(terrace_config* config);
+
+/* Reads a file of YAML, or of JSON, as `terrace tune --write-config` writes it.
+ *
+ * Errors   TERRACE_IO_ERROR: the file cannot be read; TERRACE_INVALID_ARGUMENT: with file, line and
+ *          what is wrong there. Keys before the error are set */
+TERRACE_API terrace_status terrace_config_load(terrace_config* config, const char* path);
+
+/* The same of a text; `name` stands for it in messages. */
+TERRACE_API terrace_status terrace_config_parse(terrace_config* config, const char* text,
+                                                const char* name);
+
+/* Reads the process's variables, as TERRACE_CACHE_POLICY for cache.policy; they win over a file.
+ * Nobody may change the environment meanwhile. Errors: a value that a key does not accept. */
+TERRACE_API terrace_status terrace_config_load_environment(terrace_config* config);
+
+/* Sets one key; it wins over a file and the environment, whatever is read later.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: names the key, and the nearest one that there is, or says what
+ *          it accepts */
+TERRACE_API terrace_status terrace_config_set(terrace_config* config, const char* key,
+                                              const char* value);
+
+/* Gives the value in force. The text is valid until the settings change.
+ * Errors   TERRACE_INVALID_ARGUMENT: no such key */
+TERRACE_API terrace_status terrace_config_get(const terrace_config* config, const char* key,
+                                              const char** value);
+
+/* Gives all keys as a JSON list of objects: name, value, origin (default, file, environment, flag),
+ * place (where it was set), default, accepts, meaning. */
+TERRACE_API terrace_status terrace_config_keys(terrace_config* config, const char** json);
+
+/* ---- Runtime: one model's KV memory --------------------------------------------------------- */
+
+/* The shape of a model's KV cache. */
+typedef struct terrace_shape {
+  size_t size;
+  size_t layers;
+  size_t query_heads; /* a multiple of kv_heads */
+  size_t kv_heads;
+  size_t head_dim; /* even, at most 1024 */
+  /* terrace_dtype of stored keys and values. Where the settings name kv.dtype, it must be this. */
+  int32_t dtype;
+  int32_t reserved; /* 0 */
+} terrace_shape;
+#define TERRACE_SHAPE_INIT {sizeof(terrace_shape), 0, 0, 0, 0, TERRACE_DTYPE_F16, 0}
+
+/* Makes the backend and the runtime that settings ask for (NULL: all defaults). Later changes of
+ * the settings have no effect on it. A container's limits and a machine profile are not looked at.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: settings or shape that do not fit, by name;
+ *          TERRACE_UNSUPPORTED: a backend or a policy that is not there, or cannot do it;
+ *          TERRACE_OUT_OF_MEMORY; those of a device */
+TERRACE_API terrace_status terrace_runtime_open(const terrace_config* config,
+                                                const terrace_shape* shape,
+                                                terrace_runtime** runtime);
+
+/* Closes the runtime. Calls that change its sequences and steps, or read rows, are then
+ * TERRACE_INVALID_ARGUMENT; closing them works. Memory and threads go with the last handle.
+ * Threads  no other call may be made on the handle at the time */
+TERRACE_API void terrace_runtime_close(terrace_runtime* runtime);
+
+/* Returns the device memory, in bytes, that one more sequence takes at most while it decodes up to
+ * `tokens` tokens, for admission. Left out are its share of the cache, what steps share, and what a
+ * prompt or a draft takes beyond a step of one token. Threads: any, at once. */
+TERRACE_API size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens);
+
+/* Returns how many sequences there are, of which steps may keep some whose handles are closed.
+ * Threads: any, at once. */
+TERRACE_API size_t terrace_runtime_sequences(const terrace_runtime* runtime);
+
+/* Gives what the runtime is as a JSON object (docs/embedding-c.md): its backend and why it was
+ * chosen, the policies, what they need of an engine and what they give. The text is valid until the
+ * runtime is closed. Threads: any, at once. */
+TERRACE_API terrace_status terrace_runtime_traits(const terrace_runtime* runtime,
+                                                  const char** json);
+
+/* ---- Queues: where a step's work is put in order -------------------------------------------- */
+
+typedef struct terrace_queue_options {
+  size_t size;
+  const char* name; /* in messages; NULL: "compute" */
+  /* How long a wrapped queue lets its thread wait for work of other queues; 0: 30 s. */
+  uint64_t wait_timeout_ns;
+} terrace_queue_options;
+#define TERRACE_QUEUE_OPTIONS_INIT {sizeof(terrace_queue_options), NULL, 0}
+
+/* Makes a queue of the runtime's backend. Its work is done behind the caller's back: outputs are
+ * there once terrace_queue_drain or terrace_step_end has returned. `options` may be NULL here and
+ * below. */
+TERRACE_API terrace_status terrace_queue_open(terrace_runtime* runtime,
+                                              const terrace_queue_options* options,
+                                              terrace_queue** queue);
+
+/* Makes a queue of the calling thread, on backend host: work is done when the call that enqueues it
+ * returns, so that an engine reads the output of a layer at once. For engines that compute on a
+ * thread of their own. Errors: TERRACE_INVALID_ARGUMENT: another backend. */
+TERRACE_API terrace_status terrace_queue_wrap_caller(terrace_runtime* runtime,
+                                                     const terrace_queue_options* options,
+                                                     terrace_queue** queue);
+
+/* Makes a queue of a stream of CUDA (a cudaStream_t; NULL is the default stream), on backend cuda.
+ * Work is put on the stream by the call that enqueues it: behind what the engine has put there
+ * before, and before what comes next. The stream must be there until the queue is closed, and all
+ * steps on it, and all sequences that were lost in one; it must not be captured meanwhile.
+ *
+ * Errors   TERRACE_UNSUPPORTED: the library was built without CUDA; TERRACE_INVALID_ARGUMENT:
+ *          another backend; those of the device */
+TERRACE_API terrace_status terrace_queue_wrap_stream(terrace_runtime* runtime, void* stream,
+                                                     const terrace_queue_options* options,
+                                                     terrace_queue** queue);
+
+/* Waits until all that was enqueued is done.
+ * Errors   TERRACE_NOT_READY: not within `timeout_ns`, and the work goes on; the work's own, which
+ *          end the step that it is of: close that one. Threads: any, at once */
+TERRACE_API terrace_status terrace_queue_drain(terrace_queue* queue, uint64_t timeout_ns);
+
+TERRACE_API void terrace_queue_close(terrace_queue* queue);
+
+/* ---- Sequences ------------------------------------------------------------------------------ */
+
+typedef struct terrace_sequence_options {
+  size_t size;
+  /* Tokens that it will have at most; 0: not known. */
+  size_t expected_tokens;
+} terrace_sequence_options;
+#define TERRACE_SEQUENCE_OPTIONS_INIT {sizeof(terrace_sequence_options), 0}
+
+/* The hints that policies need of an engine beside keys and values (terrace_prompt_hints). */
+typedef struct terrace_needs {
+  size_t size;
+  size_t query_window_tokens; /* queries of so many last positions of a prompt; 0: none */
+  /* 1: keys before RoPE, of prompts' tokens or, for some retention policies, of all tokens. */
+  int32_t pre_rope_keys;
+  int32_t attention_scores; /* 1: attention weights of prompts' tokens */
+  int32_t layer_input;      /* 1: terrace_tensors.layer_input */
+  int32_t reserved;         /* 0 */
+} terrace_needs;
+#define TERRACE_NEEDS_INIT {sizeof(terrace_needs), 0, 0, 0, 0, 0}
+
+/* Opens an empty sequence; `options` may be NULL.
+ *
+ * Errors   TERRACE_OUT_OF_MEMORY: also where a sequence of the expected tokens would have no room
+ *          in all of the device memory that the settings grant, and placement is offload */
+TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
+                                                 const terrace_sequence_options* options,
+                                                 terrace_sequence** sequence);
+
+/* Closes it: its memory is given back at once, or when the step that it is in has been closed. */
+TERRACE_API void terrace_sequence_close(terrace_sequence* sequence);
+
+/* Returns how many tokens it has: a step's are added when the step ends. Of NULL: 0. */
+TERRACE_API size_t terrace_sequence_length(const terrace_sequence* sequence);
+
+/* Returns its state. Of NULL: TERRACE_PHASE_LOST. */
+TERRACE_API terrace_phase terrace_sequence_phase(const terrace_sequence* sequence);
+
+/* Says what hints its steps have to bring: sets those fields that `needs->size` has room for. */
+TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequence,
+                                                  terrace_needs* needs);
+
+/* Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps in
+ * pieces of any size. They attend exactly, and are indexed together once all are there; a budget
+ * that is a share is of the length with the prompt. 0 ends a prompt that will not come whole: what
+ * there is of it is indexed.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long */
+TERRACE_API terrace_status terrace_sequence_begin_prompt(terrace_sequence* sequence, size_t tokens);
+
+/* Takes the tokens from `length` on back, and ends a prompt.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: not idle, or shorter; else its phase and length say how far it
+ *          came: as before, or truncated and paused, or lost */
+TERRACE_API terrace_status terrace_sequence_truncate(terrace_sequence* sequence, size_t length);
+
+/* Opens a sequence with the same tokens. Memory of the host is shared.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: not idle; TERRACE_OUT_OF_MEMORY; TERRACE_NOT_READY: no copy
+ *          ends in time */
+TERRACE_API terrace_status terrace_sequence_fork(terrace_sequence* sequence,
+                                                 terrace_sequence** twin);
+
+/* Gives up all device memory; resume brings back what a step needs.
+ *
+ * Errors   TERRACE_UNSUPPORTED: a policy that keeps everything (full) has no copy on the host;
+ *          TERRACE_INVALID_ARGUMENT: not idle, or not paused; TERRACE_NOT_READY */
+TERRACE_API terrace_status terrace_sequence_pause(terrace_sequence* sequence);
+TERRACE_API terrace_status terrace_sequence_resume(terrace_sequence* sequence);
+
+/* Returns 1 where the next step would wait for no index to be built, else 0. Of NULL: 0. */
+TERRACE_API int terrace_sequence_index_ready(const terrace_sequence* sequence);
+
+/* Waits until indexes are built. Errors: TERRACE_NOT_READY: past the setting `deadline`; those of
+ * building, which is tried again. */
+TERRACE_API terrace_status terrace_sequence_await_indexes(terrace_sequence* sequence);
+
+/* Copies rows of a KV head, from whichever tier has them.
+ *
+ * Shapes   positions [count], in any order; target [count, 2, head_dim]: key, then value
+ * Layout   packed, KV dtype
+ * Memory   both host
+ * Errors   TERRACE_INVALID_ARGUMENT: not idle, no such layer, head or position, target_bytes other
+ *          than count rows; then nothing was read. TERRACE_NOT_READY */
+TERRACE_API terrace_status terrace_sequence_read_rows(terrace_sequence* sequence, uint32_t layer,
+                                                      uint32_t kv_head, const uint32_t* positions,
+                                                      size_t count, void* target,
+                                                      size_t target_bytes);
+
+/* Gives what it has done and moved, as a JSON object (docs/embedding-c.md). */
+TERRACE_API terrace_status terrace_sequence_counters(terrace_sequence* sequence, const char** json);
+
+/* ---- Steps: one pass of a batch through all layers ------------------------------------------ */
+
+typedef struct terrace_step_options {
+  size_t size;
+  terrace_sequence* const* sequences; /* [count] */
+  size_t count;                       /* 1 or more */
+  const size_t* tokens;               /* [count]; NULL: one of each */
+  terrace_queue* compute;             /* of the same runtime */
+} terrace_step_options;
+#define TERRACE_STEP_OPTIONS_INIT {sizeof(terrace_step_options), NULL, 0, NULL, NULL}
+
+/* The hints of one sequence's tokens, of announced prompts: those that terrace_sequence_needs asks
+ * for. f32, host memory, packed; counts are of numbers. */
+typedef struct terrace_prompt_hints {
+  size_t size;
+  const float* pre_rope_keys; /* [tokens, kv_heads, head_dim] */
+  size_t pre_rope_key_count;
+  const float* query_window; /* [positions, query_heads, head_dim], after RoPE */
+  size_t query_window_count;
+  const float* attention_scores; /* [kv_heads, tokens], summed over the queries of a head's group */
+  size_t attention_score_count;
+} terrace_prompt_hints;
+#define TERRACE_PROMPT_HINTS_INIT {sizeof(terrace_prompt_hints), NULL, 0, NULL, 0, NULL, 0}
+
+/* The tensors of one layer: all tokens of the first sequence, then those of the second, and so on.
+ * Device memory: on backend host any memory. The parts of a sequence that has failed are neither
+ * read nor written.
+ *
+ * Element i of (token, head) of keys and values lies at
+ *   token * kv_token_stride + head * kv_head_stride + i * size of the KV dtype, in bytes;
+ * both strides must be given. Terrace does not look whether rows are finite: who rounds f32 to f16
+ * has to refuse what f16 cannot hold. */
+typedef struct terrace_tensors {
+  size_t size;
+  const void* query;      /* [tokens, query_heads, head_dim], after RoPE */
+  const void* keys;       /* [tokens, kv_heads, head_dim], KV dtype, after RoPE */
+  const void* values;     /* the same */
+  size_t kv_token_stride; /* bytes */
+  size_t kv_head_stride;  /* bytes */
+  void* output;           /* out [tokens, query_heads, head_dim] */
+  /* terrace_dtype of queries and outputs. Computed is in f32; outputs are rounded to the nearest,
+   * ties to even. */
+  int32_t dtype;
+  int32_t reserved;                         /* 0 */
+  size_t query_stride;                      /* from token to token, in numbers; 0: packed */
+  size_t output_stride;                     /* the same */
+  const float* layer_input;                 /* [tokens, hidden] f32, if a policy needs it */
+  size_t layer_input_stride;                /* numbers; must be given with layer_input */
+  const terrace_prompt_hints* const* hints; /* [sequences], NULL for those without; or NULL */
+} terrace_tensors;
+#define TERRACE_TENSORS_INIT \
+  {sizeof(terrace_tensors), NULL, NULL, NULL, 0, 0, NULL, TERRACE_DTYPE_F32, 0, 0, 0, NULL, 0, NULL}
+
+/* The rows that one sequence's token attends to, for an engine with an attention kernel of its own:
+ * first sinks, then the window, then what was selected. Pointers to rows are device memory. */
+typedef struct terrace_view {
+  size_t size;
+  /* Blocks of sinks and window: row of position p, KV head h is number
+   * h * block_tokens + p % block_tokens in blocks[p / block_tokens]. Host memory. */
+  void* const* blocks;
+  size_t block_tokens;
+  size_t sinks_begin; /* positions [begin, end) */
+  size_t sinks_end;
+  size_t window_begin;
+  size_t window_end;              /* behind the step's own token */
+  void* const* selected;          /* [lists, selected_stride] pointers to rows; device memory */
+  const uint32_t* selected_count; /* [lists]; device memory */
+  size_t selected_stride;
+  size_t lists; /* kv_heads, or query_heads where each has its own */
+} terrace_view;
+#define TERRACE_VIEW_INIT {sizeof(terrace_view), NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, 0}
+
+/* Begins a step of all these sequences, with tokens from their lengths on: makes room for them.
+ * Several tokens of a sequence are a piece of its announced prompt, or a draft, which is decoded
+ * token by token. A sequence that cannot begin takes no part, and terrace_step_status says why.
+ * Until the step has ended, nothing but length, phase and needs may be asked of the sequences; they
+ * may be closed.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: no sequences, or a sequence or queue of another runtime */
+TERRACE_API terrace_status terrace_step_begin(terrace_runtime* runtime,
+                                              const terrace_step_options* options,
+                                              terrace_step** step);
+
+/* Enqueues append, selection, fetch and attention of one layer. Layers come in order, from 0.
+ *
+ * Order    work that is on the compute queue so far must produce the tensors; they stay as they are
+ *          until the step has ended or is closed. The output is written in the queue's order
+ * Errors   TERRACE_INVALID_ARGUMENT: not the layer's turn, a tensor that is missing, tokens that
+ *          overlap, hints that are missing; then nothing is enqueued. Failures of work that the
+ *          sequences share: all that comes after says the same, and the step can only be closed */
+TERRACE_API terrace_status terrace_step_attend(terrace_step* step, uint32_t layer,
+                                               const terrace_tensors* tensors);
+
+/* The same without attention, of steps of one token a sequence; no output is asked for. `views`
+ * [sequences] are set; that of a sequence which has failed stays as it is. The rows are read by
+ * work that is on the compute queue before the step's next call.
+ *
+ * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: several tokens; TERRACE_UNSUPPORTED:
+ *          the policy needs a logit bias or estimates (wave: set wave.estimated_share to 0).
+ *          A sequence's status is TERRACE_NOT_READY where it attends to rows that lie on the host
+ *          alone: before its index is built, and in prompts */
+TERRACE_API terrace_status terrace_step_gather(terrace_step* step, uint32_t layer,
+                                               const terrace_tensors* tensors,
+                                               terrace_view* const* views);
+
+/* Ends the step, once all layers are enqueued: looks after the caches beside their compute, and
+ * waits until rows are on the host and compute is done. Each sequence that has not failed gets
+ * longer by its tokens, or by accepted[i] of them (NULL: all): the others of a draft are as if they
+ * had never been.
+ *
+ * Shapes   accepted [sequences]
+ * Errors   TERRACE_INVALID_ARGUMENT: not all layers were attended to, or more accepted than there
+ *          are: the step goes on; else it has been given up: failures of work that the sequences
+ *          share. What fails of one sequence is not this call's failure but terrace_step_status */
+TERRACE_API terrace_status terrace_step_end(terrace_step* step, const size_t* accepted);
+
+/* Returns what has failed of a sequence, by its place in the step, with the message:
+ * TERRACE_OK, or why it took no part, or why its tokens were not kept. It is as before the step,
+ * unless its phase says that it is lost. TERRACE_INVALID_ARGUMENT also where there is no such
+ * place. */
+TERRACE_API terrace_status terrace_step_status(const terrace_step* step, size_t sequence);
+
+/* Returns how many sequences it was begun with. */
+TERRACE_API size_t terrace_step_sequences(const terrace_step* step);
+
+/* Closes the step. One that has not ended is given up: no sequence gets longer. It waits for what
+ * is enqueued. */
+TERRACE_API void terrace_step_close(terrace_step* step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TERRACE_H */

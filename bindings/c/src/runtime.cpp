@@ -1,0 +1,89 @@
+#include "terrace/runtime/runtime.hpp"
+
+#include "handles.hpp"
+#include "json.hpp"
+#include "sized_struct.hpp"
+#include "values.hpp"
+
+namespace terrace::bindings {
+namespace {
+
+/// Has the shape's dtype in the settings. Errors: invalid_argument: they name another one.
+Status agree_on_dtype(Config& config, Dtype dtype) {
+  const bool named = config.source("kv.dtype").origin != ConfigOrigin::default_value;
+  if (named && !config.is("kv.dtype", to_string(dtype))) {
+    return fail(Errc::invalid_argument, "shape.dtype is {}, and kv.dtype is {}; they must agree",
+                to_string(dtype), config.text("kv.dtype"));
+  }
+  return config.set("kv.dtype", to_string(dtype), {ConfigOrigin::flag, "shape.dtype"});
+}
+
+Result<KvShape> read_shape(const terrace_shape* given) {
+  constexpr std::size_t size_min = offsetof(terrace_shape, dtype);
+  TERRACE_ASSIGN(const terrace_shape shape,
+                 read_struct<terrace_shape>(given, TERRACE_SHAPE_INIT, size_min, "shape"));
+  TERRACE_TRY(check_reserved(shape.reserved, "shape"));
+  TERRACE_ASSIGN(const Dtype dtype, dtype_of(shape.dtype, "shape.dtype"));
+  return KvShape{.layers = shape.layers,
+                 .query_heads = shape.query_heads,
+                 .kv_heads = shape.kv_heads,
+                 .head_dim = shape.head_dim,
+                 .dtype = dtype};
+}
+
+Result<std::shared_ptr<SharedRuntime>> open_runtime(Config config, const KvShape& shape) {
+  TERRACE_TRY(agree_on_dtype(config, shape.dtype));
+  TERRACE_TRY(config.validate());
+  TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
+  TERRACE_ASSIGN(
+      offload::ChosenBackend chosen,
+      offload::make_backend(config.text("backend"), offload::BackendOptions::from(config)));
+  auto shared = std::make_shared<SharedRuntime>();
+  shared->backend = std::move(chosen.choice);
+  TERRACE_ASSIGN(shared->runtime, Runtime::open(std::move(options), std::move(chosen.backend)));
+  return shared;
+}
+
+}  // namespace
+}  // namespace terrace::bindings
+
+using namespace terrace;
+using bindings::check_given;
+using bindings::guarded;
+
+terrace_status terrace_runtime_open(const terrace_config* config, const terrace_shape* shape,
+                                    terrace_runtime** runtime) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(runtime, "terrace_runtime_open", "runtime"));
+    *runtime = nullptr;
+    TERRACE_ASSIGN(const KvShape of_model, bindings::read_shape(shape));
+    TERRACE_ASSIGN(auto shared,
+                   bindings::open_runtime(config == nullptr ? Config() : config->config, of_model));
+    std::string traits = bindings::traits_as_json(*shared->runtime, shared->backend);
+    *runtime = new terrace_runtime{std::move(shared), std::move(traits)};
+    return {};
+  });
+}
+
+void terrace_runtime_close(terrace_runtime* runtime) {
+  if (runtime != nullptr) runtime->shared->closed.store(true, std::memory_order_relaxed);
+  delete runtime;
+}
+
+size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens) {
+  return runtime == nullptr ? 0 : runtime->shared->runtime->device_bytes(tokens);
+}
+
+size_t terrace_runtime_sequences(const terrace_runtime* runtime) {
+  return runtime == nullptr ? 0 : runtime->shared->sequences.load(std::memory_order_relaxed);
+}
+
+terrace_status terrace_runtime_traits(const terrace_runtime* runtime, const char** json) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(json, "terrace_runtime_traits", "json"));
+    *json = nullptr;
+    TERRACE_TRY(check_given(runtime, "terrace_runtime_traits", "runtime"));
+    *json = runtime->traits.c_str();
+    return {};
+  });
+}

@@ -1,0 +1,162 @@
+#include "terrace/runtime/sequence.hpp"
+
+#include "handles.hpp"
+#include "json.hpp"
+#include "sized_struct.hpp"
+
+namespace terrace::bindings {
+namespace {
+
+static_assert(static_cast<int>(SequencePhase::idle) == TERRACE_PHASE_IDLE);
+static_assert(static_cast<int>(SequencePhase::step) == TERRACE_PHASE_STEP);
+static_assert(static_cast<int>(SequencePhase::paused) == TERRACE_PHASE_PAUSED);
+static_assert(static_cast<int>(SequencePhase::lost) == TERRACE_PHASE_LOST);
+
+/// Does a call's `work` on a sequence whose runtime is open.
+template <typename Work>
+terrace_status on_sequence(std::string_view call, terrace_sequence* handle, Work work) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(handle, call, "sequence"));
+    TERRACE_TRY(handle->shared->runtime->check_open(call, "the sequence"));
+    return work(*handle->shared->sequence);
+  });
+}
+
+/// Errors: out_of_memory: a sequence of so many tokens has no room in an empty device. One whose
+/// rows stay until memory runs short is asked for more than it must have.
+Status check_room(Runtime& runtime, std::size_t tokens) {
+  if (tokens == 0 || runtime.options().placement != Placement::offload) return {};
+  const std::size_t bytes = runtime.device_bytes(tokens);
+  const std::size_t limit = runtime.backend().memory(Tier::device).limit;
+  if (bytes <= limit) return {};
+  return fail(Errc::out_of_memory,
+              "a sequence of {} tokens takes {} bytes of device memory, and device.memory is {}; "
+              "raise it, or lower retrieval.budget",
+              tokens, bytes, limit);
+}
+
+Result<std::unique_ptr<terrace_sequence>> make_handle(std::shared_ptr<SharedRuntime> runtime,
+                                                      std::unique_ptr<Sequence> sequence) {
+  auto handle = std::make_unique<terrace_sequence>();
+  handle->shared = std::make_shared<SharedSequence>(std::move(runtime), std::move(sequence));
+  return handle;
+}
+
+terrace_needs needs_of(const SharedSequence& shared) {
+  const RetrievalTraits& traits = shared.runtime->runtime->traits();
+  terrace_needs needs = TERRACE_NEEDS_INIT;
+  needs.query_window_tokens = shared.sequence->query_window_tokens();
+  needs.pre_rope_keys = shared.sequence->needs_pre_rope_keys() ? 1 : 0;
+  needs.attention_scores = traits.needs_attention_scores ? 1 : 0;
+  needs.layer_input = traits.needs_layer_input ? 1 : 0;
+  return needs;
+}
+
+}  // namespace
+}  // namespace terrace::bindings
+
+using namespace terrace;
+using bindings::check_given;
+using bindings::guarded;
+using bindings::on_sequence;
+
+terrace_status terrace_sequence_open(terrace_runtime* runtime,
+                                     const terrace_sequence_options* options,
+                                     terrace_sequence** sequence) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(sequence, "terrace_sequence_open", "sequence"));
+    *sequence = nullptr;
+    TERRACE_TRY(check_given(runtime, "terrace_sequence_open", "runtime"));
+    TERRACE_ASSIGN(const terrace_sequence_options read,
+                   bindings::read_optional_struct<terrace_sequence_options>(
+                       options, TERRACE_SEQUENCE_OPTIONS_INIT, "options"));
+    Runtime& opened = *runtime->shared->runtime;
+    TERRACE_TRY(bindings::check_room(opened, read.expected_tokens));
+    TERRACE_ASSIGN(auto made, opened.open_sequence());
+    TERRACE_ASSIGN(auto handle, bindings::make_handle(runtime->shared, std::move(made)));
+    *sequence = handle.release();
+    return {};
+  });
+}
+
+void terrace_sequence_close(terrace_sequence* sequence) { delete sequence; }
+
+size_t terrace_sequence_length(const terrace_sequence* sequence) {
+  return sequence == nullptr ? 0 : sequence->shared->sequence->length();
+}
+
+terrace_phase terrace_sequence_phase(const terrace_sequence* sequence) {
+  if (sequence == nullptr) return TERRACE_PHASE_LOST;
+  return static_cast<terrace_phase>(sequence->shared->sequence->phase());
+}
+
+terrace_status terrace_sequence_needs(const terrace_sequence* sequence, terrace_needs* needs) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(sequence, "terrace_sequence_needs", "sequence"));
+    return bindings::write_struct(needs, bindings::needs_of(*sequence->shared), "needs");
+  });
+}
+
+terrace_status terrace_sequence_begin_prompt(terrace_sequence* sequence, size_t tokens) {
+  return on_sequence("terrace_sequence_begin_prompt", sequence,
+                     [=](Sequence& one) { return one.begin_prompt(tokens); });
+}
+
+terrace_status terrace_sequence_truncate(terrace_sequence* sequence, size_t length) {
+  return on_sequence("terrace_sequence_truncate", sequence,
+                     [=](Sequence& one) { return one.truncate(length); });
+}
+
+terrace_status terrace_sequence_fork(terrace_sequence* sequence, terrace_sequence** twin) {
+  if (twin != nullptr) *twin = nullptr;
+  return on_sequence("terrace_sequence_fork", sequence, [=](Sequence& one) -> Status {
+    TERRACE_TRY(check_given(twin, "terrace_sequence_fork", "twin"));
+    TERRACE_ASSIGN(auto forked, one.fork());
+    TERRACE_ASSIGN(auto handle,
+                   bindings::make_handle(sequence->shared->runtime, std::move(forked)));
+    *twin = handle.release();
+    return {};
+  });
+}
+
+terrace_status terrace_sequence_pause(terrace_sequence* sequence) {
+  return on_sequence("terrace_sequence_pause", sequence, [](Sequence& one) { return one.pause(); });
+}
+
+terrace_status terrace_sequence_resume(terrace_sequence* sequence) {
+  return on_sequence("terrace_sequence_resume", sequence,
+                     [](Sequence& one) { return one.resume(); });
+}
+
+int terrace_sequence_index_ready(const terrace_sequence* sequence) {
+  return sequence != nullptr && sequence->shared->sequence->index_ready() ? 1 : 0;
+}
+
+terrace_status terrace_sequence_await_indexes(terrace_sequence* sequence) {
+  return on_sequence("terrace_sequence_await_indexes", sequence,
+                     [](Sequence& one) { return one.await_indexes(); });
+}
+
+terrace_status terrace_sequence_read_rows(terrace_sequence* sequence, uint32_t layer,
+                                          uint32_t kv_head, const uint32_t* positions, size_t count,
+                                          void* target, size_t target_bytes) {
+  return on_sequence("terrace_sequence_read_rows", sequence, [=](Sequence& one) -> Status {
+    if (count > 0) {
+      TERRACE_TRY(check_given(positions, "terrace_sequence_read_rows", "positions"));
+      TERRACE_TRY(check_given(target, "terrace_sequence_read_rows", "target"));
+    }
+    return one.read_rows(LayerId{layer}, HeadId{kv_head}, {positions, count},
+                         {static_cast<std::byte*>(target), target_bytes});
+  });
+}
+
+terrace_status terrace_sequence_counters(terrace_sequence* sequence, const char** json) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(json, "terrace_sequence_counters", "json"));
+    *json = nullptr;
+    TERRACE_TRY(check_given(sequence, "terrace_sequence_counters", "sequence"));
+    sequence->counters = bindings::counters_as_json(*sequence->shared->sequence);
+    *json = sequence->counters.c_str();
+    return {};
+  });
+}

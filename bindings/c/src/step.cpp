@@ -1,0 +1,131 @@
+#include "terrace/runtime/step.hpp"
+
+#include "handles.hpp"
+#include "sized_struct.hpp"
+#include "tensors.hpp"
+
+namespace terrace::bindings {
+namespace {
+
+Result<terrace_step_options> read_step_options(const terrace_step_options* given) {
+  TERRACE_ASSIGN(const terrace_step_options options,
+                 read_struct<terrace_step_options>(given, TERRACE_STEP_OPTIONS_INIT,
+                                                   sizeof(terrace_step_options), "members"));
+  TERRACE_TRY(check_given(options.compute, "terrace_step_begin", "members.compute"));
+  TERRACE_TRY(check_given(options.sequences, "terrace_step_begin", "members.sequences"));
+  if (options.count > 0) return options;
+  return fail(Errc::invalid_argument, "terrace_step_begin: a step of no sequences");
+}
+
+/// Takes the sequences into the step, which keeps them. Returns them as the runtime's members.
+Result<std::vector<StepMember>> take_members(const terrace_step_options& options,
+                                             terrace_step& step) {
+  std::vector<StepMember> members;
+  for (std::size_t i = 0; i < options.count; ++i) {
+    if (options.sequences[i] == nullptr) {
+      return fail(Errc::invalid_argument, "terrace_step_begin: sequence {} is NULL", i);
+    }
+    step.sequences.push_back(options.sequences[i]->shared);
+    members.push_back({.sequence = step.sequences.back()->sequence.get(),
+                       .tokens = options.tokens == nullptr ? 1 : options.tokens[i]});
+  }
+  return members;
+}
+
+/// A step of one open runtime. Its own calls say the rest.
+template <typename Work>
+terrace_status on_step(std::string_view call, terrace_step* step, Work work) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(step, call, "step"));
+    TERRACE_TRY(step->runtime->check_open(call, "the step"));
+    return work(*step->step);
+  });
+}
+
+/// Work on the compute queue may outlast a sequence that does not come to rest, and waits for it.
+void keep_queue_for_lost(terrace_step& step) {
+  for (const auto& one : step.sequences) {
+    if (one->sequence->phase() == SequencePhase::lost) one->compute = step.compute;
+  }
+}
+
+}  // namespace
+}  // namespace terrace::bindings
+
+using namespace terrace;
+using bindings::check_given;
+using bindings::guarded;
+using bindings::on_step;
+
+terrace_status terrace_step_begin(terrace_runtime* runtime, const terrace_step_options* options,
+                                  terrace_step** step) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(step, "terrace_step_begin", "step"));
+    *step = nullptr;
+    TERRACE_TRY(check_given(runtime, "terrace_step_begin", "runtime"));
+    TERRACE_ASSIGN(const terrace_step_options read, bindings::read_step_options(options));
+    if (read.compute->shared->runtime != runtime->shared) {
+      return fail(Errc::invalid_argument, "terrace_step_begin: the queue is of another runtime");
+    }
+    auto begun = std::make_unique<terrace_step>();
+    begun->runtime = runtime->shared;
+    begun->compute = read.compute->shared;
+    TERRACE_ASSIGN(const auto members, bindings::take_members(read, *begun));
+    TERRACE_ASSIGN(begun->step,
+                   runtime->shared->runtime->begin_step(members, *begun->compute->queue));
+    *step = begun.release();
+    return {};
+  });
+}
+
+terrace_status terrace_step_attend(terrace_step* step, uint32_t layer,
+                                   const terrace_tensors* tensors) {
+  return on_step("terrace_step_attend", step, [=](Step& of) -> Status {
+    TERRACE_ASSIGN(auto given, bindings::read_tensors(tensors, of.sequences()));
+    given.tensors.hints = given.hints;
+    return of.attend(LayerId{layer}, given.tensors);
+  });
+}
+
+terrace_status terrace_step_gather(terrace_step* step, uint32_t layer,
+                                   const terrace_tensors* tensors, terrace_view* const* views) {
+  return on_step("terrace_step_gather", step, [=](Step& of) -> Status {
+    TERRACE_TRY(bindings::check_views(views, of.sequences()));
+    TERRACE_ASSIGN(auto given, bindings::read_tensors(tensors, of.sequences()));
+    given.tensors.hints = given.hints;
+    std::vector<KvView> gathered(of.sequences());
+    TERRACE_TRY(of.gather(LayerId{layer}, given.tensors, gathered));
+    for (std::size_t i = 0; i < gathered.size(); ++i) {
+      if (!of.status(i)) continue;
+      const KvShape& shape = step->runtime->runtime->options().shape;
+      TERRACE_TRY(bindings::write_view(views[i], gathered[i], shape));
+    }
+    return {};
+  });
+}
+
+terrace_status terrace_step_end(terrace_step* step, const size_t* accepted) {
+  return on_step("terrace_step_end", step, [=](Step& of) -> Status {
+    return accepted == nullptr ? of.end() : of.end({accepted, of.sequences()});
+  });
+}
+
+terrace_status terrace_step_status(const terrace_step* step, size_t sequence) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(step, "terrace_step_status", "step"));
+    if (sequence < step->step->sequences()) return step->step->status(sequence);
+    return fail(Errc::invalid_argument, "terrace_step_status: no sequence {}; the step has {}",
+                sequence, step->step->sequences());
+  });
+}
+
+size_t terrace_step_sequences(const terrace_step* step) {
+  return step == nullptr ? 0 : step->step->sequences();
+}
+
+void terrace_step_close(terrace_step* step) {
+  if (step == nullptr) return;
+  step->step.reset();  // gives up what has not ended
+  bindings::keep_queue_for_lost(*step);
+  delete step;
+}
