@@ -2,6 +2,8 @@
 # and for pkg-config, with one target per layer and terrace::terrace for all that an embedder needs.
 #
 # The reference decoder is a component of its own, terrace::engine, because it brings a BLAS along.
+# So is the shared library of the C interface, terrace::c or pkg-config's terrace-c: programs that
+# use it need neither C++ nor the libraries that Terrace is built with.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -28,8 +30,14 @@ if(TARGET terrace_engine)
     NAMESPACE terrace:: FILE terraceEngineTargets.cmake DESTINATION ${package_folder})
 endif()
 
+install(TARGETS terrace_c EXPORT terrace_c
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT terrace_c
+  NAMESPACE terrace:: FILE terraceCTargets.cmake DESTINATION ${package_folder})
+
 get_property(TERRACE_DEPENDENCIES GLOBAL PROPERTY TERRACE_DEPENDENCIES)
-list(JOIN TERRACE_DEPENDENCIES "\n" TERRACE_DEPENDENCIES)
+list(JOIN TERRACE_DEPENDENCIES "\n  " TERRACE_DEPENDENCIES)
 configure_package_config_file(cmake/terraceConfig.cmake.in terraceConfig.cmake
   INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 each minor version may break its users.
@@ -44,11 +52,12 @@ if(TERRACE_CUDA_FOUND)
 endif()
 file(RELATIVE_PATH TERRACE_PKGCONFIG_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/terrace.pc.in terrace.pc @ONLY)
+configure_file(cmake/terrace-c.pc.in terrace-c.pc @ONLY)
 
 install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/terraceConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/terraceConfigVersion.cmake
   DESTINATION ${package_folder})
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/terrace.pc
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/terrace.pc ${CMAKE_CURRENT_BINARY_DIR}/terrace-c.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
