@@ -1,6 +1,8 @@
 // Steps by calls of C: the bits of the same steps by calls of C++, and every misuse an error.
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "bindings_c/c_batch.hpp"
 #include "policies/selecting_policies.hpp"
 #include "terrace/offload/registry.hpp"
@@ -162,6 +164,66 @@ TEST_F(CStep, RefusesTensorsThatAreIncomplete) {
   const terrace_prompt_hints* pointers[] = {&hints, nullptr};
   refused([&](terrace_tensors& one) { one.hints = pointers; });
   EXPECT_OK(attend(step, 0));
+}
+
+/// The same tensors with gaps between tokens, and keys and values head by head.
+struct WithGaps {
+  static constexpr std::size_t floats = small_shape.query_heads * small_shape.head_dim;
+  static constexpr std::size_t query_stride = floats + 3;
+  static constexpr std::size_t output_stride = floats + 5;
+
+  WithGaps(const CBatch::Layer& packed, std::size_t tokens)
+      : queries(tokens * query_stride), outputs(tokens * output_stride), tensors(packed.tensors) {
+    const std::size_t key = small_shape.row_bytes() / 2;
+    const std::size_t head_stride = tokens * key + 16;
+    for (std::vector<std::byte>* rows : {&keys, &values}) {
+      rows->resize(small_shape.kv_heads * head_stride);
+      const std::size_t first = rows == &keys ? 0 : key;
+      for (std::size_t row = 0; row < tokens * small_shape.kv_heads; ++row) {
+        const std::size_t token = row / small_shape.kv_heads;
+        const std::size_t head = row % small_shape.kv_heads;
+        std::memcpy(rows->data() + head * head_stride + token * key,
+                    packed.rows.data() + row * 2 * key + first, key);
+      }
+    }
+    for (std::size_t token = 0; token < tokens; ++token) {
+      std::memcpy(queries.data() + token * query_stride,
+                  packed.queries.data() + token * floats * sizeof(float), floats * sizeof(float));
+    }
+    tensors.query = queries.data();
+    tensors.query_stride = query_stride;
+    tensors.keys = keys.data();
+    tensors.values = values.data();
+    tensors.kv_token_stride = key;
+    tensors.kv_head_stride = head_stride;
+    tensors.output = outputs.data();
+    tensors.output_stride = output_stride;
+  }
+
+  std::vector<float> queries;
+  std::vector<float> outputs;
+  std::vector<std::byte> keys;
+  std::vector<std::byte> values;
+  terrace_tensors tensors;
+};
+
+TEST_F(CStep, TakesTensorsWithStrides) {
+  {
+    const StepHandle packed = begin();
+    for (const std::uint32_t layer : {0U, 1U}) EXPECT_OK(attend(packed, layer));
+  }
+  std::vector<std::unique_ptr<WithGaps>> gaps;
+  for (const std::size_t i : {0U, 1U}) gaps.push_back(std::make_unique<WithGaps>(layers_[i], 2));
+  const StepHandle step = batch_.begin(both_);
+  for (const std::uint32_t layer : {0U, 1U}) {
+    EXPECT_OK(terrace_step_attend(step.get(), layer, &gaps[layer]->tensors));
+    for (std::size_t i = 0; i < 2 * WithGaps::floats; ++i) {
+      const std::size_t token = i / WithGaps::floats;
+      EXPECT_EQ(gaps[layer]->outputs[token * WithGaps::output_stride + i % WithGaps::floats],
+                load_f32(layers_[layer].outputs.data(), Dtype::f32, i));
+    }
+  }
+  EXPECT_OK(terrace_step_end(step.get(), nullptr));
 }
 
 TEST_F(CStep, TakesHintsOfSomeSequencesOrNone) {
