@@ -75,6 +75,31 @@ TEST(CHandlesOfAStep, AreCountedWhileTheStepKeepsThem) {
   EXPECT_EQ(terrace_runtime_sequences(half_way.runtime.get()), 1U);
 }
 
+/// Rows that reach the host long after the deadline: the sequence is lost with its step.
+TEST(CHandlesOfAStep, MayGoBeforeASequenceThatIsLostInIt) {
+  RuntimeHandle runtime = open_runtime({{"deadline", "20ms"}, {"link.bandwidth", "2kB/s"}});
+  terrace_queue* made = nullptr;
+  EXPECT_OK(terrace_queue_open(runtime.get(), nullptr, &made));
+  QueueHandle compute(made);
+  CBatch batch(runtime.get(), made, small_shape, 1);
+  const Members members{{0, 16}};
+  std::vector<CBatch::Layer> layers;
+  for (const std::size_t i : {0U, 1U}) layers.push_back(batch.layer(i, members));
+  StepHandle step = batch.begin(members);
+  for (const std::uint32_t i : {0U, 1U}) {
+    EXPECT_OK(terrace_step_attend(step.get(), i, &layers[i].tensors));
+  }
+  static_cast<void>(terrace_step_end(step.get(), nullptr));
+  EXPECT_NE(terrace_step_status(step.get(), 0), TERRACE_OK);
+  ASSERT_EQ(terrace_sequence_phase(batch.sequence(0).get()), TERRACE_PHASE_LOST);
+  expect_failure(terrace_sequence_truncate(batch.sequence(0).get(), 0), TERRACE_INVALID_ARGUMENT,
+                 "lost");
+  runtime.reset();
+  compute.reset();
+  step.reset();
+  batch.sequence(0).reset();
+}
+
 TEST(CMessage, IsEmptyInAThreadWithoutFailures) {
   std::string message = "none";
   std::thread([&] { message = terrace_message(); }).join();
