@@ -54,13 +54,14 @@ class CHandles : public ::testing::TestWithParam<bool> {};
 
 TEST_P(CHandles, AreClosedInAnyOrder) {
   std::array<int, 5> order{1, 2, 3, 4, 5};
-  int number = 0;
+  std::size_t number = 0;
   do {
+    if (!takes_variant(number++)) continue;
     HalfWay half_way(GetParam());
-    if (number++ % 2 == 0) half_way.close(0);
+    if (number % 2 == 0) half_way.close(0);
     for (const int handle : order) half_way.close(handle);
   } while (std::next_permutation(order.begin(), order.end()));
-  EXPECT_EQ(number, 120);
+  EXPECT_EQ(number, 120U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Queues, CHandles, ::testing::Bool(), [](const auto& own_thread) {
