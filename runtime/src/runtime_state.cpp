@@ -139,6 +139,7 @@ std::vector<std::size_t> RuntimeState::entry_rooms(LayerId layer,
                                                    std::size_t tokens) const {
   const std::size_t outside = split.sinks + split.window;
   std::vector<std::size_t> rooms;
+  rooms.reserve(shape().kv_heads);
   for (std::size_t head = 0; head < shape().kv_heads; ++head) {
     rooms.push_back(retention->keep_of({.shape = shape(),
                                         .layer = layer,

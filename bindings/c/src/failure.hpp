@@ -30,7 +30,8 @@ terrace_status guarded(Work work) noexcept {
 }
 
 /// Errors: invalid_argument: a null pointer, by the names of the call and the argument.
-inline Status check_given(const void* pointer, std::string_view call, std::string_view argument) {
+template <typename T>
+Status check_given(T* pointer, std::string_view call, std::string_view argument) {
   if (pointer != nullptr) return {};
   return fail(Errc::invalid_argument, "{}: {} is NULL", call, argument);
 }
