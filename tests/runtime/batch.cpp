@@ -1,5 +1,8 @@
 #include "runtime/batch.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace terrace::testing {
 namespace {
 
@@ -141,6 +144,13 @@ void Batch::expect_step(std::span<const BatchMember> members,
 
 void Batch::expect_step(std::span<const std::size_t> sequences) {
   expect_step(one_token_each(sequences));
+}
+
+void Batch::expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece) {
+  ASSERT_TRUE(sequence(i).begin_prompt(tokens).has_value());
+  for (std::size_t done = 0; done < tokens; done += piece) {
+    expect_step(std::array{BatchMember{i, std::min(piece, tokens - done)}});
+  }
 }
 
 }  // namespace terrace::testing

@@ -38,6 +38,9 @@ class Batch {
   void expect_step(std::span<const BatchMember> members,
                    std::span<const std::size_t> accepted = {});
 
+  /// Announces a prompt of sequence i, and gives it in steps of `piece` tokens.
+  void expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
+
   /// Queries are rounded to `dtype`, and given as such or, with `in_f32`, as f32; outputs likewise.
   void round_queries(Dtype dtype, bool in_f32) {
     dtype_ = dtype;

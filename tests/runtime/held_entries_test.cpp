@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "runtime/batch.hpp"
-#include "sequence/sequence_state.hpp"
-#include "terrace/core/dtype.hpp"
+#include "runtime/naive_attention.hpp"
+#include "runtime/retained.hpp"
 
 namespace terrace {
 namespace {
@@ -20,22 +20,18 @@ using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
 
-// A budget of 65 has 4 sinks, 15 tokens of the window, the token itself, and 45 more, of which a
-// third is held.
-constexpr std::size_t sinks = 4;
-constexpr std::size_t window = 15;
-constexpr std::size_t held = 15;
-constexpr std::size_t selected = 30;
+using testing::retained::sinks;
+using testing::retained::window;
+
+// Of the middle a third is held.
+constexpr std::size_t held = testing::retained::middle / 3;
+constexpr std::size_t selected = testing::retained::middle - held;
 
 Scenario scenario_with(const std::string& retrieval, const std::string& retention) {
-  Scenario scenario;
+  Scenario scenario = testing::retained::scenario_with(retention);
   scenario.runtime.policy = retrieval;
-  scenario.runtime.retention_policy = retention;
-  scenario.runtime.retention.score_window = 8;
   scenario.runtime.dropped = DroppedTokens::keep;
   scenario.runtime.held_share = 1.0 / 3;
-  scenario.runtime.budget.value = 65;
-  scenario.runtime.window_share = 0.25;
   return scenario;
 }
 
@@ -60,25 +56,12 @@ void expect_attention_over(std::span<const std::uint32_t> positions, const Traff
                            std::size_t layer, std::size_t query, std::span<const float> output) {
   const KvShape& shape = traffic.shape();
   const std::vector<float> queries = traffic.query(layer, positions.back());
-  std::vector<double> values(shape.head_dim);
-  double total = 0;
+  testing::NaiveAttention naive(shape, std::span(queries).subspan(query * shape.head_dim));
   for (const std::uint32_t position : positions) {
-    const std::vector<std::byte> row = traffic.row(layer, query / shape.group(), position);
-    const auto number = [&](std::size_t i) {
-      return static_cast<double>(load_f32(row.data(), shape.dtype, i));
-    };
-    double dot = 0;
-    for (std::size_t i = 0; i < shape.head_dim; ++i) {
-      dot += static_cast<double>(queries[query * shape.head_dim + i]) * number(i);
-    }
-    const double weight = std::exp(dot / std::sqrt(static_cast<double>(shape.head_dim)));
-    total += weight;
-    for (std::size_t i = 0; i < shape.head_dim; ++i) {
-      values[i] += weight * number(shape.head_dim + i);
-    }
+    naive.add(traffic.row(layer, query / shape.group(), position).data(), 0);
   }
   for (std::size_t i = 0; i < shape.head_dim; ++i) {
-    ASSERT_NEAR(output[i], values[i] / total, 2e-3) << "layer " << layer << " head " << query;
+    ASSERT_NEAR(output[i], naive.output(i), 2e-3) << "layer " << layer << " head " << query;
   }
 }
 
@@ -192,8 +175,7 @@ TEST_P(HeldEntries, TakeAPartOfDraftsAndOfLaterPrompts) {
   for (std::size_t i = 0; i < 12; ++i) {
     batch.expect_step(std::array{BatchMember{0, 4}}, std::array<std::size_t, 1>{i % 5});
   }
-  ASSERT_TRUE(batch.sequence(0).begin_prompt(60).has_value());
-  batch.expect_step(std::array{BatchMember{0, 60}});
+  batch.expect_prompt(0, 60, 60);
   batch.expect_step(std::array<std::size_t, 1>{0});
   const auto all = attended(batch.sequence(0), LayerId{1}, 1);
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());

@@ -21,14 +21,6 @@ using testing::Traffic;
 
 constexpr std::size_t prompt = 560;  // more than a piece of attention
 
-/// Gives `tokens` tokens of a prompt to sequence 0, in pieces of `piece`.
-void feed(Batch& batch, std::size_t tokens, std::size_t piece) {
-  ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens).has_value());
-  for (std::size_t done = 0; done < tokens; done += piece) {
-    batch.expect_step(std::array{BatchMember{0, std::min(piece, tokens - done)}});
-  }
-}
-
 void decode(Batch& batch, std::size_t steps) {
   for (std::size_t i = 0; i < steps; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
 }
@@ -42,9 +34,9 @@ struct Life {
 Life live(const Scenario& scenario, std::size_t piece) {
   const auto runtime = scenario.open();
   Batch batch(*runtime, 1);
-  feed(batch, prompt, piece);
+  batch.expect_prompt(0, prompt, piece);
   decode(batch, 8);
-  feed(batch, 70, piece);
+  batch.expect_prompt(0, 70, piece);
   decode(batch, 8);
   batch.drive(0).expect_all_rows_right();
   return {batch.outputs(0), batch.sequence(0).budget_tokens()};
@@ -72,7 +64,7 @@ TEST_P(EachPolicyInPieces, GivesTheSameBitsHoweverAPromptIsCut) {
 TEST_P(EachPolicyInPieces, DecodesAsBehindAPromptThatItsEngineAttendedTo) {
   const auto runtime = scenario_.open();
   Batch batch(*runtime, 1);
-  feed(batch, prompt, 100);
+  batch.expect_prompt(0, prompt, 100);
   decode(batch, 20);
   const std::vector<StepOutput>& all = batch.outputs(0);
   const std::vector<StepOutput> steps(all.end() - 20, all.end());
@@ -119,7 +111,7 @@ TEST(Pieces, AttendToAllRowsUpToTheirOwn) {
     scenario.runtime.placement = placement;
     const auto runtime = scenario.open();
     Batch batch(*runtime, 1);
-    feed(batch, prompt, 90);
+    batch.expect_prompt(0, prompt, 90);
     for (const std::size_t position : {0U, 89U, 90U, 512U, 559U}) {
       const StepOutput& output = batch.outputs(0)[position];
       for (std::size_t layer = 0; layer < 2; ++layer) {
@@ -145,7 +137,7 @@ TEST(Pieces, ComeBesideSequencesThatDecode) {
   }
   const auto alone = scenario.open();
   Batch by_itself(*alone, 1);
-  feed(by_itself, prompt, prompt);
+  by_itself.expect_prompt(0, prompt, prompt);
   EXPECT_EQ(batch.outputs(0), by_itself.outputs(0));
   EXPECT_EQ(batch.outputs(1), testing::outputs_of(scenario, 200, 8, 2));
   EXPECT_EQ(batch.outputs(2), testing::outputs_of(scenario, 120, 8, 3));
@@ -157,7 +149,7 @@ TEST(Pieces, TakeLittleMoreDeviceMemoryThanOne) {
   const auto peak_of = [&](std::size_t tokens, std::size_t piece) {
     const auto runtime = scenario.open();
     Batch batch(*runtime, 1);
-    feed(batch, tokens, piece);
+    batch.expect_prompt(0, tokens, piece);
     return runtime->block_pool_bytes();
   };
   // Long pieces against sinks and window, which only later ones have beside them.

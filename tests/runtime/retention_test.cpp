@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "runtime/batch.hpp"
+#include "runtime/naive_attention.hpp"
 #include "runtime/retained.hpp"
 #include "terrace/core/dtype.hpp"
 
@@ -17,36 +18,11 @@ namespace {
 using testing::Batch;
 using testing::BatchMember;
 using testing::Drive;
+using testing::NaiveAttention;
 using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
 using namespace testing::retained;
-
-/// Attention of one query over rows with a bias each, in double.
-class NaiveAttention {
- public:
-  NaiveAttention(const KvShape& shape, std::span<const float> query)
-      : shape_(shape), query_(query), values_(shape.head_dim) {}
-
-  void add(const std::byte* row, double bias) {
-    double dot = 0;
-    for (std::size_t i = 0; i < shape_.head_dim; ++i) {
-      dot += static_cast<double>(query_[i]) * static_cast<double>(load_f32(row, shape_.dtype, i));
-    }
-    const double weight = std::exp(dot / std::sqrt(static_cast<double>(shape_.head_dim)) + bias);
-    total_ += weight;
-    for (std::size_t i = 0; i < shape_.head_dim; ++i) {
-      values_[i] += weight * static_cast<double>(load_f32(row, shape_.dtype, shape_.head_dim + i));
-    }
-  }
-  [[nodiscard]] double output(std::size_t i) const { return values_[i] / total_; }
-
- private:
-  KvShape shape_;
-  std::span<const float> query_;
-  std::vector<double> values_;
-  double total_ = 0;
-};
 
 /// Checks the output of the last step against attention over the entries that there are.
 void expect_attention_over_entries(Drive& drive, const Traffic& traffic) {
@@ -139,15 +115,9 @@ TEST_P(EachRetention, GivesTheSameBitsHoweverAPromptIsCut) {
   const auto life = [&](std::size_t piece) {
     const auto runtime = scenario_.open();
     Batch batch(*runtime, 1);
-    const auto feed = [&](std::size_t tokens) {
-      ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens).has_value());
-      for (std::size_t done = 0; done < tokens; done += piece) {
-        batch.expect_step(std::array{BatchMember{0, std::min(piece, tokens - done)}});
-      }
-    };
-    feed(300);
+    batch.expect_prompt(0, 300, piece);
     for (std::size_t i = 0; i < 20; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
-    feed(70);  // a second turn
+    batch.expect_prompt(0, 70, piece);  // a second turn
     for (std::size_t i = 0; i < 20; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
     expect_conservation(batch.sequence(0), batch.traffic(0));
     return batch.outputs(0);

@@ -31,12 +31,6 @@ class EachWeighing : public ::testing::TestWithParam<std::string> {
   [[nodiscard]] std::vector<StepOutput> life(std::size_t piece, std::size_t draft) const {
     const auto runtime = scenario_.open();
     Batch batch(*runtime, 1);
-    const auto feed = [&](std::size_t tokens) {
-      ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens).has_value());
-      for (std::size_t done = 0; done < tokens; done += piece) {
-        batch.expect_step(std::array{BatchMember{0, std::min(piece, tokens - done)}});
-      }
-    };
     const auto decode = [&] {  // up to the second flush, and one token more
       for (std::size_t done = 0; done < 2 * window; done += draft) {
         const std::size_t tokens = std::min(draft, 2 * window - done);
@@ -44,9 +38,9 @@ class EachWeighing : public ::testing::TestWithParam<std::string> {
       }
       batch.expect_step(std::array<std::size_t, 1>{0});
     };
-    feed(300);
+    batch.expect_prompt(0, 300, piece);
     decode();
-    feed(70);  // a second turn
+    batch.expect_prompt(0, 70, piece);  // a second turn
     decode();
     expect_conservation(batch.sequence(0), batch.traffic(0));
     return batch.outputs(0);
