@@ -17,7 +17,7 @@
 
 #ifdef __SANITIZE_THREAD__
 // The program ends with its handler of signals, which allocates.
-extern "C" const char* __tsan_default_options();  // NOLINT(bugprone-reserved-identifier): TSan's
+extern "C" const char* __tsan_default_options();   // NOLINT(bugprone-reserved-identifier): TSan's
 extern "C" const char* __tsan_default_options() {  // NOLINT(bugprone-reserved-identifier)
   return "report_signal_unsafe=0";
 }

@@ -156,10 +156,10 @@ void Drive::expect_kept_rows_right() {
   for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
     for (std::size_t head = 0; head < traffic_.shape().kv_heads; ++head) {
       for (std::uint32_t position = 0; position < sequence_->length(); ++position) {
-        const Status read = sequence_->read_rows(
-            static_cast<LayerId>(layer), static_cast<HeadId>(head), {&position, 1}, row);
-        const bool stays = position < sequence_->sinks().end ||
-                           sequence_->window().contains(position);
+        const Status read = sequence_->read_rows(static_cast<LayerId>(layer),
+                                                 static_cast<HeadId>(head), {&position, 1}, row);
+        const bool stays =
+            position < sequence_->sinks().end || sequence_->window().contains(position);
         if (!stays && !read) continue;
         ASSERT_TRUE(read.has_value()) << read.error().message();
         ASSERT_EQ(row, traffic_.row(layer, head, position))

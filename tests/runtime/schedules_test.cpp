@@ -232,8 +232,8 @@ class Schedule {
     const SequenceContext& context = state_of(batch_.sequence(i)).parts.context;
     const policies::BudgetSplit& split = context.split;
     const std::size_t decided = std::max(context.retained_end, split.sinks + split.kept);
-    const std::size_t due = std::max(
-        decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
+    const std::size_t due =
+        std::max(decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
     return due > context.length ? due - context.length : 1;
   }
 
