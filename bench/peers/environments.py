@@ -1,7 +1,7 @@
 """Interpreters with the libraries of peers, each in a virtual environment of its own.
 
 An environment is made when it is first asked for, in a folder of build/ that git ignores; it lives
-until that folder is removed. What cannot be had is an environment that says what it lacks.
+until that folder is removed. One that cannot be had says what it lacks.
 """
 
 import pathlib

@@ -12,7 +12,7 @@ scored, then the facts are asked for. --generated tokens are generated behind th
 
 Each peer has an environment of its own in build/, which is made when it is missing (kvpress 2 GB,
 OpenVINO 0.3 GB); one that cannot be had has a row that says why. All programs run one after
-another, one thread each. What they answered is kept in build/peers-retention, and not asked for
+another, one thread each. Their answers are kept in build/peers-retention, and not asked for
 again. Contexts and budgets are lists, 2048,4096.
 """
 

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-# What torch asks for, by the names of packages; CUDA 12's end in -cu12.
+# Libraries that torch asks for, by the names of packages; CUDA 12's end in -cu12.
 LEFT_OUT = ("triton", "cuda-bindings", "cuda-toolkit",
             *(f"nvidia-{name}{version}" for version in ("", "-cu12", "-cu13")
               for name in ("cublas", "cuda-cupti", "cuda-nvrtc", "cuda-runtime", "cudnn", "cufft",

@@ -62,7 +62,7 @@ class MadeUpLayer {
     return retain(policy, heads(keep), {.decoding = true, .seed = seed});
   }
 
-  /// Of candidates of this layer; `more` has the rest of the request.
+  /// The same of the candidates `all`; `more` has the rest of the request.
   [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy,
                                              const std::vector<Candidates>& all,
                                              RetainRequest more) const {

@@ -1,4 +1,4 @@
-// What tests of retention share: a budget in round numbers, and looks at the entries that there
+// Shared by tests of retention: a budget in round numbers, and looks at the entries that there
 // are.
 #pragma once
 

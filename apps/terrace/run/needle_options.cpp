@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view help = R"(Needles (--needles):
   Facts, each of a thing with a name and 4 to 6 digits, are planted in the context at evenly spread
-  depths. Of the true answer, which is fed, a digit is right when it was the likeliest token.
+  depths. The true answer is fed; a digit of it is right when it was the likeliest token.
   --needles-asked after     the questions follow one after another behind the scored text: the
                             policy has chosen without them
   --needles-asked prompt    each question ends a prompt of its own, the context and the question:

@@ -434,7 +434,7 @@ TERRACE_API terrace_status terrace_step_gather(terrace_step* step, uint32_t laye
  * Shapes   accepted [sequences]
  * Errors   TERRACE_INVALID_ARGUMENT: not all layers were attended to, or more accepted than there
  *          are: the step goes on; else it has been given up: failures of work that the sequences
- *          share. What fails of one sequence is not this call's failure but terrace_step_status */
+ *          share. A failure of one sequence is not this call's but terrace_step_status's */
 TERRACE_API terrace_status terrace_step_end(terrace_step* step, const size_t* accepted);
 
 /* Returns what has failed of a sequence, by its place in the step, with the message:

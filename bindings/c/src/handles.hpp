@@ -1,5 +1,6 @@
-// What handles hold. A handle owns its own part, and shares those that the part stands on: members
-// are declared in the order in which they may go last, so that closing in any order is safe.
+// The insides of handles. A handle owns its own part, and shares those that the part stands on:
+// members are declared in the order in which they may go last, so that closing in any order is
+// safe.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What handles say of themselves, as JSON: docs/embedding-c.md has the fields.
+// Handles described as JSON: docs/embedding-c.md has the fields.
 #pragma once
 
 #include <string>

@@ -3,7 +3,7 @@
 //
 // Source: CaM, ICML 2024. A dropped token's value, divided by m, is added to those of the next m
 // tokens that stay. The probability is the token's attention so far over the mean of its own and
-// that of the m tokens behind it. What a prompt drops is not handed on: that measured the same.
+// that of the m tokens behind it. Nothing is handed on of a prompt: that measured the same.
 #include <algorithm>
 #include <memory>
 #include <numeric>

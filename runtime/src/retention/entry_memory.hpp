@@ -15,7 +15,7 @@
 namespace terrace {
 
 /// Parts of the memory, one behind the other. Rows come first, the largest part: of each KV head as
-/// many as it has room for. What attention reads beside them has as many places for each.
+/// many as it has room for. The parts that attention reads beside them have as many places each.
 struct EntryLayout {
   EntryLayout() = default;
   /// `room` [kv_heads]: entries of each KV head.

@@ -155,7 +155,7 @@ struct SelectCommon {
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
   float* scratch = nullptr;  ///< selection_scratch_floats, where an op names no other
-  /// Of pq_select and exact_select; their weights are made of the other candidates.
+  /// Read by pq_select and exact_select alone; their weights are made of the other candidates.
   HeldPositions held = {};
 
   /// Rows that a list of KV head `head` can have.

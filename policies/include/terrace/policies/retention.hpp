@@ -49,7 +49,7 @@ struct CrushOptions {
   Anchor anchor = Anchor::mean;
   CrushRule rule = CrushRule::hamming;
   /// Tokens that stay or go together, from a multiple of so many positions on; 1 = each by itself.
-  /// Of the entries that may stay those are free that make no whole block.
+  /// Entries that may stay, and make no whole block, are left free.
   std::size_t block_tokens = 1;
 };
 
