@@ -21,10 +21,12 @@ import subprocess
 import sys
 import typing
 
-import libraries
-from environments import Environment, find_environment
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools" / "environments"))
+
+import libraries  # noqa: E402
+from environments import Environment, find_environment  # noqa: E402
+
 LIBRARIES = ["faiss-cpu", "scikit-learn", "numpy"]
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 BOTH, PYPI = ("PyPI", "Debian"), ("PyPI",)

@@ -24,12 +24,14 @@ import pathlib
 import subprocess
 import sys
 
-import environments
-import figures
-import terrace_rows
-import token_files
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools" / "environments"))
 
-ROOT = environments.ROOT
+import environments  # noqa: E402
+import figures  # noqa: E402
+import terrace_rows  # noqa: E402
+import token_files  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 PEERS = {"kvpress": (environments.KVPRESS, "kvpress_rows.py"),

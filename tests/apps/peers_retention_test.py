@@ -15,7 +15,7 @@ from unittest import mock
 
 PEERS = pathlib.Path(__file__).parents[2] / "bench" / "peers"
 MODELS = PEERS.parents[1] / "models"
-sys.path.insert(0, str(PEERS))
+sys.path[:0] = [str(PEERS), str(PEERS.parents[1] / "tools" / "environments")]
 import environments  # noqa: E402
 import figures  # noqa: E402
 import retention  # noqa: E402

@@ -67,15 +67,20 @@ def make_stand_ins(folder: pathlib.Path) -> list:
     return missing
 
 
-def install(python: pathlib.Path, packages: tuple) -> None:
-    """Installs packages and torch into an interpreter's environment."""
+def install(python: pathlib.Path, packages: tuple, *, left_out: tuple = (),
+            overrides: tuple = ()) -> None:
+    """Installs packages and torch into an interpreter's environment, without what is left out, and
+    with the versions of `overrides` whatever packages ask for."""
     environment = python.parent.parent
-    left_out = environment / "left-out.txt"
-    left_out.write_text("\n".join(LEFT_OUT))
+    excludes = environment / "left-out.txt"
+    excludes.write_text("\n".join((*LEFT_OUT, *left_out)))
+    versions = environment / "overrides.txt"
+    versions.write_text("\n".join(overrides))
     # pip cannot leave out what a package asks for; uv can.
     subprocess.run([python, "-m", "pip", "install", "--quiet", "uv"], check=True, stdout=sys.stderr)
     subprocess.run([environment / "bin" / "uv", "pip", "install", "--quiet", "--python", python,
-                    "--excludes", left_out, "torch", *packages], check=True, stdout=sys.stderr)
+                    "--excludes", excludes, "--overrides", versions, "torch", *packages],
+                   check=True, stdout=sys.stderr)
     where = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     torch = output_of(python, "-I", "-c", where).strip()
     make_stand_ins(pathlib.Path(torch, "lib"))
