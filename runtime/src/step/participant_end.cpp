@@ -23,8 +23,9 @@ Status Participant::keep_up() {
 }
 
 Status Participant::keep_up(Layer& layer) {
-  context_.counters.lists += context_.lists() * tokens_;
-  if (exact_) {
+  const bool counted = !(exact_ && prompt_);
+  if (counted) context_.counters.lists += context_.lists() * tokens_;
+  if (exact_ && counted) {
     // Token t of many attends to all rows up to its own.
     const std::size_t most = layer.token().window.size();
     context_.counters.attended += context_.lists() * (tokens_ * most - tokens_ * (tokens_ - 1) / 2);

@@ -75,7 +75,9 @@ struct SequenceCounters {
   std::uint64_t exact_steps = 0;  ///< of decoding, that attended exactly until indexes were built
   std::uint64_t builds = 0;       ///< of whole indexes, but for those that a prompt hides
   std::uint64_t refreshes = 0;    ///< indexes that took over from older ones
-  std::uint64_t attended = 0;     ///< entries, summed over lists, layers and steps
+  /// Entries, summed over lists, layers and steps. Tokens of prompts that attend exactly are no
+  /// part of it.
+  std::uint64_t attended = 0;
   std::uint64_t pseudo_entries = 0;
   std::uint64_t lists = 0;  ///< lists summed over layers and steps: the divisor of both
   std::array<Duration, wait_reasons> waits{};  ///< by WaitReason
