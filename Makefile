@@ -9,15 +9,21 @@ FUZZ_STEPS_ALL_SANITIZED ?= 20000
 # CUDA's compiler, or nothing where there is none.
 NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 
+# Builds the Python package in a tree, too, with the environment that `python` makes.
+WITH_PYTHON := -DTERRACE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/venv-bindings/bin/python
+
 .DEFAULT_GOAL := build
-.PHONY: help packages build demo check test test-release test-asan test-tsan test-cuda check-all \
-  lint install format clean
+.PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
+  test-engines check-all wheel lint install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 packages:
 	@tools/install-packages build
+
+python: packages
+	@tools/environments/environments.py bindings >/dev/null
 
 build: packages  ## builds the program, build/release/bin/terrace, and the libraries
 	@cmake --preset release
@@ -34,8 +40,8 @@ test: test-release test-asan test-tsan test-cuda  ## the tests to pass before ea
 	@echo "left out (make check-all runs it): clang-tidy; under the thread sanitizer the program,"
 	@echo "single-threaded tests and most policies; device code on the CPU; long fuzzing"
 
-test-release: packages
-	@cmake --preset release
+test-release: python
+	@cmake --preset release $(WITH_PYTHON)
 	@cmake --build --preset release --target all terrace_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
 
@@ -73,14 +79,14 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 # Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. A device's
 # threads are fibers, of which the thread sanitizer watches each switch: it takes few steps, and
 # those policies alone that `make test` gives it.
-check-all: packages lint  ## everything there is, without a time limit
+check-all: python lint  ## everything there is, without a time limit
 	@for preset in release clang host-asan host-tsan; do \
 	  case $$preset in \
 	    release) steps=$(FUZZ_STEPS_ALL);; \
 	    clang) steps=$(FUZZ_STEPS);; \
 	    *) steps=$(FUZZ_STEPS_ALL_SANITIZED);; \
 	  esac; \
-	  cmake --preset $$preset && \
+	  cmake --preset $$preset $(WITH_PYTHON) && \
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
 	done
@@ -96,6 +102,17 @@ ifdef NVCC
 else
 	@echo "check-all: no nvcc here, so preset cuda-compile did not run"
 endif
+
+test-engines: python  ## tests with transformers, in an environment of 2.5 GB
+	@engines=$$(tools/environments/environments.py engines) && \
+	  { [ -f models/smollm2/model.safetensors ] || \
+	    $$engines tools/fetch_model.py smollm2 --convert-only; }
+	@cmake --preset release $(WITH_PYTHON)
+	@cmake --build --preset release --target terrace_python
+	@ctest --preset release --label-regex engines
+
+wheel: python  ## builds the Python package with the program: build/wheels/terrace-*.whl
+	@build/venv-bindings/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheels
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@cmake --install build/release --prefix $(PREFIX)

@@ -1,0 +1,125 @@
+#include <nanobind/stl/string.h>
+
+#include "objects.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace terrace::python {
+namespace {
+
+/// Writes a value as the command line would have it.
+std::string text_of(nb::handle value) {
+  if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? "true" : "false";
+  return nb::cast<std::string>(nb::str(value));
+}
+
+Config make_config() {
+  terrace_config* made = nullptr;
+  raise_failure(failure_of(terrace_config_create(&made)));
+  return {hold<ConfigHandle>("the config", made)};
+}
+
+void set(Config& config, const std::string& key, nb::handle value) {
+  const std::string text = text_of(value);
+  config.handle->use(
+      [&](terrace_config* c) { return terrace_config_set(c, key.c_str(), text.c_str()); });
+}
+
+std::string get(Config& config, const std::string& key) {
+  std::string value;
+  config.handle->use([&](terrace_config* c) {
+    const char* text = nullptr;
+    const terrace_status status = terrace_config_get(c, key.c_str(), &text);
+    if (status == TERRACE_OK) value = text;
+    return status;
+  });
+  return value;
+}
+
+void set_all(Config& config, const nb::object& settings) {
+  for (nb::handle item : settings.attr("items")()) {
+    set(config, nb::cast<std::string>(item[0]), item[1]);
+  }
+}
+
+nb::object describe(Config& config) {
+  std::string json;
+  config.handle->use([&](terrace_config* c) {
+    const char* text = nullptr;
+    const terrace_status status = terrace_config_keys(c, &text);
+    if (status == TERRACE_OK) json = text;
+    return status;
+  });
+  return parsed_json(json.c_str());
+}
+
+}  // namespace
+
+Config config_of(const nb::object& given) {
+  if (nb::isinstance<Config>(given)) return nb::cast<Config>(given);
+  Config config = make_config();
+  if (!given.is_none()) set_all(config, given);
+  return config;
+}
+
+void add_config(nb::module_& module) {
+  nb::class_<Config>(module, "Config", R"(Settings: the keys of the command line.
+
+Settings that are made by hand win over the environment, which wins over files, whatever comes
+first. A runtime copies what it reads.)")
+      .def(
+          "__init__",
+          [](Config* self, const nb::object& settings) {
+            Config config = make_config();
+            if (!settings.is_none()) set_all(config, settings);
+            new (self) Config(std::move(config));
+          },
+          "settings"_a = nb::none(),
+          nb::sig(
+              "def __init__(self, settings: collections.abc.Mapping[str, object] | None = None) "
+              "-> None"),
+          R"(Makes settings that are at their defaults, but for those given:
+{"retrieval.budget": 0.1}.
+
+Raises InvalidArgument for a key that is not there, and names the nearest, or for a value that
+the key does not accept.)")
+      .def(
+          "load",
+          [](Config& config, const nb::object& path) {
+            const auto text =
+                nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+            config.handle->use(
+                [&](terrace_config* c) { return terrace_config_load(c, text.c_str()); });
+          },
+          "path"_a, nb::sig("def load(self, path: str | os.PathLike[str]) -> None"),
+          R"(Reads a file of YAML or JSON, as `terrace tune --write-config` writes it.
+
+Raises StoreError where the file cannot be read, InvalidArgument with file, line and what is
+wrong there: keys before it are set.)")
+      .def(
+          "parse",
+          [](Config& config, const std::string& text, const std::string& name) {
+            config.handle->use([&](terrace_config* c) {
+              return terrace_config_parse(c, text.c_str(), name.c_str());
+            });
+          },
+          "text"_a, "name"_a = "text",
+          "Reads the same of a text; `name` stands for it in messages.")
+      .def(
+          "load_environment",
+          [](Config& config) {
+            config.handle->use(
+                [](terrace_config* c) { return terrace_config_load_environment(c); });
+          },
+          "Reads the variables of the process, as TERRACE_CACHE_POLICY for cache.policy.")
+      .def("__setitem__", &set, "key"_a, "value"_a,
+           nb::sig("def __setitem__(self, key: str, value: object) -> None"),
+           "Sets one key. Numbers and booleans are written as text.")
+      .def("__getitem__", &get, "key"_a, "Returns the value in force, as text.")
+      .def("describe", &describe, nb::sig("def describe(self) -> list[dict[str, str]]"),
+           R"(Returns all keys: name, value, origin (default, file, environment, flag), place,
+default, accepts and meaning of each.)");
+}
+
+}  // namespace terrace::python

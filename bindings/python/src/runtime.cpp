@@ -1,0 +1,207 @@
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <chrono>
+#include <limits>
+
+#include "objects.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace terrace::python {
+namespace {
+
+terrace_dtype dtype_of(const std::string& name) {
+  if (name == "f32") return TERRACE_DTYPE_F32;
+  if (name == "f16") return TERRACE_DTYPE_F16;
+  if (name == "bf16") return TERRACE_DTYPE_BF16;
+  raise_invalid("dtype is '" + name + "': f32, f16 or bf16");
+}
+
+std::string name_of(terrace_dtype dtype) {
+  static constexpr std::array names{"f32", "f16", "bf16"};
+  return names.at(static_cast<std::size_t>(dtype));
+}
+
+nb::object traits(Runtime& runtime) {
+  std::string json;
+  runtime.handle->use([&](terrace_runtime* r) {
+    const char* text = nullptr;
+    const terrace_status status = terrace_runtime_traits(r, &text);
+    if (status == TERRACE_OK) json = text;
+    return status;
+  });
+  return parsed_json(json.c_str());
+}
+
+Runtime open_runtime(const nb::object& settings, Shape shape) {
+  check_may_start_threads();
+  Config config = config_of(settings);
+  terrace_shape given = TERRACE_SHAPE_INIT;
+  given.layers = shape.layers;
+  given.query_heads = shape.query_heads;
+  given.kv_heads = shape.kv_heads;
+  given.head_dim = shape.head_dim;
+  given.dtype = shape.dtype;
+  terrace_runtime* opened = nullptr;
+  config.handle->use([&](terrace_config* c) { return terrace_runtime_open(c, &given, &opened); });
+  Runtime runtime{hold<RuntimeHandle>("the runtime", opened), shape};
+  const nb::object backend = traits(runtime)["backend"]["name"];
+  runtime.shape.on_cuda = nb::cast<std::string>(backend) == "cuda";
+  return runtime;
+}
+
+std::uint64_t nanoseconds(double seconds) {
+  if (!(seconds >= 0)) raise_invalid("a time-out is a number of seconds, 0 or more");
+  constexpr double most = 9e18;
+  return static_cast<std::uint64_t>(std::min(seconds * 1e9, most));
+}
+
+/// Makes a queue by one of the functions of the C interface, which `make` binds.
+template <typename Make>
+Queue make_queue(Runtime& runtime, const std::string& name, bool of_caller, Make&& make) {
+  terrace_queue_options options = TERRACE_QUEUE_OPTIONS_INIT;
+  options.name = name.c_str();
+  terrace_queue* queue = nullptr;
+  runtime.handle->share([&](terrace_runtime* r) { return make(r, &options, &queue); });
+  return {hold<QueueHandle>("the queue", queue), of_caller};
+}
+
+/// Waits in slices, between which Python sees signals: Ctrl-C ends the wait.
+void drain(Queue& queue, double timeout) {
+  constexpr std::uint64_t slice = 50'000'000;
+  std::uint64_t left = nanoseconds(timeout);
+  for (;;) {
+    const std::uint64_t now = std::min(left, slice);
+    terrace_status status = TERRACE_OK;
+    Failure failure;
+    queue.handle->share([&](terrace_queue* q) {
+      status = terrace_queue_drain(q, now);
+      failure = failure_of(status);
+      return TERRACE_OK;
+    });
+    left -= now;
+    if (status != TERRACE_NOT_READY || left == 0) return raise_failure(failure);
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void add_queue(nb::module_& module) {
+  nb::class_<Queue>(module, "Queue", R"(The order in which the work of steps is done.
+
+Made by Runtime.open_queue, wrap_caller or wrap_stream.)")
+      .def("drain", &drain, "timeout"_a = 30.0,
+           R"(Waits until all that was enqueued is done, or `timeout` seconds. Ctrl-C ends the
+wait.
+
+Raises NotReady: not in time, the work goes on; else what the work failed with.)")
+      .def(
+          "close", [](Queue& queue) { close_without_gil(*queue.handle); },
+          "Closes the queue. Steps on it keep it until they are closed.");
+}
+
+using RuntimeClass = nb::class_<Runtime>;
+
+void add_queries(RuntimeClass& cls) {
+  cls.def("traits", &traits, nb::sig("def traits(self) -> dict[str, typing.Any]"),
+          R"(Returns what the runtime is (docs/embedding-c.md has the fields): its backend and
+why it was chosen, the policies, what they need of an engine and what they give.)")
+      .def(
+          "device_bytes",
+          [](Runtime& runtime, std::size_t tokens) {
+            std::size_t bytes = 0;
+            runtime.handle->share([&](terrace_runtime* r) {
+              bytes = terrace_runtime_device_bytes(r, tokens);
+              return TERRACE_OK;
+            });
+            return bytes;
+          },
+          "tokens"_a,
+          R"(Returns the device memory, in bytes, that one more sequence takes at most while it
+decodes up to `tokens` tokens, without its share of the cache.)")
+      .def_prop_ro(
+          "sequences",
+          [](Runtime& runtime) {
+            std::size_t count = 0;
+            runtime.handle->share([&](terrace_runtime* r) {
+              count = terrace_runtime_sequences(r);
+              return TERRACE_OK;
+            });
+            return count;
+          },
+          "How many sequences there are, with those that only a step keeps.")
+      .def_prop_ro("layers", [](const Runtime& runtime) { return runtime.shape.layers; })
+      .def_prop_ro("query_heads", [](const Runtime& runtime) { return runtime.shape.query_heads; })
+      .def_prop_ro("kv_heads", [](const Runtime& runtime) { return runtime.shape.kv_heads; })
+      .def_prop_ro("head_dim", [](const Runtime& runtime) { return runtime.shape.head_dim; })
+      .def_prop_ro("dtype", [](const Runtime& runtime) { return name_of(runtime.shape.dtype); });
+}
+
+void add_queue_makers(RuntimeClass& cls) {
+  cls.def(
+         "open_queue",
+         [](Runtime& runtime, const std::string& name) {
+           return make_queue(runtime, name, false, &terrace_queue_open);
+         },
+         "name"_a = "compute",
+         R"(Makes a queue of the backend, whose work is done behind the caller's back: outputs
+are there once Step.end or Queue.drain has returned.)")
+      .def(
+          "wrap_caller",
+          [](Runtime& runtime, const std::string& name) {
+            return make_queue(runtime, name, true, &terrace_queue_wrap_caller);
+          },
+          "name"_a = "compute",
+          R"(Makes a queue whose work is done when the call that enqueues it returns, on the
+calling thread: backend host.)")
+      .def(
+          "wrap_stream",
+          [](Runtime& runtime, std::uintptr_t stream, const std::string& name) {
+            return make_queue(runtime, name, false,
+                              [&](terrace_runtime* r, const terrace_queue_options* options,
+                                  terrace_queue** queue) {
+                                // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has a number
+                                void* const pointer = reinterpret_cast<void*>(stream);
+                                return terrace_queue_wrap_stream(r, pointer, options, queue);
+                              });
+          },
+          "stream"_a, "name"_a = "compute",
+          R"(Makes a queue of a stream of CUDA: torch.cuda.current_stream().cuda_stream. The
+stream must be there until the queue and all steps on it are closed, and must not be captured
+meanwhile.)");
+}
+
+}  // namespace
+
+void add_runtime(nb::module_& module) {
+  add_queue(module);
+  RuntimeClass cls(module, "Runtime", R"(The KV memory of one model.
+
+config: a Config, or a mapping of keys to values. dtype: that of keys and values, f32, f16 or
+bf16. Methods may be called from any thread, at once.
+
+Raises InvalidArgument: settings or shape that do not fit, by name; Unsupported: a backend or
+policy that is not there; OutOfMemory.)");
+  cls.def(
+      "__init__",
+      [](Runtime* self, const nb::object& config, std::size_t layers, std::size_t query_heads,
+         std::size_t kv_heads, std::size_t head_dim, const std::string& dtype) {
+        new (self) Runtime(open_runtime(
+            config, {layers, query_heads, kv_heads, head_dim, dtype_of(dtype), false}));
+      },
+      "config"_a = nb::none(), nb::kw_only(), "layers"_a, "query_heads"_a, "kv_heads"_a,
+      "head_dim"_a, "dtype"_a = "f16",
+      nb::sig(
+          "def __init__(self, config: Config | collections.abc.Mapping[str, object] | None = None, "
+          "*, layers: int, query_heads: int, kv_heads: int, head_dim: int, dtype: str = 'f16') "
+          "-> None"));
+  add_queries(cls);
+  add_queue_makers(cls);
+  cls.def(
+      "close", [](Runtime& runtime) { close_without_gil(*runtime.handle); },
+      R"(Closes the runtime. Calls that change its sequences and steps are then InvalidArgument;
+memory and threads go with the last of them.)");
+}
+
+}  // namespace terrace::python

@@ -1,0 +1,209 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <thread>
+
+#include "objects.hpp"
+#include "tensors.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace terrace::python {
+namespace {
+
+Sequence open_sequence(Runtime& runtime, std::size_t expected_tokens) {
+  terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
+  options.expected_tokens = expected_tokens;
+  terrace_sequence* opened = nullptr;
+  runtime.handle->share(
+      [&](terrace_runtime* r) { return terrace_sequence_open(r, &options, &opened); });
+  return {hold<SequenceHandle>("the sequence", opened), runtime.shape};
+}
+
+Sequence fork(Sequence& sequence) {
+  terrace_sequence* twin = nullptr;
+  sequence.handle->use([&](terrace_sequence* s) { return terrace_sequence_fork(s, &twin); });
+  return {hold<SequenceHandle>("the sequence", twin), sequence.shape};
+}
+
+std::size_t length(Sequence& sequence) {
+  std::size_t tokens = 0;
+  sequence.handle->use([&](terrace_sequence* s) {
+    tokens = terrace_sequence_length(s);
+    return TERRACE_OK;
+  });
+  return tokens;
+}
+
+const char* phase(Sequence& sequence) {
+  if (sequence.handle->closed()) return "closed";
+  terrace_phase phase = TERRACE_PHASE_IDLE;
+  sequence.handle->use([&](terrace_sequence* s) {
+    phase = terrace_sequence_phase(s);
+    return TERRACE_OK;
+  });
+  switch (phase) {
+    case TERRACE_PHASE_IDLE:
+      return "idle";
+    case TERRACE_PHASE_STEP:
+      return "step";
+    case TERRACE_PHASE_PAUSED:
+      return "paused";
+    case TERRACE_PHASE_LOST:
+      return "lost";
+  }
+  return "lost";
+}
+
+nb::dict needs(Sequence& sequence) {
+  terrace_needs needs = TERRACE_NEEDS_INIT;
+  sequence.handle->use([&](terrace_sequence* s) { return terrace_sequence_needs(s, &needs); });
+  nb::dict found;
+  found["query_window_tokens"] = needs.query_window_tokens;
+  found["pre_rope_keys"] = needs.pre_rope_keys != 0;
+  found["attention_scores"] = needs.attention_scores != 0;
+  found["layer_input"] = needs.layer_input != 0;
+  return found;
+}
+
+nb::object counters(Sequence& sequence) {
+  std::string json;
+  sequence.handle->use([&](terrace_sequence* s) {
+    const char* text = nullptr;
+    const terrace_status status = terrace_sequence_counters(s, &text);
+    if (status == TERRACE_OK) json = text;
+    return status;
+  });
+  return parsed_json(json.c_str());
+}
+
+/// The wait is the library's, up to the setting `deadline`, on a thread of its own: this one looks
+/// for signals. A wait that Ctrl-C gives up goes on until it ends, and keeps the handle meanwhile.
+void await_indexes(Sequence& sequence) {
+  struct Wait {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+    Failure failure;
+  };
+  const auto wait = std::make_shared<Wait>();
+  std::thread([wait, handle = sequence.handle] {
+    Failure failure = handle->call_alone(&terrace_sequence_await_indexes);
+    const std::lock_guard lock(wait->mutex);
+    wait->failure = std::move(failure);
+    wait->done = true;
+    wait->ended.notify_one();
+  }).detach();
+  for (bool done = false; !done;) {
+    {
+      const nb::gil_scoped_release released;
+      std::unique_lock lock(wait->mutex);
+      done = wait->ended.wait_for(lock, std::chrono::milliseconds(20), [&] { return wait->done; });
+    }
+    if (!done && PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  raise_failure(wait->failure);
+}
+
+bool index_ready(Sequence& sequence) {
+  int ready = 0;
+  sequence.handle->use([&](terrace_sequence* s) {
+    ready = terrace_sequence_index_ready(s);
+    return TERRACE_OK;
+  });
+  return ready != 0;
+}
+
+void read_rows(Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
+               const std::vector<std::uint32_t>& positions, const OutputArray& target) {
+  const std::size_t shape[] = {positions.size(), 2, sequence.shape.head_dim};
+  check_packed({"target", target.dtype(), target.device_type(), target.ndim(), target.shape_ptr(),
+                target.stride_ptr()},
+               shape, dlpack_dtype(sequence.shape.dtype), false);
+  sequence.handle->use([&](terrace_sequence* s) {
+    return terrace_sequence_read_rows(s, layer, kv_head, positions.data(), positions.size(),
+                                      target.data(), target.nbytes());
+  });
+}
+
+using SequenceClass = nb::class_<Sequence>;
+
+/// Makes a method of a function of the C interface that takes nothing else.
+template <terrace_status (*function)(terrace_sequence*)>
+void run(Sequence& sequence) {
+  sequence.handle->use(function);
+}
+
+void add_queries(SequenceClass& cls) {
+  cls.def("__len__", &length, "Returns how many tokens it has: a step's are added when it ends.")
+      .def_prop_ro("phase", &phase, "idle, step (in one that is open), paused, lost or closed.")
+      .def("needs", &needs, nb::sig("def needs(self) -> dict[str, int | bool]"),
+           R"(Returns what hints the policies need of its steps beside queries, keys and values:
+query_window_tokens, pre_rope_keys, attention_scores (see Hints), layer_input.)")
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
+           "Returns what it has done and moved (docs/embedding-c.md has the fields).")
+      .def("index_ready", &index_ready, "Returns whether the next step would wait for no index.")
+      .def("await_indexes", &await_indexes,
+           R"(Waits until indexes are built, up to the setting `deadline`. Ctrl-C ends the wait.
+
+Raises NotReady: not in time; else what building failed with, which is tried again.)")
+      .def("read_rows", &read_rows, "layer"_a, "kv_head"_a, "positions"_a, "target"_a,
+           nb::sig("def read_rows(self, layer: int, kv_head: int, positions: "
+                   "collections.abc.Sequence[int], target: typing.Any) -> None"),
+           R"(Copies rows of a KV head, from whichever tier has them, into `target`: packed host
+memory, [positions, 2, head_dim] of the KV dtype, key, then value.
+
+Raises InvalidArgument: not idle, no such layer, head or position; then nothing was read.)");
+}
+
+void add_changes(SequenceClass& cls) {
+  cls.def(
+         "begin_prompt",
+         [](Sequence& sequence, std::size_t tokens) {
+           sequence.handle->use(
+               [&](terrace_sequence* s) { return terrace_sequence_begin_prompt(s, tokens); });
+         },
+         "tokens"_a,
+         R"(Announces that the next tokens are a prompt, or more of one, that comes in steps of
+any size: they attend exactly, and are indexed once all are there. 0 ends a prompt that will not
+come whole.)")
+      .def(
+          "truncate",
+          [](Sequence& sequence, std::size_t length) {
+            sequence.handle->use(
+                [&](terrace_sequence* s) { return terrace_sequence_truncate(s, length); });
+          },
+          "length"_a, "Takes the tokens from `length` on back, and ends a prompt.")
+      .def("fork", &fork, "Returns a sequence with the same tokens. Memory of the host is shared.")
+      .def("pause", &run<&terrace_sequence_pause>,
+           R"(Gives up all device memory until resume.
+
+Raises Unsupported for a policy that has no copy on the host (full).)")
+      .def("resume", &run<&terrace_sequence_resume>, "Brings back what a step needs.")
+      .def(
+          "close", [](Sequence& sequence) { close_without_gil(*sequence.handle); },
+          "Gives its memory back: at once, or when the step that it is in has been closed.");
+}
+
+}  // namespace
+
+void add_sequence(nb::module_& module) {
+  SequenceClass cls(module, "Sequence", R"(The keys and values of one sequence of tokens.
+
+Made by Runtime.open_sequence, or fork. While it is in a step that is open, only its length,
+phase and needs may be asked, and it may be closed.)");
+  add_queries(cls);
+  add_changes(cls);
+  nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
+      .def("open_sequence", &open_sequence, nb::kw_only(), "expected_tokens"_a = 0,
+           R"(Opens an empty sequence. expected_tokens: how many it will have at most; 0: not
+known.
+
+Raises OutOfMemory, also where so many tokens would have no room in the granted device memory.)");
+}
+
+}  // namespace terrace::python

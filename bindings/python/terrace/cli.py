@@ -1,0 +1,14 @@
+"""The command line `terrace`, which the package brings along."""
+
+import os
+import pathlib
+import sys
+
+
+def main() -> None:
+    """Becomes the program, with this process's arguments."""
+    program = pathlib.Path(__file__).parent / "bin" / "terrace"
+    try:
+        os.execv(program, ["terrace", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"terrace: {program}: {error.strerror}: install the package anew")

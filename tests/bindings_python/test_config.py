@@ -1,0 +1,56 @@
+"""Settings, and what a runtime says of itself."""
+
+import pytest
+
+import engine
+import terrace
+
+
+def test_values_become_text_and_nearest_keys_are_named(tmp_path):
+    config = terrace.Config({"retrieval.budget": 0.25})
+    assert config["retrieval.budget"] == "0.25"
+    file = tmp_path / "settings.yaml"
+    file.write_text("cache.policy: lru\nretrieval.budget: 0.5\n")
+    config.load(file)
+    assert config["cache.policy"] == "lru"
+    assert config["retrieval.budget"] == "0.25"  # set by hand
+    with pytest.raises(terrace.InvalidArgument, match="retrieval.budget"):
+        config["retrieval.budgte"] = 1
+    with pytest.raises(terrace.StoreError):
+        config.load(tmp_path / "none.yaml")
+    with pytest.raises(terrace.InvalidArgument, match="mine:2"):
+        config.parse("cache.policy: [", "mine")
+    assert {"name", "value", "origin", "accepts", "meaning"} <= set(config.describe()[0])
+
+
+def test_the_environment_is_read_when_asked(monkeypatch):
+    monkeypatch.setenv("TERRACE_CACHE_POLICY", "lfu")
+    config = terrace.Config()
+    assert config["cache.policy"] != "lfu"
+    config.load_environment()
+    assert config["cache.policy"] == "lfu"
+
+
+def test_runtimes_say_what_they_are():
+    runtime = terrace.Runtime(terrace.Config(engine.EXACT), **engine.SHAPE, dtype="bf16")
+    assert runtime.traits()["backend"]["name"] == "host"
+    assert runtime.traits()["retrieval"] == "pqcache"
+    assert (runtime.layers, runtime.dtype, runtime.sequences) == (engine.LAYERS, "bf16", 0)
+    assert runtime.device_bytes(1000) > 0
+    sequence = runtime.open_sequence()
+    assert set(sequence.needs()) == {"query_window_tokens", "pre_rope_keys", "attention_scores",
+                                     "layer_input"}
+
+
+@pytest.mark.parametrize(("settings", "shape", "kind"), [
+    ({"retrieval.policy": "pqcach"}, {}, terrace.InvalidArgument),
+    ({"backend": "cuda"}, {}, terrace.Unsupported),
+    ({}, {"head_dim": 33}, terrace.InvalidArgument),
+    ({}, {"kv_heads": 3}, terrace.InvalidArgument),
+    ({}, {"dtype": "f8"}, terrace.InvalidArgument),
+])
+def test_settings_and_shapes_that_do_not_fit_are_refused(settings, shape, kind):
+    with pytest.raises(kind) as raised:
+        terrace.Runtime({**engine.EXACT, **settings}, **{**engine.SHAPE, **shape})
+    assert isinstance(raised.value, terrace.Error)
+    assert "\n" not in str(raised.value)
