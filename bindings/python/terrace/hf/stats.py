@@ -1,0 +1,56 @@
+"""What a cache has done."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class TerraceStats:
+    """Sums over a cache's rows, those that beam search or reset() has dropped included.
+
+    Bytes are those that crossed the link between host and device. attended is the mean number of
+    entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+    budget_tokens: int = 0
+    attended: float = 0.0
+    rows_hit: int = 0
+    rows_missed: int = 0
+    bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    waited_seconds: float = 0.0
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Selected rows that were in device memory, of all that were looked up; None: none were."""
+        looked_up = self.rows_hit + self.rows_missed
+        return self.rows_hit / looked_up if looked_up else None
+
+    @classmethod
+    def of(cls, alive: list[dict], dropped: list[dict]) -> "TerraceStats":
+        """Sums counters of sequences (docs/embedding-c.md has their fields)."""
+        counters = [*alive, *dropped]
+        if not counters:
+            return cls()
+
+        def add(*path: str) -> int:
+            total = 0
+            for one in counters:
+                for name in path:
+                    one = one[name]
+                total += one
+            return total
+
+        lists = add("lists")
+        return cls(rows=len(alive), tokens=max((one["length"] for one in alive), default=0),
+                   budget_tokens=max(one["budget_tokens"] for one in counters),
+                   attended=add("attended") / lists if lists else 0.0,
+                   rows_hit=add("cache", "rows_hit"), rows_missed=add("cache", "rows_missed"),
+                   bytes={name: add("bytes", name) for name in counters[0]["bytes"]},
+                   waited_seconds=sum(add("waits", name) for name in counters[0]["waits"]))
+
+    def __str__(self) -> str:
+        hits = "no look-ups" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"
+        moved = ", ".join(f"{name} {count / 2**20:.1f} MiB" for name, count in self.bytes.items())
+        return (f"{self.rows} rows of up to {self.tokens} tokens, {self.attended:.0f} entries "
+                f"attended to, {hits}; moved: {moved}")
