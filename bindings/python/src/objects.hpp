@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 
 #include <cstddef>
 #include <memory>
@@ -11,13 +10,11 @@
 #include <optional>
 #include <vector>
 
+#include "array.hpp"
 #include "handle.hpp"
 #include "terrace.h"
 
 namespace terrace::python {
-
-using InputArray = nanobind::ndarray<nanobind::ro>;
-using OutputArray = nanobind::ndarray<>;
 
 using ConfigHandle = Handle<terrace_config, terrace_config_close>;
 using RuntimeHandle = Handle<terrace_runtime, terrace_runtime_close>;
@@ -63,7 +60,7 @@ struct Step {
   Shape shape;
   std::size_t tokens = 0;  ///< of all sequences
   std::size_t sequences = 0;
-  std::vector<InputArray> kept;  ///< tensors of work that is enqueued
+  std::vector<Array> kept;  ///< tensors of work that is enqueued
 };
 
 /// Hints of one sequence's tokens.

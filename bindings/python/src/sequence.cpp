@@ -1,4 +1,3 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -121,12 +120,10 @@ bool index_ready(Sequence& sequence) {
 void read_rows(Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
                const std::vector<std::uint32_t>& positions, const OutputArray& target) {
   const std::size_t shape[] = {positions.size(), 2, sequence.shape.head_dim};
-  check_packed({"target", target.dtype(), target.device_type(), target.ndim(), target.shape_ptr(),
-                target.stride_ptr()},
-               shape, dlpack_dtype(sequence.shape.dtype), false);
+  check_packed({"target", target}, shape, dlpack_dtype(sequence.shape.dtype), false);
   sequence.handle->use([&](terrace_sequence* s) {
     return terrace_sequence_read_rows(s, layer, kv_head, positions.data(), positions.size(),
-                                      target.data(), target.nbytes());
+                                      target.data, target.bytes());
   });
 }
 

@@ -1,4 +1,3 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -14,12 +13,6 @@ using namespace nb::literals;
 
 namespace terrace::python {
 namespace {
-
-template <typename Array>
-ArrayTraits traits_of(std::string_view name, const Array& array) {
-  return {name,         array.dtype(),     array.device_type(),
-          array.ndim(), array.shape_ptr(), array.stride_ptr()};
-}
 
 // ---- Begin
 
@@ -92,13 +85,13 @@ struct HintsOfStep {
 const float* read_hint(Step& step, const char* name, const std::optional<InputArray>& array,
                        std::size_t& count) {
   if (!array) return nullptr;
-  const ArrayTraits traits = traits_of(name, *array);
-  const std::vector<std::size_t> shape(traits.shape, traits.shape + traits.dimensions);
-  if (shape.empty()) raise_invalid(std::string(name) + " has no dimensions");
-  check_packed(traits, shape, nb::dtype<float>(), false);
-  count = array->size();
+  if (array->dimensions == 0) raise_invalid(std::string(name) + " has no dimensions");
+  const std::vector<std::size_t> shape(array->shape.begin(),
+                                       array->shape.begin() + array->dimensions);
+  check_packed({name, *array}, shape, nb::dtype<float>(), false);
+  count = array->numbers();
   step.kept.push_back(*array);
-  return static_cast<const float*>(array->data());
+  return static_cast<const float*>(array->data);
 }
 
 using GivenHints = std::optional<std::vector<std::optional<Hints>>>;
@@ -127,22 +120,22 @@ HintsOfStep read_hints(Step& step, const GivenHints& given) {
 }
 
 /// Checks queries or outputs; returns from token to token, in numbers.
-std::size_t check_queries(const Step& step, const ArrayTraits& array, nb::dlpack::dtype dtype) {
+std::size_t check_queries(const Step& step, const Named& named, nb::dlpack::dtype dtype) {
   const Shape& shape = step.shape;
   const std::size_t wanted[] = {step.tokens, shape.query_heads, shape.head_dim};
-  check_array(array, wanted, dtype, shape.on_cuda);
-  if (stride_of(array, 1, shape.head_dim) != shape.head_dim) {
-    raise_invalid(std::string(array.name) +
+  check_array(named, wanted, dtype, shape.on_cuda);
+  if (stride_of(named, 1, shape.head_dim) != shape.head_dim) {
+    raise_invalid(std::string(named.name) +
                   ": the heads of a token must lie one behind the other: "
                   "give a contiguous copy");
   }
-  return stride_of(array, 0, shape.query_heads * shape.head_dim);
+  return stride_of(named, 0, shape.query_heads * shape.head_dim);
 }
 
-void check_rows(const Step& step, const ArrayTraits& array) {
+void check_rows(const Step& step, const Named& named) {
   const Shape& shape = step.shape;
   const std::size_t wanted[] = {step.tokens, shape.kv_heads, shape.head_dim};
-  check_array(array, wanted, dlpack_dtype(shape.dtype), shape.on_cuda);
+  check_array(named, wanted, dlpack_dtype(shape.dtype), shape.on_cuda);
 }
 
 struct Rows {
@@ -150,45 +143,46 @@ struct Rows {
   std::size_t head_stride = 0;
 };
 
-Rows strides_of(const Step& step, const ArrayTraits& array) {
+Rows strides_of(const Step& step, const Named& named) {
   const std::size_t size = step.shape.dtype == TERRACE_DTYPE_F32 ? 4 : 2;
-  const std::size_t head = stride_of(array, 1, step.shape.head_dim);
+  const std::size_t head = stride_of(named, 1, step.shape.head_dim);
   const std::size_t packed = std::max(head, step.shape.head_dim) * step.shape.kv_heads;
-  return {stride_of(array, 0, packed) * size, head * size};
+  return {stride_of(named, 0, packed) * size, head * size};
 }
 
 terrace_tensors read_tensors(Step& step, const InputArray& query, const InputArray& keys,
                              const InputArray& values) {
   terrace_tensors tensors = TERRACE_TENSORS_INIT;
-  const ArrayTraits queries = traits_of("query", query);
+  const Named queries{"query", query};
   tensors.dtype = dtype_of(queries);
-  tensors.query = query.data();
-  tensors.query_stride = check_queries(step, queries, query.dtype());
-  const ArrayTraits key_traits = traits_of("keys", keys);
-  const ArrayTraits value_traits = traits_of("values", values);
-  check_rows(step, key_traits);
-  check_rows(step, value_traits);
-  const Rows rows = strides_of(step, key_traits);
-  const Rows value_rows = strides_of(step, value_traits);
-  if (rows.token_stride != value_rows.token_stride || rows.head_stride != value_rows.head_stride) {
+  tensors.query = query.data;
+  tensors.query_stride = check_queries(step, queries, query.dtype);
+  const Named key_rows{"keys", keys};
+  const Named value_rows{"values", values};
+  check_rows(step, key_rows);
+  check_rows(step, value_rows);
+  const Rows of_keys = strides_of(step, key_rows);
+  const Rows of_values = strides_of(step, value_rows);
+  if (of_keys.token_stride != of_values.token_stride ||
+      of_keys.head_stride != of_values.head_stride) {
     raise_invalid("keys and values lie in memory in different ways: give both contiguous");
   }
-  tensors.keys = keys.data();
-  tensors.values = values.data();
-  tensors.kv_token_stride = rows.token_stride;
-  tensors.kv_head_stride = rows.head_stride;
+  tensors.keys = keys.data;
+  tensors.values = values.data;
+  tensors.kv_token_stride = of_keys.token_stride;
+  tensors.kv_head_stride = of_keys.head_stride;
   return tensors;
 }
 
 void read_layer_input(Step& step, const std::optional<InputArray>& given,
                       terrace_tensors& tensors) {
   if (!given) return;
-  const ArrayTraits traits = traits_of("layer_input", *given);
-  if (traits.dimensions != 2) raise_invalid("layer_input: give [tokens, hidden]");
-  const std::size_t shape[] = {step.tokens, given->shape(1)};
-  check_array(traits, shape, nb::dtype<float>(), step.shape.on_cuda);
-  tensors.layer_input = static_cast<const float*>(given->data());
-  tensors.layer_input_stride = stride_of(traits, 0, shape[1]);
+  const Named named{"layer_input", *given};
+  if (given->dimensions != 2) raise_invalid("layer_input: give [tokens, hidden]");
+  const std::size_t shape[] = {step.tokens, static_cast<std::size_t>(given->shape[1])};
+  check_array(named, shape, nb::dtype<float>(), step.shape.on_cuda);
+  tensors.layer_input = static_cast<const float*>(given->data);
+  tensors.layer_input_stride = stride_of(named, 0, shape[1]);
 }
 
 template <typename Call>
@@ -221,9 +215,9 @@ void attend(Step& step, std::uint32_t layer, const InputArray& query, const Inpu
             const InputArray& values, const OutputArray& output,
             const std::optional<InputArray>& layer_input, const GivenHints& hints) {
   terrace_tensors tensors = read_layer(step, {layer, query, keys, values, layer_input});
-  tensors.output = output.data();
-  tensors.output_stride = check_queries(step, traits_of("output", output), query.dtype());
-  step.kept.emplace_back(output);
+  tensors.output = output.data;
+  tensors.output_stride = check_queries(step, {"output", output}, query.dtype);
+  step.kept.push_back(output);
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   enqueue(step, [&](terrace_step* s) { return terrace_step_attend(s, layer, &tensors); });

@@ -15,8 +15,10 @@ std::string text_of(std::span<const std::size_t> shape) {
   return text + "]";
 }
 
-std::string shape_text(const ArrayTraits& array) {
-  const std::vector<std::size_t> shape(array.shape, array.shape + array.dimensions);
+std::string shape_text(const Named& named) {
+  const std::vector<std::size_t> shape(
+      named.array.shape.begin(),
+      named.array.shape.begin() + static_cast<std::ptrdiff_t>(named.array.dimensions));
   return text_of(shape);
 }
 
@@ -41,19 +43,20 @@ bool is_on_cuda(int device) {
   return device == nb::device::cuda::value || device == nb::device::cuda_managed::value;
 }
 
-[[noreturn]] void refuse(const ArrayTraits& array, const std::string& why) {
-  raise_invalid(std::string(array.name) + ' ' + why);
+[[noreturn]] void refuse(const Named& named, const std::string& why) {
+  raise_invalid(std::string(named.name) + ' ' + why);
 }
 
-void check_place(const ArrayTraits& array, bool on_cuda) {
-  const bool both = array.device == nb::device::cuda_managed::value;
-  const bool known = is_on_cuda(array.device) || array.device == nb::device::cpu::value ||
-                     array.device == nb::device::cuda_host::value;
+void check_place(const Named& named, bool on_cuda) {
+  const bool both = named.array.device == nb::device::cuda_managed::value;
+  const bool known = is_on_cuda(named.array.device) ||
+                     named.array.device == nb::device::cpu::value ||
+                     named.array.device == nb::device::cuda_host::value;
   if (!known)
-    refuse(array,
+    refuse(named,
            "lies on a device that Terrace does not know: give memory of the host or of CUDA");
-  if (both || is_on_cuda(array.device) == on_cuda) return;
-  refuse(array, on_cuda
+  if (both || is_on_cuda(named.array.device) == on_cuda) return;
+  refuse(named, on_cuda
                     ? "lies in memory of the host, but the backend is cuda: move it there"
                     : "lies on a device of CUDA, but memory of the host is wanted: move it there");
 }
@@ -72,46 +75,46 @@ nb::dlpack::dtype dlpack_dtype(terrace_dtype dtype) {
   return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
 }
 
-terrace_dtype dtype_of(const ArrayTraits& array) {
+terrace_dtype dtype_of(const Named& named) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
-    if (array.dtype == dlpack_dtype(dtype)) return dtype;
+    if (named.array.dtype == dlpack_dtype(dtype)) return dtype;
   }
-  refuse(array, "is of " + text_of(array.dtype) + ": give f32, f16 or bf16");
+  refuse(named, "is of " + text_of(named.array.dtype) + ": give f32, f16 or bf16");
 }
 
-void check_array(const ArrayTraits& array, std::span<const std::size_t> shape,
-                 nb::dlpack::dtype dtype, bool on_cuda) {
-  bool fits = array.dimensions == shape.size();
+void check_array(const Named& named, std::span<const std::size_t> shape, nb::dlpack::dtype dtype,
+                 bool on_cuda) {
+  bool fits = named.array.dimensions == shape.size();
   for (std::size_t i = 0; fits && i < shape.size(); ++i) {
-    fits = array.shape[i] == static_cast<std::int64_t>(shape[i]);
+    fits = named.array.shape[i] == static_cast<std::int64_t>(shape[i]);
   }
-  if (!fits) refuse(array, "has shape " + shape_text(array) + ": give " + text_of(shape));
-  if (array.dtype != dtype) {
-    refuse(array, "is of " + text_of(array.dtype) + ": give " + text_of(dtype));
+  if (!fits) refuse(named, "has shape " + shape_text(named) + ": give " + text_of(shape));
+  if (named.array.dtype != dtype) {
+    refuse(named, "is of " + text_of(named.array.dtype) + ": give " + text_of(dtype));
   }
-  check_place(array, on_cuda);
+  check_place(named, on_cuda);
   const std::size_t last = shape.size() - 1;
-  if (shape[last] > 1 && array.strides[last] != 1) {
-    refuse(array, "has gaps in its last dimension: give a contiguous copy");
+  if (shape[last] > 1 && named.array.strides[last] != 1) {
+    refuse(named, "has gaps in its last dimension: give a contiguous copy");
   }
 }
 
-void check_packed(const ArrayTraits& array, std::span<const std::size_t> shape,
-                  nb::dlpack::dtype dtype, bool on_cuda) {
-  check_array(array, shape, dtype, on_cuda);
+void check_packed(const Named& named, std::span<const std::size_t> shape, nb::dlpack::dtype dtype,
+                  bool on_cuda) {
+  check_array(named, shape, dtype, on_cuda);
   std::int64_t packed = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] > 1 && array.strides[i] != packed) {
-      refuse(array, "has gaps between rows: give a contiguous copy");
+    if (shape[i] > 1 && named.array.strides[i] != packed) {
+      refuse(named, "has gaps between rows: give a contiguous copy");
     }
     packed *= static_cast<std::int64_t>(shape[i]);
   }
 }
 
-std::size_t stride_of(const ArrayTraits& array, std::size_t dimension, std::size_t packed) {
-  if (array.shape[dimension] <= 1) return packed;
-  const std::int64_t stride = array.strides[dimension];
-  if (stride < 0) refuse(array, "lies backwards in memory: give a contiguous copy");
+std::size_t stride_of(const Named& named, std::size_t dimension, std::size_t packed) {
+  if (named.array.shape[dimension] <= 1) return packed;
+  const std::int64_t stride = named.array.strides[dimension];
+  if (stride < 0) refuse(named, "lies backwards in memory: give a contiguous copy");
   return static_cast<std::size_t>(stride);
 }
 
