@@ -14,7 +14,7 @@ WITH_PYTHON := -DTERRACE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/venv-bind
 
 .DEFAULT_GOAL := build
 .PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
-  test-engines check-all wheel lint install format clean
+  test-engines check-all deb wheel lint install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -110,6 +110,9 @@ test-engines: python  ## tests with transformers, in an environment of 2.5 GB
 	@cmake --preset release $(WITH_PYTHON)
 	@cmake --build --preset release --target terrace_python
 	@ctest --preset release --label-regex engines
+
+deb: build  ## builds Debian packages: build/release/packages
+	@cd build/release && cpack --config CPackConfig.cmake
 
 wheel: python  ## builds the Python package with the program: build/wheels/terrace-*.whl
 	@build/venv-bindings/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheels

@@ -32,6 +32,7 @@ endif()
 
 install(TARGETS terrace_c EXPORT terrace_c
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    COMPONENT library NAMELINK_COMPONENT development
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT terrace_c
   NAMESPACE terrace:: FILE terraceCTargets.cmake DESTINATION ${package_folder})
