@@ -1,0 +1,105 @@
+"""The measurements in transformers: the same model, once with its own cache and attention, once
+with Terrace's."""
+
+import math
+import time
+
+import torch
+import transformers
+
+import terrace
+from terrace.bench import needles
+from terrace.hf import TerraceCache
+
+OWN = "transformers"
+
+
+def load(options):
+    """Returns tokenizer and model."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        options.model, dtype=getattr(torch, options.dtype)).eval()
+    return tokenizer, model
+
+
+def read_tokens(options, tokenizer) -> list[int]:
+    """Returns tokens of the texts, enough for the longest context."""
+    tokens, wanted = [], max(options.context) + options.tokens
+    for path in options.text:
+        tokens += tokenizer(path.read_text(errors="replace")).input_ids
+        if len(tokens) >= wanted:
+            return tokens
+    raise ValueError(f"the texts have {len(tokens)} tokens, and {wanted} are wanted: give more "
+                     "--text")
+
+
+def make_cache(options, model, policy: str):
+    if policy == OWN:
+        model.set_attn_implementation("sdpa")
+        return transformers.DynamicCache(config=model.config)
+    return TerraceCache.for_model(model, policy=policy, budget=options.budget, config=options.set)
+
+
+def device_bytes(cache, tokens: int, model) -> int:
+    """KV memory of the device that a row takes: rows, indexes and the cache of rows."""
+    if not isinstance(cache, TerraceCache):
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    runtime = cache.runtime
+    row = 2 * runtime.head_dim * (4 if runtime.dtype == "f32" else 2)
+    cached = max(one.counters()["cache"]["capacity_tokens"] for one in cache.sequences)
+    return runtime.device_bytes(tokens) + cached * runtime.layers * runtime.kv_heads * row
+
+
+@torch.no_grad()
+def feed(model, cache, tokens: torch.Tensor, context: int) -> dict:
+    """Gives a prompt, then token by token what follows. Returns seconds and logits."""
+    begin = time.perf_counter()
+    logits = [model(tokens[:, :context], past_key_values=cache, logits_to_keep=1).logits[0, -1]]
+    prompt = time.perf_counter() - begin
+    if isinstance(cache, TerraceCache):
+        cache.await_indexes()
+    begin = time.perf_counter()
+    for i in range(context, tokens.shape[1] - 1):
+        logits.append(model(tokens[:, i:i + 1], past_key_values=cache).logits[0, -1])
+    taken = time.perf_counter() - begin
+    return {"prompt": prompt, "token": taken / max(len(logits) - 1, 1),
+            "logits": torch.stack(logits)}
+
+
+def measure_row(options, model, tokens: list[int], context: int, policy: str) -> tuple:
+    """Returns the row, and the likeliest token at each place."""
+    cache = make_cache(options, model, policy)
+    text = torch.tensor([tokens[:context + options.tokens]])
+    fed = feed(model, cache, text, context)
+    targets = text[0, context:]
+    nats = torch.nn.functional.cross_entropy(fed["logits"].float(), targets)
+    ours = isinstance(cache, TerraceCache)
+    row = {"context": context, "cache": policy, "prompt_seconds": fed["prompt"],
+           "token_ms": 1e3 * fed["token"], "bits": float(nats) / math.log(2),
+           "device_kv_bytes": device_bytes(cache, text.shape[1], model),
+           "hit_rate": cache.stats().hit_rate if ours else None,
+           "attended": cache.stats().attended if ours else float(context + options.tokens / 2)}
+    return row, fed["logits"].argmax(-1)
+
+
+def measure(options, say) -> dict:
+    """Returns the report: a row for each context and cache, transformers' own first."""
+    torch.set_num_threads(options.threads)
+    tokenizer, model = load(options)
+    tokens = read_tokens(options, tokenizer)
+    rows = []
+    for context in options.context:
+        likeliest = None
+        for policy in (OWN, *options.policy.split(",")):
+            say(f"{context} tokens, {policy}")
+            row, best = measure_row(options, model, tokens, context, policy)
+            likeliest = best if likeliest is None else likeliest
+            row["agreement"] = float((best == likeliest).float().mean())
+            row["needles"] = needles.ask(
+                options.needles, tokenizer, model, tokens[:context],
+                lambda policy=policy: make_cache(options, model, policy))
+            rows.append(row)
+    return {"engine": f"transformers {transformers.__version__}", "torch": torch.__version__,
+            "terrace": terrace.__version__, "model": str(options.model), "dtype": options.dtype,
+            "budget": options.budget, "settings": options.set, "tokens": options.tokens,
+            "threads": options.threads, "rows": rows}
