@@ -35,7 +35,8 @@ endif()
 
 foreach(file bin/terrace share/terrace/models/tiny/config.json lib/libterrace.so.${ABI_VERSION}
     lib/libterrace.so lib/libterrace_runtime.a include/terrace.h
-    include/terrace/runtime/runtime.hpp lib/pkgconfig/terrace-c.pc lib/cmake/terrace/terraceConfig.cmake)
+    include/terrace/runtime/runtime.hpp lib/pkgconfig/terrace-c.pc
+    lib/cmake/terrace/terraceConfig.cmake)
   expect_file(${file})
 endforeach()
 run(${SCRATCH}/root/usr/bin/terrace --version)

@@ -3,7 +3,8 @@
 
 A unit takes ten seconds or more, and there are hundreds. One without findings is remembered by a
 hash of all that clang-tidy sees of it: its preprocessed text with comments, its flags, the
-configuration and the version. The memory is shared by all checkouts of a user: $XDG_CACHE_HOME/terrace/clang-tidy.
+configuration and the version. The memory is shared by all checkouts of a user:
+$XDG_CACHE_HOME/terrace/clang-tidy.
 """
 
 import concurrent.futures
