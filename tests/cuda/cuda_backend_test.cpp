@@ -104,7 +104,7 @@ TEST_F(CudaBackendTest, ReportsADeviceThatIsFullAndGoesOn) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::out_of_memory);
   EXPECT_THAT(std::string(refused.error().message()),
-              AllOf(HasSubstr("8388608"), HasSubstr("device.memory")));
+              AllOf(HasSubstr("8 MiB of 8 MiB"), HasSubstr("device.memory")));
   EXPECT_EQ(backend_->memory(Tier::device).in_use, 0U);
   EXPECT_TRUE(backend_->allocate({.bytes = 8 * mib}));
 }

@@ -18,7 +18,7 @@ namespace terrace::offload {
 namespace {
 
 using std::chrono::milliseconds;
-using terrace::testing::product_threads;
+using terrace::testing::threads_named;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -106,7 +106,6 @@ TEST_F(WrapQueue, ItsEndLeavesTheStreamToTheEmbedder) {
 }
 
 TEST_F(WrapQueue, TakesNoThread) {
-  const std::size_t threads = product_threads();
   const auto own = wrap();
   const Buffer source = bytes(std::byte{7});
   const Buffer target = bytes(std::byte{0});
@@ -118,7 +117,7 @@ TEST_F(WrapQueue, TakesNoThread) {
     return std::size_t{0};
   }));
   EXPECT_EQ(ran_on, std::this_thread::get_id());
-  EXPECT_EQ(product_threads(), threads);
+  EXPECT_EQ(threads_named("own"), 0U);
 }
 
 TEST_F(WrapQueue, WaitsForHostWorkOnTheCallingThreadAtMostItsTimeout) {
@@ -194,7 +193,6 @@ TEST_F(WrapQueue, AHostFunctionOfAQueueOfTheBackendHoldsNoCallerUp) {
 
 TEST_F(WrapQueue, ManyQueuesOfALaneTakeOneThread) {
   std::vector<std::unique_ptr<Queue>> queues;
-  const std::size_t before = product_threads();
   std::atomic<int> ran{0};
   for (int i = 0; i < 100; ++i) {
     queues.push_back(backend_->make_queue({.name = "queue", .lane = "copies"}).value());
@@ -203,7 +201,7 @@ TEST_F(WrapQueue, ManyQueuesOfALaneTakeOneThread) {
       return std::size_t{0};
     }));
   }
-  EXPECT_EQ(product_threads(), before + 1);
+  EXPECT_EQ(threads_named("copies"), 1U);
   for (const auto& each : queues) ASSERT_TRUE(each->drain(patience));
   EXPECT_EQ(ran, 100);
 }
