@@ -37,20 +37,24 @@ check: packages  ## builds and tests what changed, in minutes; says what it left
 
 test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
 	@tools/slowest-tests release host-asan host-tsan
-	@echo "left out (make check-all runs it): clang-tidy; under the thread sanitizer the program,"
-	@echo "single-threaded tests and most policies; device code on the CPU; long fuzzing"
+	@echo "left out (make check-all runs it): clang-tidy; under sanitizers the program, and what takes"
+	@echo "long and is the same code over and over (the tuner's and clusterings' comparisons, other"
+	@echo "instruction sets); under the thread sanitizer single-threaded tests and most policies;"
+	@echo "device code on the CPU; long fuzzing; tests of engines"
 
 test-release: python
 	@cmake --preset release $(WITH_PYTHON)
 	@cmake --build --preset release --target all terrace_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
 
-# The program takes long to compile and run under sanitizers: it and its tests are check-all's.
+# The program takes long to compile and run under sanitizers: it and its tests are check-all's, and
+# so are comparisons that compute for minutes with code that shorter tests run.
+LONG_WITH_ASAN := kernels_on_|Tuner/Exhaustive|Levels/RoundedSearches
 test-asan: packages
 	@cmake --preset host-asan
 	@cmake --build --preset host-asan --target terrace_library_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
-	  --exclude-regex '^run\.|^(apps_test|fuzz_apps_test)_NOT_BUILT$$'
+	  --exclude-regex '^run\.|^(apps_test|fuzz_apps_test)_NOT_BUILT$$|^host\.($(LONG_WITH_ASAN))'
 
 # The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
 # in common some; check-all gives it all.
