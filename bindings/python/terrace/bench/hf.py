@@ -24,7 +24,7 @@ def load(options):
 
 def read_tokens(options, tokenizer) -> list[int]:
     """Returns tokens of the texts, enough for the longest context."""
-    tokens, wanted = [], max(options.context) + options.tokens
+    tokens, wanted = [], max(options.context) + options.tokens + 1
     for path in options.text:
         tokens += tokenizer(path.read_text(errors="replace")).input_ids
         if len(tokens) >= wanted:
@@ -52,9 +52,10 @@ def device_bytes(cache, tokens: int, model) -> int:
 
 @torch.no_grad()
 def feed(model, cache, tokens: torch.Tensor, context: int) -> dict:
-    """Gives a prompt, then token by token what follows. Returns seconds and logits."""
-    begin = time.perf_counter()
-    logits = [model(tokens[:, :context], past_key_values=cache, logits_to_keep=1).logits[0, -1]]
+    """Gives a prompt, then token by token what follows. Returns seconds, and the logits behind each
+    token that was decoded, as `terrace run` scores them."""
+    begin, logits = time.perf_counter(), []
+    model(tokens[:, :context], past_key_values=cache, logits_to_keep=1)
     prompt = time.perf_counter() - begin
     if isinstance(cache, TerraceCache):
         cache.await_indexes()
@@ -62,16 +63,15 @@ def feed(model, cache, tokens: torch.Tensor, context: int) -> dict:
     for i in range(context, tokens.shape[1] - 1):
         logits.append(model(tokens[:, i:i + 1], past_key_values=cache).logits[0, -1])
     taken = time.perf_counter() - begin
-    return {"prompt": prompt, "token": taken / max(len(logits) - 1, 1),
-            "logits": torch.stack(logits)}
+    return {"prompt": prompt, "token": taken / len(logits), "logits": torch.stack(logits)}
 
 
 def measure_row(options, model, tokens: list[int], context: int, policy: str) -> tuple:
     """Returns the row, and the likeliest token at each place."""
     cache = make_cache(options, model, policy)
-    text = torch.tensor([tokens[:context + options.tokens]])
+    text = torch.tensor([tokens[:context + options.tokens + 1]])
     fed = feed(model, cache, text, context)
-    targets = text[0, context:]
+    targets = text[0, context + 1:]
     nats = torch.nn.functional.cross_entropy(fed["logits"].float(), targets)
     ours = isinstance(cache, TerraceCache)
     row = {"context": context, "cache": policy, "prompt_seconds": fed["prompt"],
