@@ -83,7 +83,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 # Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. A device's
 # threads are fibers, of which the thread sanitizer watches each switch: it takes few steps, and
 # those policies alone that `make test` gives it.
-check-all: python lint  ## everything there is, without a time limit
+check-all: python lint test-engines  ## everything there is, without a time limit
 	@for preset in release clang host-asan host-tsan; do \
 	  case $$preset in \
 	    release) steps=$(FUZZ_STEPS_ALL);; \
