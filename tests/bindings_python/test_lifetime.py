@@ -128,15 +128,15 @@ def test_control_c_ends_a_wait():
         import _thread, threading
         import numpy as np
         import engine
-        runtime = engine.open_runtime({"retrieval.budget": 100000})
+        runtime = engine.open_runtime({"retrieval.budget": 10000})
         queue, sequence = runtime.open_queue(), runtime.open_sequence()
-        tokens = 20000
+        tokens = 8000
         sequence.begin_prompt(tokens)
         query = np.ones((tokens, engine.QUERY_HEADS, engine.DIM), np.float32)
         rows = np.ones((tokens, engine.KV_HEADS, engine.DIM), np.float32)
         with runtime.begin_step([sequence], queue, [tokens]) as step:
             step.attend(0, query, rows, rows, np.empty_like(query))
-            threading.Timer(0.1, _thread.interrupt_main).start()
+            threading.Timer(0.02, _thread.interrupt_main).start()
             try:
                 queue.drain(600)
                 print("drained")
