@@ -9,7 +9,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "apps"))
 
 from program import run_json, terrace
 
-SMALL = ["--context", 120, "--decode", 4, "--policy", "all", "--budget", 48]
+SMALL = ["--context", 120, "--decode", 4, "--policy", "all", "--budget", 48,
+         "--cache-tokens", 64]
 
 
 class SameAsTheHost(unittest.TestCase):
