@@ -304,6 +304,8 @@ TEST_F(CStep, RefusesNull) {
   refused(terrace_step_begin(runtime_.get(), &options, nullptr));
   refused(terrace_step_attend(nullptr, 0, &layers_[0].tensors));
   refused(terrace_step_attend(step.get(), 0, nullptr));
+  refused(terrace_step_append(nullptr, 0, &layers_[0].tensors));
+  refused(terrace_step_append(step.get(), 0, nullptr));
   refused(terrace_step_gather(nullptr, 0, &layers_[0].tensors, nullptr));
   refused(terrace_step_gather(step.get(), 0, &layers_[0].tensors, nullptr));
   refused(terrace_step_end(nullptr, nullptr));

@@ -141,6 +141,22 @@ def test_a_sequence_that_fails_is_named_and_others_go_on(runtime):
     assert (len(good.sequence), len(bad.sequence)) == (1, 0)
 
 
+def test_a_prompt_whose_rows_alone_are_appended(runtime):
+    queue = runtime.wrap_caller()
+    member = Member(runtime.open_sequence(), 4)
+    member.sequence.begin_prompt(60)
+    for tokens in (40, 20):
+        with runtime.begin_step([member.sequence], queue, [tokens]) as step:
+            for layer in range(LAYERS):
+                _, keys, values = engine.make_rows(member, layer, tokens, np.float32)
+                step.append(layer, keys, values)
+            step.end()
+    assert run_step(runtime, queue, [member], [1]) < 1e-5
+    with runtime.begin_step([member.sequence], queue) as step:
+        with pytest.raises(terrace.InvalidArgument, match="have to attend"):
+            step.append(0, keys[:1], values[:1])
+
+
 def test_gather_gives_addresses_of_rows(runtime):
     queue = runtime.wrap_caller()
     member = Member(runtime.open_sequence(), 0)

@@ -153,4 +153,26 @@ void Batch::expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece) 
   }
 }
 
+void Batch::expect_appended_prompt(std::size_t i, std::size_t tokens, std::size_t piece) {
+  ASSERT_TRUE(sequence(i).begin_prompt(tokens).has_value());
+  for (std::size_t done = 0; done < tokens; done += piece) {
+    const std::array members{BatchMember{i, std::min(piece, tokens - done)}};
+    std::vector<LayerData> layers(shape_.layers);
+    const auto step = begin(members);
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      LayerData& data = layers[layer];
+      fill(data, layer, members);
+      const Status appended = step->append(
+          static_cast<LayerId>(layer), {.kv = {.keys = data.rows.data(),
+                                               .values = data.rows.data() + shape_.row_bytes() / 2,
+                                               .token_stride = shape_.kv_heads * shape_.row_bytes(),
+                                               .head_stride = shape_.row_bytes()},
+                                        .hints = data.hints});
+      ASSERT_TRUE(appended.has_value()) << appended.error().message();
+    }
+    const Status ended = step->end();
+    ASSERT_TRUE(ended.has_value()) << ended.error().message();
+  }
+}
+
 }  // namespace terrace::testing

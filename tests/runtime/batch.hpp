@@ -40,6 +40,8 @@ class Batch {
 
   /// Announces a prompt of sequence i, and gives it in steps of `piece` tokens.
   void expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
+  /// The same for an engine that attends by itself: rows alone are appended.
+  void expect_appended_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
 
   /// Queries are rounded to `dtype`, and given as such or, with `in_f32`, as f32; outputs likewise.
   void round_queries(Dtype dtype, bool in_f32) {

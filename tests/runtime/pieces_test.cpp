@@ -30,13 +30,15 @@ struct Life {
   std::size_t budget = 0;
 };
 
+using GivePrompt = decltype(&Batch::expect_prompt);
+
 /// A prompt in pieces, some steps, another turn in pieces, some steps.
-Life live(const Scenario& scenario, std::size_t piece) {
+Life live(const Scenario& scenario, std::size_t piece, GivePrompt give = &Batch::expect_prompt) {
   const auto runtime = scenario.open();
   Batch batch(*runtime, 1);
-  batch.expect_prompt(0, prompt, piece);
+  (batch.*give)(0, prompt, piece);
   decode(batch, 8);
-  batch.expect_prompt(0, 70, piece);
+  (batch.*give)(0, 70, piece);
   decode(batch, 8);
   batch.drive(0).expect_all_rows_right();
   return {batch.outputs(0), batch.sequence(0).budget_tokens()};
@@ -71,6 +73,17 @@ TEST_P(EachPolicyInPieces, DecodesAsBehindAPromptThatItsEngineAttendedTo) {
   EXPECT_EQ(steps, testing::outputs_of(scenario_, prompt, 20));
 }
 
+TEST_P(EachPolicyInPieces, DecodesAsBehindAPromptWhoseRowsAloneWereAppended) {
+  const std::vector<StepOutput> expected = live(scenario_, 200).outputs;
+  const std::vector<StepOutput> found =
+      live(scenario_, 200, &Batch::expect_appended_prompt).outputs;
+  ASSERT_EQ(found.size(), 16U);  // prompts have none
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(found[i], expected[prompt + i]) << i;
+    EXPECT_EQ(found[8 + i], expected[expected.size() - 8 + i]) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, EachPolicyInPieces,
                          ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& one) { return one.param; });
@@ -103,6 +116,26 @@ std::vector<float> naive(const Traffic& traffic, std::size_t layer, std::size_t 
     for (const double sum : sums) output.push_back(static_cast<float>(sum / total));
   }
   return output;
+}
+
+TEST(Pieces, OfRowsAloneAreRefusedWhereTokensSelect) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  batch.expect_prompt(0, prompt, prompt);
+  ASSERT_TRUE(batch.sequence(0).await_indexes().has_value());
+  const std::vector<std::byte> rows = batch.traffic(0).rows(0, {prompt, prompt + 1});
+  const KvShape& shape = batch.traffic(0).shape();
+  const StepMember members[] = {{&batch.sequence(0)}};
+  const auto step = runtime->begin_step(members, batch.compute()).value();
+  const Status appended =
+      step->append(LayerId{0}, {.kv = {.keys = rows.data(),
+                                       .values = rows.data() + shape.row_bytes() / 2,
+                                       .token_stride = shape.token_bytes(),
+                                       .head_stride = shape.row_bytes()}});
+  ASSERT_FALSE(appended.has_value());
+  EXPECT_EQ(appended.error().code, Errc::invalid_argument);
+  EXPECT_EQ(step->append(LayerId{0}, {}).error().code, Errc::invalid_argument);
 }
 
 TEST(Pieces, AttendToAllRowsUpToTheirOwn) {

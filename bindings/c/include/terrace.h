@@ -426,6 +426,16 @@ TERRACE_API terrace_status terrace_step_gather(terrace_step* step, uint32_t laye
                                                const terrace_tensors* tensors,
                                                terrace_view* const* views);
 
+/* Enqueues the storing of one layer's rows alone, where the engine has computed the attention of a
+ * prompt itself: for steps of pieces of announced prompts. Of the tensors, queries and output are
+ * not looked at.
+ *
+ * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: tokens that decode, or of a prompt that
+ *          selects (retrieval.prompts); TERRACE_UNSUPPORTED: a retention policy, which goes by
+ *          queries */
+TERRACE_API terrace_status terrace_step_append(terrace_step* step, uint32_t layer,
+                                               const terrace_tensors* tensors);
+
 /* Ends the step, once all layers are enqueued: looks after the caches beside their compute, and
  * waits until rows are on the host and compute is done. Each sequence that has not failed gets
  * longer by its tokens, or by accepted[i] of them (NULL: all): the others of a draft are as if they

@@ -87,6 +87,15 @@ terrace_status terrace_step_attend(terrace_step* step, uint32_t layer,
   });
 }
 
+terrace_status terrace_step_append(terrace_step* step, uint32_t layer,
+                                   const terrace_tensors* tensors) {
+  return on_step("terrace_step_append", step, [=](Step& of) -> Status {
+    TERRACE_ASSIGN(auto given, bindings::read_tensors(tensors, of.sequences()));
+    given.tensors.hints = given.hints;
+    return of.append(LayerId{layer}, given.tensors);
+  });
+}
+
 terrace_status terrace_step_gather(terrace_step* step, uint32_t layer,
                                    const terrace_tensors* tensors, terrace_view* const* views) {
   return on_step("terrace_step_gather", step, [=](Step& of) -> Status {

@@ -150,13 +150,8 @@ Rows strides_of(const Step& step, const Named& named) {
   return {stride_of(named, 0, packed) * size, head * size};
 }
 
-terrace_tensors read_tensors(Step& step, const InputArray& query, const InputArray& keys,
-                             const InputArray& values) {
+terrace_tensors read_rows(const Step& step, const InputArray& keys, const InputArray& values) {
   terrace_tensors tensors = TERRACE_TENSORS_INIT;
-  const Named queries{"query", query};
-  tensors.dtype = dtype_of(queries);
-  tensors.query = query.data;
-  tensors.query_stride = check_queries(step, queries, query.dtype);
   const Named key_rows{"keys", keys};
   const Named value_rows{"values", values};
   check_rows(step, key_rows);
@@ -204,7 +199,11 @@ struct Layer {
 };
 
 terrace_tensors read_layer(Step& step, const Layer& given) {
-  terrace_tensors tensors = read_tensors(step, given.query, given.keys, given.values);
+  terrace_tensors tensors = read_rows(step, given.keys, given.values);
+  const Named queries{"query", given.query};
+  tensors.dtype = dtype_of(queries);
+  tensors.query = given.query.data;
+  tensors.query_stride = check_queries(step, queries, given.query.dtype);
   read_layer_input(step, given.layer_input, tensors);
   step.kept.insert(step.kept.end(), {given.query, given.keys, given.values});
   if (given.layer_input) step.kept.push_back(*given.layer_input);
@@ -221,6 +220,15 @@ void attend(Step& step, std::uint32_t layer, const InputArray& query, const Inpu
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   enqueue(step, [&](terrace_step* s) { return terrace_step_attend(s, layer, &tensors); });
+}
+
+void append(Step& step, std::uint32_t layer, const InputArray& keys, const InputArray& values,
+            const GivenHints& hints) {
+  terrace_tensors tensors = read_rows(step, keys, values);
+  step.kept.insert(step.kept.end(), {keys, values});
+  const HintsOfStep read = read_hints(step, hints);
+  tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
+  enqueue(step, [&](terrace_step* s) { return terrace_step_append(s, layer, &tensors); });
 }
 
 /// Pointers become numbers: what a kernel written in Python is handed.
@@ -340,6 +348,14 @@ until the call returns.
 
 Raises InvalidArgument: not the layer's turn, or a tensor that does not fit; then nothing is
 enqueued. Failures of work that the sequences share come again with each later call.)")
+      .def("append", &append, "layer"_a, "keys"_a, "values"_a, "hints"_a = nb::none(),
+           nb::sig("def append(self, layer: int, keys: typing.Any, values: typing.Any, hints: "
+                   "collections.abc.Sequence[Hints | None] | None = None) -> None"),
+           R"(Appends a layer's rows alone, for an engine that has computed a prompt's attention: in
+steps of pieces of announced prompts.
+
+Raises as attend; InvalidArgument: tokens that decode, or of a prompt that selects
+(retrieval.prompts); Unsupported: a retention policy, which goes by queries.)")
       .def("gather", &gather, "layer"_a, "query"_a, "keys"_a, "values"_a,
            "layer_input"_a = nb::none(), "hints"_a = nb::none(),
            nb::sig("def gather(self, layer: int, query: typing.Any, keys: typing.Any, values: "

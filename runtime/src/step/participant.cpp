@@ -196,6 +196,19 @@ Status Participant::check_gathers(const RuntimeState& runtime) {
               "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
 }
 
+Status Participant::check_appends(const RuntimeState& runtime) {
+  if (runtime.retention == nullptr) return {};
+  return fail(Errc::unsupported, "retention.policy {} goes by queries; use attend",
+              runtime.retention->traits().name);
+}
+
+Status Participant::check_append() const {
+  TERRACE_TRY(context_.require(SequencePhase::step));
+  if (exact_ && prompt_) return {};
+  return fail(Errc::invalid_argument,
+              "append: tokens that decode, or of a prompt that selects, have to attend");
+}
+
 Status Participant::check_rows_are_here() const {
   TERRACE_TRY(context_.require(SequencePhase::step));
   const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());

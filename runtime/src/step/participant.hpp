@@ -64,6 +64,10 @@ class Participant {
   Status close_layer(Ticket ready);
   /// Errors: unsupported: the policy's selections need more than a KvView says.
   [[nodiscard]] static Status check_gathers(const RuntimeState& runtime);
+  /// Errors: unsupported: the runtime has to see queries.
+  [[nodiscard]] static Status check_appends(const RuntimeState& runtime);
+  /// Errors: invalid_argument: the step's tokens select.
+  [[nodiscard]] Status check_append() const;
   /// Errors: not_ready: the step attends to rows that lie on the host alone.
   [[nodiscard]] Status check_rows_are_here() const;
   /// Whoever computes attention by itself has enqueued it when the next call comes.

@@ -36,15 +36,11 @@ Step::State::~State() {
 }
 
 Status Step::State::check(std::string_view call, const StepTensors& tensors) const {
-  if (tensors.query == nullptr || tensors.kv.keys == nullptr || tensors.kv.values == nullptr) {
-    return fail(Errc::invalid_argument, "{}: queries, keys or values are missing", call);
+  if (tensors.kv.keys == nullptr || tensors.kv.values == nullptr) {
+    return fail(Errc::invalid_argument, "{}: keys or values are missing", call);
   }
   if (tensors.layer_input != nullptr && tensors.layer_input_stride == 0) {
     return fail(Errc::invalid_argument, "{}: layer_input has no stride", call);
-  }
-  if (std::min(tensors.query_stride, tensors.output_stride) < numbers()) {
-    return fail(Errc::invalid_argument, "{}: tokens of {} numbers overlap at strides {} and {}",
-                call, numbers(), tensors.query_stride, tensors.output_stride);
   }
   const std::size_t key_bytes = runtime_.shape().row_bytes() / 2;
   if (token_count() > 1 && tensors.kv.token_stride < key_bytes) {
@@ -59,6 +55,17 @@ Status Step::State::check(std::string_view call, const StepTensors& tensors) con
   return runtime_.check_open("the step");
 }
 
+Status Step::State::check_queries(std::string_view call, const StepTensors& tensors) const {
+  if (tensors.query == nullptr) {
+    return fail(Errc::invalid_argument, "{}: queries are missing", call);
+  }
+  if (std::min(tensors.query_stride, tensors.output_stride) < numbers()) {
+    return fail(Errc::invalid_argument, "{}: tokens of {} numbers overlap at strides {} and {}",
+                call, numbers(), tensors.query_stride, tensors.output_stride);
+  }
+  return {};
+}
+
 StepTensors Step::State::with_strides(StepTensors tensors) const noexcept {
   if (tensors.query_stride == 0) tensors.query_stride = numbers();
   if (tensors.output_stride == 0) tensors.output_stride = numbers();
@@ -71,7 +78,7 @@ void Step::State::hand_out(const StepTensors& tensors) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::size_t token = firsts_[places_[i]];
     StepInput& input = inputs_[i];
-    input.query = query + token * tensors.query_stride;
+    input.query = query == nullptr ? nullptr : query + token * tensors.query_stride;
     input.query_stride = tensors.query_stride;
     input.kv = tensors.kv;
     input.kv.keys += token * tensors.kv.token_stride;
@@ -91,6 +98,7 @@ Status Step::State::attend(LayerId layer, const StepTensors& given) {
   if (tensors.output == nullptr) {
     return fail(Errc::invalid_argument, "attend: the output is missing");
   }
+  TERRACE_TRY(check_queries("attend", tensors));
   TERRACE_TRY(check("attend", tensors));
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
@@ -142,6 +150,7 @@ Status Step::State::check_gather(std::size_t views) const {
 Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<KvView> views) {
   const StepTensors tensors = with_strides(given);
   TERRACE_TRY(check_gather(views.size()));
+  TERRACE_TRY(check_queries("gather", tensors));
   TERRACE_TRY(check("gather", tensors));
   const bool converts = tensors.dtype != Dtype::f32;
   if (converts) TERRACE_TRY(reserve_converted());
@@ -155,6 +164,18 @@ Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<Kv
     if (member.status) views[places_[i]] = member.participant->view();
   }
   return {};
+}
+
+Status Step::State::append(LayerId layer, const StepTensors& given) {
+  TERRACE_TRY(Participant::check_appends(runtime_));
+  StepTensors tensors = given;
+  tensors.query = nullptr;
+  tensors.output = nullptr;
+  TERRACE_TRY(check("append", tensors));
+  hand_out(tensors);
+  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
+  TERRACE_TRY(batch_->leave_attention_out());
+  return batch_->prepare(layer, inputs_, compute_);
 }
 
 std::size_t Step::State::token_count() const noexcept {
@@ -254,6 +275,9 @@ Status Step::attend(LayerId layer, const StepTensors& tensors) {
 }
 Status Step::gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views) {
   return state_->gather(layer, tensors, views);
+}
+Status Step::append(LayerId layer, const StepTensors& tensors) {
+  return state_->append(layer, tensors);
 }
 Status Step::end() { return state_->end({}); }
 Status Step::end(std::span<const std::size_t> accepted) { return state_->end(accepted); }

@@ -61,6 +61,17 @@ void StepBatch::leave_attention_to_engine() {
   });
 }
 
+Status StepBatch::leave_attention_out() {
+  for (const Member& member : members_) {
+    if (member.status) TERRACE_TRY(named(*member.participant, member.participant->check_append()));
+  }
+  for_each_member([](Participant& one, std::size_t) {
+    one.leave_attention_to_engine();
+    return Status{};
+  });
+  return {};
+}
+
 Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepInput> inputs,
                                             Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));

@@ -34,6 +34,8 @@ class StepBatch {
   Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
   /// Attention of the layer to come is the engine's own. Members fail whose rows are not all here.
   void leave_attention_to_engine();
+  /// Nobody attends in the layer to come. Errors: invalid_argument: a member that selects.
+  [[nodiscard]] Status leave_attention_out();
   /// The same with attention; `outputs` are the members'.
   Status attend(LayerId layer, std::span<const StepInput> inputs,
                 std::span<const StepOutput> outputs, Queue& compute);

@@ -27,12 +27,14 @@ class Step::State {
 
   Status attend(LayerId layer, const StepTensors& tensors);
   Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
+  Status append(LayerId layer, const StepTensors& tensors);
   Status end(std::span<const std::size_t> accepted);
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
   [[nodiscard]] std::size_t sequences() const noexcept { return statuses_.size(); }
 
  private:
   [[nodiscard]] Status check(std::string_view call, const StepTensors& tensors) const;
+  [[nodiscard]] Status check_queries(std::string_view call, const StepTensors& tensors) const;
   [[nodiscard]] Status check_gather(std::size_t views) const;
   /// The tensors with strides in place of 0.
   [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;

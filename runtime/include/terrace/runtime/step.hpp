@@ -98,6 +98,13 @@ class Step {
   ///          not_ready where Sequence::gather() is
   [[nodiscard]] Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
 
+  /// Enqueues the storing of one layer's rows alone, where the engine has computed the attention of
+  /// a prompt: its pieces alone, of policies that retrieve. Queries and output are not looked at.
+  ///
+  /// Errors   as attend(); invalid_argument: tokens that select; unsupported: a retention policy,
+  ///          which goes by queries
+  [[nodiscard]] Status append(LayerId layer, const StepTensors& tensors);
+
   /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
   /// waits until rows are on the host and compute is done. Each sequence that has not failed gets
   /// longer by its tokens; the others are idle at their old length.
