@@ -13,7 +13,7 @@ import terrace
 from terrace.hf.attention import NAME
 from terrace.hf.columns import Columns
 from terrace.hf.shape import dtype_of, shape_of
-from terrace.hf.stats import TerraceStats
+from terrace.stats import TerraceStats
 
 
 class TerraceLayer(CacheLayerMixin):

@@ -1,11 +1,11 @@
-"""What a cache has done."""
+"""What sequences have done: their counters, summed."""
 
 import dataclasses
 
 
 @dataclasses.dataclass
 class TerraceStats:
-    """Sums over a cache's rows, those that beam search or reset() has dropped included.
+    """Sums over sequences (rows), those that are closed included.
 
     Bytes are those that crossed the link between host and device. attended is the mean number of
     entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
@@ -54,3 +54,14 @@ class TerraceStats:
         moved = ", ".join(f"{name} {count / 2**20:.1f} MiB" for name, count in self.bytes.items())
         return (f"{self.rows} rows of up to {self.tokens} tokens, {self.attended:.0f} entries "
                 f"attended to, {hits}; moved: {moved}")
+
+
+def add_counters(total: dict, one: dict) -> None:
+    """Adds a sequence's counters to `total`, so that those of many closed ones take no room."""
+    for name, value in one.items():
+        if isinstance(value, dict):
+            add_counters(total.setdefault(name, {}), value)
+        elif name in ("length", "budget_tokens"):
+            total[name] = max(total.get(name, 0), value)
+        else:
+            total[name] = total.get(name, 0) + value

@@ -1,0 +1,289 @@
+"""All that knows vLLM's interfaces, which are those of version 0.32.
+
+vLLM hands its attention backend batches without names: a wrapper around the model runner's
+execute_model says which pass is under way. The metadata builder, which is called once a pass, then
+chooses the rows that are Terrace's, and forward() attends layer by layer.
+"""
+
+import dataclasses
+import functools
+import logging
+
+import torch
+from vllm import _custom_ops as ops
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.models.utils import extract_layer_index
+from vllm.v1.attention.backend import AttentionType
+from vllm.v1.attention.backends.cpu_attn import (CPUAttentionBackend, CPUAttentionBackendImpl,
+                                                 CPUAttentionMetadataBuilder)
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+import terrace
+from terrace.vllm.pages import Layout, Pages
+from terrace.vllm.serving import Row, Serving, Turn
+from terrace.vllm.settings import Settings
+
+LOG = logging.getLogger("vllm.terrace")
+_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+_settings: Settings | None = None
+
+
+def install(settings: Settings) -> None:
+    """Takes the place of vLLM's attention on CPUs. Models that are loaded later have it."""
+    global _settings
+    _settings = settings
+    register_backend(AttentionBackendEnum.CPU_ATTN,
+                     f"{__name__}.{TerraceAttentionBackend.__qualname__}")
+    if not hasattr(GPUModelRunner.execute_model, "terrace"):
+        GPUModelRunner.execute_model = _announcing(GPUModelRunner.execute_model)
+
+
+# ---- Which pass is under way
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pass:
+    """A call of a model runner, and what its scheduler wants."""
+
+    runner: GPUModelRunner
+    scheduled: object  # SchedulerOutput
+
+
+_pass: _Pass | None = None
+
+
+def _announcing(execute_model):
+    """Wraps a model runner's method: requests that have ended are forgotten, others have names."""
+
+    @functools.wraps(execute_model)
+    def announced(self, scheduler_output, *args, **kwargs):
+        global _pass
+        serving = getattr(self, "terrace", None)
+        if serving is not None:
+            resumed = scheduler_output.scheduled_cached_reqs.resumed_req_ids
+            serving.forget({*scheduler_output.finished_req_ids, *resumed,
+                            *(scheduler_output.preempted_req_ids or ())})
+        _pass = _Pass(self, scheduler_output)
+        try:
+            return execute_model(self, scheduler_output, *args, **kwargs)
+        finally:
+            _pass = None
+
+    announced.terrace = True
+    return announced
+
+
+# ---- Models
+
+
+def _refusal(config, layers: dict[str, Attention]) -> str | None:
+    """Returns why a model cannot be served, or None."""
+    if config.speculative_config is not None:
+        return "it decodes speculatively"
+    if config.parallel_config.decode_context_parallel_size > 1:
+        return "its context is spread over processes"
+    if config.parallel_config.pipeline_parallel_size > 1:
+        return "its layers are spread over processes"
+    if len(layers) != len(config.compilation_config.static_forward_context):
+        return "its layers keep different things"
+    return next(filter(None, map(_refusal_of_layer, layers.values())), None)
+
+
+def _refusal_of_layer(layer: Attention) -> str | None:
+    impl = layer.impl
+    if not isinstance(impl, TerraceAttentionImpl):
+        return f"layer {layer.layer_name} attends by {type(impl).__name__}"
+    wants = {"attention that is no decoder's": impl.attn_type != AttentionType.DECODER,
+             "a sliding window": impl.sliding_window != -1,
+             "ALiBi": impl.alibi_slopes is not None,
+             "capped logits": bool(impl.logits_soft_cap),
+             "attention sinks": impl.sinks is not None,
+             "keys of another layer": impl.kv_sharing_target_layer_name is not None,
+             "values of another width": layer.head_size_v != layer.head_size,
+             "quantized keys and values": impl.is_fp8_kv_cache,
+             f"keys of {layer.kv_cache.dtype}": layer.kv_cache.dtype not in _DTYPES}
+    wanted = [name for name, is_wanted in wants.items() if is_wanted]
+    return f"layer {layer.layer_name} has {wanted[0]}" if wanted else None
+
+
+def _ask_layout(layer: Attention) -> Layout | None:
+    """Has vLLM's kernel for a layer's pages write a block."""
+    _, _, tokens, width = layer.kv_cache.shape
+    slots = torch.arange(tokens)
+
+    def write(keys, values, block):
+        halves = block.view(1, 1, 2 * tokens, width // 2).chunk(2, dim=2)
+        ops.cpu_attn_reshape_and_cache(keys, values, *halves, slots, layer.isa, k_scale=1.0,
+                                       v_scale=1.0, kv_cache_dtype="auto")
+
+    return Layout.ask(write, tokens, width // 2, layer.kv_cache.dtype)
+
+
+def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
+    """Returns who serves a model, or None, and says why."""
+    reason = _refusal(config, layers)
+    ordered = [layers[name] for name in sorted(layers, key=extract_layer_index)]
+    layout = None if reason else _ask_layout(ordered[0])
+    if layout is None:
+        LOG.warning("Terrace does not serve this model, for %s: vLLM goes on with its own "
+                    "attention", reason or "its pages hold no plain rows")
+        return None
+    first = ordered[0]
+    chosen = terrace.Config()
+    for key in _settings.config.describe():
+        if key["origin"] != "default":
+            chosen[key["name"]] = key["value"]
+    chosen["backend"] = "host"
+    runtime = terrace.Runtime(chosen, layers=len(ordered), query_heads=first.num_heads,
+                              kv_heads=first.num_kv_heads, head_dim=first.head_size,
+                              dtype=_DTYPES[first.kv_cache.dtype])
+    traits = runtime.traits()
+    needs = [name for name, value in traits["needs"].items() if value]
+    if needs or traits["retention"]:
+        LOG.warning("Terrace does not serve this model: vLLM's pages hold rows alone, and the "
+                    "policy needs %s. Choose another retrieval.policy, and retention.policy none",
+                    needs[0] if needs else "to see all queries")
+        return None
+    return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout))
+
+
+# ---- Passes
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """Who attends to what in a pass: tokens are places in the batch's tensors."""
+
+    turn: Turn
+    layers: dict[str, int]
+    tokens: torch.Tensor
+    rest_tokens: torch.Tensor | None = None  # None: all tokens are Terrace's
+    rest: object = None                      # vLLM's metadata of those
+
+
+class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
+    """Chooses a pass's rows for Terrace: those that decode one token, and are long."""
+
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device) -> None:
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        if vllm_config.use_v2_model_runner:
+            _warn_of_v2_runner()
+        names = sorted(layer_names, key=extract_layer_index)
+        self._layers = {name: number for number, name in enumerate(names)}
+
+    def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
+        metadata = super().build(common_prefix_len, common_attn_metadata, fast_build)
+        metadata.terrace = None
+        if _pass is not None and metadata.causal:
+            metadata.terrace = self._plan(common_prefix_len, common_attn_metadata)
+        return metadata
+
+    def _plan(self, common_prefix_len, common) -> _Plan | None:
+        serving = self._serving(_pass.runner)
+        names = _pass.runner.input_batch.req_ids
+        if serving is None or not _is_batch_of(common, _pass, names):
+            return None
+        counts = common.naive_query_lens()
+        decodes = (counts == 1) & ~common.is_prefilling
+        rows = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
+        turn = serving.begin([self._row(common, names, row) for row in rows]) if rows else None
+        taken = [rows[place] for place in turn.places] if turn else []
+        serving.count(len(taken), int(decodes.sum()) - len(taken))
+        if turn is None:
+            return None
+        tokens = common.query_start_loc[taken].long()
+        rest = sorted(set(range(common.num_reqs)) - set(taken))
+        if not rest:
+            return _Plan(turn, self._layers, tokens)
+        part, rest_tokens = _part_of(common, rest)
+        return _Plan(turn, self._layers, tokens, rest_tokens,
+                     super().build(common_prefix_len, part))
+
+    def _serving(self, runner) -> Serving | None:
+        """The runner's; made when it is first wanted, for pages are there only then."""
+        if not hasattr(runner, "terrace"):
+            context = self.vllm_config.compilation_config.static_forward_context
+            layers = {name: context[name] for name in self._layers}
+            runner.terrace = _open_serving(self.vllm_config, layers)
+        return runner.terrace
+
+    def _row(self, common, names: list[str], row: int) -> Row:
+        length = int(common.seq_lens[row])
+        blocks = common.block_table_tensor[row, :-(-length // self.block_size)].tolist()
+        return Row(names[row], length, blocks)
+
+
+@functools.cache
+def _warn_of_v2_runner() -> None:
+    LOG.warning("Terrace's plugin knows vLLM's first model runner: vLLM goes on with its own "
+                "attention. Set VLLM_USE_V2_MODEL_RUNNER=0")
+
+
+def _is_batch_of(common, of: _Pass, names: list[str]) -> bool:
+    """Whether metadata are of the pass's requests, in that order, and not of some trial run."""
+    wanted = of.scheduled.num_scheduled_tokens
+    counts = [wanted.get(name) for name in names]
+    return common.is_prefilling is not None and counts == common.naive_query_lens().tolist()
+
+
+def _part_of(common, rows: list[int]):
+    """Returns the metadata of some rows, and the places of their tokens."""
+    begins = common.query_start_loc.tolist()
+    ranges = [torch.arange(begins[row], begins[row + 1]) for row in rows]
+    tokens = torch.cat(ranges)
+    counts = torch.tensor([len(one) for one in ranges], dtype=torch.int32)
+    starts = torch.zeros(len(rows) + 1, dtype=torch.int32)
+    starts[1:] = counts.cumsum(0)
+    lengths = common.seq_lens[rows]
+    part = common.replace(
+        query_start_loc=starts, query_start_loc_cpu=starts, seq_lens=lengths, num_reqs=len(rows),
+        num_actual_tokens=len(tokens), max_query_len=int(counts.max()),
+        max_seq_len=int(lengths.max()), block_table_tensor=common.block_table_tensor[rows],
+        slot_mapping=common.slot_mapping[tokens])
+    return part, tokens
+
+
+class TerraceAttentionImpl(CPUAttentionBackendImpl):
+    """Attention of one layer: Terrace's for the rows of the plan, vLLM's for all others."""
+
+    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output,
+                output_scale=None, output_block_scale=None):
+        plan = getattr(attn_metadata, "terrace", None)
+        vllm = functools.partial(super().forward, layer, kv_cache=kv_cache,
+                                 output_scale=output_scale, output_block_scale=output_block_scale)
+        if plan is None or not self._attend(plan, layer, query, key, value, output):
+            return vllm(query=query, key=key, value=value, attn_metadata=attn_metadata,
+                        output=output)
+        if plan.rest is not None:
+            tokens = plan.rest_tokens
+            rest = torch.empty_like(output[tokens])
+            vllm(query=query[tokens], key=key[tokens], value=value[tokens],
+                 attn_metadata=plan.rest, output=rest)
+            output[tokens] = rest
+        return output
+
+    def _attend(self, plan: _Plan, layer, query, key, value, output) -> bool:
+        queries = query[plan.tokens]
+        # Terrace divides logits by the square root of head_dim.
+        factor = self.scale * self.head_size ** 0.5
+        if abs(factor - 1) > 1e-6:
+            queries = queries * factor
+        attended = torch.empty_like(queries)
+        done = plan.turn.attend(plan.layers[layer.layer_name], queries, key[plan.tokens],
+                                value[plan.tokens], attended)
+        if done:
+            output[plan.tokens] = attended.to(output.dtype)
+        return done
+
+
+class TerraceAttentionBackend(CPUAttentionBackend):
+    """CPU_ATTN, by whose name vLLM knows it."""
+
+    @staticmethod
+    def get_impl_cls():
+        return TerraceAttentionImpl
+
+    @staticmethod
+    def get_builder_cls():
+        return TerraceMetadataBuilder

@@ -1,0 +1,36 @@
+"""The entry point that vLLM calls in each of its processes (group vllm.general_plugins)."""
+
+import logging
+
+from terrace.vllm.settings import FILE, Settings
+
+LOG = logging.getLogger("vllm.terrace")
+VERSION = "0.32"
+
+
+def register() -> None:
+    """Has vLLM make its attention by Terrace's backend, where TERRACE_CONFIG names a file.
+
+    Where vLLM is of another version, or not on a CPU, a warning says so, and vLLM is as it was. May
+    be called several times.
+
+    Raises StoreError or InvalidArgument for settings: who names a file wants it to be used.
+    """
+    settings = Settings.read()
+    if settings is None:
+        return
+    import vllm
+    from vllm.platforms import current_platform
+
+    if not vllm.__version__.startswith(VERSION + "."):
+        LOG.warning("Terrace's plugin is for vLLM %s, and this is %s: vLLM goes on with its own "
+                    "attention. Install vllm==%s.*, or unset %s", VERSION, vllm.__version__,
+                    VERSION, FILE)
+        return
+    if not current_platform.is_cpu():
+        LOG.warning("Terrace's plugin knows vLLM's attention on a CPU alone, and this is %s: vLLM "
+                    "goes on with its own attention", current_platform.device_name)
+        return
+    from terrace.vllm import adapter
+
+    adapter.install(settings)

@@ -1,0 +1,244 @@
+"""Sequences of the requests that a model serves, each with the rows that vLLM's pages have.
+
+Nothing here knows vLLM: requests have names, lengths, and blocks of pages.
+"""
+
+import dataclasses
+import itertools
+import logging
+import time
+
+import torch
+
+import terrace
+from terrace.stats import TerraceStats, add_counters
+from terrace.vllm.pages import Pages
+from terrace.vllm.stats import VllmStats, servings
+
+LOG = logging.getLogger("vllm.terrace")
+_PIECE_TOKENS = 1024  # that are copied together: memory for copies of one layer
+_REPORT_SECONDS = 60.0
+_numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A request that decodes one token. length: with the token; blocks: of its pages, in order."""
+
+    name: str
+    length: int
+    blocks: list[int]
+
+
+@dataclasses.dataclass
+class _Held:
+    sequence: terrace.Sequence
+    blocks: list[int]
+
+
+class Serving:
+    """Keeps a sequence for each request. One thread at a time."""
+
+    def __init__(self, runtime: terrace.Runtime, pages: Pages) -> None:
+        self.runtime = runtime
+        self.pages = pages
+        self.queue = runtime.wrap_caller()
+        self.number = next(_numbers)
+        self._held: dict[str, _Held] = {}
+        self._refused: set[str] = set()
+        self._turn: Turn | None = None
+        self._stats = VllmStats()
+        self._closed: dict = {}
+        self._reported = -_REPORT_SECONDS
+        servings.add(self)
+
+    # ---- Passes
+
+    def begin(self, rows: list[Row]) -> "Turn | None":
+        """Begins a pass of the rows' new tokens. Returns None where no row is left."""
+        self.give_up()
+        taken, sequences = [], []
+        for place, row in enumerate(rows):
+            sequence = self._follow(row)
+            if sequence is not None:
+                taken.append(place)
+                sequences.append(sequence)
+        if not taken:
+            return None
+        names = [rows[place].name for place in taken]
+        try:
+            step = self.runtime.begin_step(sequences, self.queue)
+        except terrace.Error as error:
+            self.refuse(names, error)
+            return None
+        self._turn = Turn(self, step, taken, names)
+        return self._turn if self._turn.check() else None
+
+    def give_up(self) -> None:
+        """Ends a pass that came to no end: sequences are as before it."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give_up()
+
+    def _follow(self, row: Row) -> terrace.Sequence | None:
+        """Returns the request's sequence, with all rows before the new token; None: refused."""
+        if row.name in self._refused:
+            return None
+        try:
+            held = self._held.get(row.name)
+            if held is not None and not self._matches(held, row):
+                self._stats.mismatches += 1
+                self._close(row.name)
+                held = None
+            if held is None:
+                held = _Held(self.runtime.open_sequence(), [])
+                self._held[row.name] = held
+                self._stats.requests += 1
+            self._take_rows(held.sequence, row)
+        except terrace.Error as error:
+            self.refuse([row.name], error)
+            return None
+        held.blocks = row.blocks
+        return held.sequence
+
+    def _matches(self, held: _Held, row: Row) -> bool:
+        """Whether a sequence still is the beginning of what the pages have.
+
+        Blocks must be the same, and the newest row bit by bit: of the last layer, for those of the
+        first are alike where tokens are. Names alone would trust that vLLM never uses one twice.
+        """
+        last = len(held.sequence) - 1
+        count = last // self.pages.block_tokens + 1
+        if last + 1 >= row.length or held.blocks[:count] != row.blocks[:count]:
+            return False
+        if last < 0:
+            return True
+        layer = self.runtime.layers - 1
+        in_pages = self.pages.row(layer, row.blocks, last)
+        own = torch.empty_like(in_pages)[None]
+        held.sequence.read_rows(layer, 0, [last], own)
+        return torch.equal(in_pages.view(torch.uint8), own[0].view(torch.uint8))
+
+    def _take_rows(self, sequence: terrace.Sequence, row: Row) -> None:
+        """Copies rows that the sequence lacks: prompts, and what vLLM has decoded by itself."""
+        begin, end = len(sequence), row.length - 1
+        if begin == end:
+            return
+        sequence.begin_prompt(end - begin)
+        for first in range(begin, end, _PIECE_TOKENS):
+            last = min(first + _PIECE_TOKENS, end)
+            with self.runtime.begin_step([sequence], self.queue, [last - first]) as step:
+                for failure in step.failures.values():
+                    raise failure
+                for layer in range(self.runtime.layers):
+                    step.append(layer, *self.pages.read(layer, row.blocks, first, last))
+                step.end()
+        self._stats.rows_taken += end - begin
+
+    # ---- Ends of requests
+
+    def forget(self, names) -> None:
+        """Closes the sequences of requests that have ended, or whose pages were taken away."""
+        for name in names:
+            self._refused.discard(name)
+            self._close(name)
+        if names and time.monotonic() - self._reported > _REPORT_SECONDS:
+            self._reported = time.monotonic()
+            LOG.info("Terrace: %s", self.stats())
+
+    def _close(self, name: str) -> None:
+        held = self._held.pop(name, None)
+        if held is None:
+            return
+        try:
+            add_counters(self._closed, held.sequence.counters())
+        except terrace.Error:  # one that was lost says nothing more
+            pass
+        held.sequence.close()
+
+    def refuse(self, names: list[str], error: terrace.Error) -> None:
+        """Leaves requests to vLLM until they end."""
+        for name in names:
+            LOG.warning("Terrace: request %s goes on with vLLM's attention: %s", name, error)
+            self._stats.note_refused(type(error).__name__)
+            self._refused.add(name)
+            self._close(name)
+
+    # ---- Queries
+
+    def count(self, tokens: int, vllm_tokens: int) -> None:
+        self._stats.tokens += tokens
+        self._stats.vllm_tokens += vllm_tokens
+
+    def stats(self) -> VllmStats:
+        """Sums what was done so far, by requests that have ended, too."""
+        alive = [held.sequence.counters() for held in self._held.values()
+                 if held.sequence.phase == "idle"]
+        summed = TerraceStats.of(alive, [self._closed] if self._closed else [])
+        return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
+                                   of_sequences=summed)
+
+
+class Turn:
+    """One pass: a token of each of some rows, layer by layer.
+
+    places: of the rows that take part, among those that the pass was begun with.
+    """
+
+    def __init__(self, serving: Serving, step: terrace.Step, places: list[int],
+                 names: list[str]) -> None:
+        self.serving = serving
+        self.places = places
+        self._names = names
+        self._step: terrace.Step | None = step
+        self._layer = 0
+
+    def attend(self, layer: int, query, keys, values, output) -> bool:
+        """Attends in a layer: tensors [rows, heads, head_dim]. Returns whether `output` is there.
+
+        Else this layer and all that come are the engine's, for all rows: what was attended to
+        before is as good, and the sequences miss a token, which they take from the pages later.
+        """
+        if self._step is None:
+            return False
+        if layer != self._layer:
+            self.give_up()
+            return False
+        try:
+            self._step.attend(layer, query, keys, values, output)
+        except terrace.Error as error:
+            self._blame(self._names, error)
+            return False
+        self._layer += 1
+        if not self.check():
+            return False
+        if self._layer == self.serving.runtime.layers:
+            self._end()
+        return True
+
+    def check(self) -> bool:
+        """Whether all rows go on. Gives up otherwise."""
+        failures = self._step.failures
+        for place, error in failures.items():
+            self._blame([self._names[place]], error)
+        return not failures
+
+    def give_up(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.close()
+
+    def _end(self) -> None:
+        """All outputs are there: who cannot keep the token's rows goes on without Terrace."""
+        try:
+            self._step.end()
+        except terrace.SequencesFailed as failed:
+            for place, error in failed.failures.items():
+                self._blame([self._names[place]], error)
+        except terrace.Error as error:
+            self._blame(self._names, error)
+        self.give_up()
+
+    def _blame(self, names: list[str], error: terrace.Error) -> None:
+        self.give_up()
+        self.serving.refuse(names, error)

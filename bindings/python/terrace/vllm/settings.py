@@ -1,0 +1,38 @@
+"""Settings of the plugin, from the environment: processes of vLLM inherit nothing else."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+import terrace
+
+FILE = "TERRACE_CONFIG"
+MIN_TOKENS = "TERRACE_VLLM_MIN_TOKENS"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """config: keys of the command line; min_tokens: shorter sequences are vLLM's."""
+
+    config: terrace.Config
+    min_tokens: int = 512
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> "Settings | None":
+        """Returns the settings, or None where no file is named: the plugin is off.
+
+        Raises StoreError or InvalidArgument for a file or a variable that cannot be read.
+        """
+        path = environment.get(FILE)
+        if not path:
+            return None
+        config = terrace.Config()
+        config.load(path)
+        config.load_environment()
+        # Prompts are vLLM's: their rows are taken as they are.
+        config["retrieval.prompts"] = "exact"
+        given = environment.get(MIN_TOKENS, str(cls.min_tokens))
+        if not given.isdecimal() or int(given) < 2:
+            raise terrace.InvalidArgument(f"{MIN_TOKENS} is {given!r}: give a number of tokens "
+                                          "from 2, or nothing")
+        return cls(config, int(given))

@@ -1,0 +1,47 @@
+"""What the plugin has done in this process."""
+
+import dataclasses
+import weakref
+
+from terrace.stats import TerraceStats
+
+
+@dataclasses.dataclass
+class VllmStats:
+    """Of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the one that asks.
+
+    tokens: decoded with Terrace's attention; vllm_tokens: with vLLM's, of sequences that are short
+    or were refused. rows_taken: tokens whose rows were copied from vLLM's pages. mismatches:
+    sequences that no longer were what is in the pages, and were copied anew. refused: requests that
+    were left to vLLM, by the reason. of_sequences: what their sequences have done.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    vllm_tokens: int = 0
+    rows_taken: int = 0
+    mismatches: int = 0
+    refused: dict[str, int] = dataclasses.field(default_factory=dict)
+    of_sequences: TerraceStats = dataclasses.field(default_factory=TerraceStats)
+
+    def note_refused(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def __str__(self) -> str:
+        text = (f"{self.requests} requests, {self.tokens} tokens decoded by Terrace and "
+                f"{self.vllm_tokens} by vLLM; {self.of_sequences}")
+        refused = "".join(f"; {count} refused: {reason}" for reason, count in self.refused.items())
+        return text + refused
+
+
+# Whoever serves a model in this process.
+servings: weakref.WeakSet = weakref.WeakSet()
+
+
+def stats() -> VllmStats:
+    """Returns what was done in this process, by the model that was opened last.
+
+    All are zero in a process that runs no model: see VllmStats.
+    """
+    last = max(servings, key=lambda serving: serving.number, default=None)
+    return VllmStats() if last is None else last.stats()
