@@ -1,12 +1,13 @@
-"""The sequences of the plugin for vLLM, without vLLM: whatever becomes of pages, outputs are those of
-the rows that lie there now."""
+"""The sequences of vLLM's plugin, without vLLM: whatever becomes of pages, outputs are those of the
+rows that lie there now."""
 
 import numpy as np
 import pytest
 import torch
 from engine import DIM, KV_HEADS, LAYERS, QUERY_HEADS, attend, open_runtime
 from terrace.vllm.pages import Layout, Pages
-from terrace.vllm.serving import Row, Serving
+from terrace.vllm.serving import Row, Serving, more_than_rows
+from terrace.vllm.settings import Settings
 
 TOKENS = 16  # of a block
 
@@ -76,12 +77,19 @@ def engine(runtime):
     return Engine(runtime)
 
 
+POLICIES = ["pqcache", "wave", "quest", "clusterkv", "full"]
+
+
 def done(engine):
     stats = engine.serving.stats()
     return stats.rows_taken, stats.mismatches
 
 
-def test_rows_come_from_pages_once(engine):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_come_from_pages_once(policy):
+    runtime = open_runtime({"retrieval.policy": policy})
+    assert more_than_rows(runtime) is None
+    engine = Engine(runtime)
     engine.add("a", 70, [3, 1, 7, 0, 5, 9])
     engine.add("b", 60, [2, 4, 6, 8, 10])
     for _ in range(5):
@@ -168,3 +176,23 @@ def test_pages_of_rounded_numbers_have_no_layout():
         write_transposed(keys // 2 * 2, values, block)
 
     assert Layout.ask(rounds, TOKENS, DIM, torch.float32) is None
+
+
+@pytest.mark.parametrize("settings, wanted", [
+    ({"retrieval.policy": "qpq"}, "query_window_tokens"),
+    ({"retention.policy": "h2o", "retrieval.policy": "streaming"}, "to see all queries")])
+def test_policies_that_need_more_than_rows_are_known(settings, wanted):
+    assert more_than_rows(open_runtime(settings)) == wanted
+
+
+def test_variables_win_over_the_file(tmp_path, monkeypatch):
+    file = tmp_path / "settings.yaml"
+    file.write_text("retrieval.budget: 7\nretrieval.prompts: retrieved\nseed: 3\n")
+    monkeypatch.setenv("TERRACE_RETRIEVAL_BUDGET", "9")
+    monkeypatch.setenv("TERRACE_VLLM_MIN_TOKENS", "20")
+    assert Settings.read() is None
+    monkeypatch.setenv("TERRACE_CONFIG", str(file))
+    settings = Settings.read()
+    assert settings.min_tokens == 20
+    keys = ("retrieval.budget", "seed", "retrieval.prompts", "backend")
+    assert [settings.config[key] for key in keys] == ["9", "3", "exact", "host"]

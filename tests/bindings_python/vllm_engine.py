@@ -11,7 +11,8 @@ FOLDER = tempfile.TemporaryDirectory(prefix="terrace-vllm-")
 SOURCE = pathlib.Path(__file__).parents[2]
 MODEL = os.environ["TERRACE_TEST_MODEL"]
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CACHE_ROOT": FOLDER.name,
-               "TORCHINDUCTOR_CACHE_DIR": FOLDER.name, "VLLM_NO_USAGE_STATS": "1"}
+               "TORCHINDUCTOR_CACHE_DIR": FOLDER.name, "VLLM_NO_USAGE_STATS": "1",
+               "TERRACE_VLLM_MIN_TOKENS": "512"}
 BLOCK_TOKENS = 128
 SMALL_BUDGET = 128
 

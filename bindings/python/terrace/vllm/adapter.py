@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import terrace
 from terrace.vllm.pages import Layout, Pages
-from terrace.vllm.serving import Row, Serving, Turn
+from terrace.vllm.serving import Row, Serving, Turn, more_than_rows
 from terrace.vllm.settings import Settings
 
 LOG = logging.getLogger("vllm.terrace")
@@ -130,20 +130,14 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
                     "attention", reason or "its pages hold no plain rows")
         return None
     first = ordered[0]
-    chosen = terrace.Config()
-    for key in _settings.config.describe():
-        if key["origin"] != "default":
-            chosen[key["name"]] = key["value"]
-    chosen["backend"] = "host"
-    runtime = terrace.Runtime(chosen, layers=len(ordered), query_heads=first.num_heads,
+    runtime = terrace.Runtime(_settings.config, layers=len(ordered), query_heads=first.num_heads,
                               kv_heads=first.num_kv_heads, head_dim=first.head_size,
                               dtype=_DTYPES[first.kv_cache.dtype])
-    traits = runtime.traits()
-    needs = [name for name, value in traits["needs"].items() if value]
-    if needs or traits["retention"]:
+    wanted = more_than_rows(runtime)
+    if wanted:
         LOG.warning("Terrace does not serve this model: vLLM's pages hold rows alone, and the "
                     "policy needs %s. Choose another retrieval.policy, and retention.policy none",
-                    needs[0] if needs else "to see all queries")
+                    wanted)
         return None
     return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout))
 
@@ -187,7 +181,8 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         counts = common.naive_query_lens()
         decodes = (counts == 1) & ~common.is_prefilling
         rows = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
-        turn = serving.begin([self._row(common, names, row) for row in rows]) if rows else None
+        size = serving.pages.block_tokens
+        turn = serving.begin([_row_of(common, names, row, size) for row in rows]) if rows else None
         taken = [rows[place] for place in turn.places] if turn else []
         serving.count(len(taken), int(decodes.sum()) - len(taken))
         if turn is None:
@@ -208,11 +203,6 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
             runner.terrace = _open_serving(self.vllm_config, layers)
         return runner.terrace
 
-    def _row(self, common, names: list[str], row: int) -> Row:
-        length = int(common.seq_lens[row])
-        blocks = common.block_table_tensor[row, :-(-length // self.block_size)].tolist()
-        return Row(names[row], length, blocks)
-
 
 @functools.cache
 def _warn_of_v2_runner() -> None:
@@ -225,6 +215,12 @@ def _is_batch_of(common, of: _Pass, names: list[str]) -> bool:
     wanted = of.scheduled.num_scheduled_tokens
     counts = [wanted.get(name) for name in names]
     return common.is_prefilling is not None and counts == common.naive_query_lens().tolist()
+
+
+def _row_of(common, names: list[str], row: int, block_tokens: int) -> Row:
+    length = int(common.seq_lens[row])
+    blocks = common.block_table_tensor[row, :-(-length // block_tokens)].tolist()
+    return Row(names[row], length, blocks)
 
 
 def _part_of(common, rows: list[int]):

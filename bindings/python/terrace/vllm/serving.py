@@ -36,6 +36,14 @@ class _Held:
     blocks: list[int]
 
 
+def more_than_rows(runtime: terrace.Runtime) -> str | None:
+    """Returns what a runtime's policies need of prompts beside rows, or None."""
+    traits = runtime.traits()
+    if traits["retention"]:
+        return "to see all queries"
+    return next((name for name, value in traits["needs"].items() if value), None)
+
+
 class Serving:
     """Keeps a sequence for each request. One thread at a time."""
 

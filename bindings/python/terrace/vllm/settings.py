@@ -15,7 +15,7 @@ class Settings:
     """config: keys of the command line; min_tokens: shorter sequences are vLLM's."""
 
     config: terrace.Config
-    min_tokens: int = 512
+    min_tokens: int = 2048
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Settings | None":
@@ -29,6 +29,7 @@ class Settings:
         config = terrace.Config()
         config.load(path)
         config.load_environment()
+        config["backend"] = "host"
         # Prompts are vLLM's: their rows are taken as they are.
         config["retrieval.prompts"] = "exact"
         given = environment.get(MIN_TOKENS, str(cls.min_tokens))
