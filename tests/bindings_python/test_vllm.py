@@ -127,7 +127,10 @@ def test_passes_that_break_off_are_vllms(stock, served, monkeypatch):
 
     monkeypatch.setattr(Turn, "attend", breaking)
     assert served.texts_of(FIRST) == stock.texts[FIRST]
-    assert served.done[FIRST]["rows_taken"] > 700 + 540  # tokens that vLLM decoded were copied
+    done = served.done[FIRST]
+    assert done["rows_taken"] > 700 + 540  # tokens that vLLM decoded were copied
+    assert 0 < done["tokens"] < 2 * 23
+    assert done["tokens"] + done["vllm_tokens"] == 4 * 23
 
 
 def test_sequences_that_fail_are_vllms_until_they_end(stock, served, monkeypatch):

@@ -430,8 +430,8 @@ TERRACE_API terrace_status terrace_step_gather(terrace_step* step, uint32_t laye
  * prompt itself: for steps of pieces of announced prompts. Of the tensors, queries and output are
  * not looked at.
  *
- * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: tokens that decode, or of a prompt that
- *          selects (retrieval.prompts); TERRACE_UNSUPPORTED: a retention policy, which goes by
+ * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: tokens that decode, or of a prompt
+ *          that selects (retrieval.prompts); TERRACE_UNSUPPORTED: a retention policy, which goes by
  *          queries */
 TERRACE_API terrace_status terrace_step_append(terrace_step* step, uint32_t layer,
                                                const terrace_tensors* tensors);

@@ -69,6 +69,9 @@ def _announcing(execute_model):
             return execute_model(self, scheduler_output, *args, **kwargs)
         finally:
             _pass = None
+            serving = getattr(self, "terrace", None)
+            if serving is not None:
+                serving.give_up()  # what failed in the middle
 
     announced.terrace = True
     return announced
@@ -130,9 +133,14 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
                     "attention", reason or "its pages hold no plain rows")
         return None
     first = ordered[0]
-    runtime = terrace.Runtime(_settings.config, layers=len(ordered), query_heads=first.num_heads,
-                              kv_heads=first.num_kv_heads, head_dim=first.head_size,
-                              dtype=_DTYPES[first.kv_cache.dtype])
+    try:
+        runtime = terrace.Runtime(_settings.config, layers=len(ordered),
+                                  query_heads=first.num_heads, kv_heads=first.num_kv_heads,
+                                  head_dim=first.head_size, dtype=_DTYPES[first.kv_cache.dtype])
+    except terrace.Error as error:
+        LOG.error("Terrace does not serve this model: %s. vLLM goes on with its own attention",
+                  error)
+        return None
     wanted = more_than_rows(runtime)
     if wanted:
         LOG.warning("Terrace does not serve this model: vLLM's pages hold rows alone, and the "
@@ -184,7 +192,7 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         size = serving.pages.block_tokens
         turn = serving.begin([_row_of(common, names, row, size) for row in rows]) if rows else None
         taken = [rows[place] for place in turn.places] if turn else []
-        serving.count(len(taken), int(decodes.sum()) - len(taken))
+        serving.count(int(decodes.sum()))
         if turn is None:
             return None
         tokens = common.query_start_loc[taken].long()

@@ -56,6 +56,7 @@ class Serving:
         self._refused: set[str] = set()
         self._turn: Turn | None = None
         self._stats = VllmStats()
+        self._decoded = 0
         self._closed: dict = {}
         self._reported = -_REPORT_SECONDS
         servings.add(self)
@@ -174,9 +175,13 @@ class Serving:
 
     # ---- Queries
 
-    def count(self, tokens: int, vllm_tokens: int) -> None:
+    def count(self, tokens: int) -> None:
+        """Notes that so many tokens are decoded, by whomever."""
+        self._decoded += tokens
+
+    def note_ended(self, tokens: int) -> None:
+        """Notes that so many tokens were attended to in all layers."""
         self._stats.tokens += tokens
-        self._stats.vllm_tokens += vllm_tokens
 
     def stats(self) -> VllmStats:
         """Sums what was done so far, by requests that have ended, too."""
@@ -184,6 +189,7 @@ class Serving:
                  if held.sequence.phase == "idle"]
         summed = TerraceStats.of(alive, [self._closed] if self._closed else [])
         return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
+                                   vllm_tokens=self._decoded - self._stats.tokens,
                                    of_sequences=summed)
 
 
@@ -238,6 +244,7 @@ class Turn:
 
     def _end(self) -> None:
         """All outputs are there: who cannot keep the token's rows goes on without Terrace."""
+        self.serving.note_ended(len(self._names))
         try:
             self._step.end()
         except terrace.SequencesFailed as failed:
