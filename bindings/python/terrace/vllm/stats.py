@@ -10,8 +10,9 @@ from terrace.stats import TerraceStats
 class VllmStats:
     """Of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the one that asks.
 
-    requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's attention; vllm_tokens: with vLLM's, of sequences that are short
-    or were refused. rows_taken: tokens whose rows were copied from vLLM's pages. mismatches:
+    requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's
+    attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
+    that broke off. rows_taken: tokens whose rows were copied from vLLM's pages. mismatches:
     sequences that no longer were what is in the pages, and were copied anew. refused: requests that
     were left to vLLM, by the reason. of_sequences: what their sequences have done.
     """
