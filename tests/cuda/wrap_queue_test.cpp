@@ -142,7 +142,9 @@ TEST_F(WrapQueue, WaitsForHostWorkOnTheCallingThreadAtMostItsTimeout) {
 }
 
 TEST_F(WrapQueue, GivesTheCallingThreadItsDeviceBack) {
+  backend_.reset();  // its threads ask the device
   device_.set({.device_count = 2});
+  backend_ = CudaBackend::create({}).value();
   const auto own = wrap();
   const Buffer source = bytes(std::byte{7});
   const Buffer target = bytes(std::byte{0});
