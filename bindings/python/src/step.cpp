@@ -75,6 +75,12 @@ Step begin_step(Runtime& runtime, const std::vector<Sequence*>& sequences, Queue
 
 // ---- Tensors
 
+/// Keeps arrays until the step has ended, unless work is done when the call that brings it returns.
+void keep(Step& step, std::initializer_list<const Array*> arrays) {
+  if (step.queue.of_caller) return;
+  for (const Array* array : arrays) step.kept.push_back(*array);
+}
+
 /// The hints of a step's sequences as C wants them. Lives until the call has returned; the arrays
 /// are kept by the step.
 struct HintsOfStep {
@@ -90,7 +96,7 @@ const float* read_hint(Step& step, const char* name, const std::optional<InputAr
                                        array->shape.begin() + array->dimensions);
   check_packed({name, *array}, shape, nb::dtype<float>(), false);
   count = array->numbers();
-  step.kept.push_back(*array);
+  keep(step, {&*array});
   return static_cast<const float*>(array->data);
 }
 
@@ -186,7 +192,6 @@ void enqueue(Step& step, Call&& call) {
     const std::lock_guard lock(*step.queue.enqueuing);
     return call(s);
   });
-  if (step.queue.of_caller) step.kept.clear();  // the work is done
 }
 
 /// What a layer brings: the arguments that attend and gather have in common.
@@ -205,8 +210,8 @@ terrace_tensors read_layer(Step& step, const Layer& given) {
   tensors.query = given.query.data;
   tensors.query_stride = check_queries(step, queries, given.query.dtype);
   read_layer_input(step, given.layer_input, tensors);
-  step.kept.insert(step.kept.end(), {given.query, given.keys, given.values});
-  if (given.layer_input) step.kept.push_back(*given.layer_input);
+  keep(step, {&given.query, &given.keys, &given.values});
+  if (given.layer_input) keep(step, {&*given.layer_input});
   return tensors;
 }
 
@@ -216,7 +221,7 @@ void attend(Step& step, std::uint32_t layer, const InputArray& query, const Inpu
   terrace_tensors tensors = read_layer(step, {layer, query, keys, values, layer_input});
   tensors.output = output.data;
   tensors.output_stride = check_queries(step, {"output", output}, query.dtype);
-  step.kept.push_back(output);
+  keep(step, {&output});
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   enqueue(step, [&](terrace_step* s) { return terrace_step_attend(s, layer, &tensors); });
@@ -225,7 +230,7 @@ void attend(Step& step, std::uint32_t layer, const InputArray& query, const Inpu
 void append(Step& step, std::uint32_t layer, const InputArray& keys, const InputArray& values,
             const GivenHints& hints) {
   terrace_tensors tensors = read_rows(step, keys, values);
-  step.kept.insert(step.kept.end(), {keys, values});
+  keep(step, {&keys, &values});
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   enqueue(step, [&](terrace_step* s) { return terrace_step_append(s, layer, &tensors); });
