@@ -1,14 +1,7 @@
 # Uses an installed Terrace the two ways its users do, find_package and pkg-config, from C++ and C.
 set(prefix ${SCRATCH}/prefix)
 
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
-  if(failed)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\n${said}")
-  endif()
-  set(said "${said}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
 function(expect_version program)
   run(${program})

@@ -1,13 +1,6 @@
 # Builds the Debian packages and looks into them: each has what its name says, and the program and
 # the library of two packages run together.
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said)
-  if(failed)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\n${said}")
-  endif()
-  set(said "${said}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
 function(expect_file file)
   if(NOT EXISTS ${SCRATCH}/root/usr/${file})
