@@ -1,4 +1,4 @@
-"""Skips what this interpreter lacks, and says so."""
+"""The fixtures that files of tests share."""
 
 import pytest
 

@@ -23,7 +23,7 @@ using testing::Traffic;
 using testing::retained::sinks;
 using testing::retained::window;
 
-// Of the middle a third is held.
+// A third of the middle is held.
 constexpr std::size_t held = testing::retained::middle / 3;
 constexpr std::size_t selected = testing::retained::middle - held;
 

@@ -42,6 +42,17 @@ terrace_status on_step(std::string_view call, terrace_step* step, Work work) {
   });
 }
 
+/// Hands a layer's tensors and hints to one of the step's calls.
+terrace_status enqueue_layer(std::string_view call, terrace_step* step, std::uint32_t layer,
+                             const terrace_tensors* tensors,
+                             Status (Step::*enqueue)(LayerId, const StepTensors&)) {
+  return on_step(call, step, [=](Step& of) -> Status {
+    TERRACE_ASSIGN(auto given, read_tensors(tensors, of.sequences()));
+    given.tensors.hints = given.hints;
+    return (of.*enqueue)(LayerId{layer}, given.tensors);
+  });
+}
+
 /// Work on the compute queue may outlast a sequence that does not come to rest, and waits for it.
 void keep_queue_for_lost(terrace_step& step) {
   for (const auto& one : step.sequences) {
@@ -54,6 +65,7 @@ void keep_queue_for_lost(terrace_step& step) {
 
 using namespace terrace;
 using bindings::check_given;
+using bindings::enqueue_layer;
 using bindings::guarded;
 using bindings::on_step;
 
@@ -80,20 +92,12 @@ terrace_status terrace_step_begin(terrace_runtime* runtime, const terrace_step_o
 
 terrace_status terrace_step_attend(terrace_step* step, uint32_t layer,
                                    const terrace_tensors* tensors) {
-  return on_step("terrace_step_attend", step, [=](Step& of) -> Status {
-    TERRACE_ASSIGN(auto given, bindings::read_tensors(tensors, of.sequences()));
-    given.tensors.hints = given.hints;
-    return of.attend(LayerId{layer}, given.tensors);
-  });
+  return enqueue_layer("terrace_step_attend", step, layer, tensors, &Step::attend);
 }
 
 terrace_status terrace_step_append(terrace_step* step, uint32_t layer,
                                    const terrace_tensors* tensors) {
-  return on_step("terrace_step_append", step, [=](Step& of) -> Status {
-    TERRACE_ASSIGN(auto given, bindings::read_tensors(tensors, of.sequences()));
-    given.tensors.hints = given.hints;
-    return of.append(LayerId{layer}, given.tensors);
-  });
+  return enqueue_layer("terrace_step_append", step, layer, tensors, &Step::append);
 }
 
 terrace_status terrace_step_gather(terrace_step* step, uint32_t layer,

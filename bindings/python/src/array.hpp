@@ -12,7 +12,7 @@
 
 namespace terrace::python {
 
-/// What is read of an array. Strides count numbers.
+/// The parts of an array that are read. Strides count numbers.
 struct Array {
   static constexpr std::size_t dimensions_max = 4;
 

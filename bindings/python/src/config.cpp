@@ -43,16 +43,7 @@ void set_all(Config& config, const nb::object& settings) {
   }
 }
 
-nb::object describe(Config& config) {
-  std::string json;
-  config.handle->use([&](terrace_config* c) {
-    const char* text = nullptr;
-    const terrace_status status = terrace_config_keys(c, &text);
-    if (status == TERRACE_OK) json = text;
-    return status;
-  });
-  return parsed_json(json.c_str());
-}
+nb::object describe(Config& config) { return json_of(*config.handle, &terrace_config_keys); }
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What a call of the C interface said, carried to where the GIL is held, and raised there.
+// The answer of a call of the C interface, carried to where the GIL is held, and raised there.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -80,7 +80,7 @@ class Handle final : public OpenHandle {
   /// Returns the handle, NULL where it is closed. Valid while a lock is held.
   [[nodiscard]] T* get() const noexcept { return handle_; }
 
-  /// What has already been closed stays so. A handle from before a fork is left alone. Needs no
+  /// A handle that is closed stays so. A handle from before a fork is left alone. Needs no
   /// GIL: the caller gives it up where closing may wait.
   void close() noexcept override {
     if (forks_ != forks()) return;

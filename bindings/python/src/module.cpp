@@ -8,7 +8,7 @@ namespace nb = nanobind;
 
 namespace terrace::python {
 
-nb::object parsed_json(const char* text) {
+nb::object parsed_json(const std::string& text) {
   return nb::module_::import_("json").attr("loads")(text);
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "array.hpp"
@@ -78,6 +79,19 @@ void add_step(nanobind::module_& module);
 /// Makes settings of None, a Config or a mapping of names to values.
 [[nodiscard]] Config config_of(const nanobind::object& given);
 
-[[nodiscard]] nanobind::object parsed_json(const char* text);
+[[nodiscard]] nanobind::object parsed_json(const std::string& text);
+
+/// Returns the JSON that a function of the C interface gives of a handle.
+template <typename H, typename Function>
+nanobind::object json_of(H& handle, Function&& function) {
+  std::string json;
+  handle.use([&](auto* pointer) {
+    const char* text = nullptr;
+    const terrace_status status = function(pointer, &text);
+    if (status == TERRACE_OK) json = text;
+    return status;
+  });
+  return parsed_json(json);
+}
 
 }  // namespace terrace::python

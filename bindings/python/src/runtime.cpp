@@ -24,16 +24,7 @@ std::string name_of(terrace_dtype dtype) {
   return names.at(static_cast<std::size_t>(dtype));
 }
 
-nb::object traits(Runtime& runtime) {
-  std::string json;
-  runtime.handle->use([&](terrace_runtime* r) {
-    const char* text = nullptr;
-    const terrace_status status = terrace_runtime_traits(r, &text);
-    if (status == TERRACE_OK) json = text;
-    return status;
-  });
-  return parsed_json(json.c_str());
-}
+nb::object traits(Runtime& runtime) { return json_of(*runtime.handle, &terrace_runtime_traits); }
 
 Runtime open_runtime(const nb::object& settings, Shape shape) {
   check_may_start_threads();

@@ -70,14 +70,7 @@ nb::dict needs(Sequence& sequence) {
 }
 
 nb::object counters(Sequence& sequence) {
-  std::string json;
-  sequence.handle->use([&](terrace_sequence* s) {
-    const char* text = nullptr;
-    const terrace_status status = terrace_sequence_counters(s, &text);
-    if (status == TERRACE_OK) json = text;
-    return status;
-  });
-  return parsed_json(json.c_str());
+  return json_of(*sequence.handle, &terrace_sequence_counters);
 }
 
 /// The wait is the library's, up to the setting `deadline`, on a thread of its own: this one looks

@@ -194,16 +194,15 @@ void enqueue(Step& step, Call&& call) {
   });
 }
 
-/// What a layer brings: the arguments that attend and gather have in common.
-struct Layer {
-  std::uint32_t layer = 0;
+/// The arguments that attend and gather have in common.
+struct LayerTensors {
   const InputArray& query;
   const InputArray& keys;
   const InputArray& values;
   const std::optional<InputArray>& layer_input;
 };
 
-terrace_tensors read_layer(Step& step, const Layer& given) {
+terrace_tensors read_layer(Step& step, const LayerTensors& given) {
   terrace_tensors tensors = read_rows(step, given.keys, given.values);
   const Named queries{"query", given.query};
   tensors.dtype = dtype_of(queries);
@@ -218,7 +217,7 @@ terrace_tensors read_layer(Step& step, const Layer& given) {
 void attend(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
             const InputArray& values, const OutputArray& output,
             const std::optional<InputArray>& layer_input, const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {layer, query, keys, values, layer_input});
+  terrace_tensors tensors = read_layer(step, {query, keys, values, layer_input});
   tensors.output = output.data;
   tensors.output_stride = check_queries(step, {"output", output}, query.dtype);
   keep(step, {&output});
@@ -254,19 +253,20 @@ nb::dict read_view(const terrace_view& view) {
   return read;
 }
 
-Failure failure_at(Step& step, std::size_t sequence) {
-  Failure failure;
+/// Returns how each sequence fares.
+std::vector<Failure> read_failures(Step& step) {
+  std::vector<Failure> read(step.sequences);
   step.handle->use([&](terrace_step* s) {
-    failure = failure_of(terrace_step_status(s, sequence));
+    for (std::size_t i = 0; i < read.size(); ++i) read[i] = failure_of(terrace_step_status(s, i));
     return TERRACE_OK;
   });
-  return failure;
+  return read;
 }
 
 nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
                 const InputArray& values, const std::optional<InputArray>& layer_input,
                 const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {layer, query, keys, values, layer_input});
+  terrace_tensors tensors = read_layer(step, {query, keys, values, layer_input});
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   std::vector<terrace_view> views(step.sequences, terrace_view TERRACE_VIEW_INIT);
@@ -276,8 +276,9 @@ nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const 
     return terrace_step_gather(s, layer, &tensors, pointers.data());
   });
   nb::list made;
+  const std::vector<Failure> failed_ones = read_failures(step);
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const bool failed = failure_at(step, i).status != TERRACE_OK;
+    const bool failed = failed_ones[i].status != TERRACE_OK;
     made.append(failed ? nb::object(nb::none()) : nb::object(read_view(views[i])));
   }
   return made;
@@ -287,9 +288,9 @@ nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const 
 
 nb::dict failures(Step& step) {
   nb::dict failed;
-  for (std::size_t i = 0; i < step.sequences; ++i) {
-    const Failure failure = failure_at(step, i);
-    if (failure.status != TERRACE_OK) failed[nb::int_(i)] = exception_of(failure);
+  const std::vector<Failure> all = read_failures(step);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].status != TERRACE_OK) failed[nb::int_(i)] = exception_of(all[i]);
   }
   return failed;
 }

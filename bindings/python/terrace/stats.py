@@ -1,5 +1,6 @@
 """What sequences have done: their counters, summed."""
 
+import copy
 import dataclasses
 
 
@@ -27,27 +28,22 @@ class TerraceStats:
         return self.rows_hit / looked_up if looked_up else None
 
     @classmethod
-    def of(cls, alive: list[dict], dropped: list[dict]) -> "TerraceStats":
-        """Sums counters of sequences (docs/embedding-c.md has their fields)."""
-        counters = [*alive, *dropped]
-        if not counters:
+    def of(cls, alive: list[dict], closed: dict) -> "TerraceStats":
+        """Sums counters of sequences (docs/embedding-c.md has their fields).
+
+        closed: those of sequences that are closed, as add_counters() summed them.
+        """
+        total = copy.deepcopy(closed)
+        for one in alive:
+            add_counters(total, one)
+        if not total:
             return cls()
-
-        def add(*path: str) -> int:
-            total = 0
-            for one in counters:
-                for name in path:
-                    one = one[name]
-                total += one
-            return total
-
-        lists = add("lists")
+        lists = total["lists"]
         return cls(rows=len(alive), tokens=max((one["length"] for one in alive), default=0),
-                   budget_tokens=max(one["budget_tokens"] for one in counters),
-                   attended=add("attended") / lists if lists else 0.0,
-                   rows_hit=add("cache", "rows_hit"), rows_missed=add("cache", "rows_missed"),
-                   bytes={name: add("bytes", name) for name in counters[0]["bytes"]},
-                   waited_seconds=sum(add("waits", name) for name in counters[0]["waits"]))
+                   budget_tokens=total["budget_tokens"],
+                   attended=total["attended"] / lists if lists else 0.0,
+                   rows_hit=total["cache"]["rows_hit"], rows_missed=total["cache"]["rows_missed"],
+                   bytes=total["bytes"], waited_seconds=sum(total["waits"].values()))
 
     def __str__(self) -> str:
         hits = "no look-ups" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"

@@ -13,7 +13,7 @@ import terrace
 from terrace.hf.attention import NAME
 from terrace.hf.columns import Columns
 from terrace.hf.shape import dtype_of, shape_of
-from terrace.stats import TerraceStats
+from terrace.stats import TerraceStats, add_counters
 
 
 class TerraceLayer(CacheLayerMixin):
@@ -84,7 +84,7 @@ class TerraceCache(Cache):
         # Columns of a prompt that comes in chunks and are not there yet; whether it was announced.
         self._expected, self._expected_begun = 0, False
         self._window = runtime.traits()["needs"]["query_window_tokens"]
-        self._dropped: list[dict] = []
+        self._dropped: dict = {}
 
     @classmethod
     def for_model(cls, model, *, policy: str | None = None, budget: float | int | str | None = None,
@@ -302,7 +302,7 @@ class TerraceCache(Cache):
         self._expected = 0
 
     def _drop(self, sequence: terrace.Sequence) -> None:
-        self._dropped.append(sequence.counters())
+        add_counters(self._dropped, sequence.counters())
         sequence.close()
 
     def __deepcopy__(self, memo: dict) -> "TerraceCache":

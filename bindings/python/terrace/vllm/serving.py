@@ -187,7 +187,7 @@ class Serving:
         """Sums what was done so far, by requests that have ended, too."""
         alive = [held.sequence.counters() for held in self._held.values()
                  if held.sequence.phase == "idle"]
-        summed = TerraceStats.of(alive, [self._closed] if self._closed else [])
+        summed = TerraceStats.of(alive, self._closed)
         return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
                                    vllm_tokens=self._decoded - self._stats.tokens,
                                    of_sequences=summed)
