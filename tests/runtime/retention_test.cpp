@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "runtime/batch.hpp"
 #include "runtime/naive_attention.hpp"
@@ -211,6 +213,36 @@ TEST_P(EachRetention, AttendsToEverythingUntilItHasDecided) {
   ASSERT_TRUE(drive.steps(100).has_value());  // none waits, whenever decisions come
   ASSERT_TRUE(drive.sequence().await_indexes().has_value());
   expect_conservation(drive.sequence(), traffic_);
+}
+
+TEST_P(EachRetention, DecidesTheSameHoweverLate) {
+  scenario_.runtime.until_ready = UntilReady::exact;
+  const auto entries_behind = [this](std::size_t steps_before_it_decides) {
+    std::atomic<bool> released = steps_before_it_decides == 0;
+    const auto runtime = scenario_.open();
+    Drive drive(*runtime, traffic_);
+    EXPECT_TRUE(drive.prefill(200).has_value());
+    EXPECT_TRUE(drive.steps(window - 1).has_value());
+    EXPECT_TRUE(drive.sequence().await_indexes().has_value());
+    const auto hold = [&released]() -> Result<std::size_t> {
+      // Bounded: who never releases it has failed, and must not hang.
+      for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
+      return 0;
+    };
+    EXPECT_TRUE(state_of(drive.sequence())
+                    .parts.context.lanes.cluster()
+                    .call(Phase::cluster, hold)
+                    .has_value());
+    EXPECT_TRUE(drive.step().has_value());  // starts a flush
+    EXPECT_TRUE(drive.steps(steps_before_it_decides).has_value());
+    EXPECT_EQ(drive.sequence().retention().flushes, 1U);
+    released.store(true);
+    EXPECT_TRUE(drive.sequence().await_indexes().has_value());
+    EXPECT_EQ(drive.sequence().retention().flushes, 2U);
+    return entries_of(drive.sequence(), 1, 0).positions;
+  };
+  // So many steps that their queries take the places of all that were kept.
+  EXPECT_EQ(entries_behind(3 * scenario_.runtime.retention.score_window), entries_behind(0));
 }
 
 TEST_P(EachRetention, LeavesDenseLayersAlone) {

@@ -61,11 +61,7 @@ class GiftSums {
 class Decision {
  public:
   Decision(const RetentionPolicy& policy, const Flush& flush, DecisionParts parts) noexcept
-      : policy_(policy),
-        flush_(flush),
-        queries_(parts.queries),
-        entries_(parts.entries),
-        stored_scores_(parts.scores) {}
+      : policy_(policy), flush_(flush), entries_(parts.entries), stored_scores_(parts.scores) {}
 
   Result<FlushCount> make() {
     for (std::size_t head = 0; head < flush_.shape.kv_heads; ++head) list_candidates(head);
@@ -124,12 +120,11 @@ class Decision {
   }
 
   void score_by_last_queries() {
-    const LastQueries::Run last = queries_.before(flush_.length);
     const std::size_t group = flush_.shape.group();
     const bool apart = policy_.traits().scores_of_query_heads;
     stored_scores_.start(policy_.traits().score_heads(flush_.shape));
     for (std::size_t head = 0; head < candidates_.size(); ++head) {
-      const std::vector<float> sums = weights_of(head, last);
+      const std::vector<float> sums = weights_of(head);
       const std::vector<std::uint32_t>& positions = candidates_[head].positions;
       const std::size_t rows = sums.size() / group;
       for (std::size_t query = 0; query < group; ++query) {
@@ -143,8 +138,8 @@ class Decision {
 
   /// Weights [group, rows] that the last queries give to the candidates, and behind these to sinks
   /// and window.
-  [[nodiscard]] std::vector<float> weights_of(std::size_t head,
-                                              const LastQueries::Run& last) const {
+  [[nodiscard]] std::vector<float> weights_of(std::size_t head) const {
+    const LastQueries::Run& last = flush_.last_queries;
     const KvShape& shape = flush_.shape;
     std::vector<const std::byte*> rows = candidates_[head].rows;
     std::vector<float> bias(rows.size());
@@ -209,7 +204,6 @@ class Decision {
 
   const RetentionPolicy& policy_;
   const Flush& flush_;
-  const LastQueries& queries_;
   KeptEntries& entries_;
   PositionScores& stored_scores_;
   std::vector<HeadCandidates> candidates_;

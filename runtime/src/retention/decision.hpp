@@ -25,6 +25,7 @@ struct Flush {
   std::uint64_t seed = 0;
   std::vector<std::byte*> blocks;  ///< of the host, as far as any token here needs them
   std::size_t block_tokens = 0;
+  LastQueries::Run last_queries;  ///< where the policy chooses by them
 };
 
 /// The fate of tokens in a flush, over all KV heads.
@@ -35,7 +36,6 @@ struct FlushCount {
 /// The part of a layer that a decision reads and writes.
 struct DecisionParts {
   KeptEntries& entries;
-  const LastQueries& queries;
   PositionScores& scores;
 };
 

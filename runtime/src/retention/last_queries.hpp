@@ -11,7 +11,8 @@
 
 namespace terrace {
 
-/// Threads  one at a time; what work has been enqueued to write may be read when it is done
+/// Threads  one at a time: the sequence's own. Copies that were listed have to be done before
+/// queries are read.
 class LastQueries {
  public:
   /// Has room for queries of `window` tokens, whatever tokens are rejected behind them. Errors:

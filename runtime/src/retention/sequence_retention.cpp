@@ -69,24 +69,25 @@ Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
               .keep = rooms,
               .seed = context_.options().seed,
               .block_tokens = context_.block_tokens()};
+  // A copy: steps that do not wait for the decision bring more queries.
+  flush.last_queries = mine.queries.before(context_.length);
   const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
   for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
   TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, rooms}));
   TERRACE_TRY(mine.ratings.rate(context_, layer.id(), mine.scores));
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));
-  const auto work = [&policy, &mine, flush = std::move(flush),
-                     clock = &context_.clock()]() -> Result<std::size_t> {
+  auto work = [&policy, &mine, flush = std::move(flush),
+               clock = &context_.clock()]() -> Result<std::size_t> {
     const TimePoint begin = clock->now();
-    const Result<FlushCount> made =
-        decide(policy, flush, {mine.entries, mine.queries, mine.scores});
+    const Result<FlushCount> made = decide(policy, flush, {mine.entries, mine.scores});
     // The queue goes on: a failed decision loses no row.
     mine.decision = {.status = made.map([](FlushCount) {}),
                      .count = made.value_or(FlushCount{}),
                      .taken = clock->now() - begin};
     return 0;
   };
-  TERRACE_ASSIGN(mine.decided, queue.call(Phase::cluster, work));
+  TERRACE_ASSIGN(mine.decided, queue.call(Phase::cluster, std::move(work)));
   return {};
 }
 

@@ -59,7 +59,7 @@ class DecisionTest : public ::testing::Test {
     for (std::vector<std::byte>& block : blocks_) flush.blocks.push_back(block.data());
     ASSERT_TRUE(entries_.next().reserve(*backend_, EntryLayout(shape_, flush.keep)).has_value());
     const auto policy = policies::make_retention_policy(name).value();
-    const auto made = decide(*policy, flush, {entries_, queries_, scores_});
+    const auto made = decide(*policy, flush, {entries_, scores_});
     ASSERT_TRUE(made.has_value()) << made.error().message();
     entries_.take_next();
   }
@@ -87,7 +87,6 @@ class DecisionTest : public ::testing::Test {
   std::unique_ptr<Backend> backend_ = testing::make_scenario_backend({});
   std::vector<std::vector<std::byte>> blocks_;
   KeptEntries entries_;
-  LastQueries queries_;
   PositionScores scores_;
 };
 
