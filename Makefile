@@ -76,6 +76,7 @@ endif
 
 lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@tools/install-packages lint
+	@tools/environments/environments.py lint >/dev/null
 	@cmake --preset tidy
 	@cmake --build --preset tidy
 	@ctest --preset tidy --timeout 7200  # clang-tidy is one test

@@ -29,7 +29,11 @@ int driver_needed(std::string_view toolkit) {
 int driver_version(const std::string& line) {
   static const std::regex version(R"(\b(\d{3,})\.\d+)");
   std::smatch found;
-  return std::regex_search(line, found, version) ? std::atoi(found[1].str().c_str()) : 0;
+  if (!std::regex_search(line, found, version)) return 0;
+  const std::string digits = found[1];
+  int number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
 }
 
 /// CUDA_VERSION of a toolkit's headers: 12080 for 12.8; 0 where they do not say.

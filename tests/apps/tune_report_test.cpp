@@ -73,7 +73,7 @@ TEST(TunedRows, HaveNoRatioWhereNothingCouldBeHit) {
   EXPECT_TRUE(tuned_object(some, hopeless)["optimum_ratio"].is_null());
 }
 
-tuning::TuneResult timed(double none, std::vector<std::pair<const char*, double>> rows) {
+tuning::TuneResult timed(double none, const std::vector<std::pair<const char*, double>>& rows) {
   tuning::TuneResult made;
   made.without_cache.cache.policy = "none";
   made.without_cache.outcome.seconds = none;

@@ -29,7 +29,7 @@ Status refuse_unless(bool right) {
 TEST(FuzzCanary, AReaderThatTakesTrailingCommasIsFound) {
   const Reader reader = faulty_reader([](std::string_view text) {
     std::string without(text);
-    for (std::size_t at = 0; (at = without.find(",", at)) != std::string::npos; ++at) {
+    for (std::size_t at = 0; (at = without.find(',', at)) != std::string::npos; ++at) {
       const std::size_t next = without.find_first_not_of(" \t\r\n,", at);
       if (next != std::string::npos && (without[next] == ']' || without[next] == '}')) {
         without.erase(at, next - at);

@@ -134,7 +134,8 @@ TEST(IterationPlanner, LeavesTheMarginAndWhatHasPassedAlready) {
 
 TEST(IterationPlanner, NeverPlansFewerIterationsForMoreCompute) {
   std::size_t before = 0;
-  for (double compute = 0; compute < 1e-4; compute += 1e-6) {
+  for (int microseconds = 0; microseconds < 100; ++microseconds) {
+    const double compute = 1e-6 * microseconds;
     const std::size_t planned = IterationPlanner(model_of(compute, 1e-6), {}).plan(1000);
     EXPECT_GE(planned, before);
     before = planned;

@@ -200,7 +200,7 @@ namespace {
 /// Steps of fuzz tests that whoever runs the tests has time for, in thousands.
 std::size_t fuzz_thousands() {
   const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
-  return steps == nullptr ? SIZE_MAX - 1 : static_cast<std::size_t>(std::atoi(steps)) / 1000;
+  return steps == nullptr ? SIZE_MAX - 1 : std::strtoull(steps, nullptr, 10) / 1000;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the units of a build tree that have changed: clang_tidy.py TREE [REGEX].
 
-A unit takes ten seconds or more, and there are hundreds. One without findings is remembered by a
+A unit takes seconds, and there are hundreds. One without findings is remembered by a
 hash of all that clang-tidy sees of it: its preprocessed text with comments, its flags, the
 configuration and the version. The memory is shared by all checkouts of a user:
 $XDG_CACHE_HOME/terrace/clang-tidy.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIDY, COMPILER = "clang-tidy-19", "clang++-19"
+TIDY, COMPILER = ROOT / "build" / "venv-lint" / "bin" / "clang-tidy", "clang++-19"
 MEMORY = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache",
                       "terrace", "clang-tidy")
 # Places in the text that differ between checkouts of the same sources.

@@ -38,7 +38,7 @@ std::vector<CacheOptions> all_choices() {
           .policy = std::string(entry.name), .admission = "always", .replacement = setting};
       choices.push_back(cache);
       cache.admission = "refill";
-      for (double horizon = 2; horizon <= 4096; horizon *= 2) {
+      for (int horizon = 2; horizon <= 4096; horizon *= 2) {
         cache.refill.horizon_steps = horizon;
         choices.push_back(cache);
       }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Interpreters with libraries of PyPI, each in a virtual environment of its own.
 
-    tools/environments/environments.py bindings|engines
+    tools/environments/environments.py bindings|engines|lint
 
 An environment is made when it is first asked for, in a folder of build/ that git ignores, and made
 anew when its recipe has changed. One that cannot be had says what it lacks. The program makes one
@@ -75,7 +75,9 @@ ENGINES = Recipe(ROOT / "build" / "venv-engines", "torch, transformers, vllm, gg
                   "pytest==9.2.0"),
                  without_cuda=True, gguf=True, overrides=("torch==2.13.0",),
                  left_out=("torchvision", "torchaudio", "torchcodec", "opencv-python-headless"))
-RECIPES = {"bindings": BINDINGS, "engines": ENGINES}
+# Static checks. From version 22 on, clang-tidy leaves system headers out and takes half as long.
+LINT = Recipe(ROOT / "build" / "venv-lint", "clang_tidy", ("clang-tidy==22.1.8",))
+RECIPES = {"bindings": BINDINGS, "engines": ENGINES, "lint": LINT}
 
 
 def run(*command) -> None:

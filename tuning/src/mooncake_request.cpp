@@ -49,7 +49,9 @@ class RequestParser final : public Json::json_sax_t {
   bool string(std::string& /*value*/) override { return take(std::nullopt); }
   bool binary(Json::binary_t& /*value*/) override { return take(std::nullopt); }
   bool start_object(std::size_t /*size*/) override {
-    return (depth_ == 0 || take(std::nullopt)) && ++depth_ > 0;
+    if (depth_ > 0 && !take(std::nullopt)) return false;
+    ++depth_;
+    return true;
   }
   bool end_object() override { return end(); }
   bool start_array(std::size_t /*size*/) override {
@@ -58,7 +60,9 @@ class RequestParser final : public Json::json_sax_t {
       has_ids_ = in_ids_ = true;
       request_.hash_ids.clear();
     }
-    return (ids || take(std::nullopt)) && ++depth_ > 0;
+    if (!ids && !take(std::nullopt)) return false;
+    ++depth_;
+    return true;
   }
   bool end_array() override { return end(); }
   bool key(std::string& name) override {
