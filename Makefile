@@ -81,15 +81,15 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@cmake --build --preset tidy
 	@ctest --preset tidy --timeout 7200  # clang-tidy is one test
 
-# Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. A device's
-# threads are fibers, of which the thread sanitizer watches each switch: it gets few steps, three
+# Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. The thread
+# sanitizer runs what several threads run: the rest has no races to find. A device's threads are fibers, of which the thread sanitizer watches each switch: it gets few steps, three
 # policies, and no test that takes minutes for one shape or length after the other.
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |GivesBackWhatAPromptLeft|WhenTheBudgetCovers
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python lint test-engines  ## everything there is, without a time limit
-	@for preset in release clang host-asan host-tsan; do \
+	@for preset in release clang host-asan; do \
 	  case $$preset in \
 	    release) steps=$(FUZZ_STEPS_ALL);; \
 	    clang) steps=$(FUZZ_STEPS);; \
@@ -99,6 +99,10 @@ check-all: python lint test-engines  ## everything there is, without a time limi
 	  cmake --build --preset $$preset --target all terrace_tests && \
 	  TERRACE_FUZZ_STEPS=$$steps ctest --preset $$preset --timeout 7200 || exit 1; \
 	done
+	@cmake --preset host-tsan
+	@cmake --build --preset host-tsan --target terrace_concurrent_tests
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset host-tsan --timeout 7200 \
+	  --label-regex concurrent
 	@cmake --preset cuda-asan
 	@cmake --build --preset cuda-asan
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset cuda-asan --timeout 7200
