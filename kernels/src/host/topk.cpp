@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <span>
 
 #include "host/weight_keys.hpp"
 #include "terrace/core/assert.hpp"
@@ -111,12 +112,20 @@ namespace {
 HWY_EXPORT(keep_bracket);
 HWY_EXPORT(write_ids);
 
-constexpr std::size_t sample_size = 1024;
+constexpr std::size_t sample_max = 1024;
+constexpr std::size_t sampled_from = 256;  // fewer weights are as quickly kept all
+
+/// So many that choosing among them takes about as long as choosing among what a bracket keeps.
+std::size_t sample_size(std::size_t n) noexcept {
+  const double root = std::cbrt(static_cast<double>(n));
+  return std::min(sample_max, static_cast<std::size_t>(root * root));
+}
 
 /// Guesses from a sample where the k-th largest key lies: four standard deviations to either side.
 Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexcept {
-  if (n < 2 * sample_size) return {};
-  std::array<Key, sample_size> sample;
+  if (n < sampled_from) return {};
+  std::array<Key, sample_max> memory;
+  const std::span sample(memory.data(), sample_size(n));
   Rng rng(n);  // fixed places: a strided sample would follow any period of the weights
   for (Key& key : sample) key = key_of(weights[rng.below(n)]);
   const auto nth_largest = [&sample](double place) {
@@ -125,10 +134,10 @@ Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexce
     return *nth;
   };
   const double share = static_cast<double>(k) / static_cast<double>(n);
-  const double place = share * sample_size;
+  const double place = share * static_cast<double>(sample.size());
   const double slack = 4 * std::sqrt(place * (1 - share)) + 1;
   Bracket bracket;
-  if (place + slack < sample_size) bracket.low = nth_largest(place + slack);
+  if (place + slack < static_cast<double>(sample.size())) bracket.low = nth_largest(place + slack);
   if (place > slack) bracket.high = nth_largest(place - slack);
   return bracket;
 }
