@@ -429,6 +429,28 @@ Status validate(const ClusterSelect& op) {
   return require_clusters_apart(name, op);
 }
 
+Status validate(const RefineSelect& op) {
+  constexpr std::string_view name = "refine_select";
+  TERRACE_TRY(require_selection(name, op.common, op.index));
+  const KvShape& shape = op.common.shape;
+  const RefineShape& codes = op.codes;
+  if (codes.pq.subspaces > 0) TERRACE_TRY(require_codes(name, shape, codes.pq, op.index));
+  TERRACE_TRY(
+      require(name, {{codes.bits == 1 || codes.bits == 2, "codes.bits must be 1 or 2"},
+                     {codes.chunk_begin % 4 == 0, "codes.chunk_begin must be a multiple of 4"},
+                     {op.proposed_count != nullptr, "proposed_count must be given"},
+                     {op.proposed_stride == 0 || op.proposed != nullptr, "proposed must be given"},
+                     {op.proposed_stride <= limit, "proposed_stride must not be above 2^32"}}));
+  const SelectionViews views(op.common, shape.kv_heads,
+                             refine_scratch_floats(shape, op.proposed_stride));
+  return require_apart(
+      name, {views.ids, views.id_count, views.scratch},
+      {views.query,
+       views.shares,
+       {"proposed", range_of(op.proposed, times(shape.kv_heads, op.proposed_stride))},
+       {"proposed_count", range_of(op.proposed_count, shape.kv_heads)}});
+}
+
 Status validate(const ResolveRows& op) {
   constexpr std::string_view name = "resolve_rows";
   TERRACE_TRY(require_resolvable(name, op));

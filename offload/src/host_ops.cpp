@@ -10,6 +10,7 @@
 #include "terrace/kernels/convert_queries.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
+#include "terrace/kernels/refine.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
 
@@ -43,6 +44,7 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .convert_queries = enqueue<host::convert_queries>,
                     .page_select = enqueue<host::page_select>,
                     .cluster_select = enqueue<host::cluster_select>,
+                    .refine_select = enqueue<host::refine_select>,
                     .resolve_rows = enqueue<resolve_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,
                     .cache_rows = enqueue<host::cache_rows>,

@@ -23,6 +23,9 @@ Meaning meaning_of(const Config& config, std::string_view key,
 
 policies::RetrievalOptions retrieval_options(const Config& config) {
   policies::RetrievalOptions options;
+  options.refine = {
+      .bits = meaning_of<std::size_t>(config, "retrieval.refine", {{"off", 0}, {"1", 1}, {"2", 2}}),
+      .factor = config.integer("retrieval.refine_factor")};
   options.pq = {.subspaces = config.integer("pq.subspaces"), .bits = config.integer("pq.bits")};
   options.qpq.shrinkage = config.number("qpq.shrinkage");
   options.wave = {

@@ -85,6 +85,9 @@ void run(std::span<const PageSelect> batch) {
 void run(std::span<const ClusterSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::cluster_select(batch, launch); });
 }
+void run(std::span<const RefineSelect> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::refine_select(batch, launch); });
+}
 void run(std::span<const ResolveRows> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(batch, launch); });
 }

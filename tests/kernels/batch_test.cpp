@@ -15,6 +15,7 @@
 #include "kernels/conversion.hpp"
 #include "kernels/page_scene.hpp"
 #include "kernels/pq_index.hpp"
+#include "kernels/refine_scene.hpp"
 #include "kernels/selected.hpp"
 #include "kernels/tile_scenario.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
@@ -272,6 +273,21 @@ TEST(Batch, SelectsPagesLikeItsCalls) {
     op.common.candidates.end -= i < small_from ? one_of<std::size_t>({200, 0, 100, 233}, i) : 210;
     op.common.reduction = one_of(reductions, i);
     return Call<PageSelect>{
+        held, op, {memory_of(held->ids), memory_of(held->counts)}, memory_of(held->scratch)};
+  });
+}
+
+TEST(Batch, RefinesLikeItsCalls) {
+  namespace scene = testing::refine_scene;
+  const KvShape shape = make_shape(3, 2, 24, Dtype::f16);
+  expect_batches_like_calls<RefineSelect>(Large::where_there_is_time, [&](std::size_t i) {
+    const auto held = std::make_shared<scene::Scene>(shape, 2, PqShape{}, i);
+    RefineSelect& op = held->op;
+    op.common.count.mean = one_of<std::size_t>({20, 100, 0}, i);
+    op.common.reduction = one_of(reductions, i);
+    held->propose(i < small_from ? 1 + i % 5 : 50);
+    op.proposed_count = held->proposed_counts.data();
+    return Call<RefineSelect>{
         held, op, {memory_of(held->ids), memory_of(held->counts)}, memory_of(held->scratch)};
   });
 }

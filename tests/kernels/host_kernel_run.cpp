@@ -7,6 +7,7 @@
 #include "terrace/kernels/convert_queries.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
+#include "terrace/kernels/refine.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
 
@@ -49,6 +50,9 @@ void run(std::span<const PageSelect> batch) {
 }
 void run(std::span<const ClusterSelect> batch) {
   host::for_each_call(batch, threads, host::cluster_select);
+}
+void run(std::span<const RefineSelect> batch) {
+  host::for_each_call(batch, threads, host::refine_select);
 }
 void run(std::span<const DecodeAttention> batch) {
   host::for_each_call(batch, threads, host::decode_attention);

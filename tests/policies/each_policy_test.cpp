@@ -73,7 +73,8 @@ class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
   }
 
   KvShape shape_{.layers = 1, .query_heads = 4, .kv_heads = 2, .head_dim = 16};
-  std::unique_ptr<RetrievalPolicy> policy_ = policies::make_retrieval_policy(GetParam()).value();
+  std::unique_ptr<RetrievalPolicy> policy_ =
+      policies::make_retrieval_policy(GetParam(), testing::retrieval_options()).value();
 };
 
 TEST_P(EachIndexedPolicy, ListsDistinctCandidatesInRisingOrder) {

@@ -2,12 +2,22 @@
 // them to the same promises.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::testing {
+
+/// Returns the settings that suites of each policy take: a second stage of as many bits as
+/// TERRACE_TEST_REFINE says, none without it.
+inline policies::RetrievalOptions retrieval_options() {
+  const char* const bits = std::getenv("TERRACE_TEST_REFINE");
+  policies::RetrievalOptions options;
+  if (bits != nullptr) options.refine.bits = std::strtoull(bits, nullptr, 10);
+  return options;
+}
 
 /// Returns their names in the order of the table.
 inline std::vector<std::string> selecting_policies() {

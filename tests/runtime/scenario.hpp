@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/selecting_policies.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/runtime/runtime.hpp"
 
@@ -117,6 +118,7 @@ struct Scenario {
   RuntimeOptions runtime{
       .shape = {.layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16},
       .policy = "pqcache",
+      .retrieval = retrieval_options(),
       .budget = {.kind = TokenBudget::Kind::tokens, .value = 48},
       .sink_tokens = 4,
       .until_ready = UntilReady::wait,

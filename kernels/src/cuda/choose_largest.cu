@@ -21,6 +21,9 @@ constexpr unsigned digits = 1U << digit_bits;
 struct Tokens {
   unsigned candidates;
 
+  [[nodiscard]] __device__ unsigned most(unsigned) const { return candidates; }
+  __device__ void name(unsigned, std::uint32_t*, unsigned) const {}
+
   [[nodiscard]] __host__ __device__ unsigned count() const { return candidates; }
   [[nodiscard]] __device__ unsigned size(unsigned) const { return 1; }
   [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
@@ -33,6 +36,8 @@ struct Pages {
   unsigned page_count;
   unsigned skipped;  ///< tokens of the first page
 
+  [[nodiscard]] __device__ unsigned most(unsigned) const { return candidates; }
+  __device__ void name(unsigned, std::uint32_t*, unsigned) const {}
   [[nodiscard]] __host__ __device__ unsigned count() const { return page_count; }
   [[nodiscard]] __device__ unsigned size(unsigned page) const {
     const unsigned begin = page == 0 ? skipped : page * page_tokens;
@@ -42,6 +47,24 @@ struct Pages {
   [[nodiscard]] __device__ unsigned of(unsigned candidate) const {
     return (skipped + candidate) / page_tokens;
   }
+};
+
+/// Candidates are those of a list: numbers in it, which are named by position in the end.
+struct Listed {
+  unsigned stride;
+  const std::uint32_t* positions;  ///< [kv_heads, stride]
+  const std::uint32_t* counts;     ///< [kv_heads]
+
+  [[nodiscard]] __device__ unsigned most(unsigned head) const { return counts[head]; }
+  /// Makes positions of numbers.
+  __device__ void name(unsigned head, std::uint32_t* ids, unsigned count) const {
+    __syncthreads();  // they are written
+    const std::uint32_t* const own = positions + static_cast<std::size_t>(head) * stride;
+    for (unsigned i = threadIdx.x; i < count; i += choose_threads) ids[i] = own[ids[i]];
+  }
+  [[nodiscard]] __host__ __device__ unsigned count() const { return stride; }
+  [[nodiscard]] __device__ unsigned size(unsigned) const { return 1; }
+  [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
 };
 
 /// A call: a choice among `items`, tokens or pages, whose logits lie in rows of scratch memory.
@@ -210,9 +233,10 @@ __global__ void __launch_bounds__(choose_threads)
   const SelectCommon& common = call.common;
   const Items& items = call.items;
   const unsigned head = blockIdx.x;
-  const auto candidates = static_cast<unsigned>(common.candidates.size());
+  const unsigned candidates = items.most(head);
   const auto group = static_cast<unsigned>(common.shape.group());
-  const auto wanted = static_cast<unsigned>(common.wanted(head));
+  const unsigned most = static_cast<unsigned>(common.wanted(head));
+  const unsigned wanted = most < candidates ? most : candidates;
   const Choice<Items> choice{call, head, wanted,
                              reinterpret_cast<std::uint32_t*>(call.row(head, group))};
   if (threadIdx.x == 0) common.id_count[head] = wanted;
@@ -233,8 +257,10 @@ __global__ void __launch_bounds__(choose_threads)
     if (key > threshold.key) return Standing::in;
     return key == threshold.key ? Standing::cut : Standing::out;
   };
+  std::uint32_t* const ids = common.ids + head * common.id_stride;
   write_positions(static_cast<unsigned>(common.candidates.begin), candidates, threshold.ties,
-                  standing, common.ids + head * common.id_stride, memory.scan);
+                  standing, ids, memory.scan);
+  items.name(head, ids, wanted);
 }
 
 template <unsigned capacity>
@@ -247,9 +273,9 @@ Status launch_leaving_out(const Calls<Choosing<Tokens>, capacity>& calls, const 
   return launch_kernel(launch, {grid, softmax_threads}, "selection", leave_out_held<capacity>,
                        calls);
 }
-/// Pages have candidates that are held and others.
-template <unsigned capacity>
-Status launch_leaving_out(const Calls<Choosing<Pages>, capacity>& /*calls*/,
+/// Pages have candidates that are held and others; what is proposed is never held.
+template <typename Items, unsigned capacity>
+Status launch_leaving_out(const Calls<Choosing<Items>, capacity>& /*calls*/,
                           const Launch& /*launch*/) {
   return {};
 }
@@ -283,6 +309,13 @@ Choosing<Pages> choosing_of(const PageSelect& op) {
        static_cast<unsigned>(pages.count), static_cast<unsigned>(pages.skipped)}};
 }
 
+Choosing<Listed> choosing_of(const RefineSelect& op) {
+  SelectCommon common = op.common;
+  common.candidates = {0, op.proposed_stride};
+  common.held = {};
+  return {common, {static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count}};
+}
+
 template <typename Select>
 Status choose_all(std::span<const Select> batch, const Launch& launch) {
   return launch_calls(
@@ -299,6 +332,9 @@ Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch) 
   return choose_all(batch, launch);
 }
 Status choose_largest(std::span<const PageSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
+}
+Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }
 

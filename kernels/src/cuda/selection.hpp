@@ -45,9 +45,10 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
 
 /// Reduces logits to weights and chooses the largest. At most two launches for as many calls as one
 /// takes, three where positions are held. Logits of page_select are of pages, of which each counts
-/// as many candidates as it has.
+/// as many candidates as it has; those of refine_select of what is proposed.
 [[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const PageSelect> batch, const Launch& launch);
+[[nodiscard]] Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda

@@ -10,6 +10,7 @@
 // parameters; see docs/decisions/0003 for where codes are made.
 #include <memory>
 
+#include "coded_keys.hpp"
 #include "pq_codes.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
@@ -35,7 +36,7 @@ Result<BuildReport> build_subspace(const BuildRequest& request, const PqShape& p
   return train_codebook(request, pq, {keys.get(), of.head, of.subspace});
 }
 
-class PqCache final : public RetrievalPolicy {
+class PqCache final : public CodingPolicy {
  public:
   explicit PqCache(const RetrievalOptions& options)
       : pq_(options.pq),
@@ -78,6 +79,20 @@ class PqCache final : public RetrievalPolicy {
     return enqueue_select(ops.pq_select, batch, queue, [&](const SelectRequest& request) {
       return PqSelect{selection_of(request, reduction_), pq_, request.index};
     });
+  }
+
+  [[nodiscard]] PqShape pq() const noexcept override { return pq_; }
+  [[nodiscard]] Status read_keys(const BuildRequest& request, std::size_t head, TokenRange tokens,
+                                 float* keys) const override {
+    return kernels::host::read_keys({.shape = request.shape,
+                                     .rows = request.rows,
+                                     .tokens = tokens,
+                                     .head = head,
+                                     .dims = request.shape.head_dim},
+                                    keys);
+  }
+  [[nodiscard]] const float* queries(const SelectRequest& request) const noexcept override {
+    return request.query;
   }
 
  private:

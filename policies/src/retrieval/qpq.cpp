@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "coded_keys.hpp"
 #include "pq_codes.hpp"
 #include "query_basis.hpp"
 #include "row_mean.hpp"
@@ -72,6 +73,16 @@ void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<fl
     kernels::host::map_vector(&keys[at], maps.keys(head), dims, mapped.data());
     std::ranges::copy(mapped, &keys[at]);
   }
+}
+
+/// Reads keys of a KV head as they are coded: mapped and centred.
+Status read_mapped_keys(const BuildRequest& request, const Maps& maps, TokenRange tokens,
+                        std::size_t head, float* keys) {
+  const std::size_t dims = request.shape.head_dim;
+  TERRACE_TRY(read_head_keys(request, tokens, head, keys));
+  map_keys(maps, head, dims, {keys, tokens.size() * dims});
+  for (std::size_t i = 0; i < tokens.size() * dims; ++i) keys[i] -= maps.mean(head)[i % dims];
+  return {};
 }
 
 /// The queries of a KV head's group: [positions * group, head_dim].
@@ -175,11 +186,9 @@ class HeadCodes {
     const std::size_t dims = request_.shape.head_dim;
     const std::size_t width = dims / pq_.subspaces;
     std::vector<float> keys(tokens.size() * dims);
-    TERRACE_TRY(read_head_keys(request_, tokens, head_, keys.data()));
-    map_keys(maps_, head_, dims, keys);
+    TERRACE_TRY(read_mapped_keys(request_, maps_, tokens, head_, keys.data()));
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-      float* const key = &keys[i * dims];
-      for (std::size_t k = 0; k < dims; ++k) key[k] -= maps_.mean(head_)[k];
+      const float* const key = &keys[i * dims];
       for (std::size_t j = 0; j < pq_.subspaces; ++j) {
         const float* const codebook = reinterpret_cast<const float*>(request_.fixed) +
                                       (head_ * pq_.subspaces + j) * pq_.centroids() * width;
@@ -215,7 +224,7 @@ class HeadCodes {
   Maps maps_;
 };
 
-class Qpq final : public RetrievalPolicy {
+class Qpq final : public CodingPolicy {
  public:
   explicit Qpq(const RetrievalOptions& options)
       : pq_(options.pq),
@@ -268,6 +277,15 @@ class Qpq final : public RetrievalPolicy {
       common.scratch += request.shape.query_heads * request.shape.head_dim;
       return PqSelect{common, pq_, request.index};
     });
+  }
+
+  [[nodiscard]] PqShape pq() const noexcept override { return pq_; }
+  [[nodiscard]] Status read_keys(const BuildRequest& request, std::size_t head, TokenRange tokens,
+                                 float* keys) const override {
+    return read_mapped_keys(request, Maps(request.shape, pq_, request.fixed), tokens, head, keys);
+  }
+  [[nodiscard]] const float* queries(const SelectRequest& request) const noexcept override {
+    return request.scratch;
   }
 
  private:

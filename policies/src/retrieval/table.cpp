@@ -1,6 +1,7 @@
 #include <array>
 
 #include "../name_lookup.hpp"
+#include "refined.hpp"
 #include "rows.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -29,7 +30,8 @@ Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(std::string_view 
                                                                const RetrievalOptions& options) {
   TERRACE_ASSIGN(const RetrievalEntry* entry,
                  find_by_name(retrieval_policies(), "retrieval.policy", name));
-  return entry->make(options);
+  TERRACE_ASSIGN(std::unique_ptr<RetrievalPolicy> policy, entry->make(options));
+  return refined(std::move(policy), options);
 }
 
 }  // namespace terrace::policies

@@ -47,7 +47,7 @@ ClusterIndexOptions index_options(const WaveOptions& options) {
 
 class Wave final : public ClusterIndex {
  public:
-  explicit Wave(const WaveOptions& options)
+  Wave(const WaveOptions& options, bool trims)
       : ClusterIndex({.name = "wave",
                       .indexed_together = options.segment_tokens,
                       .clusters = true,
@@ -58,7 +58,8 @@ class Wave final : public ClusterIndex {
                       .gives_pseudo_entries = options.estimated_share > 0,
                       .stops_at_mass = true},
                      index_options(options)),
-        options_(options) {}
+        options_(options),
+        trims_(trims) {}
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
     return traits().gives_pseudo_entries ? cluster_room(clusters(), tokens) : 0;
@@ -71,7 +72,7 @@ class Wave final : public ClusterIndex {
                            .clusters = clusters(),
                            .index = request.index,
                            .ranking = options_.ranking,
-                           .trims = false,
+                           .trims = trims_,
                            .estimated = estimated(request.index.token_count),
                            .pseudo = request.out.pseudo,
                            .resident = request.resident,
@@ -92,12 +93,16 @@ class Wave final : public ClusterIndex {
   }
 
   WaveOptions options_;
+  bool trims_;  ///< proposed rows are as many as asked for
 };
 
 }  // namespace
 
 MadeRetrievalPolicy make_wave(const RetrievalOptions& options) {
-  const WaveOptions& wave = options.wave;
+  WaveOptions wave = options.wave;
+  // A second stage takes single rows of clusters: what it leaves has no mean to stand for it.
+  const bool proposes = options.refine.bits > 0;
+  if (proposes) wave.estimated_share = 0;
   if (wave.tokens_per_cluster == 0 || wave.tokens_per_cluster > chunk_tokens) {
     return fail(Errc::invalid_argument, "wave.tokens_per_cluster {}: use 1 to {}",
                 wave.tokens_per_cluster, chunk_tokens);
@@ -110,7 +115,7 @@ MadeRetrievalPolicy make_wave(const RetrievalOptions& options) {
     return fail(Errc::invalid_argument, "wave.estimated_share is {}; use 0 to 1",
                 wave.estimated_share);
   }
-  return std::make_unique<Wave>(wave);
+  return std::make_unique<Wave>(wave, proposes);
 }
 
 }  // namespace terrace::policies

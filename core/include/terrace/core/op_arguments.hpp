@@ -27,6 +27,7 @@ namespace terrace {
 [[nodiscard]] Status validate(const ConvertQueries& op);
 [[nodiscard]] Status validate(const PageSelect& op);
 [[nodiscard]] Status validate(const ClusterSelect& op);
+[[nodiscard]] Status validate(const RefineSelect& op);
 [[nodiscard]] Status validate(const ResolveRows& op);
 [[nodiscard]] Status validate(const FetchRows& op);
 [[nodiscard]] Status validate(const CacheRows& op);
@@ -58,6 +59,9 @@ template <typename Arguments>
   }
   if constexpr (requires { call.clusters; }) {
     if (!(call.clusters == other.clusters)) return "clusters";
+  }
+  if constexpr (requires { call.codes; }) {
+    if (!(call.codes == other.codes)) return "codes";
   }
   return {};
 }

@@ -275,6 +275,55 @@ constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape&
   return shape.kv_heads * ((shape.group() + 2) * row + shape.group() * pages.dims(shape));
 }
 
+/// Codes of the rest of each key, by which proposed candidates are scored again. The rest is what
+/// product quantisation leaves of a key or, in an index without codes of its own, the key less a
+/// vector of its chunk. Let y = R rest, rotated (terrace/kernels/rotation.hpp): each element of y
+/// becomes an odd number of `bits` bits, those are c, and f = |y|^2 / (y . c). Then f (R q) . c
+/// estimates q . rest. Behind what a chunk of the index has itself, from chunk_begin on:
+///   f32 [kv_heads, head_dim]: the vector; without product quantisation alone
+///   bf16 [kv_heads, chunk_tokens]: f
+///   u8 [kv_heads, chunk_tokens, code_bytes]: (c + 2^bits - 1) / 2, that of element i in byte
+///      i % code_bytes from bit i / code_bytes * bits on
+struct RefineShape {
+  std::size_t bits = 2;           ///< 1 or 2
+  PqShape pq = {.subspaces = 0};  ///< of the index; no sub-spaces = it has no codes
+  std::size_t chunk_begin = 0;    ///< bytes, a multiple of 4
+  bool operator==(const RefineShape&) const = default;
+  /// Bytes of a token's code.
+  [[nodiscard]] constexpr std::size_t code_bytes(const KvShape& shape) const noexcept {
+    return divide_up(shape.head_dim * bits, std::size_t{8});
+  }
+  /// Bytes of a chunk's vectors.
+  [[nodiscard]] constexpr std::size_t vector_bytes(const KvShape& shape) const noexcept {
+    return pq.subspaces > 0 ? 0 : shape.kv_heads * shape.head_dim * sizeof(float);
+  }
+  /// Bytes of a chunk that all of this takes.
+  [[nodiscard]] constexpr std::size_t chunk_bytes(const KvShape& shape,
+                                                  std::size_t chunk_tokens) const noexcept {
+    return vector_bytes(shape) +
+           shape.kv_heads * chunk_tokens * (sizeof(std::uint16_t) + code_bytes(shape));
+  }
+};
+
+/// Chooses by refined scores among candidates that another selection proposed, at least as many as
+/// are wanted: of fewer all. Scores are those of `pq`, or of the chunk's vector, and the estimate
+/// of the rest. A query that is not finite has no scores: all are NaN.
+struct RefineSelect {
+  /// `query` is in the space that the index has keys in; `held` is not used, and the softmax is
+  /// over what is proposed. scratch: refine_scratch_floats.
+  SelectCommon common;
+  RefineShape codes;
+  IndexView index;
+  const std::uint32_t* proposed = nullptr;  ///< [kv_heads, proposed_stride]: candidates, rising
+  const std::uint32_t* proposed_count = nullptr;  ///< [kv_heads]
+  std::size_t proposed_stride = 0;
+};
+
+/// Returns the floats of RefineSelect's scratch for at most `proposed` candidates of each KV head.
+constexpr std::size_t refine_scratch_floats(const KvShape& shape, std::size_t proposed) noexcept {
+  return selection_scratch_floats(shape, proposed);
+}
+
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.
 inline constexpr std::size_t clusters_passed_over_max = 64;
 
@@ -537,6 +586,7 @@ struct Ops {
   Op<ConvertQueries> convert_queries = {};
   Op<PageSelect> page_select = {};
   Op<ClusterSelect> cluster_select = {};
+  Op<RefineSelect> refine_select = {};
   Op<ResolveRows> resolve_rows = {};
   Op<FetchRows> fetch_rows = {};
   Op<CacheRows> cache_rows = {};

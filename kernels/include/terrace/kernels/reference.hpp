@@ -38,6 +38,11 @@ void pq_select(const PqSelect& op);
 void exact_select(const ExactSelect& op);
 void page_select(const PageSelect& op);
 
+/// Returns the score of a position, before scaling. Queries are rounded to whole numbers as
+/// everywhere.
+double refine_score(const RefineSelect& op, std::size_t query_head, std::size_t position);
+void refine_select(const RefineSelect& op);
+
 /// Chooses and estimates clusters; a mass to stop at is not looked at.
 void cluster_select(const ClusterSelect& op);
 

@@ -43,8 +43,16 @@ struct ClusterKvOptions {
   ListScope lists = ListScope::kv_head;
 };
 
+/// A second stage: `factor` times as many rows are proposed, and scored again by codes of `bits`
+/// bits an element.
+struct RefineOptions {
+  std::size_t bits = 0;  ///< 1 or 2; 0 = there is no second stage
+  std::size_t factor = 4;
+};
+
 /// Settings of all retrieval policies; each reads its own.
 struct RetrievalOptions {
+  RefineOptions refine = {};  ///< of every policy that selects by an index
   PqShape pq = {};
   QpqOptions qpq = {};
   QuestOptions quest = {};
@@ -63,7 +71,7 @@ struct RetrievalEntry {
 /// Returns all retrieval policies, in the order of the table.
 std::span<const RetrievalEntry> retrieval_policies() noexcept;
 
-/// Makes the policy of that name.
+/// Makes the policy of that name, with a second stage if the options say so.
 /// Errors: invalid_argument naming the known policies, or the setting that is out of range.
 Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(
     std::string_view name, const RetrievalOptions& options = {});

@@ -1,6 +1,6 @@
 // The ops of a decode step for CUDA. Each enqueues one to three kernels on a stream and returns,
 // for as many calls of a batch as a launch takes (calls_per_launch); the host kernels are the
-// specification: terrace/kernels/{rows,select,page_select,cluster_select,
+// specification: terrace/kernels/{rows,select,page_select,cluster_select,refine,
 // map_vectors,convert_queries,attention}.hpp.
 //
 //   TERRACE_TRY(cuda::decode_attention(batch, launch));
@@ -52,6 +52,9 @@ namespace terrace::kernels::cuda {
 ///
 /// Limits   mass_wanted: at most 64 query heads a list, as on the host
 [[nodiscard]] Status cluster_select(std::span<const ClusterSelect> batch, const Launch& launch);
+
+/// Chooses among proposed candidates by refined scores. Cost: at most three launches.
+[[nodiscard]] Status refine_select(std::span<const RefineSelect> batch, const Launch& launch);
 
 /// Finds each selected row, in its block, among cached rows or in a staging row. Misses of one KV
 /// head come in the order of its lists; the order of the heads is free. The op itself makes the

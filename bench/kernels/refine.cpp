@@ -1,0 +1,161 @@
+// A second stage: what selecting four times as many rows, and of these the best by codes of rests,
+// takes beside selecting them at once.
+#include "terrace/kernels/refine.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "kernels/contender.hpp"
+#include "kernels/expected.hpp"
+#include "kernels/questions.hpp"
+#include "kernels/sample_rows.hpp"
+#include "terrace/core/rng.hpp"
+#include "terrace/kernels/reference.hpp"
+#include "terrace/kernels/select.hpp"
+
+namespace terrace::bench {
+namespace {
+
+constexpr std::size_t chunk_tokens = 256;  // as policies have them
+constexpr std::size_t factor = 4;
+
+struct Setting {
+  std::string name;
+  std::size_t codes;
+  std::size_t count;
+  std::size_t group;
+  std::size_t head_dim;
+  std::size_t bits = 2;
+};
+
+/// One KV head's selection.
+class Refining {
+ public:
+  Refining(const Setting& setting, bool quick)
+      : shape_{.layers = 1,
+               .query_heads = setting.group,
+               .kv_heads = 1,
+               .head_dim = setting.head_dim},
+        codes_(quick ? std::min<std::size_t>(4096, setting.codes) : setting.codes),
+        count_(std::min(setting.count, codes_ / 8)),
+        shapes_{.bits = setting.bits, .pq = {}, .chunk_begin = pq_.subspaces * chunk_tokens},
+        fixed_(normal_numbers(pq_.centroids() * setting.head_dim, 9)),
+        query_(normal_numbers(setting.group * setting.head_dim, 10)),
+        chunk_bytes_(shapes_.chunk_begin + shapes_.chunk_bytes(shape_, chunk_tokens)),
+        memory_(divide_up(codes_, chunk_tokens) * chunk_bytes_),
+        chunks_(cut_chunks(memory_, chunk_bytes_)),
+        proposed_(factor * count_),
+        ids_(count_),
+        scratch_(selection_scratch_floats(shape_, codes_)) {
+    Rng rng(11);
+    for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq_.centroids()));
+    std::vector<float> keys = normal_numbers(codes_ * setting.head_dim, 12);
+    kernels::host::refine_encode({.shape = shape_,
+                                  .codes = shapes_,
+                                  .index = index(),
+                                  .tokens = {0, codes_},
+                                  .keys = keys.data()});
+    run();
+    kernels::reference::refine_select(second());
+    expected_ = ids_;
+  }
+
+  /// Both stages.
+  void run() {
+    Serial threads;
+    kernels::host::pq_select(first(proposed_, proposed_count_), threads);
+    kernels::host::refine_select(second(), threads);
+  }
+  /// One stage.
+  void run_coarse() {
+    Serial threads;
+    kernels::host::pq_select(first(ids_, id_count_), threads);
+  }
+
+  [[nodiscard]] Status verify() const {
+    return check_selected({ids_.data(), id_count_}, expected_, expected_.size() / 100);
+  }
+  [[nodiscard]] Status verify_coarse() const {
+    return id_count_ == count_ ? Status{} : fail(Errc::corrupt, "not as many as wanted");
+  }
+
+ private:
+  [[nodiscard]] IndexView index() {
+    return {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
+            .chunks = chunks_.data(),
+            .chunk_tokens = chunk_tokens,
+            .token_count = codes_};
+  }
+  [[nodiscard]] SelectCommon common(std::vector<std::uint32_t>& ids, std::uint32_t& count) {
+    return {.shape = shape_,
+            .query = query_.data(),
+            .candidates = {0, codes_},
+            .count = {.mean = ids.size()},
+            .ids = ids.data(),
+            .id_count = &count,
+            .id_stride = ids.size(),
+            .scratch = scratch_.data()};
+  }
+  [[nodiscard]] PqSelect first(std::vector<std::uint32_t>& ids, std::uint32_t& count) {
+    return {.common = common(ids, count), .pq = pq_, .index = index()};
+  }
+  [[nodiscard]] RefineSelect second() {
+    return {.common = common(ids_, id_count_),
+            .codes = shapes_,
+            .index = index(),
+            .proposed = proposed_.data(),
+            .proposed_count = &proposed_count_,
+            .proposed_stride = proposed_.size()};
+  }
+
+  KvShape shape_;
+  PqShape pq_;
+  std::size_t codes_;
+  std::size_t count_;
+  RefineShape shapes_;
+  std::vector<float> fixed_;
+  std::vector<float> query_;
+  std::size_t chunk_bytes_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> chunks_;
+  std::vector<std::uint32_t> proposed_;
+  std::uint32_t proposed_count_ = 0;
+  std::vector<std::uint32_t> ids_;
+  std::uint32_t id_count_ = 0;
+  std::vector<float> scratch_;
+  std::vector<std::uint32_t> expected_;
+};
+
+Question question(const Setting& setting) {
+  const auto prepare = [setting](bool quick) -> Result<Contest> {
+    const auto refining = std::make_shared<Refining>(setting, quick);
+    return Contest{
+        .ours = contender(setting.name, refining, &Refining::run, &Refining::verify),
+        .peer = contender("one stage", refining, &Refining::run_coarse, &Refining::verify_coarse)};
+  };
+  return {.name = setting.name,
+          .unit = "s",
+          .parameters = {{"threads", 1},
+                         {"codes", setting.codes},
+                         {"bits", setting.bits},
+                         {"factor", factor},
+                         {"head_dim", setting.head_dim},
+                         {"query_heads", setting.group},
+                         {"selected", setting.count}},
+          .prepare = prepare};
+}
+
+}  // namespace
+
+std::vector<Question> refine_questions() {
+  std::vector<Question> all;
+  for (const std::size_t bits : {std::size_t{1}, std::size_t{2}}) {
+    const std::string end = "_r" + std::to_string(bits);
+    all.push_back(question({"refine_g3_n3876_k189" + end, 3876, 189, 3, 64, bits}));
+    all.push_back(question({"refine_g4_n16384_k512" + end, 16'384, 512, 4, 128, bits}));
+    all.push_back(question({"refine_g4_n131072_k1024" + end, 131'072, 1024, 4, 128, bits}));
+  }
+  return all;
+}
+
+}  // namespace terrace::bench

@@ -1,0 +1,47 @@
+// A fixed random rotation: signs drawn by place, and Hadamard transforms. It spreads what a vector
+// has over all its elements, so that few bits of each say much.
+//
+//   rotate(key, head_dim);    // in place; queries rotated alike give the same products
+//
+// Of a power of two one transform takes all elements; else transforms of the next lower one take
+// the first elements, then the last, then the first again. Source: randomized Hadamard transforms,
+// as in Gao and Long, RaBitQ, 2024. The same bits everywhere: a device does the same additions.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace terrace::kernels {
+
+/// Parts of the rotation of a vector; each takes `size` elements from `begin` on.
+struct RotationRound {
+  std::size_t begin = 0;
+  std::size_t size = 0;  ///< a power of two
+};
+
+constexpr std::size_t rotation_rounds(std::size_t dims) noexcept {
+  return std::has_single_bit(dims) ? 1 : 3;
+}
+
+constexpr RotationRound rotation_round(std::size_t dims, std::size_t round) noexcept {
+  const std::size_t size = std::bit_floor(dims);
+  return {round == 1 ? dims - size : 0, size};
+}
+
+/// Returns -1 or 1: what an element is multiplied by before a round. `seed` gives another rotation.
+constexpr float rotation_sign(std::size_t round, std::size_t element, std::uint64_t seed) noexcept {
+  std::uint64_t bits = (seed << 20U) + (static_cast<std::uint64_t>(round) << 16U) + element + 1;
+  bits *= 0x9e3779b97f4a7c15U;
+  bits ^= bits >> 32U;
+  bits *= 0xd6e8feb86659fd93U;
+  return (bits >> 63U) != 0 ? -1.0F : 1.0F;
+}
+
+/// The rotation that codes are made with.
+inline constexpr std::uint64_t rotation_seed = 1;
+
+/// Rotates a vector in place. Lengths stay as they are, up to rounding.
+void rotate(float* vector, std::size_t dims, std::uint64_t seed = rotation_seed) noexcept;
+
+}  // namespace terrace::kernels

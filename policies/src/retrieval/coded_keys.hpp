@@ -1,0 +1,30 @@
+// What a second stage has to know of an index that codes each key by product quantisation.
+#pragma once
+
+#include "terrace/core/retrieval.hpp"
+
+namespace terrace::policies {
+
+/// Codebooks lie at the front of the index's fixed part, codes at the front of each chunk.
+class CodedKeys {
+ public:
+  CodedKeys() = default;
+  CodedKeys(const CodedKeys&) = delete;
+  CodedKeys& operator=(const CodedKeys&) = delete;
+
+  [[nodiscard]] virtual PqShape pq() const noexcept = 0;
+  /// Writes keys of a KV head in the space of the index: [tokens, head_dim]. Of a build the head's
+  /// parts are done. Errors: those of reading rows.
+  [[nodiscard]] virtual Status read_keys(const BuildRequest& request, std::size_t head,
+                                         TokenRange tokens, float* keys) const = 0;
+  /// Where queries are in that space once select() has run: [query_heads, head_dim].
+  [[nodiscard]] virtual const float* queries(const SelectRequest& request) const noexcept = 0;
+
+ protected:
+  ~CodedKeys() = default;
+};
+
+/// A policy whose index has them.
+class CodingPolicy : public RetrievalPolicy, public CodedKeys {};
+
+}  // namespace terrace::policies
