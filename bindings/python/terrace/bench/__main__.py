@@ -1,4 +1,4 @@
-"""python -m terrace.bench hf --model FOLDER --context 2048,4096 --policy pqcache,full
+"""python -m terrace.bench hf|vllm --model FOLDER --context 2048,4096 --policy pqcache,full
 
 Prints, for the engine's own cache and each policy in the same run: seconds of the prompt and a
 token, KV bytes in device memory, bits a token of a text that is fed token by token, how often the
@@ -6,6 +6,7 @@ likeliest token is the same, and needles that are found.
 """
 
 import argparse
+import importlib
 import json
 import pathlib
 import sys
@@ -24,7 +25,7 @@ def numbers(text: str) -> list[int]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m terrace.bench",
                                      description=__doc__.splitlines()[0])
-    parser.add_argument("engine", choices=["hf"])
+    parser.add_argument("engine", choices=["hf", "vllm"])
     parser.add_argument("--model", required=True, help="a folder, or a name the hub knows")
     parser.add_argument("--context", type=numbers, default=[2048], help="tokens, as 2048,4096")
     parser.add_argument("--policy", default="pqcache,full",
@@ -58,8 +59,8 @@ def say(what: str) -> None:
 def main() -> None:
     options = parse()
     try:
-        from terrace.bench import hf
-        report = hf.measure(options, say)
+        engine = importlib.import_module(f"terrace.bench.{options.engine}")
+        report = engine.measure(options, say)
     except (Error, OSError, ImportError, ValueError) as error:
         sys.exit(f"terrace.bench: {error}")
     say("")

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 import terrace
-from terrace.bench import needles
+from terrace.bench import needles, texts
 from terrace.hf import TerraceCache
 
 OWN = "transformers"
@@ -20,17 +20,6 @@ def load(options):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         options.model, dtype=getattr(torch, options.dtype)).eval()
     return tokenizer, model
-
-
-def read_tokens(options, tokenizer) -> list[int]:
-    """Returns tokens of the texts, enough for the longest context."""
-    tokens, wanted = [], max(options.context) + options.tokens + 1
-    for path in options.text:
-        tokens += tokenizer(path.read_text(errors="replace")).input_ids
-        if len(tokens) >= wanted:
-            return tokens
-    raise ValueError(f"the texts have {len(tokens)} tokens, and {wanted} are wanted: give more "
-                     "--text")
 
 
 def make_cache(options, model, policy: str):
@@ -82,11 +71,20 @@ def measure_row(options, model, tokens: list[int], context: int, policy: str) ->
     return row, fed["logits"].argmax(-1)
 
 
+@torch.no_grad()
+def answer(options, tokenizer, model, policy: str, prompt: list[int], count: int) -> str:
+    tokens = torch.tensor([prompt])
+    made = model.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False,
+                          max_new_tokens=count, pad_token_id=tokenizer.eos_token_id,
+                          past_key_values=make_cache(options, model, policy))
+    return tokenizer.decode(made[0, len(prompt):])
+
+
 def measure(options, say) -> dict:
     """Returns the report: a row for each context and cache, transformers' own first."""
     torch.set_num_threads(options.threads)
     tokenizer, model = load(options)
-    tokens = read_tokens(options, tokenizer)
+    tokens = texts.read(options, tokenizer)
     rows = []
     for context in options.context:
         likeliest = None
@@ -96,8 +94,9 @@ def measure(options, say) -> dict:
             likeliest = best if likeliest is None else likeliest
             row["agreement"] = float((best == likeliest).float().mean())
             row["needles"] = needles.ask(
-                options.needles, tokenizer, model, tokens[:context],
-                lambda policy=policy: make_cache(options, model, policy))
+                options.needles, tokenizer, tokens[:context],
+                lambda prompt, count, policy=policy: answer(options, tokenizer, model, policy,
+                                                            prompt, count))
             rows.append(row)
     return {"engine": f"transformers {transformers.__version__}", "torch": torch.__version__,
             "terrace": terrace.__version__, "model": str(options.model), "dtype": options.dtype,

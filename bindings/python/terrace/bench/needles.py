@@ -2,18 +2,17 @@
 
 import random
 
-import torch
-
 FACT = " The number of the lamp in room {room} is {number}. "
+ANSWER_TOKENS = 8
 QUESTION = "\nThe number of the lamp in room {room} is"
 
 
-@torch.no_grad()
-def ask(count: int, tokenizer, model, tokens: list[int], make_cache) -> dict | None:
+def ask(count: int, tokenizer, tokens: list[int], answer) -> dict | None:
     """Plants one fact at a time, at depths that are spread evenly, and continues the question.
 
     tokens: the text; the fact displaces as many of its tokens. The question is given in the prompt.
-    Returns how many answers begin with the number.
+    answer(prompt, tokens): returns the text of so many tokens behind a prompt. Returns how many
+    answers have the number.
     """
     if count == 0:
         return None
@@ -24,9 +23,6 @@ def ask(count: int, tokenizer, model, tokens: list[int], make_cache) -> dict | N
         question = tokenizer(QUESTION.format(room=room)).input_ids
         kept = tokens[:len(tokens) - len(fact) - len(question)]
         place = int(len(kept) * (i + 0.5) / count)
-        prompt = torch.tensor([kept[:place] + fact + kept[place:] + question])
-        answer = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-                                max_new_tokens=8, past_key_values=make_cache(),
-                                pad_token_id=tokenizer.eos_token_id)
-        found += str(number) in tokenizer.decode(answer[0, prompt.shape[1]:])
+        prompt = kept[:place] + fact + kept[place:] + question
+        found += str(number) in answer(prompt, ANSWER_TOKENS)
     return {"asked": count, "found": found}
