@@ -14,6 +14,8 @@ Writes into tests/engine/golden:
     variant_model/              a smaller one with biases, 64 positions, BF16
     variant_logits.json         its logits under changed configs: each kind of RoPE scaling, within
                                 and beyond the context it was first trained with
+    architectures/              very small models of all other architectures, one folder each
+    architecture_logits.json    their logits
     ORIGIN.md                   the versions and what was written
 """
 
@@ -164,13 +166,46 @@ def write_variant_cases() -> None:
     )])
 
 
+# What each differs from Llama in is there: biases, norms of heads, fused weights, a part of a head
+# that is rotated, as neighbours or not, and scalings that are usual with it.
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,
+         "num_key_value_heads": 1, "intermediate_size": 32, "vocab_size": 48,
+         "max_position_embeddings": 64, "pad_token_id": None, "bos_token_id": None,
+         "eos_token_id": None, "tie_word_embeddings": False}
+ARCHITECTURES = {
+    "mistral": (transformers.MistralConfig, {"head_dim": 8, "sliding_window": None}),
+    "qwen2": (transformers.Qwen2Config, {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+        "original_max_position_embeddings": 16}}),
+    "qwen3": (transformers.Qwen3Config, {"head_dim": 16, "attention_bias": True}),
+    "phi3": (transformers.Phi3Config, {"original_max_position_embeddings": 32, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 2.5, 4.0]}}),
+    "glm": (transformers.GlmConfig, {"head_dim": 16, "attention_bias": True}),
+}
+
+
+def write_architecture_cases() -> None:
+    cases = []
+    for name, (config, values) in ARCHITECTURES.items():
+        torch.manual_seed(20260611)
+        model = transformers.AutoModelForCausalLM.from_config(config(**(SIZES | values)))
+        model.config.architectures = [type(model).__name__]
+        randomise(model)
+        folder = GOLDEN / "architectures" / name
+        save(model, folder)
+        tokens = [(i * i * 5 + i * 7 + 3) % 48 for i in range(60)]
+        cases.append({"model": name} | golden_case(load(folder), tokens, [0, 30, 59]))
+    write_cases(GOLDEN / "architecture_logits.json", cases)
+
+
 def write_origin() -> None:
     (GOLDEN / "ORIGIN.md").write_text(
         "# Golden logits\n\n"
         "Written by `tools/make_golden_logits.py`, which says how to run it. Logits are f32,\n"
         "rounded to 5 digits; row i belongs to `positions[i]` and follows the tokens up to and\n"
-        "with that position. Texts and the models in `llama3_rope_model/` and `variant_model/`\n"
-        "(random weights) are made by the script itself. Cases of `variant_logits.json` have\n"
+        "with that position. Texts and the models in `llama3_rope_model/`, `variant_model/` and\n"
+        "`architectures/` (random weights) are made by the script itself. Cases of `variant_logits.json` have\n"
         "keys of `config`, which replace those of the model's config.json.\n\n"
         f"Versions: Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}.\n\n"
@@ -183,6 +218,7 @@ def main() -> None:
     write_tiny_cases()
     write_llama3_rope_cases()
     write_variant_cases()
+    write_architecture_cases()
     write_origin()
 
 

@@ -68,8 +68,7 @@ std::string shape_names() {
 }
 
 Result<KvShape> shape_of_model(const std::filesystem::path& folder) {
-  return engine::read_model_config(folder).map(
-      [](const engine::ModelConfig& model) { return model.kv_shape(Dtype::f16); });
+  return engine::read_kv_shape(folder, Dtype::f16);
 }
 
 Result<KvShape> find_shape(const ServingBenchOptions& options) {

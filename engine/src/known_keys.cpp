@@ -159,7 +159,7 @@ const std::vector<ForeignKey>& foreign_keys() {
 tl::unexpected<Error> refuse(const ConfigFields& fields, const char* key) {
   return fail(
       Errc::unsupported,
-      "{}: {} is {}, which a Llama model does not compute; without the key it is run as one",
+      "{}: {} is {}, which is not computed; without the key the model runs as if it did not ask",
       fields.file(), key, ConfigFields::shown(*fields.find(key)));
 }
 

@@ -91,21 +91,39 @@ void LlamaModel::normalise(const float* source, const float* weight, std::size_t
   });
 }
 
+void LlamaModel::normalise_heads(const LayerWeights& weights, std::size_t row,
+                                 Workspace& workspace) const {
+  const std::size_t d = config_.head_dim;
+  const std::size_t keys_end = config_.query_size() + config_.kv_size();
+  float* const heads = workspace.qkv.data() + row * (keys_end + config_.kv_size());
+  for (std::size_t i = 0; i < keys_end; i += d) {
+    const float* const weight = i < config_.query_size() ? weights.query_norm : weights.key_norm;
+    rms_norm(heads + i, weight, d, config_.rms_norm_epsilon, heads + i);
+  }
+}
+
+void LlamaModel::rotate(const float* head, std::size_t row, const Workspace& workspace,
+                        float* target) const {
+  const std::size_t rotated = config_.rotated_dims();
+  auto* const rotate_part =
+      config_.architecture.rotates_neighbours ? rotate_neighbours : rotate_halves;
+  rotate_part(head, workspace.angles.cosine(row), workspace.angles.sine(row), rotated / 2, target);
+  std::copy(head + rotated, head + config_.head_dim, target + rotated);
+}
+
 void LlamaModel::split_row(std::size_t row, const QkvTargets& targets,
                            const Workspace& workspace) const {
   const std::size_t d = config_.head_dim;
   const std::size_t queries = config_.query_size();
   const std::size_t keys = config_.kv_size();
-  const float* cosine = workspace.angles.cosine(row);
-  const float* sine = workspace.angles.sine(row);
   const float* query = workspace.qkv.data() + row * (queries + 2 * keys);
   const float* key = query + queries;
   const float* value = key + keys;
   for (std::size_t i = 0; i < queries; i += d) {
-    rotate_halves(query + i, cosine, sine, d / 2, targets.query + row * queries + i);
+    rotate(query + i, row, workspace, targets.query + row * queries + i);
   }
   for (std::size_t i = 0; i < keys; i += d) {
-    rotate_halves(key + i, cosine, sine, d / 2, targets.key + row * keys + i);
+    rotate(key + i, row, workspace, targets.key + row * keys + i);
   }
   std::copy(value, value + keys, targets.value + row * keys);
   if (targets.key_pre_rope != nullptr) {
@@ -128,7 +146,10 @@ void LlamaModel::project_qkv(std::size_t layer, const float* hidden, RowRange ro
            parallel);
   add_bias(weights.qkv_bias, rows.count, outputs, workspace.qkv.data(), parallel);
   workspace.angles.prepare(workspace.rope, rows.first_position, rows.count);
-  for_each_row(rows.count, parallel, [&](std::size_t row) { split_row(row, targets, workspace); });
+  for_each_row(rows.count, parallel, [&](std::size_t row) {
+    if (weights.query_norm != nullptr) normalise_heads(weights, row, workspace);
+    split_row(row, targets, workspace);
+  });
 }
 
 void LlamaModel::finish_layer(std::size_t layer, const float* attention, std::size_t rows,

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "architectures.hpp"
 #include "json_file.hpp"
 #include "known_keys.hpp"
 #include "rope_config.hpp"
@@ -14,24 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-Status check_architecture(const ConfigFields& fields) {
-  const json* names = fields.find("architectures");
-  if (names != nullptr) {
-    if (*names != json::array({"LlamaForCausalLM"})) {
-      return fail(Errc::unsupported,
-                  "{}: architectures is {}; only [\"LlamaForCausalLM\"] is "
-                  "supported",
-                  fields.file(), ConfigFields::shown(*names));
-    }
-  } else {
-    TERRACE_ASSIGN(const std::string type, fields.text("model_type", ""));
-    if (type != "llama") {
-      return fail(Errc::unsupported,
-                  "{}: names no architecture; \"architectures\": "
-                  "[\"LlamaForCausalLM\"] is needed",
-                  fields.file());
-    }
-  }
+Status check_numbers(const ConfigFields& fields) {
   TERRACE_ASSIGN(const std::string activation, fields.text("hidden_act", "silu"));
   if (activation != "silu") {
     return fail(Errc::unsupported, "{}: hidden_act is {}; only \"silu\" is supported",
@@ -41,27 +25,6 @@ Status check_architecture(const ConfigFields& fields) {
     return fail(Errc::unsupported, "{}: quantization_config: weights must be F32, F16 or BF16",
                 fields.file());
   }
-  return {};
-}
-
-Status read_sizes(const ConfigFields& fields, ModelConfig& config) {
-  // Limits far above any model of this architecture, so low that no product below overflows.
-  TERRACE_ASSIGN(config.hidden_size, fields.count("hidden_size", 1U << 17));
-  TERRACE_ASSIGN(config.layers, fields.count("num_hidden_layers", 1024));
-  TERRACE_ASSIGN(config.query_heads, fields.count("num_attention_heads", 1024));
-  TERRACE_ASSIGN(config.kv_heads, fields.count("num_key_value_heads", 1024, config.query_heads));
-  TERRACE_ASSIGN(config.intermediate_size, fields.count("intermediate_size", 1U << 20));
-  TERRACE_ASSIGN(config.vocabulary, fields.count("vocab_size", 1U << 24));
-  TERRACE_ASSIGN(config.positions_max,
-                 fields.count("max_position_embeddings", std::size_t{1} << 31, 2048));
-  if (fields.find("head_dim") == nullptr && config.hidden_size % config.query_heads != 0) {
-    return fail(Errc::invalid_argument,
-                "{}: num_attention_heads {} does not divide hidden_size {};"
-                " state head_dim",
-                fields.file(), config.query_heads, config.hidden_size);
-  }
-  TERRACE_ASSIGN(config.head_dim,
-                 fields.count("head_dim", 1024, config.hidden_size / config.query_heads));
   return {};
 }
 
@@ -76,6 +39,47 @@ Status check_heads(const ConfigFields& fields, const ModelConfig& config) {
     return fail(Errc::invalid_argument, "{}: head_dim is {}; an even number up to 1024 is needed",
                 fields.file(), config.head_dim);
   }
+  return {};
+}
+
+/// Reads what the shape of keys and values follows from.
+Status read_heads(const ConfigFields& fields, const ArchitectureRow& row, ModelConfig& config) {
+  // Limits far above any model of these architectures, so low that no product below overflows.
+  TERRACE_ASSIGN(config.layers, fields.count("num_hidden_layers", 1024));
+  TERRACE_ASSIGN(config.query_heads, fields.count("num_attention_heads", 1024));
+  const std::size_t kv_heads = row.kv_heads_default > 0 ? row.kv_heads_default : config.query_heads;
+  TERRACE_ASSIGN(config.kv_heads, fields.count("num_key_value_heads", 1024, kv_heads));
+  if (fields.find("head_dim") != nullptr || row.head_dim_default > 0) {
+    TERRACE_ASSIGN(config.head_dim, fields.count("head_dim", 1024, row.head_dim_default));
+    return check_heads(fields, config);
+  }
+  TERRACE_ASSIGN(const std::size_t hidden, fields.count("hidden_size", 1U << 17));
+  if (hidden % config.query_heads != 0) {
+    return fail(Errc::invalid_argument,
+                "{}: num_attention_heads {} does not divide hidden_size {};"
+                " state head_dim",
+                fields.file(), config.query_heads, hidden);
+  }
+  config.head_dim = hidden / config.query_heads;
+  return check_heads(fields, config);
+}
+
+Status read_sizes(const ConfigFields& fields, ModelConfig& config) {
+  TERRACE_ASSIGN(config.hidden_size, fields.count("hidden_size", 1U << 17));
+  TERRACE_ASSIGN(config.intermediate_size, fields.count("intermediate_size", 1U << 20));
+  TERRACE_ASSIGN(config.vocabulary, fields.count("vocab_size", 1U << 24));
+  TERRACE_ASSIGN(config.positions_max,
+                 fields.count("max_position_embeddings", std::size_t{1} << 31, 2048));
+  return {};
+}
+
+Status read_biases(const ConfigFields& fields, const ArchitectureRow& row, ModelConfig& config) {
+  TERRACE_ASSIGN(const bool stated, fields.flag("attention_bias", row.bias_default));
+  const bool asked = stated && row.biases != BiasKey::none;
+  config.qkv_biases = asked || row.biases == BiasKey::qkv_always;
+  config.attention_out_bias = asked && row.biases == BiasKey::qkv_and_out;
+  TERRACE_ASSIGN(const bool mlp, fields.flag("mlp_bias"));
+  config.mlp_biases = mlp && row.has_mlp_biases;
   return {};
 }
 
@@ -106,14 +110,16 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
   const ConfigFields fields(root, path.string());
   ModelConfig config;
   std::vector<std::string> unused;
-  TERRACE_TRY(check_architecture(fields));
+  TERRACE_ASSIGN(const ArchitectureRow* const row, find_architecture(fields));
+  config.architecture = row->architecture;
+  TERRACE_TRY(check_numbers(fields));
+  TERRACE_TRY(read_heads(fields, *row, config));
   TERRACE_TRY(read_sizes(fields, config));
-  TERRACE_TRY(check_heads(fields, config));
-  TERRACE_ASSIGN(config.rms_norm_epsilon, fields.number("rms_norm_eps", {0, 1}, 1e-6));
-  TERRACE_TRY(read_rope(fields, config, unused));
+  TERRACE_ASSIGN(config.rms_norm_epsilon,
+                 fields.number("rms_norm_eps", {0, 1}, row->epsilon_default));
+  TERRACE_TRY(read_rope(fields, *row, config, unused));
   TERRACE_ASSIGN(config.tied_embeddings, fields.flag("tie_word_embeddings"));
-  TERRACE_ASSIGN(config.attention_biases, fields.flag("attention_bias"));
-  TERRACE_ASSIGN(config.mlp_biases, fields.flag("mlp_bias"));
+  TERRACE_TRY(read_biases(fields, *row, config));
   TERRACE_TRY(check_keys(fields, config, unused));
   if (!unused.empty()) {
     config.notes.push_back(
@@ -121,6 +127,17 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
          fmt::format("{}: keys that have no effect: {}", path.string(), shown_list(unused))});
   }
   return config;
+}
+
+Result<KvShape> read_kv_shape(const std::filesystem::path& folder, Dtype dtype) {
+  const std::filesystem::path path = folder / "config.json";
+  TERRACE_ASSIGN(const json root, read_json_object(path));
+  const ConfigFields fields(root, path.string());
+  static const ArchitectureRow unknown;
+  const ArchitectureRow* const row = find_architecture(fields).value_or(&unknown);
+  ModelConfig config;
+  TERRACE_TRY(read_heads(fields, *row, config));
+  return config.kv_shape(dtype);
 }
 
 Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder,

@@ -9,10 +9,10 @@
 namespace terrace::engine {
 namespace {
 
-std::vector<double> frequencies_of(double theta, std::size_t head_dim) {
-  std::vector<double> frequencies(head_dim / 2);
+std::vector<double> frequencies_of(double theta, std::size_t dims) {
+  std::vector<double> frequencies(dims / 2);
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(theta, -2 * static_cast<double>(i) / static_cast<double>(head_dim));
+    frequencies[i] = std::pow(theta, -2 * static_cast<double>(i) / static_cast<double>(dims));
   }
   return frequencies;
 }
@@ -29,7 +29,7 @@ double scale_frequency(double frequency, const Llama3RopeScaling& scaling) {
 
 /// The pair, or what lies between two, that turns `turns` times in the original context.
 double pair_that_turns(double turns, const ModelConfig& config, std::size_t positions) {
-  return static_cast<double>(config.head_dim) *
+  return static_cast<double>(config.rotated_dims()) *
          std::log(static_cast<double>(positions) / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(config.rope_theta));
 }
@@ -50,10 +50,10 @@ struct Scale {
   double operator()(const DynamicRopeScaling& scaling) const {
     const auto most = static_cast<double>(config.positions_max);
     const double positions = std::max(static_cast<double>(length), most);
-    const auto dim = static_cast<double>(config.head_dim);
+    const auto dim = static_cast<double>(config.rotated_dims());
     const double growth =
         std::pow(scaling.factor * positions / most - (scaling.factor - 1), dim / (dim - 2));
-    frequencies = frequencies_of(config.rope_theta * growth, config.head_dim);
+    frequencies = frequencies_of(config.rope_theta * growth, config.rotated_dims());
     return 1;
   }
 
@@ -70,7 +70,7 @@ struct Scale {
       high = std::ceil(high);
     }
     low = std::max(low, 0.0);
-    high = std::min(high, static_cast<double>(config.head_dim) - 1);
+    high = std::min(high, static_cast<double>(config.rotated_dims()) - 1);
     if (low == high) high += 0.001;
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
       const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -90,7 +90,7 @@ struct Scale {
 }  // namespace
 
 Rope::Rope(const ModelConfig& config, std::size_t length)
-    : frequencies_(frequencies_of(config.rope_theta, config.head_dim)),
+    : frequencies_(frequencies_of(config.rope_theta, config.rotated_dims())),
       attention_factor_(std::visit(Scale{config, length, frequencies_}, config.rope_scaling)) {}
 
 Result<RopeAngles> RopeAngles::create(std::size_t rows_max, std::size_t pairs) {

@@ -42,7 +42,7 @@ Result<RopeScaling> read_linear(const RopeFields& fields) {
 Result<RopeScaling> read_dynamic(const RopeFields& fields) {
   DynamicRopeScaling scaling;
   TERRACE_ASSIGN(scaling.factor, fields.rope.number("factor", factor_range));
-  if (fields.config.head_dim <= 2) {
+  if (fields.config.rotated_dims() <= 2) {
     return fail(Errc::invalid_argument, "{}: dynamic scaling needs a head_dim above 2",
                 fields.rope.file());
   }
@@ -94,7 +94,7 @@ Result<RopeScaling> read_yarn(const RopeFields& fields) {
 
 Result<RopeScaling> read_longrope(const RopeFields& fields) {
   constexpr Range divisors{1e-6, 1e9};
-  const std::size_t pairs = fields.config.head_dim / 2;
+  const std::size_t pairs = fields.config.rotated_dims() / 2;
   LongRopeScaling scaling;
   TERRACE_ASSIGN(scaling.short_factors, fields.rope.numbers("short_factor", pairs, divisors));
   TERRACE_ASSIGN(scaling.long_factors, fields.rope.numbers("long_factor", pairs, divisors));
@@ -148,11 +148,20 @@ void note_unused(const ConfigFields& rope, const char* object, const RopeType& t
   }
 }
 
-Status check_rotates_all(const ConfigFields& fields) {
-  TERRACE_ASSIGN(const double part, fields.number("partial_rotary_factor", {0, 1}, 1.0));
-  if (part == 1) return {};
-  return fail(Errc::unsupported, "{}: partial_rotary_factor is {}; only 1 is supported",
-              fields.file(), part);
+/// Reads which part of a head is rotated; what an object says wins over `config`.
+Status read_rotated(const ConfigFields& fields, const ArchitectureRow& row, double fallback,
+                    ModelConfig& config) {
+  TERRACE_ASSIGN(const double part, fields.number("partial_rotary_factor", {0, 1}, fallback));
+  config.rotary_dims = static_cast<std::size_t>(static_cast<double>(config.head_dim) * part);
+  if (part != 1 && !row.rotates_parts) {
+    return fail(Errc::unsupported, "{}: partial_rotary_factor is {}; for {} only 1 is supported",
+                fields.file(), part, row.architecture.name);
+  }
+  if (config.rotary_dims > 0 && config.rotary_dims % 2 == 0) return {};
+  return fail(Errc::invalid_argument,
+              "{}: partial_rotary_factor is {}: of a head of {}, {} elements are rotated; an even "
+              "number above 0 is needed",
+              fields.file(), part, config.head_dim, config.rotary_dims);
 }
 
 bool holds_something(const ConfigFields& fields, const char* key) {
@@ -162,9 +171,9 @@ bool holds_something(const ConfigFields& fields, const char* key) {
 
 }  // namespace
 
-Status read_rope(const ConfigFields& fields, ModelConfig& config,
+Status read_rope(const ConfigFields& fields, const ArchitectureRow& row, ModelConfig& config,
                  std::vector<std::string>& unused) {
-  TERRACE_TRY(check_rotates_all(fields));
+  TERRACE_TRY(read_rotated(fields, row, row.rotated_default, config));
   TERRACE_ASSIGN(config.rope_theta, fields.number("rope_theta", theta_range, 10000.0));
   // transformers looks at the older of the two spellings first.
   const bool older = holds_something(fields, "rope_scaling");
@@ -172,7 +181,9 @@ Status read_rope(const ConfigFields& fields, ModelConfig& config,
   if (older && holds_something(fields, "rope_parameters")) unused.emplace_back("rope_parameters");
   if (!holds_something(fields, key)) return {};
   TERRACE_ASSIGN(const ConfigFields rope, fields.object(key));
-  TERRACE_TRY(check_rotates_all(rope));
+  const double part =
+      static_cast<double>(config.rotary_dims) / static_cast<double>(config.head_dim);
+  TERRACE_TRY(read_rotated(rope, row, part, config));
   TERRACE_ASSIGN(config.rope_theta, rope.number("rope_theta", theta_range, config.rope_theta));
   // Older files say "type" where newer ones say "rope_type".
   const char* const type_key =

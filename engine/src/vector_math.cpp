@@ -265,6 +265,16 @@ void rotate_halves(const float* source, const float* cosine, const float* sine, 
   HWY_DYNAMIC_DISPATCH(rotate)(source, cosine, sine, half, target);
 }
 
+void rotate_neighbours(const float* source, const float* cosine, const float* sine,
+                       std::size_t half, float* target) noexcept {
+  for (std::size_t i = 0; i < half; ++i) {
+    const float even = source[2 * i];
+    const float odd = source[2 * i + 1];
+    target[2 * i] = even * cosine[i] - odd * sine[i];
+    target[2 * i + 1] = odd * cosine[i] + even * sine[i];
+  }
+}
+
 void multiply_vector(const float* weight, std::size_t outputs, std::size_t inputs,
                      const float* source, bool accumulate, float* target) noexcept {
   HWY_DYNAMIC_DISPATCH(multiply)(weight, outputs, inputs, source, accumulate, target);

@@ -35,6 +35,7 @@ std::vector<Piece> pieces_of(const ModelConfig& config) {
   const std::size_t queries = config.query_size();
   const std::size_t keys = config.kv_size();
   const std::size_t inner = config.intermediate_size;
+  const Architecture& kind = config.architecture;
   std::vector<Piece> pieces{{std::string(embedding_name), {config.vocabulary, hidden}},
                             {"model.norm.weight", {hidden}}};
   if (!config.tied_embeddings)
@@ -45,17 +46,29 @@ std::vector<Piece> pieces_of(const ModelConfig& config) {
       if (there) pieces.push_back({layer + name + ".bias", {size}});
     };
     pieces.push_back({layer + "input_layernorm.weight", {hidden}});
-    pieces.push_back({layer + "self_attn.q_proj.weight", {queries, hidden}});
-    pieces.push_back({layer + "self_attn.k_proj.weight", {keys, hidden}});
-    pieces.push_back({layer + "self_attn.v_proj.weight", {keys, hidden}});
-    add_bias(config.attention_biases, "self_attn.q_proj", queries);
-    add_bias(config.attention_biases, "self_attn.k_proj", keys);
-    add_bias(config.attention_biases, "self_attn.v_proj", keys);
+    if (kind.fuses_qkv) {
+      pieces.push_back({layer + "self_attn.qkv_proj.weight", {queries + 2 * keys, hidden}});
+    } else {
+      pieces.push_back({layer + "self_attn.q_proj.weight", {queries, hidden}});
+      pieces.push_back({layer + "self_attn.k_proj.weight", {keys, hidden}});
+      pieces.push_back({layer + "self_attn.v_proj.weight", {keys, hidden}});
+    }
+    add_bias(config.qkv_biases, "self_attn.q_proj", queries);
+    add_bias(config.qkv_biases, "self_attn.k_proj", keys);
+    add_bias(config.qkv_biases, "self_attn.v_proj", keys);
+    if (kind.norms_heads) {
+      pieces.push_back({layer + "self_attn.q_norm.weight", {config.head_dim}});
+      pieces.push_back({layer + "self_attn.k_norm.weight", {config.head_dim}});
+    }
     pieces.push_back({layer + "self_attn.o_proj.weight", {hidden, queries}});
-    add_bias(config.attention_biases, "self_attn.o_proj", hidden);
+    add_bias(config.attention_out_bias, "self_attn.o_proj", hidden);
     pieces.push_back({layer + "post_attention_layernorm.weight", {hidden}});
-    pieces.push_back({layer + "mlp.gate_proj.weight", {inner, hidden}});
-    pieces.push_back({layer + "mlp.up_proj.weight", {inner, hidden}});
+    if (kind.fuses_gate_up) {
+      pieces.push_back({layer + "mlp.gate_up_proj.weight", {2 * inner, hidden}});
+    } else {
+      pieces.push_back({layer + "mlp.gate_proj.weight", {inner, hidden}});
+      pieces.push_back({layer + "mlp.up_proj.weight", {inner, hidden}});
+    }
     add_bias(config.mlp_biases, "mlp.gate_proj", inner);
     add_bias(config.mlp_biases, "mlp.up_proj", inner);
     pieces.push_back({layer + "mlp.down_proj.weight", {hidden, inner}});
@@ -136,20 +149,22 @@ LayerWeights take_layer(Cursor& cursor, const ModelConfig& config) {
   const std::size_t hidden = config.hidden_size;
   const std::size_t qkv = config.query_size() + 2 * config.kv_size();
   const std::size_t gate_up = 2 * config.intermediate_size;
-  const auto take_bias = [&](bool there, std::size_t size) {
+  const auto take_if = [&](bool there, std::size_t size) {
     return there ? cursor.take(size) : nullptr;
   };
   LayerWeights layer;
   layer.input_norm = cursor.take(hidden);
   layer.qkv = cursor.take(qkv * hidden);
-  layer.qkv_bias = take_bias(config.attention_biases, qkv);
+  layer.qkv_bias = take_if(config.qkv_biases, qkv);
+  layer.query_norm = take_if(config.architecture.norms_heads, config.head_dim);
+  layer.key_norm = take_if(config.architecture.norms_heads, config.head_dim);
   layer.attention_out = cursor.take(hidden * config.query_size());
-  layer.attention_out_bias = take_bias(config.attention_biases, hidden);
+  layer.attention_out_bias = take_if(config.attention_out_bias, hidden);
   layer.attention_norm = cursor.take(hidden);
   layer.gate_up = cursor.take(gate_up * hidden);
-  layer.gate_up_bias = take_bias(config.mlp_biases, gate_up);
+  layer.gate_up_bias = take_if(config.mlp_biases, gate_up);
   layer.down = cursor.take(hidden * config.intermediate_size);
-  layer.down_bias = take_bias(config.mlp_biases, hidden);
+  layer.down_bias = take_if(config.mlp_biases, hidden);
   return layer;
 }
 

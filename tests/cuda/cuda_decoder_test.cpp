@@ -68,6 +68,18 @@ TEST(CudaDecoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
   }
 }
 
+TEST(CudaDecoder, MeetsTheGoldenLogitsOfEveryArchitecture) {
+  for (const json& golden : cases_of("architecture_logits.json")) {
+    const auto name = golden.at("model").get<std::string>();
+    SCOPED_TRACE(name);
+    const LlamaModel model = LlamaModel::load(golden_folder() + "/architectures/" + name).value();
+    const auto tokens = tokens_of(golden);
+    Decoding run(model, "full", cuda(), Dtype::f32, tokens.size());
+    run.decode(tokens, tokens.size() - 3);
+    EXPECT_LE(distance(run.decoder->logits(), golden.at("logits").back()), f32_tolerance);
+  }
+}
+
 TEST(CudaDecoder, RefusesKeysAndValuesThatTheirDtypeCannotHold) {
   const TemporaryFolder folder;
   copy_with_changed_weights(folder, "model.layers.1.self_attn.v_proj.weight", 60000);

@@ -93,6 +93,19 @@ TEST(GoldenLogits, AreMetByBiasesAndEveryRopeScaling) {
   }
 }
 
+TEST(GoldenLogits, AreMetByEveryArchitecture) {
+  for (const json& golden : cases_of("architecture_logits.json")) {
+    const auto name = golden.at("model").get<std::string>();
+    SCOPED_TRACE(name);
+    const auto model = LlamaModel::load(golden_folder() + "/architectures/" + name);
+    ASSERT_TRUE(model.has_value()) << model.error().message();
+    EXPECT_TRUE(model->notes().empty()) << model->notes().front().text;
+    EXPECT_LE(prefill_distance(*model, golden, Dtype::f32), f32_tolerance);
+    EXPECT_LE(prefill_distance(*model, golden, Dtype::f32, 7), f32_tolerance);
+    EXPECT_LE(decode_distance(*model, golden, Dtype::f32), f32_tolerance);
+  }
+}
+
 /// A tolerance that let a scaling pass for another would test nothing.
 TEST(GoldenLogits, DifferBetweenRopeScalings) {
   const std::vector<json> cases = cases_of("variant_logits.json");

@@ -134,7 +134,7 @@ TEST(ModelConfig, NamesAMissingKey) {
 
 TEST(ModelConfig, SaysWhatIsNotSupported) {
   const std::pair<const char*, json> unsupported[] = {
-      {"architectures", {"MistralForCausalLM"}},
+      {"architectures", {"MixtralForCausalLM"}},
       {"hidden_act", "gelu"},
       {"quantization_config", {{"bits", 4}}},
       {"rope_scaling", {{"type", "proportional"}}},
@@ -196,10 +196,60 @@ TEST(ModelConfig, NamesKeysThatHaveNoEffectOnce) {
 TEST(ModelConfig, ReadsBiases) {
   json config = plain_config();
   config["attention_bias"] = true;
-  EXPECT_TRUE(read(config.dump())->attention_biases);
+  EXPECT_TRUE(read(config.dump())->qkv_biases);
+  EXPECT_TRUE(read(config.dump())->attention_out_bias);
   EXPECT_FALSE(read(config.dump())->mlp_biases);
   config["mlp_bias"] = true;
   EXPECT_TRUE(read(config.dump())->mlp_biases);
+}
+
+TEST(ModelConfig, TakesWhatEachArchitectureTakesWhereItsConfigSaysNothing) {
+  const auto plain = [](const char* architecture) {
+    json config = plain_config();
+    config["architectures"] = json::array({architecture});
+    if (std::string(architecture) != "GlmForCausalLM") config["num_key_value_heads"] = 2;
+    return read(config.dump()).value();
+  };
+  EXPECT_FALSE(plain("MistralForCausalLM").qkv_biases);
+  EXPECT_TRUE(plain("Qwen2ForCausalLM").qkv_biases);
+  EXPECT_FALSE(plain("Qwen2ForCausalLM").attention_out_bias);
+  EXPECT_EQ(plain("Qwen3ForCausalLM").head_dim, 128U);
+  EXPECT_TRUE(plain("Qwen3ForCausalLM").architecture.norms_heads);
+  EXPECT_EQ(plain("Phi3ForCausalLM").rms_norm_epsilon, 1e-5);
+  const ModelConfig glm = plain("GlmForCausalLM");
+  EXPECT_EQ(glm.head_dim, 128U);
+  EXPECT_EQ(glm.rotated_dims(), 64U);
+  EXPECT_EQ(glm.kv_heads, 2U);
+  EXPECT_TRUE(glm.qkv_biases);
+  EXPECT_FALSE(glm.attention_out_bias);
+}
+
+TEST(ModelConfig, RotatesAnEvenPartOfAHead) {
+  json config = plain_config();
+  config["architectures"] = json::array({"Phi3ForCausalLM"});
+  config["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(read(config.dump())->rotated_dims(), 4U);
+  config["partial_rotary_factor"] = 0.45;
+  EXPECT_THAT(std::string(read(config.dump()).error().message()),
+              testing::HasSubstr("of a head of 16, 7 elements are rotated"));
+}
+
+TEST(ModelConfig, ReadsTheShapeOfAnyArchitecture) {
+  json config = plain_config();
+  config["architectures"] = json::array({"MixtralForCausalLM"});
+  config["num_local_experts"] = 8;
+  config["num_key_value_heads"] = 2;
+  EXPECT_FALSE(read(config.dump()).has_value());
+  const TemporaryFolder folder;
+  folder.write("config.json", config.dump());
+  const KvShape shape = read_kv_shape(folder.path(), Dtype::bf16).value();
+  EXPECT_EQ(
+      shape,
+      (KvShape{
+          .layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::bf16}));
+  folder.write("config.json", R"({"num_hidden_layers": 2})");
+  EXPECT_THAT(std::string(read_kv_shape(folder.path(), Dtype::f16).error().message()),
+              testing::HasSubstr("num_attention_heads"));
 }
 
 TEST(ModelConfig, TakesEndTokensFromTheGenerationConfigFirst) {

@@ -116,7 +116,8 @@ TEST(LlamaWeights, TakesAHeadEqualToTheEmbeddingsForTied) {
 
 TEST(LlamaWeights, PutsBiasesBehindTheirMatrices) {
   ModelConfig config = small_config();
-  config.attention_biases = true;
+  config.qkv_biases = true;
+  config.attention_out_bias = true;
   config.mlp_biases = true;
   auto tensors = small_tensors();
   const NamedShape biases[] = {

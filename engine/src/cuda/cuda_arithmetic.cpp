@@ -190,6 +190,17 @@ cuda::Normalise CudaArithmetic::normalisation(const float* source, const float* 
           .epsilon = model_.config().rms_norm_epsilon};
 }
 
+std::optional<cuda::NormaliseHeads> CudaArithmetic::head_norms(const LayerWeights& weights,
+                                                               std::size_t rows) const noexcept {
+  if (weights.query_norm == nullptr) return {};
+  return cuda::NormaliseHeads{.qkv = qkv_.as<float>(),
+                              .shape = shape_,
+                              .query_weight = on_device(weights.query_norm),
+                              .key_weight = on_device(weights.key_norm),
+                              .rows = rows,
+                              .epsilon = model_.config().rms_norm_epsilon};
+}
+
 Status CudaArithmetic::project(std::size_t layer, const float* hidden, std::size_t rows,
                                cuda::RotateAndPack rotation) {
   const ModelConfig& config = model_.config();
@@ -200,7 +211,9 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden, std::size
   rotation.frequencies = frequencies_.as<double>();
   rotation.attention_factor = rope_.attention_factor();
   rotation.unfit = unfit_.as<std::uint32_t>() + layer;
-  return enqueue([this, bias = weights.qkv_bias,
+  rotation.rotated = config.rotated_dims();
+  rotation.neighbours = config.architecture.rotates_neighbours;
+  return enqueue([this, bias = weights.qkv_bias, heads = head_norms(weights, rows),
                   norm = normalisation(hidden, weights.input_norm, rows),
                   qkv = product({.weight = weights.qkv,
                                  .source = normed_.as<float>(),
@@ -212,6 +225,7 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden, std::size
     TERRACE_TRY(cuda::normalise(norm, launch));
     TERRACE_TRY(multiply(qkv, launch));
     TERRACE_TRY(add_bias(bias, qkv.rows, qkv.outputs, qkv.target, launch));
+    if (heads) TERRACE_TRY(cuda::normalise_heads(*heads, launch));
     return cuda::rotate_and_pack(rotation, launch);
   });
 }

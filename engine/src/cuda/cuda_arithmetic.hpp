@@ -2,6 +2,8 @@
 // device memory; what the host wants to see is copied behind the kernels that make it.
 #pragma once
 
+#include <optional>
+
 #include "arithmetic.hpp"
 #include "cuda/cublas.hpp"
 #include "cuda/model_kernels.hpp"
@@ -80,6 +82,9 @@ class CudaArithmetic final : public Arithmetic {
   /// Adds a bias of the model, where there is one.
   Status add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
                   const cuda::Launch& launch) const;
+  /// The norms of heads behind a projection, if the model has them.
+  [[nodiscard]] std::optional<cuda::NormaliseHeads> head_norms(const LayerWeights& weights,
+                                                               std::size_t rows) const noexcept;
   [[nodiscard]] cuda::Normalise normalisation(const float* source, const float* weight,
                                               std::size_t rows) const noexcept;
 

@@ -42,10 +42,39 @@ __global__ void __launch_bounds__(threads) normalise_rows(Normalise op) {
   }
 }
 
+/// blockIdx: head, row.
+__global__ void __launch_bounds__(threads) normalise_head(NormaliseHeads op) {
+  __shared__ float shared[threads / 32];
+  const std::size_t dims = op.shape.head_dim;
+  const std::size_t heads = op.shape.query_heads + 2 * op.shape.kv_heads;
+  float* const head = op.qkv + (blockIdx.y * heads + blockIdx.x) * dims;
+  const float* const weight = blockIdx.x < op.shape.query_heads ? op.query_weight : op.key_weight;
+  float squares = 0;
+  for (std::size_t i = threadIdx.x; i < dims; i += threads) squares += head[i] * head[i];
+  squares = reduce_block(squares, Sum(), shared);
+  const double mean = static_cast<double>(squares) / static_cast<double>(dims);
+  const auto scale = static_cast<float>(1.0 / sqrt(mean + op.epsilon));
+  for (std::size_t i = threadIdx.x; i < dims; i += threads) head[i] *= scale * weight[i];
+}
+
 /// The difference of an infinity and itself is no number.
 __device__ bool is_finite(float number) { return number - number == 0; }
 
-/// One row a block; a thread takes pairs of elements that rotate together, or of a value.
+/// Two elements of a head that rotate together, or that stay.
+struct Pair {
+  unsigned first;
+  unsigned second;
+  bool rotates;
+};
+
+__device__ Pair pair_of(const RotateAndPack& op, unsigned number) {
+  const auto rotated = static_cast<unsigned>(op.rotated == 0 ? op.shape.head_dim : op.rotated);
+  if (number >= rotated / 2) return {2 * number, 2 * number + 1, false};
+  if (op.neighbours) return {2 * number, 2 * number + 1, true};
+  return {number, rotated / 2 + number, true};
+}
+
+/// One row a block; a thread takes pairs of elements.
 template <typename Elements>
 __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
@@ -57,12 +86,12 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
   const auto position = static_cast<double>(op.rows.first_position + row);
   for (unsigned i = threadIdx.x; i < (queries + 2 * keys) * half; i += threads) {
     const unsigned head = i / half;
-    const unsigned pair = i % half;
-    float a = source[head * dims + pair];
-    float b = source[head * dims + half + pair];
-    if (head < queries + keys) {
+    const Pair pair = pair_of(op, i % half);
+    float a = source[head * dims + pair.first];
+    float b = source[head * dims + pair.second];
+    if (head < queries + keys && pair.rotates) {
       // In double, as on the host: an f32 angle is 2e-3 off at position 32,768.
-      const double angle = position * op.frequencies[pair];
+      const double angle = position * op.frequencies[i % half];
       const auto cosine = static_cast<float>(cos(angle) * op.attention_factor);
       const auto sine = static_cast<float>(sin(angle) * op.attention_factor);
       const float turned = a * cosine - b * sine;
@@ -71,8 +100,8 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
     }
     if (head < queries) {
       float* const target = op.query + (row * queries + head) * dims;
-      target[pair] = a;
-      target[half + pair] = b;
+      target[pair.first] = a;
+      target[pair.second] = b;
       continue;
     }
     const bool is_value = head >= queries + keys;
@@ -80,8 +109,8 @@ __global__ void __launch_bounds__(threads) rotate_rows(RotateAndPack op) {
     std::byte* const target =
         op.kv + ((kv_head * op.capacity + op.first + row) * 2 + (is_value ? 1 : 0)) * dims *
                     Elements::bytes;
-    std::byte* const first = target + pair * Elements::bytes;
-    std::byte* const second = target + (half + pair) * Elements::bytes;
+    std::byte* const first = target + pair.first * Elements::bytes;
+    std::byte* const second = target + pair.second * Elements::bytes;
     Elements::store(first, a);
     Elements::store(second, b);
     const bool finite = is_finite(Elements::load(first)) && is_finite(Elements::load(second));
@@ -123,6 +152,12 @@ Status embed(const Embed& op, const Launch& launch) {
 Status normalise(const Normalise& op, const Launch& launch) {
   return launch_kernel(launch, {static_cast<unsigned>(op.rows), threads}, "normalise",
                        normalise_rows, op);
+}
+
+Status normalise_heads(const NormaliseHeads& op, const Launch& launch) {
+  const dim3 blocks(static_cast<unsigned>(op.shape.query_heads + op.shape.kv_heads),
+                    static_cast<unsigned>(op.rows));
+  return launch_kernel(launch, {blocks, threads}, "normalise_heads", normalise_head, op);
 }
 
 Status rotate_and_pack(const RotateAndPack& op, const Launch& launch) {

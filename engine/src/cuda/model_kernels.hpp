@@ -41,11 +41,22 @@ struct Normalise {
 };
 [[nodiscard]] Status normalise(const Normalise& op, const Launch& launch);
 
+/// Normalises each head of queries and keys of projected rows by weights of its own, in place.
+struct NormaliseHeads {
+  float* qkv = nullptr;  ///< [rows, query_heads + 2 kv_heads, head_dim]
+  KvShape shape;
+  const float* query_weight = nullptr;  ///< [head_dim]
+  const float* key_weight = nullptr;    ///< [head_dim]
+  std::size_t rows = 0;
+  double epsilon = 0;
+};
+[[nodiscard]] Status normalise_heads(const NormaliseHeads& op, const Launch& launch);
+
 /// Rotates queries and keys of projected rows, and packs keys and values as rows of the KV dtype.
 struct RotateAndPack {
   KvShape shape;
   const float* qkv = nullptr;           ///< [rows.count, query_size + 2 kv_size]
-  const double* frequencies = nullptr;  ///< [head_dim / 2]: radians a position
+  const double* frequencies = nullptr;  ///< [rotated / 2]: radians a position
   double attention_factor = 1;          ///< of cosines and sines
   RowRange rows;
   float* query = nullptr;   ///< out [rows.count, query_heads, head_dim]
@@ -53,6 +64,8 @@ struct RotateAndPack {
   std::size_t capacity = 0;
   std::size_t first = 0;
   std::uint32_t* unfit = nullptr;  ///< out, 1 where a row is not finite in its dtype; may be null
+  std::size_t rotated = 0;         ///< elements of a head that are rotated, the first ones; 0: all
+  bool neighbours = false;         ///< pairs are neighbours; else they are rotated / 2 apart
 };
 [[nodiscard]] Status rotate_and_pack(const RotateAndPack& op, const Launch& launch);
 

@@ -1,5 +1,5 @@
-// A Llama decoder without its attention: what happens to a token before and after it looks at
-// others. The caller owns the keys and values, and decides which of them are attended.
+// A decoder like Llama's without its attention: what happens to a token before and after it looks
+// at others. The caller owns the keys and values, and decides which of them are attended.
 //
 //   model.embed(tokens, hidden);
 //   for each layer:
@@ -110,6 +110,9 @@ class LlamaModel {
 
   void normalise(const float* source, const float* weight, std::size_t rows, Workspace& workspace,
                  Parallel& parallel) const;
+  void normalise_heads(const LayerWeights& weights, std::size_t row, Workspace& workspace) const;
+  /// Rotates one head of a row.
+  void rotate(const float* head, std::size_t row, const Workspace& workspace, float* target) const;
   void split_row(std::size_t row, const QkvTargets& targets, const Workspace& workspace) const;
 
   ModelConfig config_;

@@ -36,6 +36,12 @@ void swiglu(const float* gate, const float* up, std::size_t size, float* target)
 void rotate_halves(const float* source, const float* cosine, const float* sine, std::size_t half,
                    float* target) noexcept;
 
+/// Rotates the pairs (2 i, 2 i + 1) of one head by the angle of pair i, as GLM does.
+///
+/// Shapes   source, target [2 * half]; cosine, sine [half]; source may be target
+void rotate_neighbours(const float* source, const float* cosine, const float* sine,
+                       std::size_t half, float* target) noexcept;
+
 /// target[o] (+)= dot(weight row o, source): one product for a single row of activations.
 ///
 /// Shapes   weight [outputs, inputs], source [inputs], target [outputs]

@@ -1,4 +1,4 @@
-// The weights of a Llama model as f32 matrices, in one array.
+// The weights of a decoder as f32 matrices, in one array.
 //
 // A matrix is row-major [outputs, inputs], as Hugging Face stores it. Matrices that read the same
 // input lie behind one another and are used as one: fewer, larger products.
@@ -23,7 +23,9 @@ struct LayerWeights {
   const float* attention_norm = nullptr;  ///< [hidden], before the feed-forward part
   const float* gate_up = nullptr;         ///< [2 intermediate, hidden]: gate first
   const float* down = nullptr;            ///< [hidden, intermediate]
-  // Biases are null where the model has none.
+  // These are null where the model has none.
+  const float* query_norm = nullptr;          ///< [head_dim], of each head
+  const float* key_norm = nullptr;            ///< [head_dim]
   const float* qkv_bias = nullptr;            ///< [query_size + 2 kv_size]
   const float* attention_out_bias = nullptr;  ///< [hidden]
   const float* gate_up_bias = nullptr;        ///< [2 intermediate]

@@ -1,0 +1,37 @@
+// The architectures that are supported, and what Hugging Face takes where their configs say
+// nothing.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "config_fields.hpp"
+#include "terrace/engine/model_config.hpp"
+
+namespace terrace::engine {
+
+/// What `attention_bias` is about.
+enum class BiasKey : std::uint8_t {
+  none,         ///< there are no biases
+  qkv_and_out,  ///< those of all projections to and from attention
+  qkv,          ///< those of queries, keys and values
+  qkv_always,   ///< there are those of queries, keys and values, whatever the key says
+};
+
+struct ArchitectureRow {
+  Architecture architecture;
+  BiasKey biases = BiasKey::none;
+  bool bias_default = false;    ///< of attention_bias
+  bool has_mlp_biases = false;  ///< mlp_bias is read
+  bool rotates_parts = false;   ///< partial_rotary_factor may be below 1
+  double rotated_default = 1;
+  std::size_t head_dim_default = 0;  ///< 0: hidden_size / heads
+  std::size_t kv_heads_default = 0;  ///< 0: as many as there are query heads
+  double epsilon_default = 1e-6;
+};
+
+/// Returns the row of a config's architecture.
+/// Errors   unsupported: another one, or none is named
+[[nodiscard]] Result<const ArchitectureRow*> find_architecture(const ConfigFields& fields);
+
+}  // namespace terrace::engine
