@@ -5,6 +5,8 @@ if(failed)
   message(FATAL_ERROR "${NM} cannot read ${LIBRARY}")
 endif()
 string(REGEX MATCHALL "[^ \n]+@@[^ \n]+" exported "${table}")
+# Some linkers give a version's own name a version.
+list(FILTER exported EXCLUDE REGEX "^(TERRACE_[0-9]+)@@TERRACE_[0-9]+$")
 list(SORT exported)
 file(STRINGS ${LIST} listed REGEX "^[^#]")
 list(SORT listed)
