@@ -67,15 +67,11 @@ std::string shape_names() {
   return names + bundled;
 }
 
-Result<KvShape> shape_of_model(const std::filesystem::path& folder) {
-  return engine::read_kv_shape(folder, Dtype::f16);
-}
-
 Result<KvShape> find_shape(const ServingBenchOptions& options) {
-  if (!options.model.empty()) return shape_of_model(options.model);
+  if (!options.model.empty()) return engine::read_kv_shape(options.model, Dtype::f16);
   if (options.shape == bundled) {
     TERRACE_ASSIGN(const std::filesystem::path folder, bundled_model());
-    return shape_of_model(folder);
+    return engine::read_kv_shape(folder, Dtype::f16);
   }
   const auto known = std::ranges::find(shapes, options.shape, &NamedShape::name);
   if (known != shapes.end()) return known->shape;

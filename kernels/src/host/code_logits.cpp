@@ -100,17 +100,6 @@ struct Sums {
   }
 };
 
-/// The sums of four vectors in each of their blocks of four lanes.
-HWY_INLINE Floats sums_of_blocks(Floats a, Floats b, Floats c, Floats d) {
-  const FloatTag tag;
-  const hn::Repartition<std::uint64_t, FloatTag> pairs;
-  const Floats ab = hn::Add(hn::InterleaveLower(tag, a, b), hn::InterleaveUpper(tag, a, b));
-  const Floats cd = hn::Add(hn::InterleaveLower(tag, c, d), hn::InterleaveUpper(tag, c, d));
-  const auto low = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  const auto high = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  return hn::Add(hn::BitCast(tag, low), hn::BitCast(tag, high));
-}
-
 /// Writes the logits of a code, given the sums of its products.
 template <std::size_t queries>
 HWY_INLINE void write(const CodeLogits& op, const PackedQueries& packed, std::size_t i, Quad sums) {
@@ -147,8 +136,7 @@ HWY_INLINE void write_one_by_one(const CodeLogits& op, const PackedQueries& pack
       sums.template add<bits>(hn::PromoteTo(WordTag(), bytes), packed, at);
       at += 8 / bits * block;
     }
-    const Floats all = sums_of_blocks(sums.of(0), sums.of(1), sums.of(2), sums.of(3));
-    write<queries>(op, packed, i, fold_blocks(FloatTag(), all));
+    write<queries>(op, packed, i, sums_of_lanes(sums.of(0), sums.of(1), sums.of(2), sums.of(3)));
   }
 }
 

@@ -82,15 +82,21 @@ HWY_INLINE Quad fold_blocks(Tag tag, hn::Vec<Tag> v) {
   }
 }
 
-/// Returns the sums of four vectors, side by side. Each sum has the same order of additions.
-HWY_INLINE Quad sums_of_lanes(Floats a, Floats b, Floats c, Floats d) {
+/// Returns the sums of four vectors in each of their blocks of four lanes, side by side. Each sum
+/// has the same order of additions.
+HWY_INLINE Floats sums_of_blocks(Floats a, Floats b, Floats c, Floats d) {
   const FloatTag tag;
   const hn::Repartition<std::uint64_t, FloatTag> pairs;
   const Floats ab = hn::Add(hn::InterleaveLower(tag, a, b), hn::InterleaveUpper(tag, a, b));
   const Floats cd = hn::Add(hn::InterleaveLower(tag, c, d), hn::InterleaveUpper(tag, c, d));
   const auto low = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
   const auto high = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
-  return fold_blocks(tag, hn::Add(hn::BitCast(tag, low), hn::BitCast(tag, high)));
+  return hn::Add(hn::BitCast(tag, low), hn::BitCast(tag, high));
+}
+
+/// Returns the sums of four vectors, side by side. Each sum has the same order of additions.
+HWY_INLINE Quad sums_of_lanes(Floats a, Floats b, Floats c, Floats d) {
+  return fold_blocks(FloatTag(), sums_of_blocks(a, b, c, d));
 }
 
 HWY_INLINE float sum_of_lanes(Floats v) { return hn::GetLane(hn::SumOfLanes(FloatTag(), v)); }

@@ -1,4 +1,4 @@
-// What a second stage has to know of an index that codes each key by product quantisation.
+// An index that codes each key by product quantisation, as a second stage has to know it.
 #pragma once
 
 #include "terrace/core/retrieval.hpp"
@@ -13,8 +13,8 @@ class CodedKeys {
   CodedKeys& operator=(const CodedKeys&) = delete;
 
   [[nodiscard]] virtual PqShape pq() const noexcept = 0;
-  /// Writes keys of a KV head in the space of the index: [tokens, head_dim]. Of a build the head's
-  /// parts are done. Errors: those of reading rows.
+  /// Writes keys of a KV head in the space of the index: [tokens, head_dim]. The head's parts of a
+  /// build are done. Errors: those of reading rows.
   [[nodiscard]] virtual Status read_keys(const BuildRequest& request, std::size_t head,
                                          TokenRange tokens, float* keys) const = 0;
   /// Where queries are in that space once select() has run: [query_heads, head_dim].

@@ -1,7 +1,7 @@
 #include "page_index.hpp"
 
+#include "head_keys.hpp"
 #include "selection_args.hpp"
-#include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
 
@@ -34,12 +34,7 @@ Result<BuildReport> PageIndex::build_part(const BuildRequest& request, std::size
        first_token + page * size < request.tokens.end; ++page) {
     const std::size_t begin = first_token + page * size;
     const TokenRange tokens{begin, std::min(begin + size, request.tokens.end)};
-    TERRACE_TRY(kernels::host::read_keys({.shape = shape,
-                                          .rows = request.rows,
-                                          .tokens = tokens,
-                                          .head = head,
-                                          .dims = shape.head_dim},
-                                         keys.data()));
+    TERRACE_TRY(read_head_keys(request, tokens, head, keys.data()));
     describe(request, {.head = head, .tokens = tokens.size(), .keys = keys.data()}, vector.data());
     std::byte* const target =
         request.index.chunks[page / chunk_pages] +

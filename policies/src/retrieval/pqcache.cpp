@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "coded_keys.hpp"
+#include "head_keys.hpp"
 #include "pq_codes.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
@@ -84,12 +85,7 @@ class PqCache final : public CodingPolicy {
   [[nodiscard]] PqShape pq() const noexcept override { return pq_; }
   [[nodiscard]] Status read_keys(const BuildRequest& request, std::size_t head, TokenRange tokens,
                                  float* keys) const override {
-    return kernels::host::read_keys({.shape = request.shape,
-                                     .rows = request.rows,
-                                     .tokens = tokens,
-                                     .head = head,
-                                     .dims = request.shape.head_dim},
-                                    keys);
+    return read_head_keys(request, tokens, head, keys);
   }
   [[nodiscard]] const float* queries(const SelectRequest& request) const noexcept override {
     return request.query;

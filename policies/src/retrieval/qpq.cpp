@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "coded_keys.hpp"
+#include "head_keys.hpp"
 #include "pq_codes.hpp"
 #include "query_basis.hpp"
 #include "row_mean.hpp"
 #include "rows.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/map_vectors.hpp"
-#include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -55,17 +55,6 @@ class Maps {
   std::size_t dims_;
   float* values_;
 };
-
-/// Reads keys of a KV head: [tokens, head_dim].
-Status read_head_keys(const BuildRequest& request, TokenRange tokens, std::size_t head,
-                      float* target) {
-  return kernels::host::read_keys({.shape = request.shape,
-                                   .rows = request.rows,
-                                   .tokens = tokens,
-                                   .head = head,
-                                   .dims = request.shape.head_dim},
-                                  target);
-}
 
 void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<float> keys) {
   std::vector<float> mapped(dims);

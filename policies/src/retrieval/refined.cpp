@@ -15,17 +15,17 @@
 #include <vector>
 
 #include "coded_keys.hpp"
+#include "head_keys.hpp"
 #include "row_mean.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/refine.hpp"
-#include "terrace/kernels/rows.hpp"
 
 namespace terrace::policies {
 namespace {
 
 constexpr std::size_t factor_max = 64;
 
-/// Whatever of keys the index has; the codes go on from there.
+/// The codes of what the index leaves of keys, of one KV head.
 class Rests {
  public:
   Rests(const BuildRequest& request, const CodedKeys* coded, const RefineShape& codes,
@@ -61,12 +61,7 @@ class Rests {
     if (coded_ != nullptr) {
       TERRACE_TRY(coded_->read_keys(request_, head_, tokens, keys.data()));
     } else {
-      TERRACE_TRY(kernels::host::read_keys({.shape = request_.shape,
-                                            .rows = request_.rows,
-                                            .tokens = tokens,
-                                            .head = head_,
-                                            .dims = request_.shape.head_dim},
-                                           keys.data()));
+      TERRACE_TRY(read_head_keys(request_, tokens, head_, keys.data()));
     }
     return keys;
   }
@@ -94,8 +89,7 @@ class Rests {
 
 /// The scratch memory of a request: the policy's, the rows it proposes, the second stage's.
 struct Scratch {
-  std::size_t base = 0;
-  std::size_t ids = 0;  ///< floats from the front on
+  std::size_t ids = 0;  ///< floats from the front on, which is the policy's
   std::size_t counts = 0;
   std::size_t refine = 0;
   std::size_t floats = 0;
@@ -162,6 +156,10 @@ class Refined final : public RetrievalPolicy {
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
+    if (batch.empty()) return queue.record();
+    // A batch is of one model.
+    TERRACE_ASSIGN(const IndexLayout layout, base_->index_layout(batch.front().shape));
+    const RefineShape codes = codes_behind(layout);
     if (batch.size() == 1) {
       const SelectRequest proposal = proposal_for(batch.front());
       TERRACE_TRY(base_->select({&proposal, 1}, queue, ops));
@@ -172,7 +170,7 @@ class Refined final : public RetrievalPolicy {
       TERRACE_TRY(base_->select(proposals, queue, ops));
     }
     return enqueue_select(ops.refine_select, batch, queue,
-                          [&](const SelectRequest& request) { return choice_for(request); });
+                          [&](const SelectRequest& request) { return choice_for(request, codes); });
   }
 
  protected:
@@ -203,20 +201,19 @@ class Refined final : public RetrievalPolicy {
     return proposal;
   }
 
-  [[nodiscard]] RefineSelect choice_for(const SelectRequest& request) const {
+  [[nodiscard]] RefineSelect choice_for(const SelectRequest& request,
+                                        const RefineShape& codes) const {
     const Scratch scratch(*base_, request.shape, request.index.token_count);
-    const SelectRequest proposal = proposal_for(request);
     SelectCommon common = selection_of(request, reduction_);
     common.held = {};
     common.scratch += scratch.refine;
-    if (coded_ != nullptr) common.query = coded_->queries(proposal);
-    const Result<IndexLayout> layout = base_->index_layout(request.shape);
+    if (coded_ != nullptr) common.query = coded_->queries(request);
     return {.common = common,
-            .codes = codes_behind(layout.value_or(IndexLayout{})),
+            .codes = codes,
             .index = request.index,
-            .proposed = proposal.out.ids,
-            .proposed_count = proposal.out.id_count,
-            .proposed_stride = proposal.out.capacity};
+            .proposed = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.ids),
+            .proposed_count = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.counts),
+            .proposed_stride = proposed_rows(request)};
   }
 
   std::unique_ptr<RetrievalPolicy> base_;
