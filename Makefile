@@ -82,8 +82,9 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 	@ctest --preset tidy --timeout 7200  # clang-tidy is one test
 
 # Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. The thread
-# sanitizer runs what several threads run: the rest has no races to find. A device's threads are fibers, of which the thread sanitizer watches each switch: it gets few steps, three
-# policies, and no test that takes minutes for one shape or length after the other.
+# sanitizer runs what several threads run: the rest has no races to find. A device's threads are
+# fibers, of which it watches each switch: there it gets few steps, three policies, and no test
+# that takes minutes for one shape or length after the other.
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |GivesBackWhatAPromptLeft|WhenTheBudgetCovers
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|h2o|cam|pqcache_recent$\

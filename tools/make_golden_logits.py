@@ -166,7 +166,7 @@ def write_variant_cases() -> None:
     )])
 
 
-# What each differs from Llama in is there: biases, norms of heads, fused weights, a part of a head
+# Each has what it differs from Llama in: biases, norms of heads, fused weights, a part of a head
 # that is rotated, as neighbours or not, and scalings that are usual with it.
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,
          "num_key_value_heads": 1, "intermediate_size": 32, "vocab_size": 48,

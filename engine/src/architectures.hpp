@@ -10,7 +10,7 @@
 
 namespace terrace::engine {
 
-/// What `attention_bias` is about.
+/// The biases that `attention_bias` is about.
 enum class BiasKey : std::uint8_t {
   none,         ///< there are no biases
   qkv_and_out,  ///< those of all projections to and from attention

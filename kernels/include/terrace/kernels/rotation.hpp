@@ -3,7 +3,7 @@
 //
 //   rotate(key, head_dim);    // in place; queries rotated alike give the same products
 //
-// Of a power of two one transform takes all elements; else transforms of the next lower one take
+// One transform takes all elements of a power of two; else transforms of the next lower one take
 // the first elements, then the last, then the first again. Source: randomized Hadamard transforms,
 // as in Gao and Long, RaBitQ, 2024. The same bits everywhere: a device does the same additions.
 #pragma once
