@@ -52,6 +52,19 @@ void expect_attention_over_entries(Drive& drive, const Traffic& traffic) {
   }
 }
 
+/// No decision is made until `released`.
+void hold_cluster_queue(Drive& drive, const std::atomic<bool>& released) {
+  const auto hold = [&released]() -> Result<std::size_t> {
+    // Bounded: who never releases it has failed, and must not hang.
+    for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
+    return 0;
+  };
+  EXPECT_TRUE(state_of(drive.sequence())
+                  .parts.context.lanes.cluster()
+                  .call(Phase::cluster, hold)
+                  .has_value());
+}
+
 class EachRetention : public ::testing::TestWithParam<std::string> {
  protected:
   Scenario scenario_ = scenario_with(GetParam());
@@ -222,17 +235,10 @@ TEST_P(EachRetention, DecidesTheSameHoweverLate) {
     const auto runtime = scenario_.open();
     Drive drive(*runtime, traffic_);
     EXPECT_TRUE(drive.prefill(200).has_value());
+    EXPECT_TRUE(drive.sequence().await_indexes().has_value());
     EXPECT_TRUE(drive.steps(window - 1).has_value());
     EXPECT_TRUE(drive.sequence().await_indexes().has_value());
-    const auto hold = [&released]() -> Result<std::size_t> {
-      // Bounded: who never releases it has failed, and must not hang.
-      for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
-      return 0;
-    };
-    EXPECT_TRUE(state_of(drive.sequence())
-                    .parts.context.lanes.cluster()
-                    .call(Phase::cluster, hold)
-                    .has_value());
+    hold_cluster_queue(drive, released);
     EXPECT_TRUE(drive.step().has_value());  // starts a flush
     EXPECT_TRUE(drive.steps(steps_before_it_decides).has_value());
     EXPECT_EQ(drive.sequence().retention().flushes, 1U);
@@ -243,6 +249,24 @@ TEST_P(EachRetention, DecidesTheSameHoweverLate) {
   };
   // So many steps that their queries take the places of all that were kept.
   EXPECT_EQ(entries_behind(3 * scenario_.runtime.retention.score_window), entries_behind(0));
+}
+
+TEST_P(EachRetention, LosesNoTokenWhileItsFirstDecisionIsLate) {
+  scenario_.runtime.until_ready = UntilReady::exact;
+  std::atomic<bool> released = false;
+  const auto runtime = scenario_.open();
+  Drive drive(*runtime, traffic_);
+  hold_cluster_queue(drive, released);
+  ASSERT_TRUE(drive.prefill(200).has_value());
+  ASSERT_TRUE(drive.steps(2 * window).has_value());
+  EXPECT_EQ(drive.sequence().retention().flushes, 0U);
+  released.store(true);
+  ASSERT_TRUE(drive.sequence().await_indexes().has_value());
+  for (std::size_t step = 0; step < window; ++step) {
+    ASSERT_TRUE(drive.step().has_value());
+    expect_attention_over_entries(drive, traffic_);
+    expect_conservation(drive.sequence(), traffic_);
+  }
 }
 
 TEST_P(EachRetention, LeavesDenseLayersAlone) {

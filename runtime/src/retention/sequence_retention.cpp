@@ -29,6 +29,8 @@ Status SequenceRetention::reserve() {
   return {};
 }
 
+bool SequenceRetention::deciding() const noexcept { return context_.flush_end > 0; }
+
 bool SequenceRetention::is_due() const noexcept {
   const policies::BudgetSplit& split = context_.split;
   const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
@@ -41,7 +43,7 @@ Status SequenceRetention::start_if_due() {
   if (layers_.empty() || deciding() || !is_due()) return {};
   const std::size_t end = leaving_end();
   for (const auto& layer : layers_) TERRACE_TRY(start(*layer, end));
-  flushed_end_ = end;
+  context_.flush_end = end;
   return {};
 }
 
@@ -128,14 +130,14 @@ Status SequenceRetention::take_over() {
   if (deciding() && ready()) {
     const Status decided = outcome();
     if (decided) publish();
-    flushed_end_ = 0;
+    context_.flush_end = 0;
     if (!decided) return tl::unexpected(decided.error().while_doing("retention failed"));
   }
   return refresh_device();
 }
 
 void SequenceRetention::publish() {
-  context_.retained_end = flushed_end_;
+  context_.retained_end = context_.flush_end;
   ++flushes_;
   for (const auto& layer : layers_) {
     LayerRetention& mine = layer->retention;
@@ -171,7 +173,7 @@ Status SequenceRetention::refresh_device() {
 
 Status SequenceRetention::check_cut(std::size_t length) const {
   if (!context_.drops()) return {};
-  const std::size_t least = std::max(context_.retained_end, flushed_end_);
+  const std::size_t least = std::max(context_.retained_end, context_.flush_end);
   if (length == 0 || length >= least) return {};
   return fail(
       Errc::invalid_argument,

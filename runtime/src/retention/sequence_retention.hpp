@@ -37,7 +37,7 @@ class SequenceRetention {
   /// Errors: out_of_memory; those of queues.
   Status start_if_due();
   /// Whether a flush has been started that has not taken effect.
-  [[nodiscard]] bool deciding() const noexcept { return flushed_end_ > 0; }
+  [[nodiscard]] bool deciding() const noexcept;
   /// Whether take_over() would have nothing to wait for.
   [[nodiscard]] bool ready() const noexcept;
   /// Lets a flush take effect that is decided, and brings entries to the device. Errors: those of
@@ -70,7 +70,6 @@ class SequenceRetention {
 
   SequenceContext& context_;
   std::span<const std::unique_ptr<Layer>> layers_;  ///< that it is for
-  std::size_t flushed_end_ = 0;                     ///< of the flush under way; 0 = none is
   std::uint64_t flushes_ = 0;
   std::uint64_t dropped_ = 0;
   Duration busy_{};

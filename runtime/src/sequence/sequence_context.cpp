@@ -62,7 +62,9 @@ std::size_t SequenceContext::undecided_from(std::size_t position) const noexcept
   if (retained_end > 0) return retained_end;
   // All tokens are attended to until retention has to decide.
   const std::size_t all = split.sinks + split.kept + 2 * split.window;
-  return position < all ? sinks_at(position).end : window_at(position).begin;
+  if (position < all) return sinks_at(position).end;
+  // Tokens behind those of a first flush stay in the window, however long it takes.
+  return flush_end > 0 ? flush_end : window_at(position).begin;
 }
 
 Status SequenceContext::require(SequencePhase wanted) const {

@@ -49,6 +49,7 @@ struct SequenceContext : SequenceCourse {
   Queue* compute = nullptr;       ///< the embedder's, as long as work of the sequence may be in it
   Ticket computed;                ///< the step's compute, as far as it is known
   std::vector<Buffer> abandoned;  ///< that copies past their deadline may still use
+  std::size_t flush_end = 0;      ///< where the tokens end that retention decides on; 0 = on none
 
   [[nodiscard]] Backend& backend() const noexcept { return *runtime.backend; }
   [[nodiscard]] const RuntimeOptions& options() const noexcept { return runtime.options; }
