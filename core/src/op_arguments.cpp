@@ -451,6 +451,45 @@ Status validate(const RefineSelect& op) {
        {"proposed_count", range_of(op.proposed_count, shape.kv_heads)}});
 }
 
+Status validate(const EstimateRest& op) {
+  constexpr std::string_view name = "estimate_rest";
+  TERRACE_TRY(require_index(name, op.shape, op.candidates, op.index));
+  const std::size_t heads = op.shape.kv_heads;
+  const PseudoTarget& out = op.pseudo;
+  const std::size_t coded = op.index.first_token + std::min(op.index.token_count, limit);
+  TERRACE_TRY(require(
+      name, {{op.candidates.empty() || op.candidates.end <= coded,
+              "candidates must be coded: the index has fewer tokens"},
+             {op.groups.page_tokens > 0 && op.index.chunk_tokens % op.groups.page_tokens == 0,
+              "groups.page_tokens must divide index.chunk_tokens"},
+             {op.groups.page_tokens <= (1U << 15), "groups.page_tokens must not be above 2^15"},
+             {op.groups.groups >= 1 && op.groups.groups <= 256, "groups.groups must be 1 to 256"},
+             {op.groups.chunk_begin % 2 == 0, "groups.chunk_begin must be a multiple of 2"},
+             {op.id_count != nullptr, "id_count must be given"},
+             {op.id_stride <= limit, "id_stride must not be above 2^32"},
+             {op.id_stride == 0 || (op.ids != nullptr && op.rows != nullptr),
+              "ids and rows must be given"},
+             {op.most <= out.stride, "most must not be above pseudo.stride"},
+             {out.count != nullptr, "pseudo must be given"},
+             {op.most == 0 || (out.rows != nullptr && out.bias != nullptr), "pseudo must be given"},
+             {op.most == 0 || op.means != nullptr, "means must be given"},
+             {op.candidates.empty() || op.query != nullptr, "query must be given"},
+             {op.candidates.empty() || op.scratch != nullptr, "scratch must be given"}}));
+  const std::size_t entries = times(heads, out.stride);
+  const std::size_t ids = times(heads, op.id_stride);
+  const std::size_t floats = estimate_scratch_floats(op.shape, op.groups, op.candidates.size());
+  return require_apart(name,
+                       {{"means", range_of(op.means, times(entries, op.shape.row_bytes()))},
+                        {"pseudo.rows", range_of(out.rows, entries)},
+                        {"pseudo.bias", range_of(out.bias, entries)},
+                        {"pseudo.count", range_of(out.count, heads)},
+                        {"scratch", range_of(op.scratch, floats)}},
+                       {{"query", range_of(op.query, query_floats(op.shape))},
+                        {"ids", range_of(op.ids, ids)},
+                        {"id_count", range_of(op.id_count, heads)},
+                        {"rows", range_of(op.rows, ids)}});
+}
+
 Status validate(const ResolveRows& op) {
   constexpr std::string_view name = "resolve_rows";
   TERRACE_TRY(require_resolvable(name, op));

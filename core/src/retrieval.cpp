@@ -4,6 +4,8 @@
 #include <new>
 #include <vector>
 
+#include "terrace/core/assert.hpp"
+
 namespace terrace {
 namespace {
 
@@ -40,6 +42,12 @@ Result<BuildReport> RetrievalPolicy::build(const BuildRequest& request, Parallel
 
 Result<bool> RetrievalPolicy::cut(const BuildRequest& request) const {
   return catching_bad_alloc(*this, [&] { return do_cut(request); });
+}
+
+Result<Ticket> RetrievalPolicy::estimate(std::span<const EstimateRequest> /*batch*/, Queue& queue,
+                                         const Ops& /*ops*/) const {
+  TERRACE_ASSERT(!traits().estimates_rest);
+  return queue.record();
 }
 
 }  // namespace terrace

@@ -8,6 +8,7 @@
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/convert_queries.hpp"
+#include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/refine.hpp"
@@ -45,6 +46,7 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .page_select = enqueue<host::page_select>,
                     .cluster_select = enqueue<host::cluster_select>,
                     .refine_select = enqueue<host::refine_select>,
+                    .estimate_rest = enqueue<host::estimate_rest>,
                     .resolve_rows = enqueue<resolve_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,
                     .cache_rows = enqueue<host::cache_rows>,

@@ -91,6 +91,7 @@ std::size_t DeviceNeed::workspace() const noexcept {
   if (!may_select()) return bytes;
   const std::size_t lists = list_count(shape, traits.lists);
   bytes += lists * pseudo_entries() * (sizeof(std::byte*) + sizeof(float));
+  if (traits.estimates_rest) bytes += lists * pseudo_entries() * shape.row_bytes();
   if (traits.lists == ListScope::query_head) {
     bytes += (shape.kv_heads * room + 1) * sizeof(std::uint32_t);
   }

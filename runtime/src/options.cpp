@@ -26,6 +26,8 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
   options.refine = {
       .bits = meaning_of<std::size_t>(config, "retrieval.refine", {{"off", 0}, {"1", 1}, {"2", 2}}),
       .factor = config.integer("retrieval.refine_factor")};
+  options.estimates = {.group_tokens = config.integer("retrieval.estimate_tokens"),
+                       .in_budget = config.is("retrieval.estimates_in_budget", "on")};
   options.pq = {.subspaces = config.integer("pq.subspaces"), .bits = config.integer("pq.bits")};
   options.qpq.shrinkage = config.number("qpq.shrinkage");
   options.wave = {

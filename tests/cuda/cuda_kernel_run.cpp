@@ -88,6 +88,9 @@ void run(std::span<const ClusterSelect> batch) {
 void run(std::span<const RefineSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::refine_select(batch, launch); });
 }
+void run(std::span<const EstimateRest> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::estimate_rest(batch, launch); });
+}
 void run(std::span<const ResolveRows> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(batch, launch); });
 }

@@ -13,6 +13,7 @@
 #include "kernels/cached_scenario.hpp"
 #include "kernels/cluster_scene.hpp"
 #include "kernels/conversion.hpp"
+#include "kernels/estimate_scene.hpp"
 #include "kernels/page_scene.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/refine_scene.hpp"
@@ -289,6 +290,23 @@ TEST(Batch, RefinesLikeItsCalls) {
     op.proposed_count = held->proposed_counts.data();
     return Call<RefineSelect>{
         held, op, {memory_of(held->ids), memory_of(held->counts)}, memory_of(held->scratch)};
+  });
+}
+
+TEST(Batch, EstimatesLikeItsCalls) {
+  namespace scene = testing::estimate_scene;
+  const KvShape shape = make_shape(3, 2, 24, Dtype::f16);
+  expect_batches_like_calls<EstimateRest>(Large::where_there_is_time, [&](std::size_t i) {
+    const auto held = std::make_shared<scene::Scene>(shape, i);
+    EstimateRest& op = held->op;
+    op.most = one_of<std::size_t>({45, 5, 0}, i);
+    op.candidates.end -= i < small_from ? one_of<std::size_t>({0, 100, 240}, i) : 200;
+    held->select(i < small_from ? 2 + i % 5 : 50);
+    return Call<EstimateRest>{held,
+                              op,
+                              {memory_of(held->means), memory_of(held->pseudo_bias),
+                               memory_of(held->pseudo_rows), memory_of(held->pseudo_counts)},
+                              memory_of(held->scratch)};
   });
 }
 

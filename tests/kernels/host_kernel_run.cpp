@@ -5,6 +5,7 @@
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/convert_queries.hpp"
+#include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/refine.hpp"
@@ -53,6 +54,9 @@ void run(std::span<const ClusterSelect> batch) {
 }
 void run(std::span<const RefineSelect> batch) {
   host::for_each_call(batch, threads, host::refine_select);
+}
+void run(std::span<const EstimateRest> batch) {
+  host::for_each_call(batch, threads, host::estimate_rest);
 }
 void run(std::span<const DecodeAttention> batch) {
   host::for_each_call(batch, threads, host::decode_attention);

@@ -10,12 +10,19 @@
 
 namespace terrace::testing {
 
+/// Returns the number that a variable of the environment has, 0 without it.
+inline std::size_t number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
+
 /// Returns the settings that suites of each policy take: a second stage of as many bits as
-/// TERRACE_TEST_REFINE says, none without it.
+/// TERRACE_TEST_REFINE says, and estimates of groups of as many tokens as TERRACE_TEST_ESTIMATES
+/// says; neither without it.
 inline policies::RetrievalOptions retrieval_options() {
-  const char* const bits = std::getenv("TERRACE_TEST_REFINE");
   policies::RetrievalOptions options;
-  if (bits != nullptr) options.refine.bits = std::strtoull(bits, nullptr, 10);
+  options.refine.bits = number_in("TERRACE_TEST_REFINE");
+  options.estimates.group_tokens = number_in("TERRACE_TEST_ESTIMATES");
   return options;
 }
 

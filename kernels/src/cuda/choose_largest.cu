@@ -9,6 +9,7 @@
 #include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
+#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -316,6 +317,19 @@ Choosing<Listed> choosing_of(const RefineSelect& op) {
   return {common, {static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count}};
 }
 
+/// Candidates are groups; how many are chosen is written where entries are counted afterwards.
+Choosing<Tokens> choosing_of(const EstimateRest& op) {
+  const RestWork work(op);
+  SelectCommon common{.shape = op.shape,
+                      .candidates = {0, work.groups()},
+                      .count = {.mean = op.most},
+                      .ids = reinterpret_cast<std::uint32_t*>(op.scratch + work.chosen(0)),
+                      .id_count = op.pseudo.count,
+                      .id_stride = work.groups(),
+                      .scratch = op.scratch + work.logits(0)};
+  return {common, {static_cast<unsigned>(work.groups())}};
+}
+
 template <typename Select>
 Status choose_all(std::span<const Select> batch, const Launch& launch) {
   return launch_calls(
@@ -335,6 +349,9 @@ Status choose_largest(std::span<const PageSelect> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }
 Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
+}
+Status choose_largest(std::span<const EstimateRest> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }
 

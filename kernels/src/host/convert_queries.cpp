@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/convert_numbers.hpp"
 #include "terrace/core/bytes.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -127,6 +128,11 @@ HWY_AFTER_NAMESPACE();
 namespace terrace::kernels::host {
 
 HWY_EXPORT(convert);
+
+void convert_numbers(const std::byte* source, Dtype from, std::size_t count, std::byte* target,
+                     Dtype to) noexcept {
+  HWY_DYNAMIC_DISPATCH(convert)(source, from, count, target, to);
+}
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/row_products.hpp"
+#include "host/row_sums.hpp"
 #include "host/scores.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -38,32 +39,6 @@ float exponentiate(float* logits, std::size_t count, float most) {
   return sum;
 }
 
-template <typename Elements>
-HWY_INLINE void add_row_as(const std::byte* row, float weight, std::size_t count, float* sums) {
-  const FloatTag tag;
-  const Floats factor = hn::Set(tag, weight);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const Floats numbers = Elements::load(row + i * Elements::bytes);
-    hn::StoreU(hn::MulAdd(numbers, factor, hn::LoadU(tag, sums + i)), tag, sums + i);
-  }
-  if (i == count) return;
-  alignas(64) float rest[lanes];
-  hn::Store(load_tail<Elements>(row + i * Elements::bytes, count - i), tag, rest);
-  for (std::size_t j = 0; i < count; ++i, ++j) sums[i] += rest[j] * weight;
-}
-
-void add_row(const std::byte* row, Dtype dtype, float weight, std::size_t count, float* sums) {
-  switch (dtype) {
-    case Dtype::f32:
-      return add_row_as<F32Elements>(row, weight, count, sums);
-    case Dtype::f16:
-      return add_row_as<F16Elements>(row, weight, count, sums);
-    case Dtype::bf16:
-      return add_row_as<Bf16Elements>(row, weight, count, sums);
-  }
-}
-
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -72,7 +47,6 @@ namespace terrace::kernels::host {
 namespace {
 
 HWY_EXPORT(exponentiate);
-HWY_EXPORT(add_row);
 
 constexpr float log2e = std::numbers::log2e_v<float>;
 
@@ -128,7 +102,7 @@ void merge_rows(const MergeRows& op) {
   std::uint64_t tokens = 0;
   for (std::size_t i = 0; i < op.rows.size(); ++i) {
     const auto degree = static_cast<float>(op.degrees[i]);
-    HWY_DYNAMIC_DISPATCH(add_row)(op.rows[i], op.shape.dtype, degree, dims, sums.data());
+    add_row(op.rows[i], op.shape.dtype, degree, dims, sums.data());
     tokens += op.degrees[i];
   }
   for (std::size_t i = 0; i < dims; ++i) {

@@ -29,9 +29,9 @@ inline SelectCommon selection_of(const SelectRequest& request,
 /// Enqueues an op for all requests, one call each: arguments_of(request).
 ///
 /// Limits   one request allocates nothing
-template <typename Arguments, std::invocable<const SelectRequest&> ArgumentsOf>
-Result<Ticket> enqueue_select(const Op<Arguments>& op, std::span<const SelectRequest> batch,
-                              Queue& queue, ArgumentsOf arguments_of) {
+template <typename Arguments, typename Request, std::invocable<const Request&> ArgumentsOf>
+Result<Ticket> enqueue_select(const Op<Arguments>& op, std::span<const Request> batch, Queue& queue,
+                              ArgumentsOf arguments_of) {
   if (batch.size() == 1) {
     const Arguments call = arguments_of(batch.front());
     return op(queue, Phase::select, call);

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "../name_lookup.hpp"
+#include "estimated.hpp"
 #include "refined.hpp"
 #include "rows.hpp"
 #include "terrace/policies/retrieval.hpp"
@@ -31,7 +32,8 @@ Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(std::string_view 
   TERRACE_ASSIGN(const RetrievalEntry* entry,
                  find_by_name(retrieval_policies(), "retrieval.policy", name));
   TERRACE_ASSIGN(std::unique_ptr<RetrievalPolicy> policy, entry->make(options));
-  return refined(std::move(policy), options);
+  TERRACE_ASSIGN(policy, refined(std::move(policy), options));
+  return estimated(std::move(policy), options);
 }
 
 }  // namespace terrace::policies

@@ -50,6 +50,9 @@ class Participant {
   Status open_token(std::size_t number);
   [[nodiscard]] bool selects() const noexcept { return layer_->token().selected; }
   Result<SelectRequest> select(Queue& compute);
+  [[nodiscard]] EstimateRequest estimate(const SelectRequest& selection) const noexcept {
+    return {selection, parts_.workspace.rows(), parts_.workspace.means()};
+  }
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
   void note_selected(Ticket selected) noexcept;

@@ -96,7 +96,17 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
   for (Participant* const one : selecting_) one->note_selected(selected);
   TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
-  return ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {});
+  TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {}));
+  return estimate_rest(compute);
+}
+
+Status StepBatch::estimate_rest(Queue& compute) {
+  if (!runtime_.policy->traits().estimates_rest) return {};
+  estimates_.clear();
+  for (std::size_t i = 0; i < selecting_.size(); ++i) {
+    estimates_.push_back(selecting_[i]->estimate(selects_[i]));
+  }
+  return runtime_.policy->estimate(estimates_, compute, runtime_.backend->ops()).map([](Ticket) {});
 }
 
 void StepBatch::list_selecting(std::size_t number, Queue& compute) {

@@ -95,6 +95,10 @@ Status Workspace::reserve_pseudo_entries(std::size_t length) {
   pseudo_entries_ = 0;
   TERRACE_TRY(reserve_buffer(backend, pseudo_rows_, all * sizeof(std::byte*), Purpose::staging));
   TERRACE_TRY(reserve_buffer(backend, pseudo_bias_, all * sizeof(float), Purpose::staging));
+  if (context_.traits().estimates_rest) {
+    TERRACE_TRY(
+        reserve_buffer(backend, means_, all * context_.shape().row_bytes(), Purpose::staging));
+  }
   pseudo_entries_ = entries;
   return {};
 }
@@ -113,7 +117,7 @@ Status Workspace::reserve_candidates(std::size_t length) {
 void Workspace::reset() noexcept {
   for (Buffer* const buffer :
        {&staging_, &rows_, &missed_, &logit_bias_, &select_scratch_, &attention_scratch_, &seen_,
-        &seen_epoch_, &pseudo_rows_, &pseudo_bias_}) {
+        &seen_epoch_, &pseudo_rows_, &pseudo_bias_, &means_}) {
     buffer->reset();
   }
   candidates_ = entries_ = positions_ = pseudo_entries_ = 0;

@@ -32,6 +32,8 @@ class Workspace {
   [[nodiscard]] PseudoEntries pseudo(const Layer& layer) const noexcept;
   [[nodiscard]] std::byte* const* rows() const noexcept { return rows_.as<std::byte*>(); }
   [[nodiscard]] const float* logit_bias() const noexcept { return logit_bias_.as<float>(); }
+  /// Memory for entries that are made of rows: [lists, entries] rows.
+  [[nodiscard]] std::byte* means() const noexcept { return means_.data(); }
   [[nodiscard]] float* select_scratch() const noexcept { return select_scratch_.as<float>(); }
   [[nodiscard]] float* attention_scratch() const noexcept { return attention_scratch_.as<float>(); }
 
@@ -51,8 +53,9 @@ class Workspace {
   Buffer attention_scratch_;
   Buffer seen_;  ///< of lists per query head only
   Buffer seen_epoch_;
-  Buffer pseudo_rows_;  ///< [lists, pseudo_entries_]: rows of the index
+  Buffer pseudo_rows_;  ///< [lists, pseudo_entries_]: where entries lie
   Buffer pseudo_bias_;
+  Buffer means_;  ///< [lists, pseudo_entries_] rows, of policies that estimate the rest
   std::size_t candidates_ = 0;  ///< that select_scratch_ has room for
   std::size_t entries_ = 0;     ///< that attention_scratch_ has room for
   std::size_t positions_ = 0;   ///< that seen_ has room for

@@ -238,7 +238,7 @@ enum class ClusterRanking : std::uint8_t {
 
 /// Where entries that stand for clusters are written.
 struct PseudoTarget {
-  const std::byte** rows = nullptr;  ///< [lists, stride]: rows of the index, which stay there
+  const std::byte** rows = nullptr;  ///< [lists, stride]: where rows lie, which stay there
   float* bias = nullptr;             ///< [lists, stride]
   std::uint32_t* count = nullptr;    ///< [lists]
   std::size_t stride = 0;
@@ -322,6 +322,82 @@ struct RefineSelect {
 /// Returns the floats of RefineSelect's scratch for at most `proposed` candidates of each KV head.
 constexpr std::size_t refine_scratch_floats(const KvShape& shape, std::size_t proposed) noexcept {
   return selection_scratch_floats(shape, proposed);
+}
+
+/// Groups of tokens whose keys are alike, made page by page: a page is a run of `page_tokens`
+/// tokens from the index's first on, and has `groups` groups. Their means say what is left of a
+/// group once some of its rows are attended to one by one. Behind what a chunk of the index has
+/// itself, from chunk_begin on, of pages all of whose tokens are indexed:
+///   f16 [kv_heads, groups of a chunk, 2, head_dim]: the means of the keys, and of the values
+///   u16 [kv_heads, groups of a chunk]: tokens of each; 0 = there is no such group
+///   u8 [kv_heads, chunk_tokens]: the group of each token in its page
+struct GroupShape {
+  std::size_t page_tokens = 128;  ///< divides chunk_tokens; at most 2^15
+  std::size_t groups = 4;         ///< of a page, 1 to 256
+  std::size_t chunk_begin = 0;    ///< bytes, a multiple of 2
+  bool operator==(const GroupShape&) const = default;
+  /// Groups that an index of `tokens` tokens has.
+  [[nodiscard]] constexpr std::size_t count(std::size_t tokens) const noexcept {
+    return tokens / page_tokens * groups;
+  }
+  // Where the parts of a KV head lie in a chunk, in bytes.
+  [[nodiscard]] constexpr std::size_t means_at(const KvShape& shape, std::size_t chunk_tokens,
+                                               std::size_t head) const noexcept {
+    return chunk_begin + head * count(chunk_tokens) * 2 * shape.head_dim * sizeof(std::uint16_t);
+  }
+  [[nodiscard]] constexpr std::size_t sizes_at(const KvShape& shape, std::size_t chunk_tokens,
+                                               std::size_t head) const noexcept {
+    return means_at(shape, chunk_tokens, shape.kv_heads) +
+           head * count(chunk_tokens) * sizeof(std::uint16_t);
+  }
+  [[nodiscard]] constexpr std::size_t labels_at(const KvShape& shape, std::size_t chunk_tokens,
+                                                std::size_t head) const noexcept {
+    return sizes_at(shape, chunk_tokens, shape.kv_heads) + head * chunk_tokens;
+  }
+  /// Bytes of a chunk that all of this takes.
+  [[nodiscard]] constexpr std::size_t chunk_bytes(const KvShape& shape,
+                                                  std::size_t chunk_tokens) const noexcept {
+    return labels_at(shape, chunk_tokens, shape.kv_heads) - chunk_begin;
+  }
+};
+
+/// Makes entries of what a selection leaves out: of each group of pages all of whose tokens are
+/// candidates, the mean of the rows that are not selected, with a logit bias of ln(their number).
+/// Of more than `most` groups those count with the largest weights: with one query head a KV head
+/// the logits of the means with their bias, else the softmax of each query head over all groups,
+/// summed; ties go to the lower group, NaN and groups of which nothing is left rank last. The
+/// latter have no entry. Entries come in the order of their groups.
+struct EstimateRest {
+  KvShape shape;
+  const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
+  TokenRange candidates;
+  GroupShape groups;
+  IndexView index;
+  const std::uint32_t* ids = nullptr;       ///< [kv_heads, id_stride]: selected positions, rising
+  const std::uint32_t* id_count = nullptr;  ///< [kv_heads]
+  std::size_t id_stride = 0;
+  std::byte* const* rows = nullptr;  ///< [kv_heads, id_stride]: the rows of `ids`
+  std::size_t most = 0;              ///< entries of a KV head; not above pseudo.stride
+  std::byte* means = nullptr;        ///< out [kv_heads, pseudo.stride] rows, which `pseudo` names
+  PseudoTarget pseudo;               ///< out
+  float* scratch = nullptr;          ///< estimate_scratch_floats
+
+  /// The pages all of whose tokens are candidates: numbers, from the index's first on.
+  [[nodiscard]] constexpr TokenRange pages() const noexcept {
+    if (candidates.empty()) return {};
+    const std::size_t begin = divide_up(candidates.begin - index.first_token, groups.page_tokens);
+    const std::size_t end = (candidates.end - index.first_token) / groups.page_tokens;
+    return {begin, begin < end ? end : begin};
+  }
+};
+
+/// Returns the floats of EstimateRest::scratch for at most `candidates` of them: per KV head of
+/// all groups the means, the logits of the query heads and a weight, the rows left, and the groups
+/// chosen.
+constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupShape& groups,
+                                              std::size_t candidates) noexcept {
+  const std::size_t count = groups.count(candidates);
+  return shape.kv_heads * count * (2 * shape.head_dim + 2) + selection_scratch_floats(shape, count);
 }
 
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.
@@ -449,7 +525,8 @@ struct CacheRows {
   CachedRows target;
 };
 
-/// Entries that stand for clusters not fetched: rows of the index with a logit bias.
+/// Entries that stand for rows not fetched, with a logit bias: rows of the index, or of
+/// EstimateRest::means.
 struct PseudoEntries {
   const std::byte* const* rows = nullptr;  ///< [lists, stride]
   const float* bias = nullptr;             ///< [lists, stride], added to the scaled logit
@@ -587,6 +664,7 @@ struct Ops {
   Op<PageSelect> page_select = {};
   Op<ClusterSelect> cluster_select = {};
   Op<RefineSelect> refine_select = {};
+  Op<EstimateRest> estimate_rest = {};
   Op<ResolveRows> resolve_rows = {};
   Op<FetchRows> fetch_rows = {};
   Op<CacheRows> cache_rows = {};

@@ -49,6 +49,8 @@ struct RetrievalTraits {
   // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
+  /// They are made by estimate(), of the rows that were not selected.
+  bool estimates_rest = false;
   bool stops_at_mass = false;    ///< SelectRequest::mass may be given
   bool leaves_out_held = false;  ///< SelectRequest::held may be given
 };
@@ -129,6 +131,13 @@ struct SelectRequest {
   Selection out = {};        ///< shares no memory with another request's of its batch
 };
 
+/// Estimates what a selection left out. Device memory.
+struct EstimateRequest {
+  SelectRequest selection;  ///< as it was given to select(), whose scratch memory is free again
+  std::byte* const* rows = nullptr;  ///< [lists, capacity]: rows of what was selected
+  std::byte* means = nullptr;        ///< [lists, pseudo_capacity] rows, for entries to lie in
+};
+
 /// Threads  parts of builds and extensions on host queues, the others on the caller's;
 ///          a policy has no mutable state
 class RetrievalPolicy {
@@ -180,6 +189,11 @@ class RetrievalPolicy {
   /// requests.
   [[nodiscard]] virtual Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                               const Ops& ops) const = 0;
+
+  /// Enqueues the estimates of what these selections left out, once their rows are there; with
+  /// traits().estimates_rest.
+  [[nodiscard]] virtual Result<Ticket> estimate(std::span<const EstimateRequest> batch,
+                                                Queue& queue, const Ops& ops) const;
 
  protected:
   /// Overridden by policies whose extensions may add to what earlier extensions made.

@@ -43,6 +43,9 @@ void page_select(const PageSelect& op);
 double refine_score(const RefineSelect& op, std::size_t query_head, std::size_t position);
 void refine_select(const RefineSelect& op);
 
+/// Means of groups are read as they lie; scratch is not used.
+void estimate_rest(const EstimateRest& op);
+
 /// Chooses and estimates clusters; a mass to stop at is not looked at.
 void cluster_select(const ClusterSelect& op);
 

@@ -50,9 +50,17 @@ struct RefineOptions {
   std::size_t factor = 4;
 };
 
+/// Estimates of what is not selected: of each group of alike tokens the rows that are not are one
+/// entry of attention.
+struct EstimateOptions {
+  std::size_t group_tokens = 0;  ///< in the mean; divides 64. 0 = nothing is estimated
+  bool in_budget = false;        ///< entries take the place of rows
+};
+
 /// Settings of all retrieval policies; each reads its own.
 struct RetrievalOptions {
-  RefineOptions refine = {};  ///< of every policy that selects by an index
+  RefineOptions refine = {};       ///< of every policy that selects by an index
+  EstimateOptions estimates = {};  ///< of every policy that selects rows by an index
   PqShape pq = {};
   QpqOptions qpq = {};
   QuestOptions quest = {};

@@ -1,0 +1,192 @@
+#include "terrace/kernels/estimate.hpp"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/estimate_scene.hpp"
+#include "terrace/core/dtype.hpp"
+#include "terrace/core/op_arguments.hpp"
+#include "terrace/kernels/reference.hpp"
+
+namespace terrace {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::make_shape;
+using testing::run;
+using testing::estimate_scene::candidates;
+using testing::estimate_scene::entries_max;
+using testing::estimate_scene::first;
+using testing::estimate_scene::groups;
+using testing::estimate_scene::page_tokens;
+using testing::estimate_scene::Scene;
+using testing::estimate_scene::tokens;
+
+constexpr KvShape small{.layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 20};
+// Pages 1 to 14 have candidates alone: the candidates begin with token 7 and end with token 253.
+constexpr std::size_t first_page = 1;
+constexpr std::size_t whole_pages = 14;
+
+float tolerance_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0.05F : 0.005F; }
+
+/// Checks the entries of a KV head.
+void expect_same_entries(Scene& scene, Scene& expected, std::size_t head) {
+  ASSERT_EQ(scene.pseudo_counts[head], expected.pseudo_counts[head]) << "head " << head;
+  const KvShape& shape = scene.op.shape;
+  for (std::size_t i = 0; i < scene.pseudo_counts[head]; ++i) {
+    const std::size_t at = head * entries_max + i;
+    EXPECT_NEAR(scene.pseudo_bias[at], expected.pseudo_bias[at], 1e-5F);
+    EXPECT_EQ(scene.pseudo_rows[at], scene.means.data() + at * shape.row_bytes());
+    for (std::size_t k = 0; k < 2 * shape.head_dim; ++k) {
+      ASSERT_NEAR(load_f32(scene.pseudo_rows[at], shape.dtype, k),
+                  load_f32(expected.pseudo_rows[at], shape.dtype, k), tolerance_of(shape.dtype))
+          << "head " << head << " entry " << i << " element " << k;
+    }
+  }
+}
+
+void expect_as_reference(Scene& scene, Scene& expected) {
+  run(scene.op);
+  kernels::reference::estimate_rest(expected.op);
+  for (std::size_t head = 0; head < scene.op.shape.kv_heads; ++head) {
+    expect_same_entries(scene, expected, head);
+  }
+  EXPECT_TRUE(scene.scratch.intact() && scene.means.intact() && scene.pseudo_rows.intact() &&
+              scene.pseudo_bias.intact() && scene.pseudo_counts.intact());
+}
+
+TEST(EstimateRest, MakesWhatTheReferenceMakes) {
+  std::size_t number = 0;
+  for (const std::size_t group : {1UL, 3UL, 5UL}) {
+    for (const std::size_t dims : {16UL, 20UL, 80UL, 128UL}) {
+      for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        if (!testing::takes_shape(number++)) continue;
+        const KvShape shape = make_shape(group, 2, dims, dtype);
+        const std::size_t most = std::array{45UL, 0UL, 1UL, 17UL}[number % 4];
+        SCOPED_TRACE(testing::to_text(shape) + ", most " + std::to_string(most) + ", " +
+                     testing::seed_text());
+        Scene scene(shape);
+        Scene expected(shape);
+        for (Scene* const one : {&scene, &expected}) {
+          one->op.most = most;
+          one->select(2 + number % 3);
+        }
+        expect_as_reference(scene, expected);
+      }
+    }
+  }
+}
+
+/// Groups of whole pages that have tokens.
+std::size_t groups_with_tokens(const Scene& scene) {
+  std::size_t count = 0;
+  for (std::size_t page = first_page; page < first_page + whole_pages; ++page) {
+    const auto* const begin = scene.group_of.data() + page * page_tokens;
+    for (std::size_t group = 0; group < groups; ++group) {
+      count += std::count(begin, begin + page_tokens, group) > 0 ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+TEST(EstimateRest, LeavesOutGroupsThatAreSelectedWhole) {
+  for (const std::size_t most : {entries_max, std::size_t{30}, std::size_t{3}}) {
+    Scene scene(small);
+    Scene expected(small);
+    for (Scene* const one : {&scene, &expected}) {
+      one->op.most = most;
+      one->select(1000);
+      one->counts[0] = 0;
+      for (std::size_t i = 0; i < page_tokens; ++i) {
+        one->select(0, first + 4 * page_tokens + i);  // a page of one group
+      }
+    }
+    expect_as_reference(scene, expected);
+    EXPECT_EQ(scene.pseudo_counts[0], std::min(most, groups_with_tokens(scene) - 1));
+    EXPECT_EQ(scene.pseudo_counts[1], std::min(most, groups_with_tokens(scene)));
+  }
+}
+
+TEST(EstimateRest, GivesTheMeanOfAGroupThatIsNotSelected) {
+  Scene scene(small);
+  scene.select(1000);
+  run(scene.op);
+  // The page of one group has the entry behind those of the pages before.
+  std::size_t entry = 0;
+  for (std::size_t page = first_page; page < 4; ++page) {
+    const auto* const begin = scene.group_of.data() + page * page_tokens;
+    for (std::size_t group = 0; group < groups; ++group) {
+      entry += std::count(begin, begin + page_tokens, group) > 0 ? 1 : 0;
+    }
+  }
+  for (std::size_t head = 0; head < small.kv_heads; ++head) {
+    const std::byte* const row = scene.pseudo_rows[head * entries_max + entry];
+    EXPECT_FLOAT_EQ(scene.pseudo_bias[head * entries_max + entry], std::log(16.0F));
+    for (std::size_t k = 0; k < 2 * small.head_dim; ++k) {
+      double sum = 0;
+      for (std::size_t i = 0; i < page_tokens; ++i) {
+        sum += double{load_f32(scene.store.row(head, first + 4 * page_tokens + i), small.dtype, k)};
+      }
+      EXPECT_NEAR(load_f32(row, small.dtype, k), sum / page_tokens, 2e-3);
+    }
+  }
+}
+
+TEST(EstimateRest, HasNoEntryWherePagesAreNotAllCandidates) {
+  for (const TokenRange range : {TokenRange{}, TokenRange{first + 1, first + 2 * page_tokens - 1},
+                                 TokenRange{first + 40, first + 41}}) {
+    Scene scene(small);
+    scene.op.candidates = range;
+    scene.select(1000);
+    run(scene.op);
+    EXPECT_EQ(scene.pseudo_counts[0], 0U);
+    EXPECT_EQ(scene.pseudo_counts[1], 0U);
+  }
+}
+
+TEST(EstimateRest, ARowThatIsNotANumberSpoilsItsGroupAlone) {
+  Scene scene(small);
+  scene.select(1000);
+  store_f32(scene.store.row(0, first + 2 * page_tokens + 3), small.dtype, 4,
+            std::numeric_limits<float>::quiet_NaN());
+  scene.average();
+  scene.op.most = groups_with_tokens(scene) - 1;
+  run(scene.op);
+  ASSERT_EQ(scene.pseudo_counts[0], scene.op.most);
+  for (std::size_t i = 0; i < scene.op.most; ++i) {
+    EXPECT_TRUE(std::isfinite(load_f32(scene.pseudo_rows[i], small.dtype, 4)))
+        << "it ranks last, and has no entry";
+  }
+}
+
+TEST(EstimateRest, RefusesArgumentsThatDoNotFit) {
+  Scene scene(small);
+  const auto refusal = [&](void (*change)(EstimateRest&)) {
+    EstimateRest op = scene.op;
+    change(op);
+    const Status valid = validate(op);
+    return valid ? std::string() : std::string(valid.error().message());
+  };
+  EXPECT_EQ(refusal([](EstimateRest&) {}), "");
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 7; }), HasSubstr("page_tokens"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 0; }), HasSubstr("page_tokens"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 0; }), HasSubstr("groups.groups"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 257; }), HasSubstr("groups.groups"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.chunk_begin = 3; }), HasSubstr("chunk_begin"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.candidates.end = 1000; }), HasSubstr("coded"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.most = entries_max + 1; }), HasSubstr("most"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.id_count = nullptr; }), HasSubstr("id_count"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.rows = nullptr; }), HasSubstr("rows"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.pseudo.bias = nullptr; }), HasSubstr("pseudo"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.pseudo.count = nullptr; }), HasSubstr("pseudo"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.means = nullptr; }), HasSubstr("means"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.query = nullptr; }), HasSubstr("query"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.scratch = nullptr; }), HasSubstr("scratch"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.scratch = o.pseudo.bias; }), HasSubstr("overlap"));
+}
+
+}  // namespace
+}  // namespace terrace
