@@ -415,6 +415,12 @@ constexpr std::array keys{
               .default_text = "0us",
               .meaning = "start-up time of each copy on the imitated link"},
 
+    ConfigKey{.name = "stats.mass_every",
+              .kind = integer,
+              .default_text = "0",
+              .high = 1 << 20,
+              .meaning = "steps from one sample of the attention's mass to the next; 0 takes none"},
+
     ConfigKey{
         .name = "deadline",
         .kind = duration,

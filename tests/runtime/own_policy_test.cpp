@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/naive_mass.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -100,6 +101,36 @@ TEST(OwnPolicy, WhatItNeedsIsInsistedOn) {
     EXPECT_EQ(failed.error().code, Errc::invalid_argument);
     EXPECT_NE(failed.error().message().find("policy x needs"), std::string::npos);
   }
+}
+
+TEST(OwnPolicy, SelectsTheRowsThatAttentionMassIsOf) {
+  constexpr std::size_t prompt = 100;
+  auto every_second = std::make_shared<FirstRows>(RetrievalTraits{.name = "every_second"});
+  every_second->stride = 2;
+  Scenario scenario;
+  scenario.runtime.own_policy = every_second;
+  scenario.runtime.mass_every = 1;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.step().has_value());
+  const double mass = testing::sampled_mass(drive.sequence());
+  // A budget of 48: 4 sinks, 21 tokens of the window, 22 places for selected rows, and the token.
+  const auto mass_with = [&](std::size_t first_selected, std::size_t last_selected) {
+    double sum = 0;
+    for (std::size_t head = 0; head < 2; ++head) {  // the first KV head's query heads
+      const auto weights = testing::weights_of(traffic, 0, head, traffic.query(0, prompt), prompt);
+      for (std::size_t at = 0; at < 4; ++at) sum += weights[at];
+      for (std::size_t at = first_selected; at <= last_selected; at += 2) sum += weights[at];
+      for (std::size_t at = prompt - 21; at <= prompt; ++at) sum += weights[at];
+    }
+    return sum / 2;
+  };
+  EXPECT_NEAR(mass, mass_with(4, 24), testing::mass_tolerance);
+  EXPECT_GT(std::abs(mass - mass_with(5, 25)), 5 * testing::mass_tolerance);  // the rows between
+  EXPECT_GT(mass - mass_with(4, 22), 5 * testing::mass_tolerance);            // one less
+  EXPECT_GT(mass_with(4, 26) - mass, 5 * testing::mass_tolerance);            // one more
 }
 
 TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {

@@ -38,6 +38,7 @@ class Layer {
   /// The token that is under way or, between steps, the last one.
   [[nodiscard]] AttendedToken& token() noexcept { return tokens_[current_]; }
   [[nodiscard]] const AttendedToken& token() const noexcept { return tokens_[current_]; }
+  [[nodiscard]] const AttendedToken& first_token() const noexcept { return tokens_.front(); }
   void go_to_token(std::size_t token) noexcept { current_ = token; }
   /// Selections are of no use any more.
   void forget_tokens() noexcept;

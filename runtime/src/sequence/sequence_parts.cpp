@@ -20,7 +20,8 @@ SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes 
       indexes(context, layers),
       cache(context, layers),
       retention(context, layers),
-      workspace(context) {
+      workspace(context),
+      mass(context, layers) {
   for (const auto& layer : layers) {
     layer->cache = make_layer_cache(context, *layer, cache.scratch());
   }

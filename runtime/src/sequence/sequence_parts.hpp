@@ -5,6 +5,7 @@
 //   SequenceCache     copies of rows that are wanted again
 //   SequenceRetention what stays of tokens that have left the window
 //   Workspace         memory that a step's ops use
+//   MassSampler       how much of full attention's weight steps attend to
 //   Layer             each layer's part of these
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "layer.hpp"
 #include "retention/sequence_retention.hpp"
 #include "rows/sequence_rows.hpp"
+#include "step/mass_sampler.hpp"
 #include "step/workspace.hpp"
 
 namespace terrace {
@@ -29,6 +31,7 @@ struct SequenceParts {
   SequenceRetention retention;
   Workspace workspace;
   SelectionReport report;
+  MassSampler mass;
 
   /// Last positions of a prompt whose queries policies ask for.
   [[nodiscard]] std::size_t query_window_tokens() const noexcept;

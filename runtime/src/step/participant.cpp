@@ -56,7 +56,8 @@ Status Participant::open_token(std::size_t number) {
     TERRACE_TRY(parts_.indexes.upkeep.follow_draft(*layer_, position, last));
   }
   layer_->open_token(position);
-  return {};
+  if (number > 0) return {};
+  return parts_.mass.keep_query(*layer_, input_.query, *context_.compute);
 }
 
 StoreRows Participant::store() const noexcept {

@@ -80,6 +80,8 @@ class Participant {
 
   /// Looks after the cache, beside compute. All layers must be enqueued.
   Status keep_up();
+  /// Counts a sample of the attention mass, where the step is one that is sampled.
+  Status count_mass() { return parts_.mass.count(exact_); }
   /// Waits for compute, and keeps the first `accepted` tokens.
   Status conclude(std::size_t accepted, Duration patience);
   // Between steps.

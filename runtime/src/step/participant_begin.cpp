@@ -33,6 +33,7 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   choose_attention(*prepared);
   TERRACE_TRY(reserve(memory));
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
+  parts_.mass.begin_step(!prompt_);
   next_layer_ = 0;
   context_.compute = nullptr;
   gathers_ = false;

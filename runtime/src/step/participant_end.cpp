@@ -65,6 +65,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   if (parts_.retention.inputs.wants_weights()) {
     TERRACE_TRY(parts_.retention.weights.keep(accepted));
   }
+  parts_.mass.end_step();
   ++context_.counters.steps;
   if (exact_ && !prompt_) ++context_.counters.exact_steps;
   const KvShape& shape = context_.shape();

@@ -199,6 +199,8 @@ void StepBatch::note_converted(Ticket converted) {
 void StepBatch::end(std::span<const std::size_t> accepted) {
   // All caches are looked after while the compute of all goes on.
   for_each_member([](Participant& one, std::size_t) { return one.keep_up(); });
+  // Upkeep goes first: its copies run while samples are computed.
+  for_each_member([](Participant& one, std::size_t) { return one.count_mass(); });
   // A queue that stands still holds all of them up, but not one after the other.
   const Deadline all(runtime_.options.deadline);
   for_each_member([&](Participant& one, std::size_t i) {

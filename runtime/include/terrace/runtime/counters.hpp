@@ -18,7 +18,7 @@ struct LinkBytes {
   std::uint64_t refill =
       0;  ///< admitted blocks, and those that a resumed sequence needs, host to device
   std::uint64_t streamed = 0;  ///< rows that exact attention over the host's reads, host to device
-  std::uint64_t index = 0;     ///< codes, centroids, selected ids; either way
+  std::uint64_t index = 0;     ///< codes, centroids, selected ids, queries of samples; either way
 };
 
 /// Rows and blocks that steps wanted from the middle. A row that several lists of its KV head want
@@ -80,6 +80,10 @@ struct SequenceCounters {
   std::uint64_t attended = 0;
   std::uint64_t pseudo_entries = 0;
   std::uint64_t lists = 0;  ///< lists summed over layers and steps: the divisor of both
+  /// Shares of full attention's softmax weight that lie on what was attended to, summed over
+  /// samples (RuntimeOptions::mass_every). Estimates, which stand for several tokens, have none.
+  double attention_mass = 0;
+  std::uint64_t mass_samples = 0;              ///< the divisor of attention_mass
   std::array<Duration, wait_reasons> waits{};  ///< by WaitReason
   Duration upkeep{};                           ///< host time of cache upkeep; none without a cache
   Duration upkeep_waited{};                    ///< of that, at most: no compute of the step hid it

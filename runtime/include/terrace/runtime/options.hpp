@@ -106,6 +106,21 @@ struct RuntimeOptions {
   RefreshOptions refresh = {};
   CacheOptions cache = {};
   PlanningOptions planning = {};
+  /// Steps of decoding from one sample of the attention mass to the next
+  /// (SequenceCounters::attention_mass); 0 = none is ever taken, and nothing is kept for one.
+  ///
+  /// A sample is of one KV head in one layer of a sequence's step, each in its turn, so that no
+  /// step takes much longer: the mean, over its query heads, of the share of the softmax over all
+  /// tokens so far that sinks, window, selected rows and entries of one token got. Of a draft it is
+  /// of the first token, accepted or not. Steps that attend to everything have a mass of 1. Samples
+  /// are taken where the step ends, on the thread that ends it, beside the device's work.
+  ///
+  /// Cost     the queries of a KV head, copied to the host; then one reading of its keys there.
+  ///          Meanwhile 8 bytes a token, and 8 a token and query head, are allocated
+  /// Errors   none: without host memory for a sample, or where logits are not finite, there is no
+  ///          sample. Nor is there any with a retention policy that drops tokens: their weight is
+  ///          not known
+  std::size_t mass_every = 0;
   Duration deadline = std::chrono::seconds{60};  ///< of every wait
   std::uint64_t seed = 0;
   SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive them
