@@ -96,6 +96,23 @@ TEST_F(CSequence, CountsWhatItHasDone) {
   EXPECT_GT(cache.at("rows_hit").get<int>() + cache.at("rows_missed").get<int>(), 0);
   EXPECT_TRUE(json.at("waits").contains("compute"));
   EXPECT_EQ(json.at("retention").at("flushes"), 0);
+  EXPECT_EQ(json.at("mass_samples"), 0);
+}
+
+TEST(CSequences, SampleTheAttentionsMass) {
+  const RuntimeHandle runtime = open_runtime({{"stats.mass_every", "2"}});
+  const QueueHandle compute = wrap_caller(runtime);
+  CBatch batch(runtime.get(), compute.get(), small_shape, 1);
+  terrace_sequence* const sequence = batch.sequence(0).get();
+  EXPECT_OK(terrace_sequence_begin_prompt(sequence, 100));
+  batch.step(std::vector<BatchMember>{{0, 100}});
+  for (int i = 0; i < 6; ++i) batch.step(std::vector<BatchMember>{{0}});
+  const char* text = nullptr;
+  EXPECT_OK(terrace_sequence_counters(sequence, &text));
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json.at("mass_samples"), 3);
+  EXPECT_GT(json.at("attention_mass").get<double>(), 0.3);
+  EXPECT_LE(json.at("attention_mass").get<double>(), 3);
 }
 
 TEST_F(CSequence, RefusesRowsThatAreNotThere) {

@@ -95,6 +95,8 @@ std::string counters_as_json(const Sequence& sequence) {
                   {"attended", counters.attended},
                   {"pseudo_entries", counters.pseudo_entries},
                   {"lists", counters.lists},
+                  {"attention_mass", counters.attention_mass},
+                  {"mass_samples", counters.mass_samples},
                   {"bytes", bytes_of(counters.bytes)},
                   {"cache", cache_of(counters.cache, sequence.cache_capacity_tokens())},
                   {"waits", waits_of(counters)},
