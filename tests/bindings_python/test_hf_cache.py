@@ -117,6 +117,23 @@ def test_a_prompt_in_chunks_is_one_prompt_where_it_is_said(model):
     assert ours.stats().attended == 16
 
 
+def test_the_attentions_mass_is_sampled_where_it_is_asked_for(model):
+    def stats_of(**settings):
+        cache = cache_for(model, retrieval_dense_layers=0, **settings)
+        logits(model, ids(2, 200), cache)
+        cache.await_indexes()
+        for i in range(4):
+            logits(model, ids(2, 1, seed=i), cache)
+        return cache.stats()
+
+    without, few = stats_of(budget=32), stats_of(budget=32, stats_mass_every=2)
+    everything = stats_of(budget=400, stats_mass_every=1)
+    assert (without.attention_mass, without.mass_samples) == (None, 0)
+    assert few.mass_samples == 2 * 2 and 0 < few.attention_mass < 0.9
+    assert everything.mass_samples == 2 * 4
+    assert everything.attention_mass == pytest.approx(1, abs=1e-5)
+
+
 @pytest.mark.parametrize("policy", ["qpq", "infllm", "wave", "quest", "clusterkv", "full",
                                     "streaming", "oracle"])
 def test_each_policy_runs_and_selects_what_it_may(policy):

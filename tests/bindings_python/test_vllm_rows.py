@@ -157,6 +157,16 @@ def test_requests_that_have_ended_are_closed(engine, runtime):
     assert engine.serving.stats().of_sequences.attended == 41
 
 
+def test_the_attentions_mass_is_sampled():
+    engine = Engine(open_runtime({"stats.mass_every": 2}))
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    for _ in range(6):
+        engine.decode("a")
+    of_sequences = engine.serving.stats().of_sequences
+    assert of_sequences.mass_samples == 3
+    assert of_sequences.attention_mass == pytest.approx(1, abs=1e-5)  # all tokens fit the budget
+
+
 def test_want_of_memory_leaves_a_request_to_the_engine():
     engine = Engine(open_runtime({"host.memory": "4MiB"}), blocks=400)
     engine.add("long", 4000, list(range(100, 360)))

@@ -10,6 +10,11 @@ class TerraceStats:
 
     Bytes are those that crossed the link between host and device. attended is the mean number of
     entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
+    attention_mass is the mean share of full attention's softmax weight that steps attended to, from
+    0 to 1: sinks, window and selected rows, but not estimates that stand for several tokens. It is
+    of mass_samples samples, each of one KV head in one layer, taken every `stats.mass_every` steps
+    of a row. It is None without samples: without that setting, or with a retention policy that
+    drops tokens.
     """
 
     rows: int = 0
@@ -20,6 +25,8 @@ class TerraceStats:
     rows_missed: int = 0
     bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     waited_seconds: float = 0.0
+    attention_mass: float | None = None
+    mass_samples: int = 0
 
     @property
     def hit_rate(self) -> float | None:
@@ -38,18 +45,22 @@ class TerraceStats:
             add_counters(total, one)
         if not total:
             return cls()
-        lists = total["lists"]
+        lists, samples = total["lists"], total["mass_samples"]
         return cls(rows=len(alive), tokens=max((one["length"] for one in alive), default=0),
                    budget_tokens=total["budget_tokens"],
                    attended=total["attended"] / lists if lists else 0.0,
                    rows_hit=total["cache"]["rows_hit"], rows_missed=total["cache"]["rows_missed"],
-                   bytes=total["bytes"], waited_seconds=sum(total["waits"].values()))
+                   bytes=total["bytes"], waited_seconds=sum(total["waits"].values()),
+                   attention_mass=total["attention_mass"] / samples if samples else None,
+                   mass_samples=samples)
 
     def __str__(self) -> str:
         hits = "no look-ups" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"
         moved = ", ".join(f"{name} {count / 2**20:.1f} MiB" for name, count in self.bytes.items())
+        mass = ("" if self.attention_mass is None
+                else f" with {100 * self.attention_mass:.1f} % of the attention's mass")
         return (f"{self.rows} rows of up to {self.tokens} tokens, {self.attended:.0f} entries "
-                f"attended to, {hits}; moved: {moved}")
+                f"attended to{mass}, {hits}; moved: {moved}")
 
 
 def add_counters(total: dict, one: dict) -> None:
