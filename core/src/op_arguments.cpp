@@ -357,6 +357,25 @@ Status validate(const ExactSelect& op) {
                        {views.query, views.shares});
 }
 
+Status validate(const ChannelSelect& op) {
+  constexpr std::string_view name = "channel_select";
+  TERRACE_TRY(require_selection(name, op.common, op.index));
+  const KvShape& shape = op.common.shape;
+  const std::size_t count = op.channels.count;
+  TERRACE_TRY(
+      require(name, {{count > 0 && count <= shape.head_dim, "channels.count must be 1 to head_dim"},
+                     {!op.channels.partial || op.index.fixed != nullptr,
+                      "an index that is partial must say which channels it has"}}));
+  const auto* const stored = reinterpret_cast<const std::uint32_t*>(op.index.fixed);
+  const SelectionViews views(op.common, shape.kv_heads,
+                             selection_scratch_floats(shape, op.common.candidates.size()));
+  return require_apart(
+      name, {views.ids, views.id_count, views.scratch},
+      {views.query,
+       views.shares,
+       {"index.fixed", range_of(stored, op.channels.partial ? shape.kv_heads * count : 0)}});
+}
+
 Status validate(const MapQueries& op) {
   constexpr std::string_view name = "map_queries";
   TERRACE_TRY(require_shape(name, op.shape));

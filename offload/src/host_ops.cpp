@@ -41,6 +41,7 @@ Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> bat
 constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .pq_select = enqueue<host::pq_select>,
                     .exact_select = enqueue<host::exact_select>,
+                    .channel_select = enqueue<host::channel_select>,
                     .map_queries = enqueue<host::map_queries>,
                     .convert_queries = enqueue<host::convert_queries>,
                     .page_select = enqueue<host::page_select>,

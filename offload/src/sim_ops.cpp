@@ -34,6 +34,7 @@ constexpr auto compute = enqueue<nothing<Arguments>, Arguments>;
 constexpr Ops table{.store_rows = enqueue<stored_bytes, StoreRows>,
                     .pq_select = compute<PqSelect>,
                     .exact_select = compute<ExactSelect>,
+                    .channel_select = compute<ChannelSelect>,
                     .map_queries = compute<MapQueries>,
                     .convert_queries = compute<ConvertQueries>,
                     .page_select = compute<PageSelect>,

@@ -163,6 +163,23 @@ TEST_F(OpArguments, OfExactSelect) {
   expect_refused_selection(ExactSelect{.common = common(), .index = index()});
 }
 
+TEST_F(OpArguments, OfChannelSelect) {
+  const std::size_t dims = shape.head_dim;
+  const ChannelSelect op{
+      .common = common(), .channels = {.count = dims, .partial = true}, .index = index()};
+  expect_refused_selection(op);
+  expect_refused<ChannelSelect>(
+      op, {{[](ChannelSelect& o) { o.channels.count = 0; }, "channels.count"},
+           {[&](ChannelSelect& o) { o.channels.count = dims + 1; }, "channels.count"},
+           {[](ChannelSelect& o) { o.index.fixed = nullptr; }, "which channels"},
+           {[](ChannelSelect& o) { o.common.id_count = as<std::uint32_t>(o.index.fixed) + 1; },
+            "id_count must not overlap index.fixed"}});
+  ChannelSelect whole = op;
+  whole.channels.partial = false;
+  whole.index.fixed = nullptr;
+  EXPECT_TRUE(validate(whole).has_value());
+}
+
 TEST_F(OpArguments, OfPqSelect) {
   const PqSelect op{.common = common(), .index = index()};
   expect_refused_selection(op);
@@ -608,6 +625,7 @@ TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
   EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.common.shape.dtype = Dtype::f32; }), "shape");
   EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.pq.bits = 1; }), "pq");
   EXPECT_EQ(difference_made<ExactSelect>([](auto& o) { o.common.count.mean = 1; }), "");
+  EXPECT_EQ(difference_made<ChannelSelect>([](auto& o) { o.channels.count = 1; }), "channels");
   EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.shape.head_dim = 1; }), "shape");
   EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.to = Dtype::f16; }), "");
   EXPECT_EQ(difference_made<PageSelect>([](auto& o) { o.pages.bounds = true; }), "pages");

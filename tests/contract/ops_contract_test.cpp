@@ -67,6 +67,7 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.store_rows, nullptr);
   EXPECT_NE(ops.pq_select, nullptr);
   EXPECT_NE(ops.exact_select, nullptr);
+  EXPECT_NE(ops.channel_select, nullptr);
   EXPECT_NE(ops.map_queries, nullptr);
   EXPECT_NE(ops.convert_queries, nullptr);
   EXPECT_NE(ops.page_select, nullptr);
@@ -154,6 +155,7 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.store_rows(*compute, Phase::update, {})));
   EXPECT_TRUE(refused(ops.pq_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.exact_select(*compute, Phase::select, {})));
+  EXPECT_TRUE(refused(ops.channel_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.map_queries(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.convert_queries(*compute, Phase::attend, {})));
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));

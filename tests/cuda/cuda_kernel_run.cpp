@@ -73,6 +73,9 @@ void run(std::span<const PqSelect> batch) {
 void run(std::span<const ExactSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::exact_select(batch, launch); });
 }
+void run(std::span<const ChannelSelect> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::channel_select(batch, launch); });
+}
 void run(std::span<const MapQueries> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::map_queries(batch, launch); });
 }

@@ -220,6 +220,28 @@ TEST(Batch, SelectsByKeysLikeItsCalls) {
   });
 }
 
+TEST(Batch, SelectsByChannelsLikeItsCalls) {
+  const KvShape shape = make_shape(5, 1, 16, Dtype::f16);
+  for (const bool partial : {false, true}) {
+    const ChannelShape channels{.count = 6, .partial = partial};
+    expect_batches_like_calls<ChannelSelect>(Large::where_there_is_time, [&](std::size_t i) {
+      const std::size_t begin = 3 + i % 4;
+      const TokenRange candidates{begin, begin + candidates_of(i)};
+      BlockStore store(shape, 16, candidates.end);
+      store.fill_normal(i);
+      const auto held = std::make_shared<SelectedBy<testing::ChannelIndex>>(
+          testing::ChannelIndex(store, channels, 64, {3, candidates.end}), shape, candidates,
+          one_of(wanted_counts, i));
+      return Call<ChannelSelect>{held,
+                                 {.common = held->selected.common(one_of(reductions, i)),
+                                  .channels = channels,
+                                  .index = held->index.view()},
+                                 held->written(),
+                                 memory_of(held->selected.scratch_)};
+    });
+  }
+}
+
 struct Mapped {
   explicit Mapped(const KvShape& shape, std::size_t stream)
       : queries(shape.query_heads * shape.head_dim),

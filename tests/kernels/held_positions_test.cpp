@@ -99,6 +99,20 @@ TEST_P(HeldPositionsTest, AreLeftOutByExactScores) {
   });
 }
 
+TEST_P(HeldPositionsTest, AreLeftOutByScoresOfChannels) {
+  testing::BlockStore store(shape(), 32, 220);
+  store.fill_normal(8);
+  constexpr ChannelShape channels{.count = 16};
+  const testing::ChannelIndex index(store, channels, 50, {4, 220});
+  for_each_count([&](Selected& selected, const SelectCommon& common, std::size_t count) {
+    const ChannelSelect op{.common = common, .channels = channels, .index = index.view()};
+    run(op);
+    expect_top_of_others(selected, count, [&](std::size_t head, double* weights) {
+      kernels::reference::channel_weights(op, head, weights);
+    });
+  });
+}
+
 TEST_P(HeldPositionsTest, AreLeftOutByScoresFromCodes) {
   // Words of one sub-space and four bits are fewer than candidates, and ties.
   for (const PqShape pq :

@@ -40,6 +40,9 @@ void run(std::span<const PqSelect> batch) { host::for_each_call(batch, threads, 
 void run(std::span<const ExactSelect> batch) {
   host::for_each_call(batch, threads, host::exact_select);
 }
+void run(std::span<const ChannelSelect> batch) {
+  host::for_each_call(batch, threads, host::channel_select);
+}
 void run(std::span<const MapQueries> batch) {
   host::for_each_call(batch, threads, host::map_queries);
 }

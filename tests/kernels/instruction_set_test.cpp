@@ -8,6 +8,7 @@
 #include <limits>
 #include <span>
 
+#include "host/scores.hpp"
 #include "kernels/kernel_run.hpp"
 #include "kernels/part_threads.hpp"
 #include "kernels/pq_index.hpp"
@@ -78,6 +79,29 @@ TEST(InstructionSets, ChooseByTheBitsOfCodesAlone) {
         EXPECT_TRUE(std::ranges::equal(selected.ids(head), expected.ids(head)))
             << level.name << ", m " << subspaces << ", b " << bits << ", " << testing::seed_text();
       }
+    }
+  }
+  ASSERT_TRUE(kernels::host::use_isa("auto").has_value());
+}
+
+// Products of channels are added one by one, on every instruction set.
+TEST(InstructionSets, GiveLogitsOfChannelsTheSameBits) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    const KvShape shape = testing::make_shape(5, 2, 48, dtype);
+    testing::BlockStore store(shape, 32, 531);
+    store.fill_normal(8);
+    const ChannelShape channels{.count = 13};
+    const testing::ChannelIndex index(store, channels, 64, {4, 531});
+    std::vector<float> expected;
+    for (const kernels::host::IsaLevel& level : kernels::host::isa_levels()) {
+      if (!kernels::host::use_isa(level.name)) continue;
+      std::vector<float> logits(5 * 576);
+      testing::Selected selected(shape, {9, 531}, 20);
+      kernels::host::write_channel_logits(
+          {.common = selected.common({}), .channels = channels, .index = index.view()}, 1,
+          logits.data(), 576);
+      if (expected.empty()) expected = logits;
+      EXPECT_EQ(logits, expected) << level.name << ", " << testing::seed_text();
     }
   }
   ASSERT_TRUE(kernels::host::use_isa("auto").has_value());

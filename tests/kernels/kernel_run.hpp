@@ -24,6 +24,7 @@ std::size_t run(std::span<const FetchRows> batch);
 std::size_t run(std::span<const CacheRows> batch);
 void run(std::span<const PqSelect> batch);
 void run(std::span<const ExactSelect> batch);
+void run(std::span<const ChannelSelect> batch);
 void run(std::span<const MapQueries> batch);
 void run(std::span<const ConvertQueries> batch);
 void run(std::span<const PageSelect> batch);

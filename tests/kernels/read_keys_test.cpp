@@ -68,6 +68,47 @@ TEST(KeyCopy, PutsKeysIntoTheirPlacesOfChunks) {
   for (const auto& chunk : memory) EXPECT_TRUE(chunk.intact());
 }
 
+TEST(KeyChannels, PutsEachChannelBesideThatOfTheNextToken) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16}) {
+    for (const bool partial : {false, true}) {
+      const KvShape shape = make_shape(1, 3, 10, dtype);
+      BlockStore store(shape, 32, 100, 1);
+      store.fill_normal(3);
+      constexpr std::size_t chunk_tokens = 24;
+      const std::vector<std::uint32_t> numbers{7, 0, 3, 1, 2, 9, 9, 8, 4};  // [kv_heads, 3]
+      const ChannelShape channels{.count = 3, .partial = partial};
+      const std::size_t stored = partial ? 3 : 10;
+      std::vector<Guarded<std::byte>> memory(
+          4, Guarded<std::byte>(3 * stored * chunk_tokens * size_bytes(dtype)));
+      std::vector<std::byte*> chunks;
+      for (auto& chunk : memory) chunks.push_back(chunk.data());
+      for (std::size_t head = 0; head < 3; ++head) {
+        ASSERT_TRUE(kernels::host::key_channels(
+            {.shape = shape,
+             .rows = store.table(),
+             .tokens = {11, 93},
+             .head = head,
+             .channels = channels,
+             .index = {.fixed = reinterpret_cast<const std::byte*>(numbers.data()),
+                       .chunks = chunks.data(),
+                       .chunk_tokens = chunk_tokens,
+                       .first_token = 4}}));
+      }
+      for (std::size_t token = 0; token < 96; ++token) {
+        for (std::size_t place = 0; place < 3 * stored; ++place) {
+          const std::size_t p = token + 4;
+          const std::size_t i = partial ? numbers[place] : place % stored;
+          const float expected = p >= 11 && p < 93 ? store.key(place / stored, p, i) : 0.0F;
+          ASSERT_EQ(load_f32(chunks[token / chunk_tokens], dtype,
+                             place * chunk_tokens + token % chunk_tokens),
+                    expected);
+        }
+      }
+      for (const auto& chunk : memory) EXPECT_TRUE(chunk.intact());
+    }
+  }
+}
+
 /// Checks that arguments with one that is bad are refused, and nothing is written to `memory`.
 template <typename Arguments, typename Call, typename T>
 void expect_refused(
@@ -154,6 +195,33 @@ TEST(KeyCopy, RefusesWhatIsNotThere) {
                            {[](KeyCopy& c) { c.index.chunk_tokens = absurd; }, "chunks"},
                            {[&](KeyCopy& c) { c.index.chunks = nothing; }, "every chunk"}});
   EXPECT_TRUE(copy({.shape = shape, .tokens = {5, 5}}).has_value()) << "nothing is copied";
+}
+
+TEST(KeyChannels, RefusesWhatIsNotThere) {
+  using kernels::host::KeyChannels;
+  const KvShape shape = make_shape(1, 2, 10, Dtype::bf16);
+  BlockStore store(shape, 8, 24);
+  store.fill_normal(3);
+  std::byte* const holes[] = {store.table().blocks[0], nullptr, store.table().blocks[2]};
+  Guarded<std::byte> memory(2 * 16 * 20);
+  std::byte* const chunks[] = {memory.data()};
+  std::byte* const nothing[] = {nullptr};
+  const KeyChannels right{.shape = shape,
+                          .rows = store.table(),
+                          .tokens = {5, 19},
+                          .head = 1,
+                          .channels = {.count = 4},
+                          .index = {.chunks = chunks, .chunk_tokens = 16, .first_token = 4}};
+  expect_refused<KeyChannels>(
+      right, kernels::host::key_channels, memory,
+      {{[](KeyChannels& c) { c.shape.head_dim = 0; }, "head_dim"},
+       {[&](KeyChannels& c) { c.rows.blocks = holes; }, "every block"},
+       {[](KeyChannels& c) { c.tokens.begin = 3; }, "before the index"},
+       {[&](KeyChannels& c) { c.index.chunks = nothing; }, "every chunk"},
+       {[](KeyChannels& c) { c.head = 2; }, "head 2 of 2"},
+       {[](KeyChannels& c) { c.channels.count = 0; }, "0 channels of 10"},
+       {[](KeyChannels& c) { c.channels.count = 11; }, "11 channels of 10"},
+       {[](KeyChannels& c) { c.channels.partial = true; }, "which channels"}});
 }
 
 }  // namespace

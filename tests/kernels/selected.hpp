@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/block_store.hpp"
@@ -84,6 +86,54 @@ class KeyIndex {
   [[nodiscard]] const IndexView& view() const { return view_; }
 
  private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::byte*> chunks_;
+  IndexView view_;
+};
+
+/// Channels of keys in the chunks of an index. Which of them a partial index has is drawn.
+class ChannelIndex {
+ public:
+  ChannelIndex(const BlockStore& store, ChannelShape channels, std::size_t chunk_tokens,
+               TokenRange tokens)
+      : numbers_(store.shape().kv_heads * channels.count) {
+    const KvShape& shape = store.shape();
+    Rng rng(testing::seed(), {22});
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      std::vector<std::uint32_t> all(shape.head_dim);
+      std::iota(all.begin(), all.end(), 0U);
+      for (std::size_t c = 0; c < channels.count; ++c) {
+        std::swap(all[c], all[c + rng.below(shape.head_dim - c)]);
+        numbers_[head * channels.count + c] = all[c];
+      }
+    }
+    const std::size_t off = odd_offset(shape.dtype);
+    const std::size_t chunk_bytes =
+        shape.kv_heads * channels.stored(shape) * chunk_tokens * size_bytes(shape.dtype);
+    for (std::size_t begin = 0; begin < tokens.size(); begin += chunk_tokens) {
+      memory_.emplace_back(chunk_bytes + off);
+      chunks_.push_back(memory_.back().data() + off);
+    }
+    view_ = {.fixed = reinterpret_cast<const std::byte*>(numbers_.data()),
+             .chunks = chunks_.data(),
+             .chunk_tokens = chunk_tokens,
+             .first_token = tokens.begin,
+             .token_count = tokens.size()};
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+      const Status copied = kernels::host::key_channels({.shape = shape,
+                                                         .rows = store.table(),
+                                                         .tokens = tokens,
+                                                         .head = head,
+                                                         .channels = channels,
+                                                         .index = view_});
+      EXPECT_TRUE(copied.has_value());
+    }
+  }
+
+  [[nodiscard]] const IndexView& view() const { return view_; }
+
+ private:
+  std::vector<std::uint32_t> numbers_;
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::byte*> chunks_;
   IndexView view_;

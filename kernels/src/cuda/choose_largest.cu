@@ -345,6 +345,9 @@ Status choose_largest(std::span<const PqSelect> batch, const Launch& launch) {
 Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }
+Status choose_largest(std::span<const ChannelSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
+}
 Status choose_largest(std::span<const PageSelect> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }

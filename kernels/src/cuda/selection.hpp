@@ -49,6 +49,7 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
 /// of groups, which are the candidates.
 [[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);
+[[nodiscard]] Status choose_largest(std::span<const ChannelSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const PageSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const EstimateRest> batch, const Launch& launch);

@@ -49,6 +49,27 @@ void store_run(const StoreRows& op, TokenRange run, std::size_t head) noexcept {
   }
 }
 
+/// Elements as they are; neither rows nor chunks need be aligned to them.
+template <typename Element>
+void copy_channels(const KeyChannels& op) noexcept {
+  const IndexView& index = op.index;
+  const std::size_t stored = op.channels.stored(op.shape);
+  const std::size_t channel_bytes = index.chunk_tokens * sizeof(Element);
+  const std::uint32_t* const numbers =
+      op.channels.partial ? reinterpret_cast<const std::uint32_t*>(index.fixed) + op.head * stored
+                          : nullptr;
+  for (std::size_t p = op.tokens.begin; p < op.tokens.end; ++p) {
+    const std::size_t token = p - index.first_token;
+    const std::byte* const key = row_address(op.shape, op.rows, op.head, p);
+    std::byte* to = index.chunks[token / index.chunk_tokens] + op.head * stored * channel_bytes +
+                    token % index.chunk_tokens * sizeof(Element);
+    for (std::size_t i = 0; i < stored; ++i, to += channel_bytes) {
+      const std::size_t channel = numbers == nullptr ? i : numbers[i];
+      std::memcpy(to, key + channel * sizeof(Element), sizeof(Element));
+    }
+  }
+}
+
 constexpr std::size_t fetch_part_rows = 256;
 constexpr std::size_t fetch_rows_ahead = 16;
 
@@ -107,6 +128,29 @@ Status key_copy(const KeyCopy& op, Parallel& threads) {
       std::memcpy(chunk + place * key_bytes, row_address(op.shape, op.rows, head, p), key_bytes);
     }
   });
+  return {};
+}
+
+Status key_channels(const KeyChannels& op) noexcept {
+  TERRACE_TRY(check_rows("key_channels", {op.shape, op.rows, op.tokens}));
+  TERRACE_TRY(check_chunks("key_channels", op.tokens, op.index));
+  if (op.head >= op.shape.kv_heads) {
+    return fail(Errc::invalid_argument, "key_channels: head {} of {}; use one that is there",
+                op.head, op.shape.kv_heads);
+  }
+  const std::size_t count = op.channels.count;
+  if (count == 0 || count > op.shape.head_dim) {
+    return fail(Errc::invalid_argument, "key_channels: {} channels of {}; use 1 to all", count,
+                op.shape.head_dim);
+  }
+  if (op.channels.partial && op.index.fixed == nullptr) {
+    return fail(Errc::invalid_argument, "key_channels: index.fixed must say which channels");
+  }
+  if (size_bytes(op.shape.dtype) == sizeof(std::uint32_t)) {
+    copy_channels<std::uint32_t>(op);
+  } else {
+    copy_channels<std::uint16_t>(op);
+  }
   return {};
 }
 

@@ -78,4 +78,12 @@ void exact_select(const ExactSelect& op, Parallel& threads) {
   });
 }
 
+void channel_select(const ChannelSelect& op, Parallel& threads) {
+  threads.for_each(op.common.shape.kv_heads, [&](std::size_t head) {
+    select_head(op.common, head, [&](float* logits, std::size_t stride) {
+      write_channel_logits(op, head, logits, stride);
+    });
+  });
+}
+
 }  // namespace terrace::kernels::host

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -97,6 +99,60 @@ void exact_weights(const ExactSelect& op, std::size_t head, double* weights) {
   weigh(op.common, head, score, weights);
 }
 
+namespace {
+
+/// The channels that a KV head reads, and their places in what is stored. Sums are f32: they say
+/// which channels count, so all backends must have the same.
+struct ReadChannels {
+  std::vector<std::size_t> numbers;
+  std::vector<std::size_t> places;
+
+  ReadChannels(const ChannelSelect& op, std::size_t head)
+      : numbers(op.common.shape.head_dim), places(op.channels.count) {
+    const std::size_t dims = op.common.shape.head_dim;
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    if (op.channels.partial) {
+      const auto* stored = reinterpret_cast<const std::uint32_t*>(op.index.fixed);
+      numbers.assign(stored + head * places.size(), stored + (head + 1) * places.size());
+      return;
+    }
+    std::vector<float> sums(dims);
+    const std::size_t group = op.common.shape.group();
+    for (std::size_t q = head * group; q < (head + 1) * group; ++q) {
+      for (std::size_t i = 0; i < dims; ++i) sums[i] += std::abs(op.common.query[q * dims + i]);
+    }
+    for (float& sum : sums) sum = std::isnan(sum) ? -1.0F : sum;
+    std::ranges::stable_sort(numbers, std::greater<>(), [&](std::size_t i) { return sums[i]; });
+    numbers.resize(op.channels.count);
+    places = numbers;
+  }
+};
+
+}  // namespace
+
+void channel_weights(const ChannelSelect& op, std::size_t head, double* weights) {
+  const KvShape& shape = op.common.shape;
+  const ReadChannels read(op, head);
+  const auto score = [&](const float* query, std::size_t candidate) {
+    const std::size_t token = op.common.candidates.begin + candidate - op.index.first_token;
+    const std::byte* chunk = op.index.chunks[token / op.index.chunk_tokens];
+    double whole = 0;
+    double part = 0;
+    double sum = 0;
+    for (std::size_t i = 0; i < shape.head_dim; ++i) whole += std::abs(double{query[i]});
+    for (std::size_t c = 0; c < read.numbers.size(); ++c) {
+      const std::size_t plane = head * op.channels.stored(shape) + read.places[c];
+      const std::size_t place = plane * op.index.chunk_tokens + token % op.index.chunk_tokens;
+      part += std::abs(double{query[read.numbers[c]]});
+      sum += double{query[read.numbers[c]]} * double{load_f32(chunk, shape.dtype, place)};
+    }
+    if (!std::isfinite(whole)) return std::numeric_limits<double>::quiet_NaN();
+    return sum / std::sqrt(part > 0 ? part / whole : 1.0);
+  };
+  weigh(op.common, head, score, weights);
+}
+
 std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std::uint32_t* ids) {
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0U);
@@ -116,6 +172,10 @@ void pq_select(const PqSelect& op) {
 
 void exact_select(const ExactSelect& op) {
   select(op.common, [&](std::size_t head, double* weights) { exact_weights(op, head, weights); });
+}
+
+void channel_select(const ChannelSelect& op) {
+  select(op.common, [&](std::size_t head, double* weights) { channel_weights(op, head, weights); });
 }
 
 }  // namespace terrace::kernels::reference

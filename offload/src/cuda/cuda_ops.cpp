@@ -24,6 +24,7 @@ Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> bat
 constexpr Ops table{.store_rows = enqueue<cuda::store_rows>,
                     .pq_select = enqueue<cuda::pq_select>,
                     .exact_select = enqueue<cuda::exact_select>,
+                    .channel_select = enqueue<cuda::channel_select>,
                     .map_queries = enqueue<cuda::map_queries>,
                     .convert_queries = enqueue<cuda::convert_queries>,
                     .page_select = enqueue<cuda::page_select>,

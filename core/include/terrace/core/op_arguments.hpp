@@ -19,10 +19,11 @@ namespace terrace {
 // room for, positions above 2^32, numbers in bytes off their alignment, or memory written that
 // overlaps other memory the op is given, as far as the host knows how long both are. Behind tables
 // of pointers nobody looks but store_rows, in the blocks it writes; so of fetch_rows nothing is
-// compared, and of an index the codebooks alone.
+// compared, and of an index the fixed part alone.
 [[nodiscard]] Status validate(const StoreRows& op);
 [[nodiscard]] Status validate(const PqSelect& op);
 [[nodiscard]] Status validate(const ExactSelect& op);
+[[nodiscard]] Status validate(const ChannelSelect& op);
 [[nodiscard]] Status validate(const MapQueries& op);
 [[nodiscard]] Status validate(const ConvertQueries& op);
 [[nodiscard]] Status validate(const PageSelect& op);
@@ -54,6 +55,9 @@ template <typename Arguments>
   }
   if constexpr (requires { call.pq; }) {
     if (!(call.pq == other.pq)) return "pq";
+  }
+  if constexpr (requires { call.channels; }) {
+    if (!(call.channels == other.channels)) return "channels";
   }
   if constexpr (requires { call.pages; }) {
     if (!(call.pages == other.pages)) return "pages";

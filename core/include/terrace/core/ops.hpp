@@ -155,7 +155,8 @@ struct SelectCommon {
   std::uint32_t* id_count = nullptr;  ///< out [kv_heads]
   std::size_t id_stride = 0;
   float* scratch = nullptr;  ///< selection_scratch_floats, where an op names no other
-  /// Read by pq_select and exact_select alone; their weights are made of the other candidates.
+  /// Read by pq_select, exact_select and channel_select alone; their weights are made of the other
+  /// candidates.
   HeldPositions held = {};
 
   /// Rows that a list of KV head `head` can have.
@@ -185,6 +186,31 @@ struct PqSelect {
 /// head_dim].
 struct ExactSelect {
   SelectCommon common;
+  IndexView index;
+};
+
+/// Channels of keys, which are their elements, each beside that of the next token. chunk: KV dtype
+/// [kv_heads, stored(), chunk_tokens].
+struct ChannelShape {
+  std::size_t count = 0;  ///< that are read of each KV head
+  /// The index has no others, and says which: fixed: u32 [kv_heads, count], each below head_dim.
+  /// Else it has all, in their order.
+  bool partial = false;
+  bool operator==(const ChannelShape&) const = default;
+  /// Channels of a KV head that the index has.
+  [[nodiscard]] constexpr std::size_t stored(const KvShape& shape) const noexcept {
+    return partial ? count : shape.head_dim;
+  }
+};
+
+/// Top candidates by the scores of some channels. Of an index that has all, a KV head reads those
+/// whose |q| is largest, summed over its query heads one after the other in f32; ties go to the
+/// lower channel, a sum that is NaN is below all others. A logit is the score / sqrt(head_dim * s):
+/// s is the share that the channels read have of the sum of the query's |q|, or 1 where they have
+/// none. A query whose sum is not finite has no scores: all are NaN.
+struct ChannelSelect {
+  SelectCommon common;
+  ChannelShape channels;
   IndexView index;
 };
 
@@ -659,6 +685,7 @@ struct Ops {
   Op<StoreRows> store_rows = {};
   Op<PqSelect> pq_select = {};
   Op<ExactSelect> exact_select = {};
+  Op<ChannelSelect> channel_select = {};
   Op<MapQueries> map_queries = {};
   Op<ConvertQueries> convert_queries = {};
   Op<PageSelect> page_select = {};

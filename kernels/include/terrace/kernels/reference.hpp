@@ -29,6 +29,7 @@ void pq_encode(const PqEncode& op);
 /// head the weight is that head's logit.
 void pq_weights(const PqSelect& op, std::size_t head, double* weights);
 void exact_weights(const ExactSelect& op, std::size_t head, double* weights);
+void channel_weights(const ChannelSelect& op, std::size_t head, double* weights);
 
 /// Writes the indices of the min(k, n) largest weights, ascending, by a full sort on (weight
 /// descending, index ascending); NaN ranks below -inf. Returns how many.
@@ -36,6 +37,7 @@ std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std
 
 void pq_select(const PqSelect& op);
 void exact_select(const ExactSelect& op);
+void channel_select(const ChannelSelect& op);
 void page_select(const PageSelect& op);
 
 /// Returns the score of a position, before scaling. Queries are rounded to whole numbers as

@@ -38,6 +38,26 @@ struct KeyCopy {
 /// Tests    tests/kernels/read_keys_test.cpp
 [[nodiscard]] Status key_copy(const KeyCopy& op, Parallel& threads);
 
+/// Keys of one KV head to copy into the chunks of an index of channels.
+struct KeyChannels {
+  KvShape shape;
+  BlockTable rows;
+  TokenRange tokens;
+  std::size_t head = 0;
+  ChannelShape channels;
+  IndexView index;  ///< where it is partial, `fixed` says which channels it has
+};
+
+/// Copies channels of keys.
+///
+/// Layout   chunk: keys [kv_heads, channels stored, chunk_tokens] in the KV dtype
+/// Memory   chunks and rows must not overlap
+/// Errors   as key_copy's, and invalid_argument: a head that is not there, or a number of channels
+///          that is 0 or above head_dim. Then nothing is written
+/// Threads  different heads side by side
+/// Tests    tests/kernels/read_keys_test.cpp
+[[nodiscard]] Status key_channels(const KeyChannels& op) noexcept;
+
 /// Finds each selected row: where its resident block is, else among cached rows, else in a staging
 /// row it is given.
 ///

@@ -10,7 +10,7 @@
 
 namespace terrace::kernels::host {
 
-// Rules that both selections follow.
+// Rules that these selections follow.
 //
 // The logit of a candidate and a query head is its score divided by sqrt(head_dim). A NaN logit
 // counts as -inf, +inf as the largest float; a query head all of whose logits are -inf adds
@@ -40,5 +40,14 @@ void pq_select(const PqSelect& op, Parallel& threads);
 /// Cost     reads every candidate's key once per 4 query heads of a group
 /// Tests    tests/kernels/select_test.cpp
 void exact_select(const ExactSelect& op, Parallel& threads);
+
+/// Chooses by scores of some channels: products with the elements of keys that the query is said to
+/// be large in, the others taken for 0. Logits have the same bits on each instruction set.
+///
+/// Layout   keys in the KV dtype [kv_heads, channels stored, chunk_tokens] per chunk
+/// Cost     reads these channels of every candidate once per 4 query heads of a group
+/// Source   SparQ attention: Ribar et al. 2023, step 1
+/// Tests    tests/kernels/channel_select_test.cpp
+void channel_select(const ChannelSelect& op, Parallel& threads);
 
 }  // namespace terrace::kernels::host

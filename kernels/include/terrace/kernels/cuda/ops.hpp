@@ -37,6 +37,10 @@ namespace terrace::kernels::cuda {
 /// Chooses by exact scores. Cost: at most three launches.
 [[nodiscard]] Status exact_select(std::span<const ExactSelect> batch, const Launch& launch);
 
+/// Chooses by scores of some channels. Cost: at most three launches; each block of the first finds
+/// the channels anew, which takes it about as long as a few of them.
+[[nodiscard]] Status channel_select(std::span<const ChannelSelect> batch, const Launch& launch);
+
 /// Takes queries into the space in which an index has its keys. Cost: one launch.
 [[nodiscard]] Status map_queries(std::span<const MapQueries> batch, const Launch& launch);
 
