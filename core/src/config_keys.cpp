@@ -266,6 +266,13 @@ constexpr std::array keys{
               .low = 1,
               .high = 256,
               .meaning = "keys of a block whose mean stands for it"},
+    ConfigKey{.name = "sparq.channels",
+              .kind = integer,
+              .default_text = "auto",
+              .words = "auto",
+              .low = 1,
+              .high = 1024,
+              .meaning = "channels of a key that are read; auto is a quarter of head_dim"},
 
     ConfigKey{.name = "planning.iterations",
               .kind = integers,

@@ -44,6 +44,7 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
   options.quest.page_tokens = config.integer("quest.page_tokens");
   options.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
                     .representatives = config.integer("infllm.representatives")};
+  options.sparq.channels = config.integer_or_auto("sparq.channels").value_or(0);
   options.clusterkv = {.tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
                        .lists = meaning_of<ListScope>(config, "clusterkv.lists",
                                                       {{"kv_head", ListScope::kv_head},

@@ -111,7 +111,7 @@ class Retention(ReportTest):
         self.assertEqual(run["selected_tokens"], 35 - 35 // 2)
         self.assertEqual(run["entries_mean"], 102)
         for policy, setting, said in (
-                ("wave", "retention.hold=0.5", "use pqcache, qpq or oracle"),
+                ("wave", "retention.hold=0.5", "use pqcache, qpq, oracle"),
                 ("pqcache", "retention.policy=h2o", "use recent, snapkv"),
                 ("pqcache", "retention.hold=1", "between 0 and 1")):
             process = terrace("run", *self.JOB, "--policy", policy, *held, "--set", setting)
@@ -283,7 +283,8 @@ class Limits(unittest.TestCase):
             self.assertEqual(quick["runs"][0][field], slow["runs"][0][field])
 
 
-POLICIES = {"full", "streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest", "infllm"}
+POLICIES = {"full", "streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest", "infllm",
+            "sparq"}
 
 
 class Prompts(unittest.TestCase):

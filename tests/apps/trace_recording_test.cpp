@@ -50,8 +50,9 @@ TEST(TraceSettings, OfEveryGroupSurviveFromTheTraceToTheTunedConfig) {
     EXPECT_EQ(tuned.text(key.name), run.text(key.name)) << key.name;
     survived.insert(key.name.substr(0, key.name.find('.')));
   }
-  for (const char* const group : {"retrieval", "index", "pq", "qpq", "clusterkv", "wave", "quest",
-                                  "infllm", "planning", "kv", "placement", "seed", "stats"}) {
+  for (const char* const group :
+       {"retrieval", "index", "pq", "qpq", "clusterkv", "wave", "quest", "infllm", "sparq",
+        "planning", "kv", "placement", "seed", "stats"}) {
     EXPECT_TRUE(survived.contains(group)) << group;
   }
 }

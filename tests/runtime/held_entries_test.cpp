@@ -200,8 +200,8 @@ std::string refusal_of(const std::string& retrieval, const std::string& retentio
 
 TEST(HeldEntriesOptions, RefusePoliciesThatCannotShareABudget) {
   using ::testing::HasSubstr;
-  EXPECT_THAT(refusal_of("wave", "snapkv"), HasSubstr("use pqcache, qpq or oracle"));
-  EXPECT_THAT(refusal_of("streaming", "snapkv"), HasSubstr("use pqcache, qpq or oracle"));
+  EXPECT_THAT(refusal_of("wave", "snapkv"), HasSubstr("use pqcache, qpq, oracle"));
+  EXPECT_THAT(refusal_of("streaming", "snapkv"), HasSubstr("use pqcache, qpq, oracle"));
   EXPECT_THAT(refusal_of("pqcache", "h2o"), HasSubstr("needs the weights"));
   EXPECT_THAT(refusal_of("pqcache", "chelsea"), HasSubstr("entries of several tokens"));
   EXPECT_EQ(refusal_of("pqcache", "recent"), "none");

@@ -19,5 +19,6 @@ MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options);
 MadeRetrievalPolicy make_wave(const RetrievalOptions& options);
 MadeRetrievalPolicy make_quest(const RetrievalOptions& options);
 MadeRetrievalPolicy make_infllm(const RetrievalOptions& options);
+MadeRetrievalPolicy make_sparq(const RetrievalOptions& options);
 
 }  // namespace terrace::policies

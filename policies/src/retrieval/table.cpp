@@ -21,6 +21,8 @@ constexpr std::array table{
                    &make_wave},
     RetrievalEntry{"quest", "pages by the bounds of their keys (Quest)", &make_quest},
     RetrievalEntry{"infllm", "blocks by their most significant keys (InfLLM)", &make_infllm},
+    RetrievalEntry{"sparq", "tokens by the channels that the query is largest in (SparQ)",
+                   &make_sparq},
 };
 
 }  // namespace

@@ -25,6 +25,10 @@ struct InfLlmOptions {
   std::size_t representatives = 4;  ///< keys of a block whose mean stands for it
 };
 
+struct SparqOptions {
+  std::size_t channels = 0;  ///< of a key that are read; 0 = a quarter of head_dim
+};
+
 struct WaveOptions {
   std::size_t tokens_per_cluster = 16;
   std::size_t segment_tokens = 2048;  ///< clustered on its own; a multiple of 256
@@ -65,6 +69,7 @@ struct RetrievalOptions {
   QpqOptions qpq = {};
   QuestOptions quest = {};
   InfLlmOptions infllm = {};
+  SparqOptions sparq = {};
   ClusterKvOptions clusterkv = {};
   WaveOptions wave = {};
   GroupReduction reduction = GroupReduction::sum_softmax;
