@@ -154,8 +154,10 @@ Status ServingEngine::attend(Step& step) {
         static_cast<LayerId>(layer),
         {.query = queries_.device.as<float>() + token * floats_per_token(),
          .kv = packed_rows(shape(), rows_.device.data() + token * shape().token_bytes()),
+         .speculated_query = queries_.device.as<float>() + token * floats_per_token(),
          .output = outputs_.device.as<float>() + token * floats_per_token(),
-         .hints = of_members}));
+         .hints = of_members,
+         .speculated_query_stride = floats_per_token()}));
   }
   return step.end();
 }

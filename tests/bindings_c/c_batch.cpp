@@ -34,6 +34,9 @@ CBatch::Layer CBatch::layer(std::size_t layer, std::span<const BatchMember> memb
     }
   }
   data.outputs.resize(data.queries.size());
+  for (std::size_t i = 0; i < numbers; ++i) {
+    data.speculated.push_back(load_f32(data.queries.data(), dtype_, i));
+  }
   for (const std::vector<float>& window : data.windows) {
     terrace_prompt_hints& hints = data.hints.emplace_back();
     hints = TERRACE_PROMPT_HINTS_INIT;
@@ -48,6 +51,8 @@ CBatch::Layer CBatch::layer(std::size_t layer, std::span<const BatchMember> memb
   data.tensors.kv_head_stride = shape_.row_bytes();
   data.tensors.output = data.outputs.data();
   data.tensors.dtype = static_cast<std::int32_t>(dtype_);
+  data.tensors.speculated_query = data.speculated.data();
+  data.tensors.speculated_query_stride = shape_.query_heads * shape_.head_dim;
   data.tensors.hints = data.hint_pointers.data();
   return data;
 }

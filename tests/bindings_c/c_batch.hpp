@@ -30,6 +30,7 @@ class CBatch {
     Layer& operator=(Layer&&) = default;
 
     std::vector<std::byte> queries;
+    std::vector<float> speculated;  // the same
     std::vector<std::byte> rows;
     std::vector<std::byte> outputs;
     std::vector<std::vector<float>> windows;

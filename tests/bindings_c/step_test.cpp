@@ -158,7 +158,7 @@ TEST_F(CStep, RefusesTensorsThatAreIncomplete) {
   refused([](terrace_tensors& one) { one.output_stride = 1; });
   refused([](terrace_tensors& one) { one.dtype = -1; });
   refused([](terrace_tensors& one) { one.reserved = 1; });
-  refused([](terrace_tensors& one) { one.layer_input = static_cast<const float*>(one.query); });
+  refused([](terrace_tensors& one) { one.speculated_query_stride = 0; });
   terrace_prompt_hints hints = TERRACE_PROMPT_HINTS_INIT;
   hints.query_window_count = 3;
   const terrace_prompt_hints* pointers[] = {&hints, nullptr};

@@ -39,7 +39,7 @@ def test_runtimes_say_what_they_are():
     assert runtime.device_bytes(1000) > 0
     sequence = runtime.open_sequence()
     assert set(sequence.needs()) == {"query_window_tokens", "pre_rope_keys", "attention_scores",
-                                     "layer_input"}
+                                     "speculated_query"}
 
 
 @pytest.mark.parametrize(("settings", "shape", "kind"), [

@@ -112,6 +112,7 @@ class PolicyIndex {
   [[nodiscard]] TokenRange indexed() const { return indexed_; }
 
   std::vector<float> query_window;
+  std::vector<float> speculated;  ///< query of any selection; empty = the query itself
   double mass_wanted = 0;
   // Pseudo-entries of the last selection.
   std::vector<const std::byte*> pseudo_rows;
@@ -160,6 +161,7 @@ class PolicyIndex {
     SelectRequest request{
         .shape = shape,
         .query = wanted.query.data(),
+        .speculated_query = speculated.empty() ? wanted.query.data() : speculated.data(),
         .candidates = {sinks_, wanted.window},
         .count = {.mean = wanted.count},
         .mass = mass_wanted,

@@ -92,9 +92,11 @@ void Batch::attend(Step& step, std::size_t layer, LayerData& data) const {
               .values = data.rows.data() + shape_.row_bytes() / 2,
               .token_stride = shape_.kv_heads * shape_.row_bytes(),
               .head_stride = shape_.row_bytes()},
+       .speculated_query = data.queries.data(),
        .output = in_f32_ ? static_cast<void*>(data.outputs.data()) : data.given_outputs.data(),
        .dtype = in_f32_ ? Dtype::f32 : dtype_,
-       .hints = data.hints});
+       .hints = data.hints,
+       .speculated_query_stride = shape_.query_heads * shape_.head_dim});
   EXPECT_TRUE(attended.has_value()) << attended.error().message();
 }
 

@@ -53,10 +53,11 @@ Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& outpu
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     const auto row = traffic.rows(layer, {position, position + 1});
     const auto query = traffic.query(layer, position);
-    TERRACE_ASSIGN(const KvView view,
-                   drive.sequence().gather(static_cast<LayerId>(layer),
-                                           {.query = query.data(), .kv = traffic.tensors(row, 1)},
-                                           drive.compute()));
+    TERRACE_ASSIGN(const KvView view, drive.sequence().gather(static_cast<LayerId>(layer),
+                                                              {.query = query.data(),
+                                                               .kv = traffic.tensors(row, 1),
+                                                               .speculated_query = query.data()},
+                                                              drive.compute()));
     TERRACE_TRY(drive.compute().drain(std::chrono::seconds{60}));
     attend_by_reference(shape, view, query.data(), output.data() + layer * size);
   }
@@ -153,7 +154,9 @@ Status step_by_reference(Runtime& runtime, testing::Batch& batch, std::size_t co
                               .kv = {.keys = rows.data(),
                                      .values = rows.data() + shape.row_bytes() / 2,
                                      .token_stride = shape.token_bytes(),
-                                     .head_stride = shape.row_bytes()}},
+                                     .head_stride = shape.row_bytes()},
+                              .speculated_query = queries.data(),
+                              .speculated_query_stride = size},
                              views));
     TERRACE_TRY(batch.compute().drain(std::chrono::seconds{60}));
     for (std::size_t i = 0; i < count; ++i) {

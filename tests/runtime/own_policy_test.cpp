@@ -94,8 +94,7 @@ TEST(OwnPolicy, WhatItNeedsIsInsistedOn) {
   EXPECT_TRUE(first_failure({.name = "modest"}).has_value());
   for (const RetrievalTraits& traits :
        {RetrievalTraits{.name = "x", .needs_pre_rope_keys = true},
-        RetrievalTraits{.name = "x", .needs_attention_scores = true},
-        RetrievalTraits{.name = "x", .needs_layer_input = true}}) {
+        RetrievalTraits{.name = "x", .needs_attention_scores = true}}) {
     const Status failed = first_failure(traits);
     ASSERT_FALSE(failed.has_value());
     EXPECT_EQ(failed.error().code, Errc::invalid_argument);
@@ -131,6 +130,28 @@ TEST(OwnPolicy, SelectsTheRowsThatAttentionMassIsOf) {
   EXPECT_GT(std::abs(mass - mass_with(5, 25)), 5 * testing::mass_tolerance);  // the rows between
   EXPECT_GT(mass - mass_with(4, 22), 5 * testing::mass_tolerance);            // one less
   EXPECT_GT(mass_with(4, 26) - mass, 5 * testing::mass_tolerance);            // one more
+}
+
+TEST(OwnPolicy, ASpeculatedQueryThatItNeedsIsInsistedOn) {
+  Scenario scenario;
+  scenario.runtime.own_policy =
+      std::make_shared<FirstRows>(RetrievalTraits{.name = "x", .needs_speculated_query = true});
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  ASSERT_TRUE(drive.steps(1).has_value());  // that give one
+  const auto row = traffic.rows(0, {101, 102});
+  const auto query = traffic.query(0, 101);
+  std::vector<float> output(query.size());
+  ASSERT_TRUE(drive.sequence().begin_step().has_value());
+  const Status failed =
+      drive.sequence().attend(LayerId{0}, {.query = query.data(), .kv = traffic.tensors(row, 1)},
+                              output.data(), drive.compute());
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, Errc::invalid_argument);
+  EXPECT_NE(failed.error().message().find("policy x needs a speculated query"), std::string::npos);
+  ASSERT_TRUE(drive.sequence().abandon_step().has_value());
 }
 
 TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {

@@ -126,10 +126,12 @@ Status Drive::step() {
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
       rows_.push_back(traffic_.rows(layer, {position, position + 1}));
       queries_.push_back(traffic_.query(layer, position));
-      TERRACE_TRY(sequence_->attend(
-          static_cast<LayerId>(layer),
-          {.query = queries_.back().data(), .kv = traffic_.tensors(rows_.back(), 1)},
-          output.data() + layer * shape.query_heads * shape.head_dim, *compute_));
+      TERRACE_TRY(sequence_->attend(static_cast<LayerId>(layer),
+                                    {.query = queries_.back().data(),
+                                     .kv = traffic_.tensors(rows_.back(), 1),
+                                     .speculated_query = queries_.back().data()},
+                                    output.data() + layer * shape.query_heads * shape.head_dim,
+                                    *compute_));
     }
     TERRACE_TRY(sequence_->end_step());
     return compute_->drain(patience);

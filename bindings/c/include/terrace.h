@@ -245,7 +245,7 @@ typedef struct terrace_needs {
   /* 1: keys before RoPE, of prompts' tokens or, for some retention policies, of all tokens. */
   int32_t pre_rope_keys;
   int32_t attention_scores; /* 1: attention weights of prompts' tokens */
-  int32_t layer_input;      /* 1: terrace_tensors.layer_input */
+  int32_t speculated_query; /* 1: terrace_tensors.speculated_query */
   int32_t reserved;         /* 0 */
 } terrace_needs;
 #define TERRACE_NEEDS_INIT {sizeof(terrace_needs), 0, 0, 0, 0, 0}
@@ -364,11 +364,13 @@ typedef struct terrace_tensors {
   /* terrace_dtype of queries and outputs. Computed is in f32; outputs are rounded to the nearest,
    * ties to even. */
   int32_t dtype;
-  int32_t reserved;                         /* 0 */
-  size_t query_stride;                      /* from token to token, in numbers; 0: packed */
-  size_t output_stride;                     /* the same */
-  const float* layer_input;                 /* [tokens, hidden] f32, if a policy needs it */
-  size_t layer_input_stride;                /* numbers; must be given with layer_input */
+  int32_t reserved;     /* 0 */
+  size_t query_stride;  /* from token to token, in numbers; 0: packed */
+  size_t output_stride; /* the same */
+  /* [tokens, query_heads, head_dim] f32, if a policy needs it: the queries that the model expects
+   * to have in this layer, projected from the layer before's input; in layer 0 the queries. */
+  const float* speculated_query;
+  size_t speculated_query_stride;           /* numbers; must be given with speculated_query */
   const terrace_prompt_hints* const* hints; /* [sequences], NULL for those without; or NULL */
 } terrace_tensors;
 #define TERRACE_TENSORS_INIT \

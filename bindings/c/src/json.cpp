@@ -17,7 +17,7 @@ Json needs_of(const RetrievalTraits& traits, const RetentionTraits* retention) {
   return {{"query_window_tokens", traits.query_window_tokens},
           {"pre_rope_keys", traits.needs_pre_rope_keys || rates},
           {"attention_scores", traits.needs_attention_scores},
-          {"layer_input", traits.needs_layer_input}};
+          {"speculated_query", traits.needs_speculated_query}};
 }
 
 Json bytes_of(const LinkBytes& bytes) {

@@ -48,7 +48,7 @@ terrace_needs needs_of(const SharedSequence& shared) {
   needs.query_window_tokens = shared.sequence->query_window_tokens();
   needs.pre_rope_keys = shared.sequence->needs_pre_rope_keys() ? 1 : 0;
   needs.attention_scores = traits.needs_attention_scores ? 1 : 0;
-  needs.layer_input = traits.needs_layer_input ? 1 : 0;
+  needs.speculated_query = traits.needs_speculated_query ? 1 : 0;
   return needs;
 }
 

@@ -39,12 +39,12 @@ Result<LayerTensors> read_tensors(const terrace_tensors* given, std::size_t sequ
                                         .values = static_cast<const std::byte*>(read.values),
                                         .token_stride = read.kv_token_stride,
                                         .head_stride = read.kv_head_stride},
-                                 .layer_input = read.layer_input,
+                                 .speculated_query = read.speculated_query,
                                  .output = read.output,
                                  .dtype = dtype,
                                  .query_stride = read.query_stride,
                                  .output_stride = read.output_stride,
-                                 .layer_input_stride = read.layer_input_stride}};
+                                 .speculated_query_stride = read.speculated_query_stride}};
   for (std::size_t i = 0; read.hints != nullptr && i < sequences; ++i) {
     TERRACE_ASSIGN(layer.hints.emplace_back(), read_hints(read.hints[i]));
   }

@@ -65,7 +65,7 @@ nb::dict needs(Sequence& sequence) {
   found["query_window_tokens"] = needs.query_window_tokens;
   found["pre_rope_keys"] = needs.pre_rope_keys != 0;
   found["attention_scores"] = needs.attention_scores != 0;
-  found["layer_input"] = needs.layer_input != 0;
+  found["speculated_query"] = needs.speculated_query != 0;
   return found;
 }
 
@@ -133,7 +133,7 @@ void add_queries(SequenceClass& cls) {
       .def_prop_ro("phase", &phase, "idle, step (in one that is open), paused, lost or closed.")
       .def("needs", &needs, nb::sig("def needs(self) -> dict[str, int | bool]"),
            R"(Returns what hints the policies need of its steps beside queries, keys and values:
-query_window_tokens, pre_rope_keys, attention_scores (see Hints), layer_input.)")
+query_window_tokens, pre_rope_keys, attention_scores (see Hints), speculated_query.)")
       .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
            "Returns what it has done and moved (docs/embedding-c.md has the fields).")
       .def("index_ready", &index_ready, "Returns whether the next step would wait for no index.")

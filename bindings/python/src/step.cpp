@@ -175,15 +175,13 @@ terrace_tensors read_rows(const Step& step, const InputArray& keys, const InputA
   return tensors;
 }
 
-void read_layer_input(Step& step, const std::optional<InputArray>& given,
-                      terrace_tensors& tensors) {
+void read_speculated_query(Step& step, const std::optional<InputArray>& given,
+                           terrace_tensors& tensors) {
   if (!given) return;
-  const Named named{"layer_input", *given};
-  if (given->dimensions != 2) raise_invalid("layer_input: give [tokens, hidden]");
-  const std::size_t shape[] = {step.tokens, static_cast<std::size_t>(given->shape[1])};
-  check_array(named, shape, nb::dtype<float>(), step.shape.on_cuda);
-  tensors.layer_input = static_cast<const float*>(given->data);
-  tensors.layer_input_stride = stride_of(named, 0, shape[1]);
+  const Named named{"speculated_query", *given};
+  const std::size_t stride = check_queries(step, named, nb::dtype<float>());
+  tensors.speculated_query = static_cast<const float*>(given->data);
+  tensors.speculated_query_stride = stride;
 }
 
 template <typename Call>
@@ -199,7 +197,7 @@ struct LayerTensors {
   const InputArray& query;
   const InputArray& keys;
   const InputArray& values;
-  const std::optional<InputArray>& layer_input;
+  const std::optional<InputArray>& speculated_query;
 };
 
 terrace_tensors read_layer(Step& step, const LayerTensors& given) {
@@ -208,16 +206,16 @@ terrace_tensors read_layer(Step& step, const LayerTensors& given) {
   tensors.dtype = dtype_of(queries);
   tensors.query = given.query.data;
   tensors.query_stride = check_queries(step, queries, given.query.dtype);
-  read_layer_input(step, given.layer_input, tensors);
+  read_speculated_query(step, given.speculated_query, tensors);
   keep(step, {&given.query, &given.keys, &given.values});
-  if (given.layer_input) keep(step, {&*given.layer_input});
+  if (given.speculated_query) keep(step, {&*given.speculated_query});
   return tensors;
 }
 
 void attend(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
             const InputArray& values, const OutputArray& output,
-            const std::optional<InputArray>& layer_input, const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {query, keys, values, layer_input});
+            const std::optional<InputArray>& speculated_query, const GivenHints& hints) {
+  terrace_tensors tensors = read_layer(step, {query, keys, values, speculated_query});
   tensors.output = output.data;
   tensors.output_stride = check_queries(step, {"output", output}, query.dtype);
   keep(step, {&output});
@@ -264,9 +262,9 @@ std::vector<Failure> read_failures(Step& step) {
 }
 
 nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
-                const InputArray& values, const std::optional<InputArray>& layer_input,
+                const InputArray& values, const std::optional<InputArray>& speculated_query,
                 const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {query, keys, values, layer_input});
+  terrace_tensors tensors = read_layer(step, {query, keys, values, speculated_query});
   const HintsOfStep read = read_hints(step, hints);
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   std::vector<terrace_view> views(step.sequences, terrace_view TERRACE_VIEW_INIT);
@@ -338,17 +336,18 @@ attention_scores [kv_heads, tokens], summed over the queries of a head's group.)
 
 void add_layers(nb::class_<Step>& cls) {
   cls.def("attend", &attend, "layer"_a, "query"_a, "keys"_a, "values"_a, "output"_a,
-          "layer_input"_a = nb::none(), "hints"_a = nb::none(),
+          "speculated_query"_a = nb::none(), "hints"_a = nb::none(),
           nb::sig("def attend(self, layer: int, query: typing.Any, keys: typing.Any, values: "
                   "typing.Any, "
-                  "output: typing.Any, layer_input: typing.Any = None, hints: "
+                  "output: typing.Any, speculated_query: typing.Any = None, hints: "
                   "collections.abc.Sequence[Hints | None] | None = None) -> None"),
           R"(Appends a layer's rows, selects, fetches and attends. Layers come in order, from 0.
 
 All tokens of the first sequence, then those of the second: query and output [tokens,
 query_heads, head_dim] of f32, f16 or bf16, after RoPE; keys and values [tokens, kv_heads,
-head_dim] of the KV dtype, with any strides from token to token and head to head. layer_input
-[tokens, hidden] f32 and hints, one or None a sequence, are wanted where Sequence.needs says so.
+head_dim] of the KV dtype, with any strides from token to token and head to head. speculated_query
+[tokens, query_heads, head_dim] f32, after RoPE, and hints, one or None a sequence, are wanted where
+Sequence.needs says so.
 Nothing is copied: tensors stay as they are until the step has ended, on a queue of wrap_caller
 until the call returns.
 
@@ -363,10 +362,10 @@ steps of pieces of announced prompts.
 Raises as attend; InvalidArgument: tokens that decode, or of a prompt that selects
 (retrieval.prompts); Unsupported: a retention policy, which goes by queries.)")
       .def("gather", &gather, "layer"_a, "query"_a, "keys"_a, "values"_a,
-           "layer_input"_a = nb::none(), "hints"_a = nb::none(),
+           "speculated_query"_a = nb::none(), "hints"_a = nb::none(),
            nb::sig("def gather(self, layer: int, query: typing.Any, keys: typing.Any, values: "
                    "typing.Any, "
-                   "layer_input: typing.Any = None, hints: "
+                   "speculated_query: typing.Any = None, hints: "
                    "collections.abc.Sequence[Hints | None] | None = None) "
                    "-> list[dict[str, typing.Any] | None]"),
            R"(The same without attention, for an engine with a kernel of its own, one token a

@@ -139,6 +139,9 @@ std::size_t Sequence::query_window_tokens() const noexcept {
   return state_->parts.query_window_tokens();
 }
 bool Sequence::needs_pre_rope_keys() const noexcept { return state_->parts.needs_pre_rope_keys(); }
+bool Sequence::needs_speculated_query() const noexcept {
+  return state_->parts.context.traits().needs_speculated_query;
+}
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
 }

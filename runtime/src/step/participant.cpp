@@ -17,8 +17,8 @@ Status Participant::check_turn(LayerId id, const StepInput& input, const Queue& 
     TERRACE_TRY(check_hints(context_, input.hints, tokens_));
   }
   TERRACE_TRY(parts_.retention.inputs.check(*parts_.layers[index(id)], input.hints, tokens_));
-  if (context_.traits().needs_layer_input && !exact_ && input.layer_input == nullptr) {
-    return fail(Errc::invalid_argument, "policy {} needs the layer's input",
+  if (context_.traits().needs_speculated_query && !exact_ && input.speculated_query == nullptr) {
+    return fail(Errc::invalid_argument, "policy {} needs a speculated query (speculated_query)",
                 context_.traits().name);
   }
   return {};
@@ -75,9 +75,9 @@ Result<SelectRequest> Participant::select(Queue& compute) {
       .shape = context_.shape(),
       .layer = layer_->id(),
       .query = input_.query + token_ * input_.query_stride,
-      .layer_input = input_.layer_input == nullptr
-                         ? nullptr
-                         : input_.layer_input + token_ * input_.layer_input_stride,
+      .speculated_query = input_.speculated_query == nullptr
+                              ? nullptr
+                              : input_.speculated_query + token_ * input_.speculated_query_stride,
       .candidates = layer_->candidates(),
       .count = {.mean = context_.split.selected - layer_->borrowed_at(context_.length + token_)},
       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,

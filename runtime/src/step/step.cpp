@@ -39,8 +39,8 @@ Status Step::State::check(std::string_view call, const StepTensors& tensors) con
   if (tensors.kv.keys == nullptr || tensors.kv.values == nullptr) {
     return fail(Errc::invalid_argument, "{}: keys or values are missing", call);
   }
-  if (tensors.layer_input != nullptr && tensors.layer_input_stride == 0) {
-    return fail(Errc::invalid_argument, "{}: layer_input has no stride", call);
+  if (tensors.speculated_query != nullptr && tensors.speculated_query_stride == 0) {
+    return fail(Errc::invalid_argument, "{}: speculated_query has no stride", call);
   }
   const std::size_t key_bytes = runtime_.shape().row_bytes() / 2;
   if (token_count() > 1 && tensors.kv.token_stride < key_bytes) {
@@ -83,10 +83,11 @@ void Step::State::hand_out(const StepTensors& tensors) {
     input.kv = tensors.kv;
     input.kv.keys += token * tensors.kv.token_stride;
     input.kv.values += token * tensors.kv.token_stride;
-    input.layer_input = tensors.layer_input == nullptr
-                            ? nullptr
-                            : tensors.layer_input + token * tensors.layer_input_stride;
-    input.layer_input_stride = tensors.layer_input_stride;
+    input.speculated_query =
+        tensors.speculated_query == nullptr
+            ? nullptr
+            : tensors.speculated_query + token * tensors.speculated_query_stride;
+    input.speculated_query_stride = tensors.speculated_query_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
     if (output != nullptr)
       outputs_[i] = {output + token * tensors.output_stride, tensors.output_stride};

@@ -44,7 +44,7 @@ struct RetrievalTraits {
   // Hooks. Append and attend insist on those that a policy needs; queries may be missing.
   bool needs_pre_rope_keys = false;     ///< of prompts
   bool needs_attention_scores = false;  ///< of prompts
-  bool needs_layer_input = false;       ///< of steps
+  bool needs_speculated_query = false;  ///< of steps
   std::size_t query_window_tokens = 0;  ///< post-RoPE queries of so many last prompt positions
   // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
@@ -117,12 +117,14 @@ struct Selection {
 struct SelectRequest {
   KvShape shape;
   LayerId layer{};
-  const float* query = nullptr;        ///< [query_heads, head_dim], post-RoPE
-  const float* layer_input = nullptr;  ///< [hidden], if needed
-  TokenRange candidates;               ///< all of them coded
-  RowCounts count;                     ///< rows of each list
-  double mass = 0;                     ///< share of attention mass to reach; 0 = by count
-  HeldPositions held = {};             ///< attended anyway; with leaves_out_held alone
+  const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
+  /// [query_heads, head_dim], post-RoPE, if needed: the query that the model expects to have in
+  /// this layer, which it projects from the layer before's input; in layer 0 the query.
+  const float* speculated_query = nullptr;
+  TokenRange candidates;    ///< all of them coded
+  RowCounts count;          ///< rows of each list
+  double mass = 0;          ///< share of attention mass to reach; 0 = by count
+  HeldPositions held = {};  ///< attended anyway; with leaves_out_held alone
   IndexView index;
   BlockTable resident;  ///< blocks of sinks and window, which are attended anyway
   TokenRange sinks;

@@ -163,6 +163,9 @@ class Sequence {
   /// Whether hints need keys before RoPE: of prompts or, for retention, of all tokens.
   [[nodiscard]] bool needs_pre_rope_keys() const noexcept;
 
+  /// Whether steps need queries that the model speculates (StepInput::speculated_query).
+  [[nodiscard]] bool needs_speculated_query() const noexcept;
+
   /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 

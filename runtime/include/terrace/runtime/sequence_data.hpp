@@ -20,11 +20,12 @@ struct PromptPiece {
 
 /// Queries, keys and values of a step's tokens for one layer. Device memory.
 struct StepInput {
-  const float* query = nullptr;        ///< [tokens, query_heads, head_dim] f32, post-RoPE
-  std::size_t query_stride = 0;        ///< floats from one token to the next, of several
-  KvTensors kv = {};                   ///< [tokens], KV dtype
-  const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
-  std::size_t layer_input_stride = 0;  ///< floats from one token to the next, of several
+  const float* query = nullptr;  ///< [tokens, query_heads, head_dim] f32, post-RoPE
+  std::size_t query_stride = 0;  ///< floats from one token to the next, of several
+  KvTensors kv = {};             ///< [tokens], KV dtype
+  /// [tokens, query_heads, head_dim] f32, if the policy needs it: SelectRequest::speculated_query.
+  const float* speculated_query = nullptr;
+  std::size_t speculated_query_stride = 0;  ///< floats from one token to the next, of several
   PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for;
                            ///< keys before RoPE of all tokens, where retention asks for them
 };

@@ -52,10 +52,11 @@ struct StepMember {
 /// The tensors of one layer, all tokens of a step: those of the first sequence, then those of the
 /// second. Device memory. The parts of a sequence that has failed are neither read nor written.
 struct StepTensors {
-  const void* query = nullptr;         ///< [tokens, query_heads, head_dim], post-RoPE
-  KvTensors kv = {};                   ///< [tokens], KV dtype; keys are post-RoPE
-  const float* layer_input = nullptr;  ///< [tokens, hidden] f32, if the policy needs it
-  void* output = nullptr;              ///< out [tokens, query_heads, head_dim]
+  const void* query = nullptr;  ///< [tokens, query_heads, head_dim], post-RoPE
+  KvTensors kv = {};            ///< [tokens], KV dtype; keys are post-RoPE
+  /// [tokens, query_heads, head_dim] f32, if the policy needs it: SelectRequest::speculated_query.
+  const float* speculated_query = nullptr;
+  void* output = nullptr;  ///< out [tokens, query_heads, head_dim]
   /// The type of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op
   /// before and behind them, outputs rounded to the nearest, ties to even.
   Dtype dtype = Dtype::f32;
@@ -65,7 +66,7 @@ struct StepTensors {
   // From one token to the next, in numbers; 0 = packed.
   std::size_t query_stride = 0;
   std::size_t output_stride = 0;
-  std::size_t layer_input_stride = 0;  ///< never 0 where there is a layer_input
+  std::size_t speculated_query_stride = 0;  ///< never 0 where there is a speculated_query
 };
 
 /// Threads  one at a time. Its sequences and the compute queue must outlive the step, and no other
