@@ -64,6 +64,14 @@ class Arithmetic {
   /// The chunk's, or the step's, for the host, [rows, kv_heads, head_dim], as read_queries().
   virtual Result<std::span<const float>> read_pre_rope_keys(std::size_t rows) = 0;
 
+  /// Projects the queries that a layer would have if its input were that of the layer before: of
+  /// the tokens of a piece, or of a step's. Before the layer before is ended, and behind what reads
+  /// keys before RoPE. Errors: out_of_memory.
+  virtual Status speculate_prompt(std::size_t layer, RowRange rows) = 0;
+  virtual Status speculate_step(std::size_t layer, std::size_t position) = 0;
+  /// Those of the last call, [rows, query_heads, head_dim], until the next one.
+  [[nodiscard]] virtual const float* speculated_query() const noexcept = 0;
+
   /// Where attention of the chunk goes, [rows, query_heads, head_dim].
   [[nodiscard]] virtual float* prompt_attention() noexcept = 0;
 

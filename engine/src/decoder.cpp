@@ -173,9 +173,15 @@ Status Decoder::enqueue_step(Sequence& sequence, TokenId token) {
     if (pre_rope_keys) {
       TERRACE_ASSIGN(input.hints.pre_rope_keys, arithmetic_->read_pre_rope_keys(1));
     }
+    if (sequence.needs_speculated_query()) {
+      input.speculated_query = layer == 0 ? input.query : arithmetic_->speculated_query();
+    }
     TERRACE_TRY(
         sequence.attend(static_cast<LayerId>(layer), input, arithmetic_->attention(), *compute_));
     if (observer_ != nullptr) TERRACE_TRY(arithmetic_->keep_attention(layer));
+    if (sequence.needs_speculated_query() && layer + 1 < model_.config().layers) {
+      TERRACE_TRY(arithmetic_->speculate_step(layer + 1, position));
+    }
     TERRACE_TRY(arithmetic_->finish_step(layer));
   }
   return arithmetic_->predict(0);

@@ -53,16 +53,27 @@ Status Decoder::run_piece(Runtime& runtime, Sequence& sequence, std::span<const 
 
 Status Decoder::enqueue_piece(Step& step, const Sequence& sequence, RowRange rows,
                               std::size_t prompt_end) {
-  for (std::size_t layer = 0; layer < model_.config().layers; ++layer) {
+  const bool speculates = sequence.needs_speculated_query();
+  const std::size_t layers = model_.config().layers;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
     TERRACE_TRY(arithmetic_->project_prompt(layer, rows));
     const KvTensors kv = arithmetic_->prompt_rows(layer);
     TERRACE_TRY(show_rows(layer, kv, {0, rows.count}, rows.first_position));
     TERRACE_ASSIGN(const PromptHints hints, hints_of(sequence, rows, prompt_end));
-    TERRACE_TRY(step.attend(static_cast<LayerId>(layer), {.query = arithmetic_->prompt_query(),
-                                                          .kv = kv,
-                                                          .output = arithmetic_->prompt_attention(),
-                                                          .hints = {&hints, 1}}));
+    StepTensors tensors{.query = arithmetic_->prompt_query(),
+                        .kv = kv,
+                        .output = arithmetic_->prompt_attention(),
+                        .hints = {&hints, 1}};
+    if (speculates) {
+      tensors.speculated_query =
+          layer == 0 ? arithmetic_->prompt_query() : arithmetic_->speculated_query();
+      tensors.speculated_query_stride = model_.config().query_size();
+    }
+    TERRACE_TRY(step.attend(static_cast<LayerId>(layer), tensors));
     TERRACE_TRY(step.status(0));
+    if (speculates && layer + 1 < layers) {
+      TERRACE_TRY(arithmetic_->speculate_prompt(layer + 1, rows));
+    }
     TERRACE_TRY(arithmetic_->finish_prompt(layer, rows));
   }
   // The last token alone says what comes behind the prompt.

@@ -222,6 +222,31 @@ Status HostArithmetic::finish_step(std::size_t layer) {
   });
 }
 
+Status HostArithmetic::speculate(std::size_t layer, const float* hidden, RowRange rows) {
+  if (speculated_.span().empty()) {
+    TERRACE_ASSIGN(speculated_, FloatArray::create(chunk_query_.span().size()));
+  }
+  return enqueue([this, layer, hidden, rows](Parallel& threads) {
+    // The chunk's own keys and values are packed by now.
+    const QkvTargets targets{
+        .query = speculated_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
+    model_.project_qkv(layer, hidden, rows, targets, workspace_, threads);
+  });
+}
+
+Status HostArithmetic::speculate_prompt(std::size_t layer, RowRange rows) {
+  const RowRange all = place_.computed(rows);
+  return speculate(layer, hidden_of(place_.row_of(all.first_position)), all);
+}
+
+Status HostArithmetic::speculate_step(std::size_t layer, std::size_t position) {
+  return speculate(layer, hidden_.data(), {position, 1});
+}
+
+const float* HostArithmetic::speculated_query() const noexcept {
+  return speculated_.data() + place_.before * model_.config().query_size();
+}
+
 Status HostArithmetic::predict(std::size_t token) {
   return enqueue([this, token](Parallel& threads) {
     model_.logits(hidden_of(place_.before + token), 1, logits_.data(), workspace_, threads);

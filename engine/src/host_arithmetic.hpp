@@ -34,6 +34,9 @@ class HostArithmetic final : public Arithmetic {
   [[nodiscard]] float* attention() noexcept override { return attention_.data(); }
   Status keep_attention(std::size_t layer) override;
   Status finish_step(std::size_t layer) override;
+  Status speculate_prompt(std::size_t layer, RowRange rows) override;
+  Status speculate_step(std::size_t layer, std::size_t position) override;
+  [[nodiscard]] const float* speculated_query() const noexcept override;
 
   Status predict(std::size_t token) override;
   [[nodiscard]] std::span<const float> logits() const noexcept override { return logits_.span(); }
@@ -54,6 +57,7 @@ class HostArithmetic final : public Arithmetic {
   /// token `first` of `rows` on. Errors: those of check_rows
   Status pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity, std::size_t first,
                    std::size_t count) noexcept;
+  Status speculate(std::size_t layer, const float* hidden, RowRange rows);
   [[nodiscard]] float* hidden_of(std::size_t row) noexcept {
     return hidden_.data() + row * model_.config().hidden_size;
   }
@@ -75,6 +79,7 @@ class HostArithmetic final : public Arithmetic {
   FloatArray pre_rope_keys_;   ///< [chunk rows, kv_size], once some are kept
   FloatArray attention_;       ///< [chunk rows, query_size]
   FloatArray kept_attention_;  ///< [layers, query_size], once some is kept
+  FloatArray speculated_;      ///< [chunk rows, query_size], once some is speculated
   FloatArray step_query_;      ///< [layers, query_size]
   FloatArray logits_;          ///< [vocabulary]
   FloatArray prompt_rows_[2];  ///< [kv_heads, tokens] rows of the KV dtype

@@ -22,6 +22,7 @@ struct DecodingOptions {
   std::size_t chunk_tokens = 100;
   std::shared_ptr<const RetrievalPolicy> own_policy = nullptr;
   std::string retention = "none";
+  PromptAttention prompts = PromptAttention::exact;
 };
 
 struct Decoding {
@@ -33,6 +34,7 @@ struct Decoding {
                              .retention_policy = options.retention,
                              .budget = options.budget,
                              .sink_tokens = 8,
+                             .prompts = options.prompts,
                              .until_ready = UntilReady::wait},
                             std::move(backend))
                   .value();

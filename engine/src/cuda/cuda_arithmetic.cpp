@@ -210,7 +210,6 @@ Status CudaArithmetic::project(std::size_t layer, const float* hidden, std::size
   rotation.qkv = qkv_.as<float>() + place_.before * outputs;
   rotation.frequencies = frequencies_.as<double>();
   rotation.attention_factor = rope_.attention_factor();
-  rotation.unfit = unfit_.as<std::uint32_t>() + layer;
   rotation.rotated = config.rotated_dims();
   rotation.neighbours = config.architecture.rotates_neighbours;
   return enqueue([this, bias = weights.qkv_bias, heads = head_norms(weights, rows),
@@ -314,7 +313,8 @@ Status CudaArithmetic::project_prompt(std::size_t layer, RowRange rows) {
                   .query = chunk_query_.as<float>(),
                   .kv = prompt_rows_[layer % 2].data(),
                   .capacity = prompt_tokens_,
-                  .first = place_.place_of(rows.first_position)});
+                  .first = place_.place_of(rows.first_position),
+                  .unfit = unfit_of(layer)});
 }
 
 const float* CudaArithmetic::prompt_query() const noexcept { return chunk_query_.as<float>(); }
@@ -388,7 +388,8 @@ Status CudaArithmetic::project_step(std::size_t layer, std::size_t position) {
                  {.rows = {position, 1},
                   .query = step_query_.as<float>() + layer * model_.config().query_size(),
                   .kv = step_rows_.data(),
-                  .capacity = 1});
+                  .capacity = 1,
+                  .unfit = unfit_of(layer)});
 }
 
 const float* CudaArithmetic::step_query(std::size_t layer) const noexcept {
@@ -409,6 +410,29 @@ Status CudaArithmetic::keep_attention(std::size_t layer) {
 
 Status CudaArithmetic::finish_step(std::size_t layer) {
   return finish_layer(layer, 1, step_hidden_.as<float>());
+}
+
+Status CudaArithmetic::speculate(std::size_t layer, const float* hidden, std::size_t rows,
+                                 RowRange rotated) {
+  if (!speculated_) {
+    TERRACE_ASSIGN(speculated_rows_, allocate(chunk_ * shape_.token_bytes()));
+    TERRACE_ASSIGN(speculated_, allocate_floats(chunk_ * model_.config().query_size()));
+  }
+  // Keys and values come along: the weights of a layer's projections are one matrix.
+  return project(layer, hidden, rows,
+                 {.rows = rotated,
+                  .query = speculated_.as<float>(),
+                  .kv = speculated_rows_.data(),
+                  .capacity = chunk_});
+}
+
+Status CudaArithmetic::speculate_prompt(std::size_t layer, RowRange rows) {
+  const RowRange all = place_.computed(rows);
+  return speculate(layer, hidden_of(place_.row_of(all.first_position)), all.count, rows);
+}
+
+Status CudaArithmetic::speculate_step(std::size_t layer, std::size_t position) {
+  return speculate(layer, step_hidden_.as<float>(), 1, {position, 1});
 }
 
 Status CudaArithmetic::predict(std::size_t token) {

@@ -35,6 +35,11 @@ class CudaArithmetic final : public Arithmetic {
 
   Status begin_step(TokenId token) override;
   Status project_step(std::size_t layer, std::size_t position) override;
+  Status speculate_prompt(std::size_t layer, RowRange rows) override;
+  Status speculate_step(std::size_t layer, std::size_t position) override;
+  [[nodiscard]] const float* speculated_query() const noexcept override {
+    return speculated_.as<float>();
+  }
   [[nodiscard]] const float* step_query(std::size_t layer) const noexcept override;
   [[nodiscard]] KvTensors step_rows() const noexcept override;
   Status keep_pre_rope_keys() override;
@@ -70,6 +75,10 @@ class CudaArithmetic final : public Arithmetic {
   /// tokens.
   Status reserve_prompt(std::size_t rows, std::size_t tokens);
   Status embed(std::span<const TokenId> tokens, float* hidden);
+  [[nodiscard]] std::uint32_t* unfit_of(std::size_t layer) const noexcept {
+    return unfit_.as<std::uint32_t>() + layer;
+  }
+  Status speculate(std::size_t layer, const float* hidden, std::size_t rows, RowRange rotated);
   /// Projects `rows` rows, of which those from place_.before on are rotated.
   Status project(std::size_t layer, const float* hidden, std::size_t rows,
                  cuda::RotateAndPack rotation);
@@ -122,6 +131,8 @@ class CudaArithmetic final : public Arithmetic {
   Buffer attention_;           ///< [chunk rows, query_size]
   Buffer seen_pre_rope_keys_;  ///< host [chunk, kv_size], once some are kept
   Buffer kept_attention_;      ///< host [layers, query_size], once some is kept
+  Buffer speculated_;          ///< [chunk, query_size], once some is speculated
+  Buffer speculated_rows_;     ///< [kv_heads, chunk] rows that nobody reads
   Buffer step_query_;          ///< [layers, query_size]
   Buffer logits_;              ///< [vocabulary]
   Buffer prompt_rows_[2];      ///< [kv_heads, tokens] rows of the KV dtype
