@@ -106,7 +106,9 @@ Status StepBatch::estimate_rest(Queue& compute) {
   for (std::size_t i = 0; i < selecting_.size(); ++i) {
     estimates_.push_back(selecting_[i]->estimate(selects_[i]));
   }
-  return runtime_.policy->estimate(estimates_, compute, runtime_.backend->ops()).map([](Ticket) {});
+  TERRACE_ASSIGN(selected_,
+                 runtime_.policy->estimate(estimates_, compute, runtime_.backend->ops()));
+  return {};
 }
 
 void StepBatch::list_selecting(std::size_t number, Queue& compute) {
