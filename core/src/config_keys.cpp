@@ -273,6 +273,12 @@ constexpr std::array keys{
               .low = 1,
               .high = 1024,
               .meaning = "channels of a key that are read; auto is a quarter of head_dim"},
+    ConfigKey{.name = "infinigen.ratio",
+              .kind = number,
+              .default_text = "0.3",
+              .low = 0.001,
+              .high = 1,
+              .meaning = "share of a key's channels that are kept"},
 
     ConfigKey{.name = "planning.iterations",
               .kind = integers,

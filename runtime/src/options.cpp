@@ -45,6 +45,7 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
   options.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
                     .representatives = config.integer("infllm.representatives")};
   options.sparq.channels = config.integer_or_auto("sparq.channels").value_or(0);
+  options.infinigen.ratio = config.number("infinigen.ratio");
   options.clusterkv = {.tokens_per_cluster = config.integer("clusterkv.tokens_per_cluster"),
                        .lists = meaning_of<ListScope>(config, "clusterkv.lists",
                                                       {{"kv_head", ListScope::kv_head},

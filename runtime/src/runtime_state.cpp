@@ -45,7 +45,7 @@ Status check_holding(const RetentionTraits& retention, const RetrievalTraits& re
   if (!retrieval.leaves_out_held) {
     return fail(Errc::unsupported,
                 "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "
-                "that are held; use pqcache, qpq, oracle or sparq",
+                "that are held; use pqcache, qpq, oracle, sparq or infinigen",
                 retrieval.name);
   }
   if (!retention.merges && retention.scores != ScoredQueries::all) return {};

@@ -52,7 +52,7 @@ TEST(TraceSettings, OfEveryGroupSurviveFromTheTraceToTheTunedConfig) {
   }
   for (const char* const group :
        {"retrieval", "index", "pq", "qpq", "clusterkv", "wave", "quest", "infllm", "sparq",
-        "planning", "kv", "placement", "seed", "stats"}) {
+        "infinigen", "planning", "kv", "placement", "seed", "stats"}) {
     EXPECT_TRUE(survived.contains(group)) << group;
   }
 }

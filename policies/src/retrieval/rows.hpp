@@ -20,5 +20,6 @@ MadeRetrievalPolicy make_wave(const RetrievalOptions& options);
 MadeRetrievalPolicy make_quest(const RetrievalOptions& options);
 MadeRetrievalPolicy make_infllm(const RetrievalOptions& options);
 MadeRetrievalPolicy make_sparq(const RetrievalOptions& options);
+MadeRetrievalPolicy make_infinigen(const RetrievalOptions& options);
 
 }  // namespace terrace::policies

@@ -23,6 +23,8 @@ constexpr std::array table{
     RetrievalEntry{"infllm", "blocks by their most significant keys (InfLLM)", &make_infllm},
     RetrievalEntry{"sparq", "tokens by the channels that the query is largest in (SparQ)",
                    &make_sparq},
+    RetrievalEntry{"infinigen", "tokens by a query guessed from the layer before (InfiniGen)",
+                   &make_infinigen},
 };
 
 }  // namespace

@@ -29,6 +29,10 @@ struct SparqOptions {
   std::size_t channels = 0;  ///< of a key that are read; 0 = a quarter of head_dim
 };
 
+struct InfiniGenOptions {
+  double ratio = 0.3;  ///< of a key's channels that are kept, above 0
+};
+
 struct WaveOptions {
   std::size_t tokens_per_cluster = 16;
   std::size_t segment_tokens = 2048;  ///< clustered on its own; a multiple of 256
@@ -70,6 +74,7 @@ struct RetrievalOptions {
   QuestOptions quest = {};
   InfLlmOptions infllm = {};
   SparqOptions sparq = {};
+  InfiniGenOptions infinigen = {};
   ClusterKvOptions clusterkv = {};
   WaveOptions wave = {};
   GroupReduction reduction = GroupReduction::sum_softmax;
