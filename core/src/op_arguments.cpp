@@ -482,7 +482,7 @@ Status validate(const EstimateRest& op) {
              {op.groups.page_tokens > 0 && op.index.chunk_tokens % op.groups.page_tokens == 0,
               "groups.page_tokens must divide index.chunk_tokens"},
              {op.groups.page_tokens <= (1U << 15), "groups.page_tokens must not be above 2^15"},
-             {op.groups.groups >= 1 && op.groups.groups <= 256, "groups.groups must be 1 to 256"},
+             {op.groups.groups >= 1 && op.groups.groups <= 255, "groups.groups must be 1 to 255"},
              {op.groups.chunk_begin % 2 == 0, "groups.chunk_begin must be a multiple of 2"},
              {op.id_count != nullptr, "id_count must be given"},
              {op.id_stride <= limit, "id_stride must not be above 2^32"},

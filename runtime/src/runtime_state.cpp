@@ -42,6 +42,12 @@ Status check_dropping(const RetentionTraits& retention, const RetrievalTraits& r
 }
 
 Status check_holding(const RetentionTraits& retention, const RetrievalTraits& retrieval) {
+  if (retrieval.estimates_rest) {
+    return fail(Errc::unsupported,
+                "retention.dropped is keep, and retrieval.policy {} would estimate what is held a "
+                "second time; set retrieval.estimate_tokens to 0",
+                retrieval.name);
+  }
   if (!retrieval.leaves_out_held) {
     return fail(Errc::unsupported,
                 "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "

@@ -86,7 +86,7 @@ std::size_t groups_with_tokens(const Scene& scene) {
   for (std::size_t page = first_page; page < first_page + whole_pages; ++page) {
     const auto* const begin = scene.group_of.data() + page * page_tokens;
     for (std::size_t group = 0; group < groups; ++group) {
-      count += std::count(begin, begin + page_tokens, group) > 0 ? 1 : 0;
+      if (std::count(begin, begin + page_tokens, group) > 0) ++count;
     }
   }
   return count;
@@ -119,7 +119,7 @@ TEST(EstimateRest, GivesTheMeanOfAGroupThatIsNotSelected) {
   for (std::size_t page = first_page; page < 4; ++page) {
     const auto* const begin = scene.group_of.data() + page * page_tokens;
     for (std::size_t group = 0; group < groups; ++group) {
-      entry += std::count(begin, begin + page_tokens, group) > 0 ? 1 : 0;
+      if (std::count(begin, begin + page_tokens, group) > 0) ++entry;
     }
   }
   for (std::size_t head = 0; head < small.kv_heads; ++head) {
@@ -147,18 +147,39 @@ TEST(EstimateRest, HasNoEntryWherePagesAreNotAllCandidates) {
   }
 }
 
-TEST(EstimateRest, ARowThatIsNotANumberSpoilsItsGroupAlone) {
-  Scene scene(small);
-  scene.select(1000);
-  store_f32(scene.store.row(0, first + 2 * page_tokens + 3), small.dtype, 4,
-            std::numeric_limits<float>::quiet_NaN());
-  scene.average();
-  scene.op.most = groups_with_tokens(scene) - 1;
-  run(scene.op);
-  ASSERT_EQ(scene.pseudo_counts[0], scene.op.most);
-  for (std::size_t i = 0; i < scene.op.most; ++i) {
-    EXPECT_TRUE(std::isfinite(load_f32(scene.pseudo_rows[i], small.dtype, 4)))
-        << "it ranks last, and has no entry";
+TEST(EstimateRest, ATokenOfNoGroupCountsNowhere) {
+  for (const std::size_t step : {1000UL, 3UL}) {
+    Scene scene(small);
+    Scene expected(small);
+    for (Scene* const one : {&scene, &expected}) {
+      const std::size_t at = 2 * page_tokens + 3;
+      store_f32(one->store.row(0, first + at), small.dtype, 4,
+                std::numeric_limits<float>::quiet_NaN());
+      one->group_of[at] = GroupShape::none;
+      one->average();
+      one->select(step);
+    }
+    expect_as_reference(scene, expected);
+    for (std::size_t i = 0; i < scene.pseudo_counts[0]; ++i) {
+      EXPECT_TRUE(std::isfinite(load_f32(scene.pseudo_rows[i], small.dtype, 4)));
+    }
+  }
+}
+
+TEST(FitsAGroup, WhateverF16CanHold) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const std::size_t at : {0UL, 19UL, 39UL}) {
+      std::vector<std::byte> row(40 * size_bytes(dtype));
+      const auto fits = [&](float number) {
+        store_f32(row.data(), dtype, at, number);
+        return kernels::host::fits_a_group(row.data(), dtype, 40);
+      };
+      EXPECT_TRUE(fits(-65280.0F));
+      EXPECT_FALSE(fits(66048.0F));
+      EXPECT_FALSE(fits(-std::numeric_limits<float>::infinity()));
+      EXPECT_FALSE(fits(std::numeric_limits<float>::quiet_NaN()));
+      EXPECT_TRUE(fits(0.0F));
+    }
   }
 }
 
@@ -174,7 +195,7 @@ TEST(EstimateRest, RefusesArgumentsThatDoNotFit) {
   EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 7; }), HasSubstr("page_tokens"));
   EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 0; }), HasSubstr("page_tokens"));
   EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 0; }), HasSubstr("groups.groups"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 257; }), HasSubstr("groups.groups"));
+  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 256; }), HasSubstr("groups.groups"));
   EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.chunk_begin = 3; }), HasSubstr("chunk_begin"));
   EXPECT_THAT(refusal([](EstimateRest& o) { o.candidates.end = 1000; }), HasSubstr("coded"));
   EXPECT_THAT(refusal([](EstimateRest& o) { o.most = entries_max + 1; }), HasSubstr("most"));

@@ -74,6 +74,7 @@ class PolicyIndex {
     const auto selected = policy_.select(batch, *compute_, backend_->ops());
     EXPECT_TRUE(selected.has_value());
     EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
+    if (policy_.traits().estimates_rest) estimate(batch, chosen);
     std::vector<Lists> result;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t capacity = batch[i].out.capacity;
@@ -86,6 +87,7 @@ class PolicyIndex {
     pseudo_rows = std::move(chosen.back().pseudo_rows);
     pseudo_bias = std::move(chosen.back().pseudo_bias);
     pseudo_counts = std::move(chosen.back().pseudo_counts);
+    means_ = std::move(chosen.back().means);
     return result;
   }
 
@@ -110,6 +112,9 @@ class PolicyIndex {
   }
   [[nodiscard]] const std::vector<std::vector<std::byte>>& chunks() const { return memory_; }
   [[nodiscard]] TokenRange indexed() const { return indexed_; }
+  [[nodiscard]] const std::byte* row(std::size_t head, std::size_t position) const {
+    return rows_.row(head, position);
+  }
 
   std::vector<float> query_window;
   std::vector<float> speculated;  ///< query of any selection; empty = the query itself
@@ -143,7 +148,29 @@ class PolicyIndex {
     std::vector<const std::byte*> pseudo_rows;
     std::vector<float> pseudo_bias;
     std::vector<std::uint32_t> pseudo_counts;
+    std::vector<std::byte*> rows;  ///< that were selected
+    std::vector<std::byte> means;  ///< of what was not
   };
+
+  /// Estimates what the selections left out.
+  void estimate(std::span<const SelectRequest> batch, std::span<Chosen> all) {
+    std::vector<EstimateRequest> requests;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Chosen& chosen = all[i];
+      const std::size_t capacity = batch[i].out.capacity;
+      chosen.rows.resize(chosen.ids.size());
+      for (std::size_t list = 0; list < chosen.counts.size(); ++list) {
+        for (std::size_t k = 0; k < chosen.counts[list]; ++k) {
+          const std::size_t at = list * capacity + k;
+          chosen.rows[at] = rows_.row(list, chosen.ids[at]);
+        }
+      }
+      chosen.means.resize(chosen.pseudo_rows.size() * rows_.shape().row_bytes());
+      requests.push_back({batch[i], chosen.rows.data(), chosen.means.data()});
+    }
+    EXPECT_TRUE(policy_.estimate(requests, *compute_, backend_->ops()).has_value());
+    EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
+  }
 
   /// Makes room for a selection, and returns the request for it.
   SelectRequest choose(const Wanted& wanted, Chosen& chosen) {
@@ -188,6 +215,7 @@ class PolicyIndex {
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::byte*> chunks_;
   TokenRange indexed_;
+  std::vector<std::byte> means_;  ///< of the last selection
 };
 
 }  // namespace terrace::testing

@@ -114,6 +114,7 @@ class HeadRest {
     std::copy_n(from.sizes(), op_.groups.groups, left);
     for (const std::uint32_t& id : selected) {
       const std::size_t group = from.labels()[id - begin];
+      if (group == GroupShape::none) continue;
       float* const sum = means + group * numbers();
       if (left[group] == from.sizes()[group]) multiply(sum, numbers(), left[group]);
       add_row(op_.rows[&id - op_.ids], op_.shape.dtype, -1, numbers(), sum);
@@ -189,6 +190,14 @@ class HeadRest {
 };
 
 }  // namespace
+
+bool fits_a_group(const std::byte* row, Dtype dtype, std::size_t count) noexcept {
+  std::array<float, 2 * KvShape::head_dim_max> numbers;
+  convert_numbers(row, dtype, count, reinterpret_cast<std::byte*>(numbers.data()), Dtype::f32);
+  bool fits = true;
+  for (std::size_t i = 0; i < count; ++i) fits &= std::abs(numbers[i]) <= 65504.0F;
+  return fits;
+}
 
 void average_groups(const AverageGroups& op) noexcept {
   const std::size_t numbers = 2 * op.shape.head_dim;

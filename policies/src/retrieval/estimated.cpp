@@ -56,19 +56,32 @@ class Matching {
     for (std::size_t i = 0; i < page_tokens; ++i) {
       rows[i] = kernels::row_address(request_.shape, request_.rows, head_, first + i);
     }
-    std::vector<std::uint32_t> all(page_tokens);
-    std::iota(all.begin(), all.end(), 0U);
+    const std::vector<std::uint32_t> which = fitting(rows);
+    std::vector<std::uint32_t> positions(page_tokens);
+    std::iota(positions.begin(), positions.end(), 0U);
     const std::vector<std::uint32_t> degrees(page_tokens, 1);
     const auto matched =
-        match_softly(request_.shape, {.rows = rows, .positions = all, .degrees = degrees}, all,
-                     groups_.groups, 0);
-    std::vector<std::uint8_t> group_of(page_tokens);
+        match_softly(request_.shape, {.rows = rows, .positions = positions, .degrees = degrees},
+                     which, groups_.groups, 0);
+    std::vector<std::uint8_t> group_of(page_tokens, GroupShape::none);
     for (std::size_t group = 0; group < matched.size(); ++group) {
       for (const std::uint32_t token : matched[group]) {
         group_of[token] = static_cast<std::uint8_t>(group);
       }
     }
     return group_of;
+  }
+
+  /// Returns the tokens whose rows may be of a group.
+  [[nodiscard]] std::vector<std::uint32_t> fitting(std::span<const std::byte* const> rows) const {
+    const KvShape& shape = request_.shape;
+    std::vector<std::uint32_t> which;
+    for (std::uint32_t i = 0; i < rows.size(); ++i) {
+      if (kernels::host::fits_a_group(rows[i], shape.dtype, 2 * shape.head_dim)) {
+        which.push_back(i);
+      }
+    }
+    return which;
   }
 
   const BuildRequest& request_;

@@ -356,11 +356,13 @@ constexpr std::size_t refine_scratch_floats(const KvShape& shape, std::size_t pr
 /// itself, from chunk_begin on, of pages all of whose tokens are indexed:
 ///   f16 [kv_heads, groups of a chunk, 2, head_dim]: the means of the keys, and of the values
 ///   u16 [kv_heads, groups of a chunk]: tokens of each; 0 = there is no such group
-///   u8 [kv_heads, chunk_tokens]: the group of each token in its page
+///   u8 [kv_heads, chunk_tokens]: the group of each token in its page, or `none`
 struct GroupShape {
-  std::size_t page_tokens = 128;  ///< divides chunk_tokens; at most 2^15
-  std::size_t groups = 4;         ///< of a page, 1 to 256
-  std::size_t chunk_begin = 0;    ///< bytes, a multiple of 2
+  static constexpr std::uint8_t none = 255;
+
+  std::size_t page_tokens = 64;  ///< divides chunk_tokens; at most 2^15
+  std::size_t groups = 2;        ///< of a page, 1 to 255
+  std::size_t chunk_begin = 0;   ///< bytes, a multiple of 2
   bool operator==(const GroupShape&) const = default;
   /// Groups that an index of `tokens` tokens has.
   [[nodiscard]] constexpr std::size_t count(std::size_t tokens) const noexcept {

@@ -56,12 +56,15 @@ struct AverageGroups {
   std::size_t head = 0;
   std::size_t page = 0;                    ///< number, from the index's first token on
   BlockTable rows;                         ///< host blocks
-  std::span<const std::uint8_t> group_of;  ///< [page_tokens], below groups.groups
+  std::span<const std::uint8_t> group_of;  ///< [page_tokens], below groups.groups, or none
 };
 
+/// Whether a row may be of a group: its numbers, `count` of them, are finite and not above what f16
+/// can hold. Another one would spoil the mean.
+[[nodiscard]] bool fits_a_group(const std::byte* row, Dtype dtype, std::size_t count) noexcept;
+
 /// Writes the groups of a page. Rows are added by rising positions, so that means have the same
-/// bits on every instruction set. A row that is not finite, or has a number that f16 cannot hold,
-/// spoils its group, no other.
+/// bits on every instruction set.
 ///
 /// Memory   the blocks of all tokens of the page are there
 /// Limits   head_dim at most KvShape::head_dim_max; allocates nothing
