@@ -1,3 +1,5 @@
+// Checks of the arguments of ops, in the order of terrace/core/ops.hpp.
+// tidy-allow(length): one list of checks, as there is one list of arguments.
 #include "terrace/core/op_arguments.hpp"
 
 #include <fmt/core.h>
