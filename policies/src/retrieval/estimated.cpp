@@ -20,6 +20,7 @@
 #include "selection_args.hpp"
 #include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/row_address.hpp"
+#include "wrapping_policy.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -89,10 +90,10 @@ class Matching {
   std::size_t head_;
 };
 
-class Estimated final : public RetrievalPolicy {
+class Estimated final : public WrappingPolicy {
  public:
   Estimated(std::unique_ptr<RetrievalPolicy> base, const EstimateOptions& options)
-      : base_(std::move(base)), options_(options), traits_(base_->traits()) {
+      : WrappingPolicy(std::move(base)), options_(options) {
     traits_.gives_pseudo_entries = true;
     traits_.estimates_rest = true;
     // Groups would count what is held a second time.
@@ -100,10 +101,8 @@ class Estimated final : public RetrievalPolicy {
     traits_.stops_at_mass = false;
   }
 
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    TERRACE_ASSIGN(IndexLayout layout, base_->index_layout(shape));
+    TERRACE_ASSIGN(IndexLayout layout, base().index_layout(shape));
     const GroupShape groups = groups_behind(layout);
     layout.chunk_bytes = groups.chunk_begin + groups.chunk_bytes(shape, layout.chunk_tokens);
     return layout;
@@ -111,7 +110,7 @@ class Estimated final : public RetrievalPolicy {
 
   [[nodiscard]] const std::uint32_t* labels(const KvShape& shape, std::byte* chunk,
                                             std::size_t head) const noexcept override {
-    return base_->labels(shape, chunk, head);
+    return base().labels(shape, chunk, head);
   }
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
@@ -120,50 +119,21 @@ class Estimated final : public RetrievalPolicy {
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
-    return std::max(base_->select_scratch_floats(shape, candidates),
+    return std::max(base().select_scratch_floats(shape, candidates),
                     estimate_scratch_floats(shape, groups(), candidates));
-  }
-
-  /// A part is a KV head where the policy's parts are those of heads, else all.
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
-    return base_->build_parts(request) % request.shape.kv_heads == 0 ? request.shape.kv_heads : 1;
-  }
-
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const override {
-    TERRACE_ASSIGN(const IndexLayout layout, base_->index_layout(request.shape));
-    const std::size_t parts = build_parts(request);
-    const std::size_t of_base = base_->build_parts(request) / parts;
-    const std::size_t heads = request.shape.kv_heads / parts;
-    BuildReport whole;
-    for (std::size_t i = part * of_base; i < (part + 1) * of_base; ++i) {
-      TERRACE_ASSIGN(const BuildReport report, base_->build_part(request, i));
-      whole.iterations = std::max(whole.iterations, report.iterations);
-    }
-    const GroupShape groups = groups_behind(layout);
-    for (std::size_t head = part * heads; head < (part + 1) * heads; ++head) {
-      Matching(request, groups, head).write();
-    }
-    return whole;
   }
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
-    if (!options_.in_budget) return base_->select(batch, queue, ops);
-    if (batch.size() == 1) {
-      const SelectRequest alone = less_entries(batch.front());
-      return base_->select({&alone, 1}, queue, ops);
-    }
-    std::vector<SelectRequest> fewer;
-    fewer.reserve(batch.size());
-    for (const SelectRequest& request : batch) fewer.push_back(less_entries(request));
-    return base_->select(fewer, queue, ops);
+    if (!options_.in_budget) return base().select(batch, queue, ops);
+    return select_changed(batch, queue, ops,
+                          [this](const SelectRequest& request) { return less_entries(request); });
   }
 
   [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
                                         const Ops& ops) const override {
     if (batch.empty()) return queue.record();
-    TERRACE_ASSIGN(const IndexLayout layout, base_->index_layout(batch.front().selection.shape));
+    TERRACE_ASSIGN(const IndexLayout layout, base().index_layout(batch.front().selection.shape));
     const GroupShape groups = groups_behind(layout);
     return enqueue_select(ops.estimate_rest, batch, queue, [&](const EstimateRequest& request) {
       const SelectRequest& selection = request.selection;
@@ -183,12 +153,14 @@ class Estimated final : public RetrievalPolicy {
     });
   }
 
- protected:
-  [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const override {
-    return base_->cut(request);
+ private:
+  [[nodiscard]] Status write_behind(const IndexLayout& layout, const BuildRequest& request,
+                                    std::size_t head) const override {
+    const GroupShape groups = groups_behind(layout);
+    Matching(request, groups, head).write();
+    return {};
   }
 
- private:
   [[nodiscard]] GroupShape groups() const noexcept {
     return {.page_tokens = page_tokens, .groups = page_tokens / options_.group_tokens};
   }
@@ -211,9 +183,7 @@ class Estimated final : public RetrievalPolicy {
     return request;
   }
 
-  std::unique_ptr<RetrievalPolicy> base_;
   EstimateOptions options_;
-  RetrievalTraits traits_;
 };
 
 }  // namespace
@@ -222,8 +192,7 @@ MadeRetrievalPolicy estimated(std::unique_ptr<RetrievalPolicy> base,
                               const RetrievalOptions& options) {
   const EstimateOptions& estimates = options.estimates;
   const RetrievalTraits& traits = base->traits();
-  const bool leaves_out = traits.selects && !traits.keeps_everything && traits.name != "oracle" &&
-                          !traits.gives_pseudo_entries;
+  const bool leaves_out = selects_by_index(traits) && !traits.gives_pseudo_entries;
   if (estimates.group_tokens == 0 || !leaves_out) return base;
   if (page_tokens % estimates.group_tokens != 0) {
     return fail(Errc::invalid_argument, "retrieval.estimate_tokens {}: use 0, or a divisor of {}",

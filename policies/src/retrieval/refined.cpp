@@ -19,6 +19,7 @@
 #include "row_mean.hpp"
 #include "selection_args.hpp"
 #include "terrace/kernels/refine.hpp"
+#include "wrapping_policy.hpp"
 
 namespace terrace::policies {
 namespace {
@@ -101,21 +102,18 @@ struct Scratch {
         floats(refine + refine_scratch_floats(shape, tokens)) {}
 };
 
-class Refined final : public RetrievalPolicy {
+class Refined final : public WrappingPolicy {
  public:
   Refined(std::unique_ptr<RetrievalPolicy> base, const RetrievalOptions& options)
-      : base_(std::move(base)),
-        coded_(dynamic_cast<const CodingPolicy*>(base_.get())),
+      : WrappingPolicy(std::move(base)),
+        coded_(dynamic_cast<const CodingPolicy*>(&this->base())),
         options_(options.refine),
-        reduction_(options.reduction),
-        traits_(base_->traits()) {
+        reduction_(options.reduction) {
     traits_.stops_at_mass = false;
   }
 
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }
-
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    TERRACE_ASSIGN(IndexLayout layout, base_->index_layout(shape));
+    TERRACE_ASSIGN(IndexLayout layout, base().index_layout(shape));
     const RefineShape codes = codes_behind(layout);
     layout.chunk_bytes = codes.chunk_begin + codes.chunk_bytes(shape, layout.chunk_tokens);
     layout.chunk_clusters = 0;  // rows are selected, not clusters
@@ -123,62 +121,33 @@ class Refined final : public RetrievalPolicy {
   }
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
-    return base_->pseudo_capacity(tokens);
+    return base().pseudo_capacity(tokens);
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
-    return Scratch(*base_, shape, candidates).floats;
-  }
-
-  /// A part is a KV head where the policy's parts are those of heads, else all.
-  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept override {
-    return base_->build_parts(request) % request.shape.kv_heads == 0 ? request.shape.kv_heads : 1;
-  }
-
-  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
-                                               std::size_t part) const override {
-    TERRACE_ASSIGN(const IndexLayout layout, base_->index_layout(request.shape));
-    const RefineShape codes = codes_behind(layout);
-    const std::size_t parts = build_parts(request);
-    const std::size_t of_base = base_->build_parts(request) / parts;
-    const std::size_t heads = request.shape.kv_heads / parts;
-    BuildReport whole;
-    for (std::size_t i = part * of_base; i < (part + 1) * of_base; ++i) {
-      TERRACE_ASSIGN(const BuildReport report, base_->build_part(request, i));
-      whole.iterations = std::max(whole.iterations, report.iterations);
-    }
-    for (std::size_t head = part * heads; head < (part + 1) * heads; ++head) {
-      TERRACE_TRY(Rests(request, coded_, codes, head).write());
-    }
-    return whole;
+    return Scratch(base(), shape, candidates).floats;
   }
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
     if (batch.empty()) return queue.record();
     // A batch is of one model.
-    TERRACE_ASSIGN(const IndexLayout layout, base_->index_layout(batch.front().shape));
+    TERRACE_ASSIGN(const IndexLayout layout, base().index_layout(batch.front().shape));
     const RefineShape codes = codes_behind(layout);
-    if (batch.size() == 1) {
-      const SelectRequest proposal = proposal_for(batch.front());
-      TERRACE_TRY(base_->select({&proposal, 1}, queue, ops));
-    } else {
-      std::vector<SelectRequest> proposals;
-      proposals.reserve(batch.size());
-      for (const SelectRequest& request : batch) proposals.push_back(proposal_for(request));
-      TERRACE_TRY(base_->select(proposals, queue, ops));
-    }
+    TERRACE_TRY(select_changed(
+        batch, queue, ops, [this](const SelectRequest& request) { return proposal_for(request); }));
     return enqueue_select(ops.refine_select, batch, queue,
                           [&](const SelectRequest& request) { return choice_for(request, codes); });
   }
 
- protected:
-  [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const override {
-    return base_->cut(request);
+ private:
+  [[nodiscard]] Status write_behind(const IndexLayout& layout, const BuildRequest& request,
+                                    std::size_t head) const override {
+    const RefineShape codes = codes_behind(layout);
+    return Rests(request, coded_, codes, head).write();
   }
 
- private:
   /// The codes, behind an index of that layout.
   [[nodiscard]] RefineShape codes_behind(const IndexLayout& layout) const noexcept {
     return {.bits = options_.bits,
@@ -192,7 +161,7 @@ class Refined final : public RetrievalPolicy {
   }
 
   [[nodiscard]] SelectRequest proposal_for(const SelectRequest& request) const {
-    const Scratch scratch(*base_, request.shape, request.index.token_count);
+    const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectRequest proposal = request;
     proposal.count.mean = std::min(proposed_rows(request), options_.factor * request.count.mean);
     proposal.out.capacity = proposed_rows(request);
@@ -203,7 +172,7 @@ class Refined final : public RetrievalPolicy {
 
   [[nodiscard]] RefineSelect choice_for(const SelectRequest& request,
                                         const RefineShape& codes) const {
-    const Scratch scratch(*base_, request.shape, request.index.token_count);
+    const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectCommon common = selection_of(request, reduction_);
     common.held = {};
     common.scratch += scratch.refine;
@@ -216,11 +185,9 @@ class Refined final : public RetrievalPolicy {
             .proposed_stride = proposed_rows(request)};
   }
 
-  std::unique_ptr<RetrievalPolicy> base_;
   const CodedKeys* coded_;  ///< null: the index has no codes of keys
   RefineOptions options_;
   GroupReduction reduction_;
-  RetrievalTraits traits_;
 };
 
 }  // namespace
@@ -236,8 +203,7 @@ MadeRetrievalPolicy refined(std::unique_ptr<RetrievalPolicy> base,
                 factor_max);
   }
   const RetrievalTraits& traits = base->traits();
-  const bool proposes = traits.selects && !traits.keeps_everything && traits.name != "oracle";
-  if (refine.bits == 0 || !proposes) return base;
+  if (refine.bits == 0 || !selects_by_index(traits)) return base;
   if (traits.lists == ListScope::query_head) {
     return fail(Errc::invalid_argument,
                 "retrieval.refine needs lists of KV heads: clusterkv.lists kv_head");

@@ -1,0 +1,66 @@
+// A policy round another one, whose index has more behind it.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "terrace/core/retrieval.hpp"
+
+namespace terrace::policies {
+
+/// Whether a policy selects some of the rows, and by an index that could have missed others.
+[[nodiscard]] inline bool selects_by_index(const RetrievalTraits& traits) noexcept {
+  return traits.selects && !traits.keeps_everything && traits.name != "oracle";
+}
+
+/// Builds what the other policy builds, and head by head what comes behind that in its chunks.
+class WrappingPolicy : public RetrievalPolicy {
+ public:
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
+
+  /// A part is a KV head where the other policy's parts are those of heads, else all.
+  [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
+  [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,
+                                               std::size_t part) const final;
+
+ protected:
+  /// The traits are the other policy's: what differs, a constructor sets.
+  explicit WrappingPolicy(std::unique_ptr<RetrievalPolicy> base)
+      : traits_(base->traits()), base_(std::move(base)) {}
+
+  [[nodiscard]] const RetrievalPolicy& base() const noexcept { return *base_; }
+
+  /// Writes what a KV head has behind an index of that layout, which is built. Errors: those of
+  /// reading rows.
+  [[nodiscard]] virtual Status write_behind(const IndexLayout& layout, const BuildRequest& request,
+                                            std::size_t head) const = 0;
+
+  [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const final {
+    return base_->cut(request);
+  }
+
+  /// Has the other policy select for changed(request) of each request.
+  ///
+  /// Limits   one request allocates nothing
+  template <std::invocable<const SelectRequest&> Changed>
+  Result<Ticket> select_changed(std::span<const SelectRequest> batch, Queue& queue, const Ops& ops,
+                                Changed changed) const {
+    if (batch.size() == 1) {
+      const SelectRequest alone = changed(batch.front());
+      return base_->select({&alone, 1}, queue, ops);
+    }
+    std::vector<SelectRequest> all;
+    all.reserve(batch.size());
+    for (const SelectRequest& request : batch) all.push_back(changed(request));
+    return base_->select(all, queue, ops);
+  }
+
+  RetrievalTraits traits_;
+
+ private:
+  std::unique_ptr<RetrievalPolicy> base_;
+};
+
+}  // namespace terrace::policies
