@@ -15,6 +15,7 @@
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
 #include "device/dot_rows.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -261,15 +262,9 @@ Status launch_pieces(const Calls<DecodeAttention, capacity>& calls, unsigned pie
 template <unsigned capacity>
 Status launch_pieces_of(const Calls<DecodeAttention, capacity>& calls, unsigned pieces,
                         const Launch& launch) {
-  switch (calls.each[0].shape.dtype) {
-    case Dtype::f32:
-      return launch_pieces<F32Elements, heads_max>(calls, pieces, launch);
-    case Dtype::f16:
-      return launch_pieces<F16Elements, heads_max>(calls, pieces, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_pieces<Bf16Elements, heads_max>(calls, pieces, launch);
+  return with_elements(calls.each[0].shape.dtype, [&](auto elements) {
+    return launch_pieces<decltype(elements), heads_max>(calls, pieces, launch);
+  });
 }
 
 template <unsigned capacity>

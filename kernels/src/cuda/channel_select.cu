@@ -70,11 +70,6 @@ __device__ void find_channels(const ChannelSelect& op, unsigned head, const Read
   }
 }
 
-__device__ float sum_over_warp(float sum) {
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(all_lanes, sum, mask);
-  return sum;
-}
-
 /// Writes the factors of `used` query heads, a warp each; a barrier must follow.
 __device__ void scale_queries(const float* queries, unsigned dims, unsigned used,
                               const ReadChannels& read) {
@@ -88,8 +83,8 @@ __device__ void scale_queries(const float* queries, unsigned dims, unsigned used
     for (unsigned i = lane; i < dims; i += 32) whole += fabsf(query[i]);
     for (unsigned c = lane; c < read.count; c += 32) part += fabsf(query[read.numbers[c]]);
   }
-  whole = sum_over_warp(whole);
-  part = sum_over_warp(part);
+  whole = warp_sum(whole);
+  part = warp_sum(part);
   const float share = part > 0 ? part / whole : 1.0F;
   const float scale = whole < INFINITY ? 1.0F / sqrtf(static_cast<float>(dims) * share) : NAN;
   auto* const factors = reinterpret_cast<float*>(read.factors);
@@ -165,15 +160,9 @@ Status launch_logits_of(const Calls<ChannelSelect, capacity>& calls, const Launc
   const std::size_t candidates =
       calls.largest([](const ChannelSelect& op) { return candidates_to_score(op.common); });
   if (candidates == 0) return {};
-  switch (calls.each[0].common.shape.dtype) {
-    case Dtype::f32:
-      return launch_logits<F32Elements>(calls, candidates, launch);
-    case Dtype::f16:
-      return launch_logits<F16Elements>(calls, candidates, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_logits<Bf16Elements>(calls, candidates, launch);
+  return with_elements(calls.each[0].common.shape.dtype, [&](auto elements) {
+    return launch_logits<decltype(elements)>(calls, candidates, launch);
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "device/cluster_mass.cuh"
 #include "device/cluster_rows.cuh"
 #include "device/dot_rows.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/ranking.cuh"
 #include "device/row_place.cuh"
@@ -417,15 +418,9 @@ Status launch_scores(const Calls<ClusterSelect, capacity>& calls, const Launch& 
 
 template <unsigned capacity>
 Status launch_scores_of(const Calls<ClusterSelect, capacity>& calls, const Launch& launch) {
-  switch (calls.each[0].common.shape.dtype) {
-    case Dtype::f32:
-      return launch_scores<F32Elements>(calls, launch);
-    case Dtype::f16:
-      return launch_scores<F16Elements>(calls, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_scores<Bf16Elements>(calls, launch);
+  return with_elements(calls.each[0].common.shape.dtype, [&](auto elements) {
+    return launch_scores<decltype(elements)>(calls, launch);
+  });
 }
 
 template <unsigned capacity>

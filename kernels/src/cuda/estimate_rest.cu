@@ -190,15 +190,9 @@ Status launch_estimates(const Calls<EstimateRest, capacity>& calls, const Launch
 
 template <unsigned capacity>
 Status launch_estimates_of(const Calls<EstimateRest, capacity>& calls, const Launch& launch) {
-  switch (calls.each[0].shape.dtype) {
-    case Dtype::f32:
-      return launch_estimates<F32Elements>(calls, launch);
-    case Dtype::f16:
-      return launch_estimates<F16Elements>(calls, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_estimates<Bf16Elements>(calls, launch);
+  return with_elements(calls.each[0].shape.dtype, [&](auto elements) {
+    return launch_estimates<decltype(elements)>(calls, launch);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "device/calls.cuh"
 #include "device/dot_rows.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -69,15 +70,9 @@ Status launch_logits_of(const Calls<ExactSelect, capacity>& calls, const Launch&
   const std::size_t candidates =
       calls.largest([](const ExactSelect& op) { return candidates_to_score(op.common); });
   if (candidates == 0) return {};
-  switch (calls.each[0].common.shape.dtype) {
-    case Dtype::f32:
-      return launch_logits<F32Elements>(calls, candidates, launch);
-    case Dtype::f16:
-      return launch_logits<F16Elements>(calls, candidates, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_logits<Bf16Elements>(calls, candidates, launch);
+  return with_elements(calls.each[0].common.shape.dtype, [&](auto elements) {
+    return launch_logits<decltype(elements)>(calls, candidates, launch);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "device/calls.cuh"
 #include "device/dot_rows.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -102,15 +103,9 @@ Status launch_logits_of(const Calls<PageCall, capacity>& calls, const Launch& la
     return candidates_to_score(call.op.common) == 0 ? 0 : call.pages.count;
   });
   if (pages == 0) return {};
-  switch (calls.each[0].op.common.shape.dtype) {
-    case Dtype::f32:
-      return launch_logits<F32Elements>(calls, pages, launch);
-    case Dtype::f16:
-      return launch_logits<F16Elements>(calls, pages, launch);
-    case Dtype::bf16:
-      break;
-  }
-  return launch_logits<Bf16Elements>(calls, pages, launch);
+  return with_elements(calls.each[0].op.common.shape.dtype, [&](auto elements) {
+    return launch_logits<decltype(elements)>(calls, pages, launch);
+  });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "device/tile_heads.cuh"
@@ -129,15 +130,9 @@ Status launch_heads(const Calls<TileAttention, capacity>& calls, const Launch& l
 Status tile_attention(std::span<const TileAttention> batch, const Launch& launch) {
   return launch_calls(
       batch, [&]<unsigned capacity>(const Calls<TileAttention, capacity>& calls) -> Status {
-        switch (calls.each[0].shape.dtype) {
-          case Dtype::f32:
-            return launch_heads<F32Elements, attention_heads_max>(calls, launch);
-          case Dtype::f16:
-            return launch_heads<F16Elements, attention_heads_max>(calls, launch);
-          case Dtype::bf16:
-            break;
-        }
-        return launch_heads<Bf16Elements, attention_heads_max>(calls, launch);
+        return with_elements(calls.each[0].shape.dtype, [&](auto elements) {
+          return launch_heads<decltype(elements), attention_heads_max>(calls, launch);
+        });
       });
 }
 

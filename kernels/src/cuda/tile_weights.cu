@@ -9,6 +9,7 @@
 
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
+#include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "device/tile_heads.cuh"
@@ -105,18 +106,12 @@ Status launch_heads(const Calls<TileWeights, capacity>& calls, const Launch& lau
 }  // namespace
 
 Status tile_weights(std::span<const TileWeights> batch, const Launch& launch) {
-  return launch_calls(batch,
-                      [&]<unsigned capacity>(const Calls<TileWeights, capacity>& calls) -> Status {
-                        switch (calls.each[0].tile.shape.dtype) {
-                          case Dtype::f32:
-                            return launch_heads<F32Elements, attention_heads_max>(calls, launch);
-                          case Dtype::f16:
-                            return launch_heads<F16Elements, attention_heads_max>(calls, launch);
-                          case Dtype::bf16:
-                            break;
-                        }
-                        return launch_heads<Bf16Elements, attention_heads_max>(calls, launch);
-                      });
+  return launch_calls(
+      batch, [&]<unsigned capacity>(const Calls<TileWeights, capacity>& calls) -> Status {
+        return with_elements(calls.each[0].tile.shape.dtype, [&](auto elements) {
+          return launch_heads<decltype(elements), attention_heads_max>(calls, launch);
+        });
+      });
 }
 
 }  // namespace terrace::kernels::cuda

@@ -80,6 +80,20 @@ struct Bf16Elements : HalfElements<Bf16Elements> {
   __device__ static std::uint16_t bits(float value) { return f32_to_bf16(value); }
 };
 
+/// Returns call(elements) for the elements of a dtype: where a kernel is chosen.
+template <typename Call>
+auto with_elements(Dtype dtype, Call call) {
+  switch (dtype) {
+    case Dtype::f32:
+      return call(F32Elements());
+    case Dtype::f16:
+      return call(F16Elements());
+    case Dtype::bf16:
+      break;
+  }
+  return call(Bf16Elements());
+}
+
 /// Reads a vector of elements of which the first `count` are there; the others are 0.
 template <typename Elements>
 __device__ inline void load_vector(const std::byte* at, unsigned count, float* out) {
