@@ -27,7 +27,7 @@ struct Setting {
   std::size_t group_tokens;
 };
 
-/// What one KV head's selection leaves out.
+/// Estimates of the rows that one KV head's selection leaves out.
 class Estimating {
  public:
   static Result<std::shared_ptr<Estimating>> create(const Setting& setting, bool quick) {

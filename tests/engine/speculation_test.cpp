@@ -33,7 +33,7 @@ class QueriesSeen final : public terrace::testing::OwnPolicy {
           return 0;
         });
   }
-  /// What came for a token of a layer. The queue must be idle.
+  /// Returns what was seen of a token of a layer. The queue must be idle.
   [[nodiscard]] const Seen& of(std::size_t layer, std::size_t position) const {
     return seen_.at({layer, position});
   }

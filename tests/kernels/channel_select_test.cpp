@@ -143,7 +143,7 @@ TEST(ChannelSelect, ReadsTheLowerChannelsOfTies) {
 TEST(ChannelSelect, ChoosesTheFirstForAQueryThatIsNotFinite) {
   for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     EXPECT_EQ(select_by_two(1, {1, odd, 3, 4}), first);
-    // Of two queries the other one chooses; a sum that is NaN is none to go by.
+    // The other one of two queries chooses; a sum that is NaN is none to go by.
     EXPECT_EQ(select_by_two(2, {odd, 0, 0, 0, 0, 0, 7, 1}), positions_of(2));
   }
 }

@@ -11,7 +11,7 @@
 namespace terrace::kernels::reference {
 namespace {
 
-/// What is left of a group.
+/// The rest of a group.
 struct Rest {
   std::size_t tokens = 0;
   std::vector<double> mean;  ///< [2, head_dim]

@@ -67,7 +67,7 @@ class StepBatch {
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
-  /// Of what was selected last.
+  /// Estimates what the last selection left out.
   Status estimate_rest(Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.

@@ -203,7 +203,7 @@ struct ChannelShape {
   }
 };
 
-/// Top candidates by the scores of some channels. Of an index that has all, a KV head reads those
+/// Top candidates by the scores of some channels. In an index that has all, a KV head reads those
 /// whose |q| is largest, summed over its query heads one after the other in f32; ties go to the
 /// lower channel, a sum that is NaN is below all others. A logit is the score / sqrt(head_dim * s):
 /// s is the share that the channels read have of the sum of the query's |q|, or 1 where they have
@@ -391,10 +391,10 @@ struct GroupShape {
 
 /// Makes entries of what a selection leaves out: of each group of pages all of whose tokens are
 /// candidates, the mean of the rows that are not selected, with a logit bias of ln(their number).
-/// Of more than `most` groups those count with the largest weights: with one query head a KV head
-/// the logits of the means with their bias, else the softmax of each query head over all groups,
-/// summed; ties go to the lower group, NaN and groups of which nothing is left rank last. The
-/// latter have no entry. Entries come in the order of their groups.
+/// Where there are more than `most` groups, those with the largest weights count. Weights are, with
+/// one query head a KV head, the logits of the means with their bias, else the softmax of each
+/// query head over all groups, summed; ties go to the lower group, NaN and groups of which nothing
+/// is left rank last. The latter have no entry. Entries come in the order of their groups.
 struct EstimateRest {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
