@@ -114,6 +114,16 @@ Status require_codes(std::string_view op, const KvShape& shape, const PqShape& p
                       {index.fixed != nullptr, "the index must have codebooks"}});
 }
 
+Status require_groups(std::string_view op, const GroupShape& groups, const IndexView& index) {
+  return require(op,
+                 {{groups.page_tokens > 0 && index.chunk_tokens % groups.page_tokens == 0,
+                   "groups.page_tokens must divide index.chunk_tokens"},
+                  {groups.page_tokens <= GroupShape::page_tokens_max,
+                   "groups.page_tokens must not be above 256"},
+                  {groups.groups >= 1 && groups.groups <= 255, "groups.groups must be 1 to 255"},
+                  {groups.chunk_begin % 4 == 0, "groups.chunk_begin must be a multiple of 4"}});
+}
+
 Status require_selection(std::string_view op, const SelectCommon& common, const IndexView& index) {
   TERRACE_TRY(require_index(op, common.shape, common.candidates, index));
   const std::size_t coded = index.first_token + std::min(index.token_count, limit);
@@ -475,25 +485,22 @@ Status validate(const RefineSelect& op) {
 Status validate(const EstimateRest& op) {
   constexpr std::string_view name = "estimate_rest";
   TERRACE_TRY(require_index(name, op.shape, op.candidates, op.index));
+  TERRACE_TRY(require_groups(name, op.groups, op.index));
   const std::size_t heads = op.shape.kv_heads;
   const PseudoTarget& out = op.pseudo;
   const std::size_t coded = op.index.first_token + std::min(op.index.token_count, limit);
+  const std::size_t groups = op.pages().size() * op.groups.groups;
   TERRACE_TRY(require(
       name, {{op.candidates.empty() || op.candidates.end <= coded,
               "candidates must be coded: the index has fewer tokens"},
-             {op.groups.page_tokens > 0 && op.index.chunk_tokens % op.groups.page_tokens == 0,
-              "groups.page_tokens must divide index.chunk_tokens"},
-             {op.groups.page_tokens <= (1U << 15), "groups.page_tokens must not be above 2^15"},
-             {op.groups.groups >= 1 && op.groups.groups <= 255, "groups.groups must be 1 to 255"},
-             {op.groups.chunk_begin % 2 == 0, "groups.chunk_begin must be a multiple of 2"},
              {op.id_count != nullptr, "id_count must be given"},
              {op.id_stride <= limit, "id_stride must not be above 2^32"},
              {op.id_stride == 0 || (op.ids != nullptr && op.rows != nullptr),
               "ids and rows must be given"},
-             {op.most <= out.stride, "most must not be above pseudo.stride"},
+             {groups <= out.stride, "pseudo.stride must not be below the number of groups"},
              {out.count != nullptr, "pseudo must be given"},
-             {op.most == 0 || (out.rows != nullptr && out.bias != nullptr), "pseudo must be given"},
-             {op.most == 0 || op.means != nullptr, "means must be given"},
+             {groups == 0 || (out.rows != nullptr && out.bias != nullptr), "pseudo must be given"},
+             {groups == 0 || op.means != nullptr, "means must be given"},
              {op.candidates.empty() || op.query != nullptr, "query must be given"},
              {op.candidates.empty() || op.scratch != nullptr, "scratch must be given"}}));
   const std::size_t entries = times(heads, out.stride);

@@ -101,7 +101,7 @@ class Scene {
   }
 
   static constexpr GroupShape group_shape{
-      .page_tokens = page_tokens, .groups = groups, .chunk_begin = 14};
+      .page_tokens = page_tokens, .groups = groups, .chunk_begin = 12};
 
   std::vector<std::uint8_t> group_of = std::vector<std::uint8_t>(tokens);  ///< in its page
   BlockStore store;

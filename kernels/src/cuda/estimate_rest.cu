@@ -1,8 +1,8 @@
 // Estimates of what a selection leaves out: see terrace/kernels/estimate.hpp, whose host kernel
 // this follows.
 //
-// Means and logits are made page by page, each by a block; groups are chosen as candidates are; and
-// the entries of a KV head are written by a block.
+// The rows and logits of groups are made page by page, each by a block; groups are chosen as
+// candidates are; and the entries of a KV head are written by a block.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -36,8 +36,12 @@ struct RestOfPage {
   [[nodiscard]] __device__ std::size_t first_group() const {
     return static_cast<std::size_t>(page) * groups();
   }
-  [[nodiscard]] __device__ float* means() const {
-    return op.scratch + RestWork(op).means(head) + first_group() * 2 * dims();
+  /// Where the groups' rows lie: at their numbers, until those that stay move together.
+  [[nodiscard]] __device__ const std::byte** rows() const {
+    return op.pseudo.rows + head * op.pseudo.stride + first_group();
+  }
+  [[nodiscard]] __device__ std::byte* rest_row(unsigned group) const {
+    return op.means + (head * op.pseudo.stride + first_group() + group) * op.shape.row_bytes();
   }
   [[nodiscard]] __device__ std::uint32_t* left() const {
     return reinterpret_cast<std::uint32_t*>(op.scratch + RestWork(op).left(head)) + first_group();
@@ -55,7 +59,7 @@ struct RestOfPage {
     return low;
   }
 
-  /// Makes the means of what is not selected. A thread has some of the elements of a row, of all
+  /// Says which rows the groups have left. A thread makes some of the elements of a row, of all
   /// groups; it counts all rows, so that it waits for no other.
   template <typename Elements>
   __device__ void average() const {
@@ -64,9 +68,8 @@ struct RestOfPage {
     const std::size_t number = op.pages().begin + page;
     const std::byte* const chunk = op.index.chunks[number / pages];
     const std::size_t first = number % pages * groups();
-    const auto* const stored = reinterpret_cast<const std::uint16_t*>(
-                                   chunk + op.groups.means_at(op.shape, chunk_tokens, head)) +
-                               first * 2 * dims();
+    const std::byte* const means =
+        chunk + op.groups.means_at(op.shape, chunk_tokens, head) + first * op.shape.row_bytes();
     const auto* const sizes = reinterpret_cast<const std::uint16_t*>(
                                   chunk + op.groups.sizes_at(op.shape, chunk_tokens, head)) +
                               first;
@@ -76,42 +79,44 @@ struct RestOfPage {
     const unsigned begin = first_from(position);
     const unsigned end = first_from(position + op.groups.page_tokens);
     const std::uint32_t* const ids = op.ids + head * op.id_stride;
-    std::byte* const* const rows = op.rows + head * op.id_stride;
+    std::byte* const* const selected = op.rows + head * op.id_stride;
     for (unsigned group = 0; group < groups(); ++group) {
       const auto is_of_group = [&](unsigned i) {
         return static_cast<unsigned>(labels[ids[i] - position]) == group;
       };
-      unsigned rest = sizes[group];
+      const std::byte* const mean = means + group * op.shape.row_bytes();
+      const unsigned size = sizes[group];
+      unsigned rest = size;
       for (unsigned i = begin; i < end; ++i) rest -= is_of_group(i) ? 1U : 0U;
-      const bool whole = rest == sizes[group];
-      for (unsigned k = threadIdx.x; k < 2 * dims(); k += page_threads) {
-        float mean = f16_to_f32(stored[group * 2 * dims() + k]);
-        if (!whole) {
-          mean *= static_cast<float>(sizes[group]);
-          for (unsigned i = begin; i < end; ++i) {
-            if (is_of_group(i)) mean -= Elements::load(rows[i] + k * Elements::bytes);
-          }
-          mean /= static_cast<float>(rest);
+      const bool whole = rest == size;
+      for (unsigned k = threadIdx.x; !whole && k < 2 * dims(); k += page_threads) {
+        float sum = Elements::load(mean + k * Elements::bytes) * static_cast<float>(size);
+        for (unsigned i = begin; i < end; ++i) {
+          if (is_of_group(i)) sum -= Elements::load(selected[i] + k * Elements::bytes);
         }
-        means()[group * 2 * dims() + k] = mean;
+        Elements::store(rest_row(group) + k * Elements::bytes, sum / static_cast<float>(rest));
       }
-      if (threadIdx.x == 0) left()[group] = rest;
+      if (threadIdx.x == 0) {
+        left()[group] = rest;
+        rows()[group] = whole ? mean : rest_row(group);
+      }
     }
   }
 
-  /// Writes the logits that query heads give to the means, which are there.
+  /// Writes the logits that query heads give to the rows, which are there.
+  template <typename Elements>
   __device__ void write_logits(float scale, float* shared) const {
     const auto query_heads = static_cast<unsigned>(op.shape.group());
     const RestWork work(op);
     for (unsigned group = 0; group < groups(); ++group) {
-      const float* const mean = means() + group * 2 * dims();
+      const std::byte* const row = rows()[group];
       const unsigned rest = left()[group];
       for (unsigned q = 0; q < query_heads; ++q) {
         const float* const query =
             op.query + (static_cast<std::size_t>(head) * query_heads + q) * dims();
         float product = 0;
         for (unsigned i = threadIdx.x; i < dims(); i += page_threads) {
-          product += query[i] * scale * mean[i];
+          product += query[i] * scale * Elements::load(row + i * Elements::bytes);
         }
         product = reduce_block(product, Sum(), shared);
         if (threadIdx.x == 0) {
@@ -133,44 +138,39 @@ __global__ void __launch_bounds__(page_threads)
   const RestOfPage page{op, blockIdx.y, blockIdx.x};
   page.average<Elements>();
   __syncthreads();
-  page.write_logits(scale, shared);
+  page.write_logits<Elements>(scale, shared);
 }
 
 /// blockIdx: KV head; z: call.
-template <typename Elements, unsigned capacity>
+template <unsigned capacity>
 __global__ void __launch_bounds__(choose_threads)
     write_entries(const Calls<EstimateRest, capacity> __grid_constant__ calls) {
   __shared__ BlockScan<choose_threads>::Shared scan_shared;
   const EstimateRest& op = calls.of_block();
   const unsigned head = blockIdx.x;
   const RestWork work(op);
-  auto* const chosen = reinterpret_cast<std::uint32_t*>(op.scratch + work.chosen(head));
+  const auto* const chosen = reinterpret_cast<const std::uint32_t*>(op.scratch + work.chosen(head));
   const auto* const left = reinterpret_cast<const std::uint32_t*>(op.scratch + work.left(head));
   const std::size_t most = op.most < work.groups() ? op.most : work.groups();
+  const std::byte** const rows = op.pseudo.rows + head * op.pseudo.stride;
+  float* const bias = op.pseudo.bias + head * op.pseudo.stride;
   BlockScan<choose_threads> scan(scan_shared);
   unsigned entries = 0;
   for (unsigned begin = 0; begin < most; begin += choose_threads) {
     const bool there = begin + threadIdx.x < most;
     const std::uint32_t group = there ? chosen[begin + threadIdx.x] : 0;
     const bool stands = there && left[group] > 0;
+    const std::byte* const row = stands ? rows[group] : nullptr;
     unsigned found = 0;
+    // Behind the scan all rows of this turn are read; an entry's number is not above its group's.
     const unsigned at = entries + scan.exclusive_sum(stands ? 1 : 0, found);
     if (stands) {
-      const std::size_t place = head * op.pseudo.stride + at;
-      chosen[at] = group;  // those read so far are no longer needed
-      op.pseudo.rows[place] = op.means + place * op.shape.row_bytes();
-      op.pseudo.bias[place] = logf(static_cast<float>(left[group]));
+      rows[at] = row;
+      bias[at] = logf(static_cast<float>(left[group]));
     }
     entries += found;
   }
   if (threadIdx.x == 0) op.pseudo.count[head] = entries;
-  __syncthreads();
-  const std::size_t numbers = 2 * op.shape.head_dim;
-  const float* const means = op.scratch + work.means(head);
-  std::byte* const rows = op.means + head * op.pseudo.stride * op.shape.row_bytes();
-  for (std::size_t i = threadIdx.x; i < entries * numbers; i += choose_threads) {
-    Elements::store(rows + i * Elements::bytes, means[chosen[i / numbers] * numbers + i % numbers]);
-  }
 }
 
 template <typename Elements, unsigned capacity>
@@ -185,7 +185,7 @@ Status launch_estimates(const Calls<EstimateRest, capacity>& calls, const Launch
   }
   TERRACE_TRY(choose_largest(calls.all(), launch));
   return launch_kernel(launch, {calls.grid(heads), choose_threads}, "estimate_rest",
-                       write_entries<Elements, capacity>, calls);
+                       write_entries<capacity>, calls);
 }
 
 template <unsigned capacity>

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "host/convert_numbers.hpp"
+#include "host/group_rest.hpp"
 #include "host/group_weights.hpp"
 #include "host/row_products.hpp"
 #include "host/row_sums.hpp"
@@ -25,8 +26,7 @@ class GroupPlace {
     const std::size_t pages = index.chunk_tokens / groups.page_tokens;
     const std::size_t first = page % pages * groups.groups;
     std::byte* const chunk = index.chunks[page / pages];
-    const std::size_t mean_bytes = 2 * shape.head_dim * sizeof(std::uint16_t);
-    means_ = chunk + groups.means_at(shape, index.chunk_tokens, head) + first * mean_bytes;
+    means_ = chunk + groups.means_at(shape, index.chunk_tokens, head) + first * shape.row_bytes();
     sizes_ =
         reinterpret_cast<std::uint16_t*>(chunk + groups.sizes_at(shape, index.chunk_tokens, head)) +
         first;
@@ -35,8 +35,8 @@ class GroupPlace {
         page % pages * groups.page_tokens;
   }
 
-  [[nodiscard]] std::byte* means() const noexcept { return means_; }  ///< f16 [groups, 2, head_dim]
-  [[nodiscard]] std::uint16_t* sizes() const noexcept { return sizes_; }   ///< [groups]
+  [[nodiscard]] std::byte* means() const noexcept { return means_; }      ///< [groups, 2, head_dim]
+  [[nodiscard]] std::uint16_t* sizes() const noexcept { return sizes_; }  ///< [groups]
   [[nodiscard]] std::uint8_t* labels() const noexcept { return labels_; }  ///< [page_tokens]
 
  private:
@@ -45,17 +45,13 @@ class GroupPlace {
   std::uint8_t* labels_;
 };
 
-void multiply(float* numbers, std::size_t count, std::size_t by) noexcept {
-  const auto factor = static_cast<float>(by);
-  for (std::size_t i = 0; i < count; ++i) numbers[i] *= factor;
-}
-
-void divide(float* numbers, std::size_t count, std::size_t by) noexcept {
+void divide(std::span<float> numbers, std::size_t by) noexcept {
   const auto divisor = static_cast<float>(by);
-  for (std::size_t i = 0; i < count; ++i) numbers[i] /= divisor;
+  for (float& number : numbers) number /= divisor;
 }
 
-/// The entries of one KV head.
+/// The entries of one KV head. What is known of a group lies at its number, the rows and the biases
+/// in the target of the entries, until those that stay move together.
 class HeadRest {
  public:
   HeadRest(const EstimateRest& op, std::size_t head) noexcept
@@ -63,32 +59,40 @@ class HeadRest {
         head_(head),
         groups_(RestWork(op).groups()),
         stride_(RestWork(op).stride()),
-        means_(op.scratch + RestWork(op).means(head)),
+        rows_(op.pseudo.rows + head * op.pseudo.stride),
+        bias_(op.pseudo.bias + head * op.pseudo.stride),
         logits_(op.scratch + RestWork(op).logits(head)),
         left_(reinterpret_cast<std::uint32_t*>(op.scratch + RestWork(op).left(head))),
-        chosen_(reinterpret_cast<std::uint32_t*>(op.scratch + RestWork(op).chosen(head))) {}
+        chosen_(reinterpret_cast<std::uint32_t*>(op.scratch + RestWork(op).chosen(head))) {
+    for (std::size_t i = 1; i <= op.groups.page_tokens; ++i) {
+      logarithms_[i] = std::log(static_cast<float>(i));
+    }
+  }
 
   void run() noexcept {
-    average_rest();
+    list_rests();
     std::size_t chosen = std::min(op_.most, groups_);
     if (chosen < groups_) {
       chosen = choose(chosen);
     } else {
       std::iota(chosen_, chosen_ + chosen, 0U);
     }
-    std::size_t entries = 0;
+    std::uint32_t entries = 0;
     for (std::size_t i = 0; i < chosen; ++i) {
-      if (left_[chosen_[i]] > 0) write(entries++, chosen_[i]);
+      const std::uint32_t group = chosen_[i];
+      if (left_[group] == 0) continue;
+      rows_[entries] = rows_[group];  // groups rise: an entry's number is not above its group's
+      bias_[entries] = logarithms_[left_[group]];
+      ++entries;
     }
-    op_.pseudo.count[head_] = static_cast<std::uint32_t>(entries);
+    op_.pseudo.count[head_] = entries;
   }
 
  private:
   [[nodiscard]] std::size_t query_heads() const noexcept { return op_.shape.group(); }
-  [[nodiscard]] std::size_t numbers() const noexcept { return 2 * op_.shape.head_dim; }
 
-  /// Makes the means of what is not selected, page by page.
-  void average_rest() noexcept {
+  /// Says which rows the groups have left, page by page.
+  void list_rests() noexcept {
     const std::uint32_t* const ids = op_.ids + head_ * op_.id_stride;
     const std::uint32_t* const end = ids + op_.id_count[head_];
     const std::size_t size = op_.groups.page_tokens;
@@ -98,36 +102,41 @@ class HeadRest {
     for (std::size_t page = pages.begin; page < pages.end; ++page, begin += size) {
       const std::uint32_t* const first = id;
       while (id != end && *id < begin + size) ++id;
-      average_rest_of(page, begin, {first, id});
+      list_rests_of(page, begin, {first, id});
     }
   }
 
   /// `begin`: position of the page's first token; `selected`: its positions that are.
-  void average_rest_of(std::size_t page, std::size_t begin,
-                       std::span<const std::uint32_t> selected) noexcept {
+  void list_rests_of(std::size_t page, std::size_t begin,
+                     std::span<const std::uint32_t> selected) noexcept {
     const GroupPlace from(op_.shape, op_.groups, op_.index, head_, page);
     const std::size_t first = (page - op_.pages().begin) * op_.groups.groups;
     std::uint32_t* const left = left_ + first;
-    float* const means = means_ + first * numbers();
-    convert_numbers(from.means(), Dtype::f16, op_.groups.groups * numbers(),
-                    reinterpret_cast<std::byte*>(means), Dtype::f32);
     std::copy_n(from.sizes(), op_.groups.groups, left);
-    for (const std::uint32_t& id : selected) {
+    for (const std::uint32_t id : selected) {
       const std::size_t group = from.labels()[id - begin];
-      if (group == GroupShape::none) continue;
-      float* const sum = means + group * numbers();
-      if (left[group] == from.sizes()[group]) multiply(sum, numbers(), left[group]);
-      add_row(op_.rows[&id - op_.ids], op_.shape.dtype, -1, numbers(), sum);
-      --left[group];
+      if (group != GroupShape::none) --left[group];
     }
     for (std::size_t group = 0; group < op_.groups.groups; ++group) {
-      if (left[group] == from.sizes()[group] || left[group] == 0) continue;
-      divide(means + group * numbers(), numbers(), left[group]);
+      const std::byte* const mean = from.means() + group * op_.shape.row_bytes();
+      const std::size_t size = from.sizes()[group];
+      rows_[first + group] = mean;
+      if (left[group] == size || left[group] == 0) continue;
+      std::size_t count = 0;
+      for (const std::uint32_t& id : selected) {
+        if (from.labels()[id - begin] == group) selected_[count++] = op_.rows[&id - op_.ids];
+      }
+      std::byte* const rest =
+          op_.means + (head_ * op_.pseudo.stride + first + group) * op_.shape.row_bytes();
+      average_rest({.dtype = op_.shape.dtype,
+                    .numbers = 2 * op_.shape.head_dim,
+                    .mean = mean,
+                    .size = size,
+                    .rows = selected_.data(),
+                    .count = count,
+                    .rest = rest});
+      rows_[first + group] = rest;
     }
-  }
-
-  [[nodiscard]] float bias(std::size_t group) const noexcept {
-    return std::log(static_cast<float>(left_[group]));
   }
 
   /// Chooses groups, and returns how many.
@@ -136,7 +145,8 @@ class HeadRest {
     for (std::size_t q = 0; q < query_heads(); ++q) {
       float* const logits = logits_ + q * stride_;
       for (std::size_t i = 0; i < groups_; ++i) {
-        logits[i] = left_[i] > 0 ? logits[i] + bias(i) : std::numeric_limits<float>::quiet_NaN();
+        logits[i] = left_[i] > 0 ? logits[i] + logarithms_[left_[i]]
+                                 : std::numeric_limits<float>::quiet_NaN();
       }
       std::fill(logits + groups_, logits + stride_, -std::numeric_limits<float>::infinity());
     }
@@ -151,42 +161,28 @@ class HeadRest {
   }
 
   void write_logits() noexcept {
-    constexpr std::size_t at_once = 256;
-    std::array<const std::byte*, at_once> keys;
-    for (std::size_t begin = 0; begin < groups_; begin += at_once) {
-      const std::size_t some = std::min(at_once, groups_ - begin);
-      for (std::size_t i = 0; i < some; ++i) {
-        keys[i] = reinterpret_cast<const std::byte*>(means_ + (begin + i) * numbers());
-      }
-      row_products({.dtype = Dtype::f32,
-                    .dims = op_.shape.head_dim,
-                    .scale = logit_scale(op_.shape),
-                    .queries = op_.query + head_ * query_heads() * op_.shape.head_dim,
-                    .query_count = query_heads(),
-                    .keys = keys.data(),
-                    .key_count = some,
-                    .logits = logits_ + begin,
-                    .stride = stride_});
-    }
-  }
-
-  void write(std::size_t entry, std::size_t group) const noexcept {
-    const std::size_t at = head_ * op_.pseudo.stride + entry;
-    std::byte* const row = op_.means + at * op_.shape.row_bytes();
-    const auto* const mean = reinterpret_cast<const std::byte*>(means_ + group * numbers());
-    convert_numbers(mean, Dtype::f32, numbers(), row, op_.shape.dtype);
-    op_.pseudo.rows[at] = row;
-    op_.pseudo.bias[at] = bias(group);
+    row_products({.dtype = op_.shape.dtype,
+                  .dims = op_.shape.head_dim,
+                  .scale = logit_scale(op_.shape),
+                  .queries = op_.query + head_ * query_heads() * op_.shape.head_dim,
+                  .query_count = query_heads(),
+                  .keys = rows_,
+                  .key_count = groups_,
+                  .logits = logits_,
+                  .stride = stride_});
   }
 
   const EstimateRest& op_;
   std::size_t head_;
   std::size_t groups_;
   std::size_t stride_;
-  float* means_;           ///< [groups, 2, head_dim]
+  const std::byte** rows_;
+  float* bias_;
   float* logits_;          ///< [query_heads + 1, stride]
   std::uint32_t* left_;    ///< [groups]: rows that are not selected
   std::uint32_t* chosen_;  ///< [groups]
+  std::array<float, GroupShape::page_tokens_max + 1> logarithms_;       ///< of 1 to page_tokens
+  std::array<const std::byte*, GroupShape::page_tokens_max> selected_;  ///< rows of one group
 };
 
 }  // namespace
@@ -194,8 +190,9 @@ class HeadRest {
 bool fits_a_group(const std::byte* row, Dtype dtype, std::size_t count) noexcept {
   std::array<float, 2 * KvShape::head_dim_max> numbers;
   convert_numbers(row, dtype, count, reinterpret_cast<std::byte*>(numbers.data()), Dtype::f32);
+  constexpr float largest = std::numeric_limits<float>::max() / GroupShape::page_tokens_max;
   bool fits = true;
-  for (std::size_t i = 0; i < count; ++i) fits &= std::abs(numbers[i]) <= 65504.0F;
+  for (std::size_t i = 0; i < count; ++i) fits &= std::abs(numbers[i]) <= largest;
   return fits;
 }
 
@@ -214,9 +211,9 @@ void average_groups(const AverageGroups& op) noexcept {
               mean.data());
       ++size;
     }
-    if (size > 0) divide(mean.data(), numbers, size);
+    if (size > 0) divide(std::span(mean).first(numbers), size);
     convert_numbers(reinterpret_cast<const std::byte*>(mean.data()), Dtype::f32, numbers,
-                    to.means() + group * numbers * sizeof(std::uint16_t), Dtype::f16);
+                    to.means() + group * op.shape.row_bytes(), op.shape.dtype);
     to.sizes()[group] = size;
   }
 }

@@ -14,7 +14,8 @@ namespace {
 /// The rest of a group.
 struct Rest {
   std::size_t tokens = 0;
-  std::vector<double> mean;  ///< [2, head_dim]
+  const std::byte* whole = nullptr;  ///< where no row is selected: the row in the index
+  std::vector<double> mean;          ///< [2, head_dim]
 };
 
 /// `group`: number in its page.
@@ -27,11 +28,11 @@ Rest rest_of(const EstimateRest& op, std::size_t head, std::size_t page, std::si
   const std::size_t numbers = 2 * shape.head_dim;
   const std::byte* const sizes = chunk + op.groups.sizes_at(shape, chunk_tokens, head);
   const std::size_t size = reinterpret_cast<const std::uint16_t*>(sizes)[number];
-  Rest rest{size, std::vector<double>(numbers)};
+  const std::byte* const means = chunk + op.groups.means_at(shape, chunk_tokens, head);
+  Rest rest{size, means + number * shape.row_bytes(), std::vector<double>(numbers)};
   for (std::size_t k = 0; k < numbers; ++k) {
-    const std::byte* const means = chunk + op.groups.means_at(shape, chunk_tokens, head);
     rest.mean[k] =
-        static_cast<double>(size) * double{load_f32(means, Dtype::f16, number * numbers + k)};
+        static_cast<double>(size) * double{load_f32(means, shape.dtype, number * numbers + k)};
   }
   const std::byte* const labels =
       chunk + op.groups.labels_at(shape, chunk_tokens, head) + page % pages * op.groups.page_tokens;
@@ -44,6 +45,7 @@ Rest rest_of(const EstimateRest& op, std::size_t head, std::size_t page, std::si
       rest.mean[k] -= double{load_f32(op.rows[at], shape.dtype, k)};
     }
     --rest.tokens;
+    rest.whole = nullptr;
   }
   for (double& x : rest.mean) x /= static_cast<double>(rest.tokens);
   return rest;
@@ -87,12 +89,15 @@ void estimate_rest(const EstimateRest& op) {
     for (const std::uint32_t group : chosen) {
       const Rest& rest = rests[group];
       if (rest.tokens == 0) continue;
-      const std::size_t at = head * op.pseudo.stride + entries++;
-      std::byte* const row = op.means + at * op.shape.row_bytes();
-      for (std::size_t k = 0; k < rest.mean.size(); ++k) {
-        store_f32(row, op.shape.dtype, k, static_cast<float>(rest.mean[k]));
+      const std::size_t first = head * op.pseudo.stride;
+      std::byte* const row = op.means + (first + group) * op.shape.row_bytes();
+      if (rest.whole == nullptr) {
+        for (std::size_t k = 0; k < rest.mean.size(); ++k) {
+          store_f32(row, op.shape.dtype, k, static_cast<float>(rest.mean[k]));
+        }
       }
-      op.pseudo.rows[at] = row;
+      const std::size_t at = first + entries++;
+      op.pseudo.rows[at] = rest.whole == nullptr ? row : rest.whole;
       op.pseudo.bias[at] = static_cast<float>(std::log(static_cast<double>(rest.tokens)));
     }
     op.pseudo.count[head] = static_cast<std::uint32_t>(entries);

@@ -354,15 +354,17 @@ constexpr std::size_t refine_scratch_floats(const KvShape& shape, std::size_t pr
 /// tokens from the index's first on, and has `groups` groups. Their means say what is left of a
 /// group once some of its rows are attended to one by one. Behind what a chunk of the index has
 /// itself, from chunk_begin on, of pages all of whose tokens are indexed:
-///   f16 [kv_heads, groups of a chunk, 2, head_dim]: the means of the keys, and of the values
+///   KV dtype [kv_heads, groups of a chunk, 2, head_dim]: the means of the keys, and of the values
 ///   u16 [kv_heads, groups of a chunk]: tokens of each; 0 = there is no such group
 ///   u8 [kv_heads, chunk_tokens]: the group of each token in its page, or `none`
 struct GroupShape {
   static constexpr std::uint8_t none = 255;
 
-  std::size_t page_tokens = 64;  ///< divides chunk_tokens; at most 2^15
+  static constexpr std::size_t page_tokens_max = 256;
+
+  std::size_t page_tokens = 64;  ///< divides chunk_tokens; at most page_tokens_max
   std::size_t groups = 2;        ///< of a page, 1 to 255
-  std::size_t chunk_begin = 0;   ///< bytes, a multiple of 2
+  std::size_t chunk_begin = 0;   ///< bytes, a multiple of 4
   bool operator==(const GroupShape&) const = default;
   /// Groups that an index of `tokens` tokens has.
   [[nodiscard]] constexpr std::size_t count(std::size_t tokens) const noexcept {
@@ -371,7 +373,7 @@ struct GroupShape {
   // Where the parts of a KV head lie in a chunk, in bytes.
   [[nodiscard]] constexpr std::size_t means_at(const KvShape& shape, std::size_t chunk_tokens,
                                                std::size_t head) const noexcept {
-    return chunk_begin + head * count(chunk_tokens) * 2 * shape.head_dim * sizeof(std::uint16_t);
+    return chunk_begin + head * count(chunk_tokens) * shape.row_bytes();
   }
   [[nodiscard]] constexpr std::size_t sizes_at(const KvShape& shape, std::size_t chunk_tokens,
                                                std::size_t head) const noexcept {
@@ -394,7 +396,8 @@ struct GroupShape {
 /// Where there are more than `most` groups, those with the largest weights count. Weights are, with
 /// one query head a KV head, the logits of the means with their bias, else the softmax of each
 /// query head over all groups, summed; ties go to the lower group, NaN and groups of which nothing
-/// is left rank last. The latter have no entry. Entries come in the order of their groups.
+/// is left rank last. The latter have no entry. Entries come in the order of their groups. Where
+/// none of a group's rows is selected, its entry is the row in the index.
 struct EstimateRest {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
@@ -405,9 +408,9 @@ struct EstimateRest {
   const std::uint32_t* id_count = nullptr;  ///< [kv_heads]
   std::size_t id_stride = 0;
   std::byte* const* rows = nullptr;  ///< [kv_heads, id_stride]: the rows of `ids`
-  std::size_t most = 0;              ///< entries of a KV head; not above pseudo.stride
-  std::byte* means = nullptr;        ///< out [kv_heads, pseudo.stride] rows, which `pseudo` names
-  PseudoTarget pseudo;               ///< out
+  std::size_t most = 0;              ///< entries of a KV head
+  std::byte* means = nullptr;        ///< out [kv_heads, pseudo.stride] rows, a group each
+  PseudoTarget pseudo;               ///< out; its stride is not below the number of groups
   float* scratch = nullptr;          ///< estimate_scratch_floats
 
   /// The pages all of whose tokens are candidates: numbers, from the index's first on.
@@ -420,12 +423,11 @@ struct EstimateRest {
 };
 
 /// Returns the floats of EstimateRest::scratch for at most `candidates` of them: per KV head of
-/// all groups the means, the logits of the query heads and a weight, the rows left, and the groups
-/// chosen.
+/// all groups the logits of the query heads and a weight, the rows left, and the groups chosen.
 constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupShape& groups,
                                               std::size_t candidates) noexcept {
   const std::size_t count = groups.count(candidates);
-  return shape.kv_heads * count * (2 * shape.head_dim + 2) + selection_scratch_floats(shape, count);
+  return shape.kv_heads * count * 2 + selection_scratch_floats(shape, count);
 }
 
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.

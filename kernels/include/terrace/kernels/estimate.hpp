@@ -23,13 +23,9 @@ class RestWork {
 
   /// Groups that may have an entry.
   [[nodiscard]] constexpr std::size_t groups() const noexcept { return groups_; }
-  /// [groups, 2, head_dim]: the means of what is not selected.
-  [[nodiscard]] constexpr std::size_t means(std::size_t head) const noexcept {
-    return head * groups_ * 2 * shape_.head_dim;
-  }
   /// [query heads of the KV head + 1, stride()]: logits, and a row for weights.
   [[nodiscard]] constexpr std::size_t logits(std::size_t head) const noexcept {
-    return means(shape_.kv_heads) + head * (shape_.group() + 1) * stride();
+    return head * (shape_.group() + 1) * stride();
   }
   [[nodiscard]] constexpr std::size_t stride() const noexcept { return align_up(groups_, 64); }
   /// u32 [groups]: rows that are not selected.
@@ -59,8 +55,8 @@ struct AverageGroups {
   std::span<const std::uint8_t> group_of;  ///< [page_tokens], below groups.groups, or none
 };
 
-/// Whether a row may be of a group: its numbers, `count` of them, are finite and not above what f16
-/// can hold. Another one would spoil the mean.
+/// Whether a row may be of a group: its numbers, `count` of them, are finite, and so small that the
+/// sum of a page's is. Another one would spoil the mean.
 [[nodiscard]] bool fits_a_group(const std::byte* row, Dtype dtype, std::size_t count) noexcept;
 
 /// Writes the groups of a page. Rows are added by rising positions, so that means have the same
@@ -74,7 +70,7 @@ void average_groups(const AverageGroups& op) noexcept;
 /// Makes entries of what a selection leaves out.
 ///
 /// Threads  one part per KV head; results do not depend on threads; allocates nothing
-/// Cost     the widening of all groups' means, additions of a row per selected row and, where there
+/// Cost     an addition of a row per selected row, a mean per group that has one and, where there
 ///          are more groups than entries, a product with each query head per group
 /// Source   own
 /// Tests    tests/kernels/estimate_test.cpp
