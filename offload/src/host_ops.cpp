@@ -14,6 +14,7 @@
 #include "terrace/kernels/refine.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
+#include "terrace/kernels/signs.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -48,6 +49,7 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .cluster_select = enqueue<host::cluster_select>,
                     .refine_select = enqueue<host::refine_select>,
                     .estimate_rest = enqueue<host::estimate_rest>,
+                    .sign_select = enqueue<host::sign_select>,
                     .resolve_rows = enqueue<resolve_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,
                     .cache_rows = enqueue<host::cache_rows>,

@@ -41,6 +41,13 @@ policies::RetrievalOptions retrieval_options(const Config& config) {
                                              {"cluster_weight", ClusterRanking::cluster_weight}}),
       .estimated_share = config.number("wave.estimated_share"),
       .spreads = config.is("wave.estimate", "spread")};
+  using SignEstimates = policies::SignsOptions::Estimates;
+  options.signs = {
+      .group_tokens = config.integer("signs.group_tokens"),
+      .estimates = meaning_of<SignEstimates>(config, "signs.estimates",
+                                             {{"off", SignEstimates::off},
+                                              {"on", SignEstimates::on},
+                                              {"in_budget", SignEstimates::in_budget}})};
   options.quest.page_tokens = config.integer("quest.page_tokens");
   options.infllm = {.block_tokens = config.integer("infllm.block_tokens"),
                     .representatives = config.integer("infllm.representatives")};

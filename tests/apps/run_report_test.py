@@ -284,7 +284,7 @@ class Limits(unittest.TestCase):
 
 
 POLICIES = {"full", "streaming", "oracle", "pqcache", "qpq", "clusterkv", "wave", "quest", "infllm",
-            "sparq", "infinigen"}
+            "sparq", "infinigen", "signs"}
 
 
 class Prompts(unittest.TestCase):

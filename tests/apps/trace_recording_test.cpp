@@ -51,7 +51,7 @@ TEST(TraceSettings, OfEveryGroupSurviveFromTheTraceToTheTunedConfig) {
     survived.insert(key.name.substr(0, key.name.find('.')));
   }
   for (const char* const group :
-       {"retrieval", "index", "pq", "qpq", "clusterkv", "wave", "quest", "infllm", "sparq",
+       {"retrieval", "index", "pq", "qpq", "clusterkv", "wave", "signs", "quest", "infllm", "sparq",
         "infinigen", "planning", "kv", "placement", "seed", "stats"}) {
     EXPECT_TRUE(survived.contains(group)) << group;
   }

@@ -180,6 +180,20 @@ TEST_F(OpArguments, OfChannelSelect) {
   EXPECT_TRUE(validate(whole).has_value());
 }
 
+TEST_F(OpArguments, OfSignSelect) {
+  const SignSelect op{.common = common(),
+                      .signs = {.groups = {.page_tokens = 64, .groups = 4}, .chunk_begin = 4096},
+                      .index = index()};
+  expect_refused_selection(op);
+  expect_refused<SignSelect>(
+      op, {{[](SignSelect& o) { o.signs.groups.page_tokens = 32; }, "multiple of 64"},
+           {[](SignSelect& o) { o.signs.groups.page_tokens = 0; }, "page_tokens"},
+           {[](SignSelect& o) { o.signs.groups.page_tokens = 512; }, "page_tokens"},
+           {[](SignSelect& o) { o.signs.groups.groups = 256; }, "groups.groups"},
+           {[](SignSelect& o) { o.signs.groups.chunk_begin = 2; }, "chunk_begin"},
+           {[](SignSelect& o) { o.signs.chunk_begin = 6; }, "chunk_begin"}});
+}
+
 TEST_F(OpArguments, OfPqSelect) {
   const PqSelect op{.common = common(), .index = index()};
   expect_refused_selection(op);
@@ -626,6 +640,7 @@ TEST_F(OpArguments, CallsOfABatchAreOfOneModel) {
   EXPECT_EQ(difference_made<PqSelect>([](auto& o) { o.pq.bits = 1; }), "pq");
   EXPECT_EQ(difference_made<ExactSelect>([](auto& o) { o.common.count.mean = 1; }), "");
   EXPECT_EQ(difference_made<ChannelSelect>([](auto& o) { o.channels.count = 1; }), "channels");
+  EXPECT_EQ(difference_made<SignSelect>([](auto& o) { o.signs.chunk_begin = 8; }), "signs");
   EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.shape.head_dim = 1; }), "shape");
   EXPECT_EQ(difference_made<ConvertQueries>([](auto& o) { o.to = Dtype::f16; }), "");
   EXPECT_EQ(difference_made<PageSelect>([](auto& o) { o.pages.bounds = true; }), "pages");

@@ -91,6 +91,9 @@ void run(std::span<const ClusterSelect> batch) {
 void run(std::span<const RefineSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::refine_select(batch, launch); });
 }
+void run(std::span<const SignSelect> batch) {
+  DeviceRun()([&](const auto& launch) { return cuda::sign_select(batch, launch); });
+}
 void run(std::span<const EstimateRest> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::estimate_rest(batch, launch); });
 }

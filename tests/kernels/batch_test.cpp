@@ -18,6 +18,7 @@
 #include "kernels/pq_index.hpp"
 #include "kernels/refine_scene.hpp"
 #include "kernels/selected.hpp"
+#include "kernels/sign_index.hpp"
 #include "kernels/tile_scenario.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
 
@@ -240,6 +241,25 @@ TEST(Batch, SelectsByChannelsLikeItsCalls) {
                                  memory_of(held->selected.scratch_)};
     });
   }
+}
+
+TEST(Batch, SelectsBySignsLikeItsCalls) {
+  const KvShape shape = make_shape(5, 1, 16, Dtype::f16);
+  expect_batches_like_calls<SignSelect>(Large::where_there_is_time, [&](std::size_t i) {
+    const std::size_t begin = 3 + i % 4;
+    const TokenRange candidates{begin, begin + candidates_of(i)};
+    BlockStore store(shape, 16, candidates.end);
+    store.fill_normal(i);
+    const auto held = std::make_shared<SelectedBy<testing::SignIndex>>(
+        testing::SignIndex(store, 4, 64, 128, {3, candidates.end}), shape, candidates,
+        one_of(wanted_counts, i));
+    return Call<SignSelect>{held,
+                            {.common = held->selected.common(one_of(reductions, i)),
+                             .signs = held->index.signs(),
+                             .index = held->index.view()},
+                            held->written(),
+                            memory_of(held->selected.scratch_)};
+  });
 }
 
 struct Mapped {

@@ -11,6 +11,7 @@
 #include "terrace/kernels/refine.hpp"
 #include "terrace/kernels/rows.hpp"
 #include "terrace/kernels/select.hpp"
+#include "terrace/kernels/signs.hpp"
 
 namespace terrace::testing {
 namespace {
@@ -57,6 +58,9 @@ void run(std::span<const ClusterSelect> batch) {
 }
 void run(std::span<const RefineSelect> batch) {
   host::for_each_call(batch, threads, host::refine_select);
+}
+void run(std::span<const SignSelect> batch) {
+  host::for_each_call(batch, threads, host::sign_select);
 }
 void run(std::span<const EstimateRest> batch) {
   host::for_each_call(batch, threads, host::estimate_rest);

@@ -357,5 +357,8 @@ Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch)
 Status choose_largest(std::span<const EstimateRest> batch, const Launch& launch) {
   return choose_all(batch, launch);
 }
+Status choose_largest(std::span<const SignSelect> batch, const Launch& launch) {
+  return choose_all(batch, launch);
+}
 
 }  // namespace terrace::kernels::cuda

@@ -1,16 +1,15 @@
 // A second stage of selections: proposed candidates are scored by codes of the rests of their keys.
 #include <cuda_runtime.h>
 
-#include <cfloat>
 #include <cmath>
 
 #include "device/calls.cuh"
 #include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
+#include "device/rotated_query.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/kernels/refine.hpp"
-#include "terrace/kernels/rotation.hpp"
 
 extern __shared__ uint4 dynamic_shared_memory[];
 
@@ -24,7 +23,7 @@ struct RefinedQuery {
   const RefineSelect& op;
   unsigned query_head;
   float scale;
-  float* rotated;  // shared: [head_dim]
+  RotatedQuery rotated;
 
   [[nodiscard]] __device__ unsigned dims() const {
     return static_cast<unsigned>(op.common.shape.head_dim);
@@ -33,50 +32,6 @@ struct RefinedQuery {
     return op.common.query + static_cast<std::size_t>(query_head) * dims();
   }
   [[nodiscard]] __device__ std::size_t head() const { return query_head / op.common.shape.group(); }
-
-  /// Rotates the query as rotate() does, with the same additions.
-  __device__ void rotate_query() const {
-    for (unsigned i = threadIdx.x; i < dims(); i += threads) rotated[i] = query()[i];
-    for (std::size_t number = 0; number < rotation_rounds(dims()); ++number) {
-      const RotationRound round = rotation_round(dims(), number);
-      const float factor = 1.0F / sqrtf(static_cast<float>(round.size));
-      __syncthreads();
-      for (std::size_t i = threadIdx.x; i < round.size; i += threads) {
-        rotated[round.begin + i] *= rotation_sign(number, round.begin + i, rotation_seed) * factor;
-      }
-      for (std::size_t half = 1; half < round.size; half *= 2) {
-        __syncthreads();
-        for (std::size_t i = threadIdx.x; i < round.size / 2; i += threads) {
-          float* const low = rotated + round.begin + i / half * 2 * half + i % half;
-          const float a = low[0];
-          const float b = low[half];
-          low[0] = a + b;
-          low[half] = a - b;
-        }
-      }
-    }
-    __syncthreads();
-  }
-
-  /// Rounds the rotated query to whole numbers as round_query() does, and returns their unit.
-  __device__ float round_numbers(float* shared) const {
-    float largest = 0;
-    bool finite = true;
-    for (unsigned i = threadIdx.x; i < dims(); i += threads) {
-      largest = fmaxf(largest, fabsf(rotated[i]));
-      finite = finite && fabsf(rotated[i]) <= FLT_MAX;
-    }
-    largest = reduce_block(finite ? largest : INFINITY, Maximum(), shared);
-    if (largest == 0) return 0;
-    const float unit = largest / refine_query_max;
-    for (unsigned i = threadIdx.x; i < dims(); i += threads) {
-      const float number = rintf(rotated[i] / unit);
-      rotated[i] =
-          largest == INFINITY ? 0.0F : fminf(fmaxf(number, -refine_query_max), refine_query_max);
-    }
-    __syncthreads();
-    return largest == INFINITY ? NAN : unit;
-  }
 
   /// The logit of a candidate.
   [[nodiscard]] __device__ float logit(std::size_t position, float unit) const {
@@ -102,7 +57,7 @@ struct RefinedQuery {
     for (unsigned byte = 0; byte < bytes; ++byte) {
       auto word = static_cast<unsigned>(code[byte]);
       for (std::size_t dim = byte; dim < dims(); dim += bytes) {
-        sum += rotated[dim] *
+        sum += rotated.numbers[dim] *
                static_cast<float>(2 * static_cast<int>(word & top) - static_cast<int>(top));
         word >>= bits;
       }
@@ -145,9 +100,13 @@ __global__ void __launch_bounds__(threads)
   const RefineSelect& op = calls.of_block();
   const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * threads;
   if (begin >= op.proposed_stride) return;
-  const RefinedQuery query{op, blockIdx.y, scale, reinterpret_cast<float*>(dynamic_shared_memory)};
-  query.rotate_query();
-  const float unit = query.round_numbers(shared);
+  const RefinedQuery query{op,
+                           blockIdx.y,
+                           scale,
+                           {reinterpret_cast<float*>(dynamic_shared_memory),
+                            static_cast<unsigned>(op.common.shape.head_dim)}};
+  query.rotated.rotate<threads>(query.query());
+  const float unit = query.rotated.round<threads>(refine_query_max, shared);
   const std::size_t i = begin + threadIdx.x;
   if (i >= op.proposed_stride) return;
   const std::size_t group = op.common.shape.group();

@@ -53,5 +53,6 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
 [[nodiscard]] Status choose_largest(std::span<const PageSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const RefineSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const EstimateRest> batch, const Launch& launch);
+[[nodiscard]] Status choose_largest(std::span<const SignSelect> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda

@@ -11,7 +11,7 @@
 
 namespace terrace::kernels {
 
-RefineQuery round_query(const float* query, std::size_t dims, float* numbers) noexcept {
+RefineQuery round_query(const float* query, std::size_t dims, float* numbers, float most) noexcept {
   std::copy_n(query, dims, numbers);
   rotate(numbers, dims);
   float largest = 0;
@@ -24,11 +24,11 @@ RefineQuery round_query(const float* query, std::size_t dims, float* numbers) no
     std::fill_n(numbers, dims, 0.0F);
     return {finite ? 0.0F : std::numeric_limits<float>::quiet_NaN()};
   }
-  const float unit = largest / refine_query_max;
+  const float unit = largest / most;
   for (std::size_t i = 0; i < dims; ++i) {
     // A number near the least ones has no unit that divides it evenly.
     const float number = std::nearbyint(numbers[i] / unit);
-    numbers[i] = std::clamp(number, -refine_query_max, refine_query_max);
+    numbers[i] = std::clamp(number, -most, most);
   }
   return {unit};
 }

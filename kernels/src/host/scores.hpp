@@ -28,6 +28,10 @@ void write_exact_logits(const ExactSelect& op, std::size_t head, float* logits,
 void write_channel_logits(const ChannelSelect& op, std::size_t head, float* logits,
                           std::size_t stride) noexcept;
 
+/// Writes logits [group, stride] of the candidates of KV head `head` from groups and signs.
+void write_sign_logits(const SignSelect& op, std::size_t head, float* logits,
+                       std::size_t stride) noexcept;
+
 /// Calls visit(chunk, offset, first, count) for each run of candidates in one chunk: candidates
 /// [first, first + count) are tokens [offset, offset + count) of the chunk.
 template <typename Visit>

@@ -7,6 +7,7 @@
 #include "host/group_weights.hpp"
 #include "host/pq_words.hpp"
 #include "host/scores.hpp"
+#include "terrace/kernels/signs.hpp"
 #include "terrace/kernels/topk.hpp"
 
 namespace terrace::kernels::host {
@@ -82,6 +83,14 @@ void channel_select(const ChannelSelect& op, Parallel& threads) {
   threads.for_each(op.common.shape.kv_heads, [&](std::size_t head) {
     select_head(op.common, head, [&](float* logits, std::size_t stride) {
       write_channel_logits(op, head, logits, stride);
+    });
+  });
+}
+
+void sign_select(const SignSelect& op, Parallel& threads) {
+  threads.for_each(op.common.shape.kv_heads, [&](std::size_t head) {
+    select_head(op.common, head, [&](float* logits, std::size_t stride) {
+      write_sign_logits(op, head, logits, stride);
     });
   });
 }

@@ -153,6 +153,15 @@ void channel_weights(const ChannelSelect& op, std::size_t head, double* weights)
   weigh(op.common, head, score, weights);
 }
 
+void sign_weights(const SignSelect& op, std::size_t head, double* weights) {
+  const auto score = [&](const float* query, std::size_t candidate) {
+    const auto query_head =
+        static_cast<std::size_t>(query - op.common.query) / op.common.shape.head_dim;
+    return sign_score(op, query_head, op.common.candidates.begin + candidate);
+  };
+  weigh(op.common, head, score, weights);
+}
+
 std::size_t select_topk(const double* weights, std::size_t n, std::size_t k, std::uint32_t* ids) {
   std::vector<std::uint32_t> order(n);
   std::iota(order.begin(), order.end(), 0U);
@@ -176,6 +185,10 @@ void exact_select(const ExactSelect& op) {
 
 void channel_select(const ChannelSelect& op) {
   select(op.common, [&](std::size_t head, double* weights) { channel_weights(op, head, weights); });
+}
+
+void sign_select(const SignSelect& op) {
+  select(op.common, [&](std::size_t head, double* weights) { sign_weights(op, head, weights); });
 }
 
 }  // namespace terrace::kernels::reference

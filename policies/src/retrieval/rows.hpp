@@ -17,6 +17,7 @@ MadeRetrievalPolicy make_pqcache(const RetrievalOptions& options);
 MadeRetrievalPolicy make_qpq(const RetrievalOptions& options);
 MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options);
 MadeRetrievalPolicy make_wave(const RetrievalOptions& options);
+MadeRetrievalPolicy make_signs(const RetrievalOptions& options);
 MadeRetrievalPolicy make_quest(const RetrievalOptions& options);
 MadeRetrievalPolicy make_infllm(const RetrievalOptions& options);
 MadeRetrievalPolicy make_sparq(const RetrievalOptions& options);

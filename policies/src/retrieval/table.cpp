@@ -19,6 +19,8 @@ constexpr std::array table{
     RetrievalEntry{"clusterkv", "whole clusters of similar keys (ClusterKV)", &make_clusterkv},
     RetrievalEntry{"wave", "small clusters exact, all others estimated, with bounds (RetroInfer)",
                    &make_wave},
+    RetrievalEntry{"signs", "tokens by one bit a channel, all others estimated in small groups",
+                   &make_signs},
     RetrievalEntry{"quest", "pages by the bounds of their keys (Quest)", &make_quest},
     RetrievalEntry{"infllm", "blocks by their most significant keys (InfLLM)", &make_infllm},
     RetrievalEntry{"sparq", "tokens by the channels that the query is largest in (SparQ)",

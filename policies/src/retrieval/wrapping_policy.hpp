@@ -20,6 +20,11 @@ class WrappingPolicy : public RetrievalPolicy {
  public:
   [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
 
+  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
+                                        const Ops& ops) const override {
+    return base_->estimate(batch, queue, ops);
+  }
+
   /// A part is a KV head where the other policy's parts are those of heads, else all.
   [[nodiscard]] std::size_t build_parts(const BuildRequest& request) const noexcept final;
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& request,

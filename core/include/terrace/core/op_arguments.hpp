@@ -30,6 +30,7 @@ namespace terrace {
 [[nodiscard]] Status validate(const ClusterSelect& op);
 [[nodiscard]] Status validate(const RefineSelect& op);
 [[nodiscard]] Status validate(const EstimateRest& op);
+[[nodiscard]] Status validate(const SignSelect& op);
 [[nodiscard]] Status validate(const ResolveRows& op);
 [[nodiscard]] Status validate(const FetchRows& op);
 [[nodiscard]] Status validate(const CacheRows& op);
@@ -58,6 +59,9 @@ template <typename Arguments>
   }
   if constexpr (requires { call.channels; }) {
     if (!(call.channels == other.channels)) return "channels";
+  }
+  if constexpr (requires { call.signs; }) {
+    if (!(call.signs == other.signs)) return "signs";
   }
   if constexpr (requires { call.pages; }) {
     if (!(call.pages == other.pages)) return "pages";

@@ -430,6 +430,48 @@ constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupS
   return shape.kv_heads * count * 2 + selection_scratch_floats(shape, count);
 }
 
+/// Signs of the rest of each key, which is the key less the mean of its group as the index has it;
+/// of a token of no group, the key. Let y = R rest, rotated (terrace/kernels/rotation.hpp), c the
+/// signs of y, -1 or 1, and f = |y|^2 / (y . c). Then f (R q) . c estimates q . rest. As long as
+/// not all tokens of a page are indexed, those that are have no group. Behind what groups have in a
+/// chunk, from chunk_begin on:
+///   bf16 [kv_heads, chunk_tokens]: f
+///   u8 [kv_heads, pages of a chunk, quads(), page_tokens / 2]: four elements of two tokens a byte.
+///      Bit i of token t: whether element 4 * quad + i is not negative. Tokens of the second half
+///      of a page have the upper four bits
+struct SignShape {
+  GroupShape groups;            ///< page_tokens a multiple of 64
+  std::size_t chunk_begin = 0;  ///< bytes, a multiple of 4
+  bool operator==(const SignShape&) const = default;
+  /// Fours of elements of a key, the last with zeros behind its end.
+  [[nodiscard]] static constexpr std::size_t quads(const KvShape& shape) noexcept {
+    return divide_up(shape.head_dim, std::size_t{4});
+  }
+  // Where the parts of a KV head lie in a chunk, in bytes.
+  [[nodiscard]] constexpr std::size_t factors_at(std::size_t chunk_tokens,
+                                                 std::size_t head) const noexcept {
+    return chunk_begin + head * chunk_tokens * sizeof(std::uint16_t);
+  }
+  [[nodiscard]] constexpr std::size_t signs_at(const KvShape& shape, std::size_t chunk_tokens,
+                                               std::size_t head) const noexcept {
+    return factors_at(chunk_tokens, shape.kv_heads) + head * quads(shape) * (chunk_tokens / 2);
+  }
+  /// Bytes of a chunk that all of this takes.
+  [[nodiscard]] constexpr std::size_t chunk_bytes(const KvShape& shape,
+                                                  std::size_t chunk_tokens) const noexcept {
+    return signs_at(shape, chunk_tokens, shape.kv_heads) - chunk_begin;
+  }
+};
+
+/// Top candidates by the score of the mean of their group and the signs of the rest. The rotated
+/// query is rounded to whole numbers of at most sign_query_max times a unit. A query that is not
+/// finite has no scores: all are NaN.
+struct SignSelect {
+  SelectCommon common;  ///< `held` is not used
+  SignShape signs;
+  IndexView index;
+};
+
 /// Clusters too large for what is left of a budget are passed over so many times, then it stays.
 inline constexpr std::size_t clusters_passed_over_max = 64;
 
@@ -696,6 +738,7 @@ struct Ops {
   Op<ClusterSelect> cluster_select = {};
   Op<RefineSelect> refine_select = {};
   Op<EstimateRest> estimate_rest = {};
+  Op<SignSelect> sign_select = {};
   Op<ResolveRows> resolve_rows = {};
   Op<FetchRows> fetch_rows = {};
   Op<CacheRows> cache_rows = {};

@@ -30,6 +30,7 @@ void pq_encode(const PqEncode& op);
 void pq_weights(const PqSelect& op, std::size_t head, double* weights);
 void exact_weights(const ExactSelect& op, std::size_t head, double* weights);
 void channel_weights(const ChannelSelect& op, std::size_t head, double* weights);
+void sign_weights(const SignSelect& op, std::size_t head, double* weights);
 
 /// Writes the indices of the min(k, n) largest weights, ascending, by a full sort on (weight
 /// descending, index ascending); NaN ranks below -inf. Returns how many.
@@ -44,6 +45,10 @@ void page_select(const PageSelect& op);
 /// everywhere.
 double refine_score(const RefineSelect& op, std::size_t query_head, std::size_t position);
 void refine_select(const RefineSelect& op);
+
+/// The same for the means of groups and the signs of rests.
+double sign_score(const SignSelect& op, std::size_t query_head, std::size_t position);
+void sign_select(const SignSelect& op);
 
 /// Means of groups are read as they lie; scratch is not used.
 void estimate_rest(const EstimateRest& op);

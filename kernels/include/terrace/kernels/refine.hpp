@@ -31,8 +31,9 @@ struct RefineQuery {
 /// Numbers of a query are at most this, so that sums of products are exact in f32.
 inline constexpr float refine_query_max = 4095;
 
-/// Rotates a query and rounds it to whole numbers, ties to even: [head_dim].
-RefineQuery round_query(const float* query, std::size_t dims, float* numbers) noexcept;
+/// Rotates a query and rounds it to whole numbers of at most `most`, ties to even: [head_dim].
+RefineQuery round_query(const float* query, std::size_t dims, float* numbers,
+                        float most = refine_query_max) noexcept;
 
 namespace host {
 

@@ -6,6 +6,7 @@
 // settings: makers do. Tests, benches and `terrace run --policy all` walk the table.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -40,6 +41,15 @@ struct WaveOptions {
   ClusterRanking ranking = ClusterRanking::token_weight;
   double estimated_share = 1;  ///< of all clusters; of those not chosen the best are estimated
   bool spreads = false;        ///< estimates count how far members lie apart
+};
+
+struct SignsOptions {
+  /// Whether what is not selected is attended to as means of groups, and whether these take the
+  /// place of rows.
+  enum class Estimates : std::uint8_t { off, on, in_budget };
+
+  std::size_t group_tokens = 16;  ///< in the mean; divides 64
+  Estimates estimates = Estimates::on;
 };
 
 struct QpqOptions {
@@ -77,6 +87,7 @@ struct RetrievalOptions {
   InfiniGenOptions infinigen = {};
   ClusterKvOptions clusterkv = {};
   WaveOptions wave = {};
+  SignsOptions signs = {};
   GroupReduction reduction = GroupReduction::sum_softmax;
 };
 

@@ -61,6 +61,8 @@ namespace terrace::kernels::cuda {
 [[nodiscard]] Status refine_select(std::span<const RefineSelect> batch, const Launch& launch);
 /// Three launches and choose_largest's.
 [[nodiscard]] Status estimate_rest(std::span<const EstimateRest> batch, const Launch& launch);
+/// At most three launches.
+[[nodiscard]] Status sign_select(std::span<const SignSelect> batch, const Launch& launch);
 
 /// Finds each selected row, in its block, among cached rows or in a staging row. Misses of one KV
 /// head come in the order of its lists; the order of the heads is free. The op itself makes the

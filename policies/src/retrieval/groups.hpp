@@ -1,0 +1,45 @@
+// Groups of alike tokens in an index, and estimates of what a selection leaves of them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "terrace/core/retrieval.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::policies {
+
+/// The groups of an index: tokens of a page whose keys are alike, found by soft matching, and the
+/// means of their rows.
+class Groups {
+ public:
+  static constexpr std::size_t page_tokens = 64;  ///< divides the chunks of all indexes
+
+  /// Errors: invalid_argument naming the key of options.group_tokens, which is no divisor of a
+  /// page.
+  [[nodiscard]] static Status check(const EstimateOptions& options, std::string_view key);
+
+  /// `chunk_begin`: bytes of a chunk that lie before.
+  Groups(const EstimateOptions& options, std::size_t chunk_begin) noexcept;
+
+  [[nodiscard]] const GroupShape& shape() const noexcept { return shape_; }
+
+  /// Writes the groups of each page whose last token is among those of the request, of a KV head.
+  void write(const BuildRequest& request, std::size_t head) const;
+
+  /// Returns how many entries a KV head may have.
+  [[nodiscard]] std::size_t entries_of(const SelectRequest& request) const noexcept;
+
+  /// The request, for as many rows fewer as there may be entries that count towards the budget.
+  [[nodiscard]] SelectRequest less_entries(SelectRequest request) const noexcept;
+
+  /// Enqueues the estimates: see RetrievalPolicy::estimate().
+  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
+                                        const Ops& ops) const;
+
+ private:
+  GroupShape shape_;
+  bool in_budget_;
+};
+
+}  // namespace terrace::policies
