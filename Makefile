@@ -58,7 +58,7 @@ test-asan: packages
 
 # The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
 # in common some; check-all gives it all.
-POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
+POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|signs|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
 test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests

@@ -2,12 +2,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/choice.hpp"
 #include "kernels/contender.hpp"
 #include "kernels/questions.hpp"
-#include "kernels/sample_rows.hpp"
 #include "terrace/kernels/reference.hpp"
 #include "terrace/kernels/rows.hpp"
-#include "terrace/kernels/select.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -31,31 +30,26 @@ class Selecting {
         .layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim};
     const std::size_t tokens = quick ? 4096 : setting.tokens;
     TERRACE_ASSIGN(const std::shared_ptr<SampleRows> rows, SampleRows::create(shape, tokens, 9));
-    auto selecting = std::make_shared<Selecting>(shape, setting.channels, tokens);
-    Serial alone;
-    TERRACE_TRY(kernels::host::key_copy(
-        {shape, rows->table(), {0, tokens}, selecting->view(selecting->key_chunks_)}, alone));
+    TERRACE_ASSIGN(WholeKeys keys, WholeKeys::create(shape, tokens, *rows));
+    auto selecting =
+        std::make_shared<Selecting>(Choice(shape, tokens, std::min(selected_rows, tokens / 4)),
+                                    setting.channels, std::move(keys));
     TERRACE_TRY(kernels::host::key_channels({.shape = shape,
                                              .rows = rows->table(),
                                              .tokens = {0, tokens},
                                              .channels = setting.channels,
-                                             .index = selecting->view(selecting->chunks_)}));
+                                             .index = selecting->view()}));
     kernels::reference::channel_select(selecting->op());
-    selecting->expected_ = selecting->ids_;
+    selecting->choice_.expect();
     return selecting;
   }
 
-  Selecting(const KvShape& shape, ChannelShape channels, std::size_t tokens)
-      : shape_(shape),
+  Selecting(Choice choice, ChannelShape channels, WholeKeys keys)
+      : choice_(std::move(choice)),
         channels_(channels),
-        tokens_(tokens),
-        query_(normal_numbers(shape.query_heads * head_dim, 10)),
-        memory_(tokens * shape.token_bytes() / 2),
-        key_memory_(memory_.size()),
-        chunks_(cut_chunks(memory_, chunk_tokens * shape.token_bytes() / 2)),
-        key_chunks_(cut_chunks(key_memory_, chunk_tokens * shape.token_bytes() / 2)),
-        ids_(std::min(selected_rows, tokens / 4)),
-        scratch_(selection_scratch_floats(shape, tokens)) {}
+        keys_(std::move(keys)),
+        memory_(choice_.tokens() * choice_.shape().token_bytes() / 2),
+        chunks_(cut_chunks(memory_, chunk_tokens * choice_.shape().token_bytes() / 2)) {}
 
   void run() {
     Serial threads;
@@ -64,44 +58,24 @@ class Selecting {
   /// By whole keys.
   void run_exact() {
     Serial threads;
-    kernels::host::exact_select({common(), view(key_chunks_)}, threads);
+    kernels::host::exact_select({choice_.common(), keys_.view()}, threads);
   }
 
-  [[nodiscard]] Status verify() const {
-    return check_selected({ids_.data(), id_count_}, expected_, expected_.size() / 100);
-  }
-  [[nodiscard]] Status verify_exact() const {
-    return id_count_ == ids_.size() ? Status{} : fail(Errc::corrupt, "not as many as wanted");
-  }
+  [[nodiscard]] Status verify() const { return choice_.verify(choice_.count() / 100); }
+  [[nodiscard]] Status verify_exact() const { return choice_.verify_count(); }
 
  private:
-  [[nodiscard]] IndexView view(const std::vector<std::byte*>& chunks) const {
-    return {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .token_count = tokens_};
+  [[nodiscard]] IndexView view() const {
+    return {
+        .chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .token_count = choice_.tokens()};
   }
-  [[nodiscard]] SelectCommon common() {
-    return {.shape = shape_,
-            .query = query_.data(),
-            .candidates = {0, tokens_},
-            .count = {.mean = ids_.size()},
-            .ids = ids_.data(),
-            .id_count = &id_count_,
-            .id_stride = ids_.size(),
-            .scratch = scratch_.data()};
-  }
-  [[nodiscard]] ChannelSelect op() { return {common(), channels_, view(chunks_)}; }
+  [[nodiscard]] ChannelSelect op() { return {choice_.common(), channels_, view()}; }
 
-  KvShape shape_;
+  Choice choice_;
   ChannelShape channels_;
-  std::size_t tokens_;
-  std::vector<float> query_;
+  WholeKeys keys_;
   std::vector<std::byte> memory_;
-  std::vector<std::byte> key_memory_;
   std::vector<std::byte*> chunks_;
-  std::vector<std::byte*> key_chunks_;
-  std::vector<std::uint32_t> ids_;
-  std::uint32_t id_count_ = 0;
-  std::vector<float> scratch_;
-  std::vector<std::uint32_t> expected_;
 };
 
 Question question(const Setting& setting) {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/choice.hpp"
 #include "kernels/questions.hpp"
-#include "kernels/sample_rows.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/core/version.hpp"
 #include "terrace/kernels/reference.hpp"
@@ -27,20 +27,15 @@ struct Setting {
 class Selecting {
  public:
   Selecting(const Setting& setting, bool quick)
-      : shape_{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim},
-        codes_(quick ? 4096 : setting.codes),
-        count_(std::min(setting.count, codes_ / 4)),
+      : choice_(choice_of(setting, quick)),
         pq_(setting.pq),
         fixed_(normal_numbers(pq_.centroids() * head_dim, 9)),
-        query_(normal_numbers(setting.group * head_dim, 10)),
-        memory_(codes_ * pq_.subspaces),
-        chunks_(cut_chunks(memory_, chunk_tokens * pq_.subspaces)),
-        ids_(count_),
-        scratch_((setting.group + 1) * codes_) {
+        memory_(choice_.tokens() * pq_.subspaces),
+        chunks_(cut_chunks(memory_, chunk_tokens * pq_.subspaces)) {
     Rng rng(11);
     for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq_.centroids()));
     kernels::reference::pq_select(op());
-    expected_ = ids_;
+    choice_.expect();
   }
 
   void run() {
@@ -49,39 +44,29 @@ class Selecting {
   }
 
   /// Within 0.1 % of the exact order: rounding may swap neighbours in rank.
-  [[nodiscard]] Status verify() const {
-    return check_selected({ids_.data(), id_count_}, expected_, expected_.size() / 1000);
-  }
+  [[nodiscard]] Status verify() const { return choice_.verify(choice_.count() / 1000); }
 
  private:
+  static Choice choice_of(const Setting& setting, bool quick) {
+    const std::size_t codes = quick ? 4096 : setting.codes;
+    return {{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim},
+            codes,
+            std::min(setting.count, codes / 4)};
+  }
   [[nodiscard]] PqSelect op() {
-    return {.common = {.shape = shape_,
-                       .query = query_.data(),
-                       .candidates = {0, codes_},
-                       .count = {.mean = count_},
-                       .ids = ids_.data(),
-                       .id_count = &id_count_,
-                       .id_stride = ids_.size(),
-                       .scratch = scratch_.data()},
+    return {.common = choice_.common(),
             .pq = pq_,
             .index = {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
                       .chunks = chunks_.data(),
                       .chunk_tokens = chunk_tokens,
-                      .token_count = codes_}};
+                      .token_count = choice_.tokens()}};
   }
 
-  KvShape shape_;
-  std::size_t codes_;
-  std::size_t count_;
+  Choice choice_;
   PqShape pq_;
   std::vector<float> fixed_;
-  std::vector<float> query_;
   std::vector<std::byte> memory_;
   std::vector<std::byte*> chunks_;
-  std::vector<std::uint32_t> ids_;
-  std::uint32_t id_count_ = 0;
-  std::vector<float> scratch_;
-  std::vector<std::uint32_t> expected_;
 };
 
 Question question(const Setting& setting) {

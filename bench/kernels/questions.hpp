@@ -15,6 +15,7 @@ std::vector<Question> pq_questions();
 std::vector<Question> refine_questions();
 std::vector<Question> estimate_questions();
 std::vector<Question> channel_questions();
+std::vector<Question> sign_questions();
 std::vector<Question> cluster_questions();
 std::vector<Question> attention_questions();
 std::vector<Question> attention_weights_questions();

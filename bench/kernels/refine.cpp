@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/choice.hpp"
 #include "kernels/contender.hpp"
-#include "kernels/expected.hpp"
 #include "kernels/questions.hpp"
-#include "kernels/sample_rows.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/kernels/reference.hpp"
 #include "terrace/kernels/select.hpp"
@@ -32,75 +31,65 @@ struct Setting {
 class Refining {
  public:
   Refining(const Setting& setting, bool quick)
-      : shape_{.layers = 1,
-               .query_heads = setting.group,
-               .kv_heads = 1,
-               .head_dim = setting.head_dim},
-        codes_(quick ? std::min<std::size_t>(4096, setting.codes) : setting.codes),
-        count_(std::min(setting.count, codes_ / 8)),
+      : choice_(choice_of(setting, quick)),
         shapes_{.bits = setting.bits, .pq = {}, .chunk_begin = pq_.subspaces * chunk_tokens},
         fixed_(normal_numbers(pq_.centroids() * setting.head_dim, 9)),
-        query_(normal_numbers(setting.group * setting.head_dim, 10)),
-        chunk_bytes_(shapes_.chunk_begin + shapes_.chunk_bytes(shape_, chunk_tokens)),
-        memory_(divide_up(codes_, chunk_tokens) * chunk_bytes_),
+        chunk_bytes_(shapes_.chunk_begin + shapes_.chunk_bytes(choice_.shape(), chunk_tokens)),
+        memory_(divide_up(choice_.tokens(), chunk_tokens) * chunk_bytes_),
         chunks_(cut_chunks(memory_, chunk_bytes_)),
-        proposed_(factor * count_),
-        ids_(count_),
-        scratch_(selection_scratch_floats(shape_, codes_)) {
+        proposed_(factor * choice_.count()) {
     Rng rng(11);
     for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq_.centroids()));
-    std::vector<float> keys = normal_numbers(codes_ * setting.head_dim, 12);
-    kernels::host::refine_encode({.shape = shape_,
+    std::vector<float> keys = normal_numbers(choice_.tokens() * setting.head_dim, 12);
+    kernels::host::refine_encode({.shape = choice_.shape(),
                                   .codes = shapes_,
                                   .index = index(),
-                                  .tokens = {0, codes_},
+                                  .tokens = {0, choice_.tokens()},
                                   .keys = keys.data()});
     run();
     kernels::reference::refine_select(second());
-    expected_ = ids_;
+    choice_.expect();
   }
 
   /// Both stages.
   void run() {
     Serial threads;
-    kernels::host::pq_select(first(proposed_, proposed_count_), threads);
+    PqSelect proposal = first();
+    proposal.common.count.mean = proposed_.size();
+    proposal.common.ids = proposed_.data();
+    proposal.common.id_count = &proposed_count_;
+    proposal.common.id_stride = proposed_.size();
+    kernels::host::pq_select(proposal, threads);
     kernels::host::refine_select(second(), threads);
   }
   /// One stage.
   void run_coarse() {
     Serial threads;
-    kernels::host::pq_select(first(ids_, id_count_), threads);
+    kernels::host::pq_select(first(), threads);
   }
 
-  [[nodiscard]] Status verify() const {
-    return check_selected({ids_.data(), id_count_}, expected_, expected_.size() / 100);
-  }
-  [[nodiscard]] Status verify_coarse() const {
-    return id_count_ == count_ ? Status{} : fail(Errc::corrupt, "not as many as wanted");
-  }
+  [[nodiscard]] Status verify() const { return choice_.verify(choice_.count() / 100); }
+  [[nodiscard]] Status verify_coarse() const { return choice_.verify_count(); }
 
  private:
+  static Choice choice_of(const Setting& setting, bool quick) {
+    const std::size_t codes = quick ? std::min<std::size_t>(4096, setting.codes) : setting.codes;
+    return {
+        {.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = setting.head_dim},
+        codes,
+        std::min(setting.count, codes / 8)};
+  }
   [[nodiscard]] IndexView index() {
     return {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
             .chunks = chunks_.data(),
             .chunk_tokens = chunk_tokens,
-            .token_count = codes_};
+            .token_count = choice_.tokens()};
   }
-  [[nodiscard]] SelectCommon common(std::vector<std::uint32_t>& ids, std::uint32_t& count) {
-    return {.shape = shape_,
-            .query = query_.data(),
-            .candidates = {0, codes_},
-            .count = {.mean = ids.size()},
-            .ids = ids.data(),
-            .id_count = &count,
-            .id_stride = ids.size(),
-            .scratch = scratch_.data()};
-  }
-  [[nodiscard]] PqSelect first(std::vector<std::uint32_t>& ids, std::uint32_t& count) {
-    return {.common = common(ids, count), .pq = pq_, .index = index()};
+  [[nodiscard]] PqSelect first() {
+    return {.common = choice_.common(), .pq = pq_, .index = index()};
   }
   [[nodiscard]] RefineSelect second() {
-    return {.common = common(ids_, id_count_),
+    return {.common = choice_.common(),
             .codes = shapes_,
             .index = index(),
             .proposed = proposed_.data(),
@@ -108,22 +97,15 @@ class Refining {
             .proposed_stride = proposed_.size()};
   }
 
-  KvShape shape_;
+  Choice choice_;
   PqShape pq_;
-  std::size_t codes_;
-  std::size_t count_;
   RefineShape shapes_;
   std::vector<float> fixed_;
-  std::vector<float> query_;
   std::size_t chunk_bytes_;
   std::vector<std::byte> memory_;
   std::vector<std::byte*> chunks_;
   std::vector<std::uint32_t> proposed_;
   std::uint32_t proposed_count_ = 0;
-  std::vector<std::uint32_t> ids_;
-  std::uint32_t id_count_ = 0;
-  std::vector<float> scratch_;
-  std::vector<std::uint32_t> expected_;
 };
 
 Question question(const Setting& setting) {

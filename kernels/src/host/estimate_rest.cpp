@@ -8,6 +8,7 @@
 #include "host/convert_numbers.hpp"
 #include "host/group_rest.hpp"
 #include "host/group_weights.hpp"
+#include "host/prefetch.hpp"
 #include "host/row_products.hpp"
 #include "host/row_sums.hpp"
 #include "host/scores.hpp"
@@ -17,6 +18,8 @@
 
 namespace terrace::kernels::host {
 namespace {
+
+constexpr std::size_t pages_ahead = 3;  // asked for while one is looked at: attention reads all
 
 /// The groups of a page: where they lie.
 class GroupPlace {
@@ -100,6 +103,10 @@ class HeadRest {
     std::size_t begin = op_.index.first_token + pages.begin * size;
     const std::uint32_t* id = std::lower_bound(ids, end, begin);
     for (std::size_t page = pages.begin; page < pages.end; ++page, begin += size) {
+      if (page + pages_ahead < pages.end) {
+        const GroupPlace ahead(op_.shape, op_.groups, op_.index, head_, page + pages_ahead);
+        prefetch(ahead.means(), op_.groups.groups * op_.shape.row_bytes());
+      }
       const std::uint32_t* const first = id;
       while (id != end && *id < begin + size) ++id;
       list_rests_of(page, begin, {first, id});

@@ -19,7 +19,7 @@ HWY_INLINE Floats rest_at(const GroupRest& op, std::size_t at, Load load) {
   const std::size_t begin = at * Elements::bytes;
   Floats sum = hn::Mul(load(op.mean + begin), hn::Set(tag, static_cast<float>(op.size)));
   for (std::size_t i = 0; i < op.count; ++i) sum = hn::Sub(sum, load(op.rows[i] + begin));
-  return hn::Div(sum, hn::Set(tag, static_cast<float>(op.size - op.count)));
+  return hn::Mul(sum, hn::Set(tag, 1.0F / static_cast<float>(op.size - op.count)));
 }
 
 template <typename Elements, typename Numbers>

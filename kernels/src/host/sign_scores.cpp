@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "host/prefetch.hpp"
 #include "host/row_products.hpp"
 #include "host/scores.hpp"
 #include "host/sign_codes.hpp"
@@ -160,6 +161,7 @@ namespace {
 HWY_EXPORT(scan_page);
 
 constexpr std::size_t groups_at_once = 256;
+constexpr std::size_t pages_ahead = 3;  // asked for while one is scanned
 
 /// The logits of some query heads of a KV head.
 class HeadScan {
@@ -203,13 +205,14 @@ class HeadScan {
     const std::size_t quads = SignShape::quads(shape());
     for (std::size_t quad = 0; quad < quads; ++quad) {
       std::uint8_t* const sums = tables_.sums.data() + (q * quads + quad) * entries;
-      for (unsigned bits = 0; bits < entries; ++bits) {
-        int sum = static_cast<int>(raise);
-        for (std::size_t i = 0; i < 4; ++i) {
-          const int number = static_cast<int>(numbers[4 * quad + i]);
-          sum += (bits >> i & 1U) != 0 ? number : -number;
+      const float* const four = numbers.data() + 4 * quad;
+      sums[0] = static_cast<std::uint8_t>(static_cast<float>(raise) -
+                                          (four[0] + four[1] + four[2] + four[3]));
+      for (unsigned i = 0; i < 4; ++i) {
+        const int twice = 2 * static_cast<int>(four[i]);
+        for (unsigned bits = 0; bits < 1U << i; ++bits) {
+          sums[bits + (1U << i)] = static_cast<std::uint8_t>(sums[bits] + twice);
         }
-        sums[bits] = static_cast<std::uint8_t>(sum);
       }
     }
   }
@@ -220,6 +223,7 @@ class HeadScan {
     const TokenRange& candidates = op_.common.candidates;
     const std::size_t size = groups().page_tokens;
     for (std::size_t page = begin; page < end; ++page) {
+      if (page + pages_ahead < end) ask_for(page + pages_ahead);
       const std::size_t first = op_.index.first_token + page * size;
       const float* const bases = bases_.data() + (page - begin) * groups().groups;
       if (first >= candidates.begin && first + size <= candidates.end) {
@@ -235,6 +239,15 @@ class HeadScan {
                     logits_ + q * stride_ + (from - candidates.begin));
       }
     }
+  }
+
+  void ask_for(std::size_t page) const noexcept {
+    const SignPlace at = place(page);
+    const std::size_t tokens = groups().page_tokens;
+    prefetch(reinterpret_cast<const std::byte*>(at.signs()),
+             tokens / 2 * SignShape::quads(shape()));
+    prefetch(reinterpret_cast<const std::byte*>(at.labels()), tokens);
+    prefetch(reinterpret_cast<const std::byte*>(at.factors()), tokens * sizeof(std::uint16_t));
   }
 
   /// Writes the logits of the means of pages [begin, end). Those of a page that is not full are not

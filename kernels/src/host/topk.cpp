@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <span>
 
@@ -80,6 +79,36 @@ Bracketed keep_bracket(const float* weights, std::size_t n, Bracket bracket, Key
   return result;
 }
 
+/// Returns how many keys are at least `key`.
+HWY_INLINE std::size_t count_from(const Key* keys, std::size_t n, Key key) {
+  const KeyTag tag;
+  const Keys least = hn::Set(tag, key);
+  std::size_t count = 0;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    count += hn::CountTrue(tag, hn::Not(hn::Lt(hn::LoadU(tag, keys + i), least)));
+  }
+  for (; i < n; ++i) count += keys[i] >= key ? 1U : 0U;
+  return count;
+}
+
+/// Returns the `place`-th largest key, 0 < place <= n. It halves the range of what the key can be
+/// until one is left: counting takes a vector at a time, which putting keys in order does not.
+Key nth_largest(const Key* keys, std::size_t n, std::size_t place) {
+  const auto [least, most] = std::minmax_element(keys, keys + n);
+  std::int64_t low = *least;
+  std::int64_t high = *most;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low + 1) / 2;
+    if (count_from(keys, n, static_cast<Key>(middle)) >= place) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return static_cast<Key>(low);
+}
+
 /// Writes the indices of keys above a threshold and of the first ties with it.
 std::size_t write_ids(const float* weights, std::size_t n, Threshold threshold,
                       std::uint32_t* ids) {
@@ -110,6 +139,7 @@ namespace terrace::kernels::host {
 namespace {
 
 HWY_EXPORT(keep_bracket);
+HWY_EXPORT(nth_largest);
 HWY_EXPORT(write_ids);
 
 constexpr std::size_t sample_max = 1024;
@@ -128,17 +158,16 @@ Bracket guess_bracket(const float* weights, std::size_t n, std::size_t k) noexce
   const std::span sample(memory.data(), sample_size(n));
   Rng rng(n);  // fixed places: a strided sample would follow any period of the weights
   for (Key& key : sample) key = key_of(weights[rng.below(n)]);
-  const auto nth_largest = [&sample](double place) {
-    const auto nth = sample.begin() + static_cast<std::ptrdiff_t>(place);
-    std::nth_element(sample.begin(), nth, sample.end(), std::greater<>());
-    return *nth;
+  const auto key_behind = [&sample](double place) {
+    return HWY_DYNAMIC_DISPATCH(nth_largest)(sample.data(), sample.size(),
+                                             static_cast<std::size_t>(place) + 1);
   };
   const double share = static_cast<double>(k) / static_cast<double>(n);
   const double place = share * static_cast<double>(sample.size());
   const double slack = 4 * std::sqrt(place * (1 - share)) + 1;
   Bracket bracket;
-  if (place + slack < static_cast<double>(sample.size())) bracket.low = nth_largest(place + slack);
-  if (place > slack) bracket.high = nth_largest(place - slack);
+  if (place + slack < static_cast<double>(sample.size())) bracket.low = key_behind(place + slack);
+  if (place > slack) bracket.high = key_behind(place - slack);
   return bracket;
 }
 
@@ -150,9 +179,9 @@ Threshold find_threshold(const float* weights, std::size_t n, std::size_t k, Key
     found = HWY_DYNAMIC_DISPATCH(keep_bracket)(weights, n, Bracket{}, kept);
   }
   const std::size_t wanted = k - found.above;
-  std::nth_element(kept, kept + wanted - 1, kept + found.within, std::greater<>());
-  const Key key = kept[wanted - 1];
-  const auto larger = std::count_if(kept, kept + wanted, [key](Key other) { return other > key; });
+  const Key key = HWY_DYNAMIC_DISPATCH(nth_largest)(kept, found.within, wanted);
+  const auto larger =
+      std::count_if(kept, kept + found.within, [key](Key other) { return other > key; });
   return {.key = key, .ties = wanted - static_cast<std::size_t>(larger)};
 }
 
