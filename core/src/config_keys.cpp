@@ -259,8 +259,8 @@ constexpr std::array keys{
               .default_text = "on",
               .words = "off|on|in_budget",
               .meaning =
-                  "whether what is not selected is attended to as means of groups; in_budget: "
-                  "in place of rows"},
+                  "whether what is not selected is estimated in its groups; in_budget: in place "
+                  "of rows"},
     ConfigKey{.name = "quest.page_tokens",
               .kind = integer,
               .default_text = "16",

@@ -100,12 +100,12 @@ class Quality(unittest.TestCase):
     def test_compares_at_equal_entries_what_gives_others_than_rows(self):
         equal = [row for row in self.rows.values() if row["parameters"]["counted"] == "entries"]
         self.assertEqual({row["parameters"]["policy"] for row in equal},
-                         {"wave", "snapkv", "chelsea"})
-        self.assertEqual(len(equal), 6)
+                         {"wave", "signs", "snapkv", "chelsea"})
+        self.assertEqual(len(equal), 8)
         for row in equal:
             figures = row["figures"]
             share = float(row["parameters"]["budget"])
-            if row["parameters"]["policy"] == "wave":
+            if row["parameters"]["policy"] in ("wave", "signs"):
                 self.assertLess(figures["attended_tokens_mean"], share * 512)
             entries = figures["attended_tokens_mean"] + figures["pseudo_entries_mean"]
             self.assertLess(abs(entries - share * 512), 0.03 * 512)

@@ -136,7 +136,7 @@ TEST(EstimatedPolicy, RefusesSettingsOutOfRange) {
     return made ? std::string() : std::string(made.error().message());
   };
   EXPECT_THAT(refusal("pqcache", {.estimates = {.group_tokens = 7}}),
-              HasSubstr("retrieval.estimate_tokens 7: use 0, or a divisor of 64"));
+              HasSubstr("retrieval.estimate_tokens 7: use a divisor of 64"));
   EXPECT_THAT(refusal("clusterkv", {.estimates = {.group_tokens = 16},
                                     .clusterkv = {.lists = ListScope::query_head}}),
               HasSubstr("clusterkv.lists"));

@@ -81,6 +81,7 @@ TEST_P(Gather, GivesTheRowsThatAttendGoesOver) {
   if (scenario_.open()->traits().gives_pseudo_entries) {
     expect_refused(scenario_);
     scenario_.runtime.retrieval.wave.estimated_share = 0;
+    scenario_.runtime.retrieval.signs.estimates = policies::SignsOptions::Estimates::off;
   }
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);

@@ -62,6 +62,10 @@ class HeldPolicy final : public RetrievalPolicy {
                                       const Ops& ops) const override {
     return policy_->select(batch, queue, ops);
   }
+  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
+                                        const Ops& ops) const override {
+    return policy_->estimate(batch, queue, ops);
+  }
 
  private:
   void wait_at_gate(const std::atomic<bool>& cancelled) const {
