@@ -1,5 +1,4 @@
-// What benches of selections have in common: the buffers of one KV head, and selecting by whole
-// keys.
+// Benches of selections share these: the buffers of one KV head, and selecting by whole keys.
 #pragma once
 
 #include <vector>
@@ -37,7 +36,7 @@ class Choice {
             .scratch = scratch_.data()};
   }
 
-  /// What is selected now is what is to be.
+  /// Makes the present selection the expected one.
   void expect() { expected_ = ids_; }
 
   /// All but `wrong` are as expected: rounding may swap neighbours in rank.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "host/convert_numbers.hpp"
+#include "host/group_place.hpp"
 #include "host/group_rest.hpp"
 #include "host/group_weights.hpp"
 #include "host/prefetch.hpp"
@@ -21,40 +22,13 @@ namespace {
 
 constexpr std::size_t pages_ahead = 3;  // asked for while one is looked at: attention reads all
 
-/// The groups of a page: where they lie.
-class GroupPlace {
- public:
-  GroupPlace(const KvShape& shape, const GroupShape& groups, const IndexView& index,
-             std::size_t head, std::size_t page) noexcept {
-    const std::size_t pages = index.chunk_tokens / groups.page_tokens;
-    const std::size_t first = page % pages * groups.groups;
-    std::byte* const chunk = index.chunks[page / pages];
-    means_ = chunk + groups.means_at(shape, index.chunk_tokens, head) + first * shape.row_bytes();
-    sizes_ =
-        reinterpret_cast<std::uint16_t*>(chunk + groups.sizes_at(shape, index.chunk_tokens, head)) +
-        first;
-    labels_ =
-        reinterpret_cast<std::uint8_t*>(chunk + groups.labels_at(shape, index.chunk_tokens, head)) +
-        page % pages * groups.page_tokens;
-  }
-
-  [[nodiscard]] std::byte* means() const noexcept { return means_; }      ///< [groups, 2, head_dim]
-  [[nodiscard]] std::uint16_t* sizes() const noexcept { return sizes_; }  ///< [groups]
-  [[nodiscard]] std::uint8_t* labels() const noexcept { return labels_; }  ///< [page_tokens]
-
- private:
-  std::byte* means_;
-  std::uint16_t* sizes_;
-  std::uint8_t* labels_;
-};
-
 void divide(std::span<float> numbers, std::size_t by) noexcept {
   const auto divisor = static_cast<float>(by);
   for (float& number : numbers) number /= divisor;
 }
 
-/// The entries of one KV head. What is known of a group lies at its number, the rows and the biases
-/// in the target of the entries, until those that stay move together.
+/// The entries of one KV head. A group's row and bias lie at its number in the target of the
+/// entries, until those that stay move together.
 class HeadRest {
  public:
   HeadRest(const EstimateRest& op, std::size_t head) noexcept

@@ -1,4 +1,4 @@
-// What is left of a group's mean without some of its rows.
+// The mean of a group without some of its rows.
 #pragma once
 
 #include <cstddef>

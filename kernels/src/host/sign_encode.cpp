@@ -53,10 +53,10 @@ void sign_encode(const SignEncode& op) noexcept {
     const std::size_t token = number % groups.page_tokens;
     const SignPlace page(op.shape, op.signs, op.index, op.head, number / groups.page_tokens);
     float* const rest = op.keys + i * dims;
-    if (!op.grouped) page.labels()[token] = GroupShape::none;
-    const std::size_t group = page.labels()[token];
+    if (!op.grouped) page.groups().labels()[token] = GroupShape::none;
+    const std::size_t group = page.groups().labels()[token];
     if (group != GroupShape::none) {
-      subtract_mean(page.means() + group * op.shape.row_bytes(), op.shape, rest);
+      subtract_mean(page.groups().means() + group * op.shape.row_bytes(), op.shape, rest);
     }
     rotate(rest, dims);
     page.factors()[token] = f32_to_bf16(factor_of(rest, dims));

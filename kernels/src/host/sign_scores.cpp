@@ -26,7 +26,7 @@ constexpr std::size_t queries_at_once = 4;
 constexpr std::size_t quads_max = KvShape::head_dim_max / 4;
 constexpr std::size_t entries = 16;  // of a table: four signs
 
-/// What entries are raised by, so that none is below 0.
+/// Entries are raised by this, so that none is below 0.
 constexpr unsigned raise = 4 * static_cast<unsigned>(sign_query_max);
 
 /// Query heads of one KV head, as signs are multiplied with them.
@@ -246,7 +246,7 @@ class HeadScan {
     const std::size_t tokens = groups().page_tokens;
     prefetch(reinterpret_cast<const std::byte*>(at.signs()),
              tokens / 2 * SignShape::quads(shape()));
-    prefetch(reinterpret_cast<const std::byte*>(at.labels()), tokens);
+    prefetch(reinterpret_cast<const std::byte*>(at.groups().labels()), tokens);
     prefetch(reinterpret_cast<const std::byte*>(at.factors()), tokens * sizeof(std::uint16_t));
   }
 
@@ -257,7 +257,7 @@ class HeadScan {
     std::size_t count = 0;
     std::array<const std::byte*, groups_at_once> keys;
     for (std::size_t page = begin; page < std::min(end, full); ++page) {
-      const std::byte* const means = place(page).means();
+      const std::byte* const means = place(page).groups().means();
       for (std::size_t group = 0; group < groups().groups; ++group) {
         keys[count++] = means + group * shape().row_bytes();
       }
@@ -278,7 +278,7 @@ class HeadScan {
     const SignPlace at = place(page);
     HWY_DYNAMIC_DISPATCH(scan_page)
     ({.signs = at.signs(),
-      .labels = at.labels(),
+      .labels = at.groups().labels(),
       .factors = at.factors(),
       .quads = SignShape::quads(shape()),
       .page_tokens = groups().page_tokens,

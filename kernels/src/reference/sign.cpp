@@ -18,10 +18,10 @@ double sign_score(const SignSelect& op, std::size_t query_head, std::size_t posi
   const host::SignPlace page(shape, op.signs, op.index, query_head / shape.group(),
                              number / groups.page_tokens);
   double sum = 0;
-  const std::size_t label = page.labels()[token];
+  const std::size_t label = page.groups().labels()[token];
   for (std::size_t i = 0; label != GroupShape::none && i < dims; ++i) {
     sum += double{query[i]} *
-           double{load_f32(page.means() + label * shape.row_bytes(), shape.dtype, i)};
+           double{load_f32(page.groups().means() + label * shape.row_bytes(), shape.dtype, i)};
   }
   std::vector<float> numbers(dims);
   const double unit = double{round_query(query, dims, numbers.data(), sign_query_max).unit};

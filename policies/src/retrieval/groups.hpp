@@ -27,9 +27,6 @@ class Groups {
   /// Writes the groups of each page whose last token is among those of the request, of a KV head.
   void write(const BuildRequest& request, std::size_t head) const;
 
-  /// Returns how many entries a KV head may have.
-  [[nodiscard]] std::size_t entries_of(const SelectRequest& request) const noexcept;
-
   /// The request, for as many rows fewer as there may be entries that count towards the budget.
   [[nodiscard]] SelectRequest less_entries(SelectRequest request) const noexcept;
 
@@ -38,6 +35,9 @@ class Groups {
                                         const Ops& ops) const;
 
  private:
+  /// Returns how many entries a KV head may have.
+  [[nodiscard]] std::size_t entries_of(const SelectRequest& request) const noexcept;
+
   GroupShape shape_;
   bool in_budget_;
 };

@@ -1,8 +1,8 @@
 // Selections by the means of groups and the signs of the rests of keys: see SignShape.
 //
-//   host::average_groups(groups);            // the groups of a page, once all its tokens are
-//   indexed host::sign_encode(encode);               // the signs of its tokens
-//   host::sign_select(select, threads);      // at each step
+//   host::average_groups(groups);          // once, when all tokens of a page are indexed
+//   host::sign_encode(encode);             // the signs of its tokens
+//   host::sign_select(select, threads);    // at each step
 //
 // Not here: which tokens are a group (policies); estimates of what is left out (estimate.hpp).
 #pragma once
