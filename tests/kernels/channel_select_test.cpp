@@ -35,11 +35,7 @@ void expect_top(const KvShape& shape, ChannelShape channels, std::size_t count,
   const ChannelSelect op{
       .common = selected.common(reduction), .channels = channels, .index = index.view()};
   run(op);
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    std::vector<double> weights(candidates.size());
-    kernels::reference::channel_weights(op, head, weights.data());
-    EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, count, weights, selection_tolerance));
-  }
+  testing::expect_top(op, kernels::reference::channel_weights);
   EXPECT_TRUE(selected.intact());
 }
 
@@ -91,11 +87,7 @@ TEST(ChannelSelect, WeighsAllChannelsAsExactScoresAreWeighed) {
       const SelectCommon common = selected.common(GroupReduction::sum_softmax);
       run(ChannelSelect{.common = common, .channels = channels, .index = index.view()});
       const ExactSelect exact{.common = common, .index = keys.view()};
-      for (std::size_t head = 0; head < 2; ++head) {
-        std::vector<double> weights(candidates.size());
-        kernels::reference::exact_weights(exact, head, weights.data());
-        EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, 50, weights, selection_tolerance));
-      }
+      testing::expect_top(exact, kernels::reference::exact_weights);
     }
   }
 }

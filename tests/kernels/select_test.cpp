@@ -38,11 +38,7 @@ void expect_pq_top(const KvShape& shape, PqShape pq, TokenRange candidates, std:
   Selected selected(shape, candidates, count);
   const PqSelect op{.common = selected.common(reduction), .pq = pq, .index = index.view()};
   run(op);
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    std::vector<double> weights(candidates.size());
-    kernels::reference::pq_weights(op, head, weights.data());
-    EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, count, weights, selection_tolerance));
-  }
+  testing::expect_top(op, kernels::reference::pq_weights);
   EXPECT_TRUE(selected.intact());
 }
 
@@ -242,12 +238,7 @@ TEST(ExactSelect, ChoosesTheLargestWeightsForEveryShape) {
           const ExactSelect op{.common = selected.common(reductions[group % 3]),
                                .index = index.view()};
           run(op);
-          for (std::size_t head = 0; head < 2; ++head) {
-            std::vector<double> weights(candidates.size());
-            kernels::reference::exact_weights(op, head, weights.data());
-            EXPECT_TRUE(
-                is_top(selected.ids(head), candidates.begin, count, weights, selection_tolerance));
-          }
+          testing::expect_top(op, kernels::reference::exact_weights);
           EXPECT_TRUE(selected.intact());
         }
       }

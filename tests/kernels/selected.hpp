@@ -10,6 +10,7 @@
 #include "kernels/block_store.hpp"
 #include "kernels/guarded.hpp"
 #include "kernels/kernel_run.hpp"
+#include "kernels/selection_check.hpp"
 #include "terrace/kernels/rows.hpp"
 
 namespace terrace::testing {
@@ -62,6 +63,19 @@ class Selected {
   Guarded<std::uint32_t> counts_;
   Guarded<float> scratch_;
 };
+
+/// Checks that each KV head of a selection, which has run, has the largest of its weights.
+template <typename Select>
+void expect_top(const Select& op, void (*weigh)(const Select&, std::size_t head, double* weights)) {
+  const SelectCommon& common = op.common;
+  for (std::size_t head = 0; head < common.shape.kv_heads; ++head) {
+    std::vector<double> weights(common.candidates.size());
+    weigh(op, head, weights.data());
+    const std::span ids(common.ids + head * common.id_stride, common.id_count[head]);
+    EXPECT_TRUE(
+        is_top(ids, common.candidates.begin, common.count.mean, weights, selection_tolerance));
+  }
+}
 
 /// Keys of rows in the chunks of an exact index.
 class KeyIndex {

@@ -46,11 +46,7 @@ void expect_top(const KvShape& shape, std::size_t number, std::size_t count,
   const SignSelect op{
       .common = selected.common(reduction), .signs = index.signs(), .index = index.view()};
   run(op);
-  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-    std::vector<double> weights(candidates.size());
-    kernels::reference::sign_weights(op, head, weights.data());
-    EXPECT_TRUE(is_top(selected.ids(head), candidates.begin, count, weights, selection_tolerance));
-  }
+  testing::expect_top(op, kernels::reference::sign_weights);
   EXPECT_TRUE(selected.intact());
 }
 
