@@ -20,12 +20,41 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr std::size_t pages_ahead = 3;  // asked for while one is looked at: attention reads all
+constexpr std::size_t pages_ahead = 4;  // asked for while one is looked at: attention reads all
 
 void divide(std::span<float> numbers, std::size_t by) noexcept {
   const auto divisor = static_cast<float>(by);
   for (float& number : numbers) number /= divisor;
 }
+
+/// The selected rows of one KV head, taken by rising positions.
+class SelectedRows {
+ public:
+  struct Some {
+    std::span<const std::uint32_t> ids;
+    std::byte* const* rows;  ///< of `ids`
+  };
+
+  /// Those from the first page on.
+  SelectedRows(const EstimateRest& op, std::size_t head) noexcept
+      : ids_(op.ids + head * op.id_stride, op.id_count[head]),
+        rows_(op.rows + head * op.id_stride) {
+    const std::size_t begin = op.index.first_token + op.pages().begin * op.groups.page_tokens;
+    next_ = static_cast<std::size_t>(std::ranges::lower_bound(ids_, begin) - ids_.begin());
+  }
+
+  /// Those of tokens that follow the ones taken so far.
+  [[nodiscard]] Some take(TokenRange tokens) noexcept {
+    const std::size_t first = next_;
+    while (next_ < ids_.size() && ids_[next_] < tokens.end) ++next_;
+    return {ids_.subspan(first, next_ - first), rows_ + first};
+  }
+
+ private:
+  std::span<const std::uint32_t> ids_;
+  std::byte* const* rows_;
+  std::size_t next_;
+};
 
 /// The entries of one KV head. A group's row and bias lie at its number in the target of the
 /// entries, until those that stay move together.
@@ -70,53 +99,62 @@ class HeadRest {
 
   /// Says which rows the groups have left, page by page.
   void list_rests() noexcept {
-    const std::uint32_t* const ids = op_.ids + head_ * op_.id_stride;
-    const std::uint32_t* const end = ids + op_.id_count[head_];
-    const std::size_t size = op_.groups.page_tokens;
     const TokenRange pages = op_.pages();
-    std::size_t begin = op_.index.first_token + pages.begin * size;
-    const std::uint32_t* id = std::lower_bound(ids, end, begin);
-    for (std::size_t page = pages.begin; page < pages.end; ++page, begin += size) {
-      if (page + pages_ahead < pages.end) {
-        const GroupPlace ahead(op_.shape, op_.groups, op_.index, head_, page + pages_ahead);
-        prefetch(ahead.means(), op_.groups.groups * op_.shape.row_bytes());
-      }
-      const std::uint32_t* const first = id;
-      while (id != end && *id < begin + size) ++id;
-      list_rests_of(page, begin, {first, id});
+    SelectedRows selected(op_, head_);
+    SelectedRows asked = selected;
+    std::size_t ahead = pages.begin;
+    for (std::size_t page = pages.begin; page < pages.end; ++page) {
+      for (; ahead < std::min(page + pages_ahead, pages.end); ++ahead) ask_for(ahead, asked);
+      list_rests_of(page, selected.take(tokens_of(page)));
     }
   }
 
-  /// `begin`: position of the page's first token; `selected`: its positions that are.
-  void list_rests_of(std::size_t page, std::size_t begin,
-                     std::span<const std::uint32_t> selected) noexcept {
+  [[nodiscard]] TokenRange tokens_of(std::size_t page) const noexcept {
+    const std::size_t begin = op_.index.first_token + page * op_.groups.page_tokens;
+    return {begin, begin + op_.groups.page_tokens};
+  }
+
+  void ask_for(std::size_t page, SelectedRows& selected) const noexcept {
+    const GroupPlace place(op_.shape, op_.groups, op_.index, head_, page);
+    prefetch(place.means(), op_.groups.groups * op_.shape.row_bytes());
+    const SelectedRows::Some some = selected.take(tokens_of(page));
+    for (std::size_t i = 0; i < some.ids.size(); ++i) prefetch(some.rows[i], op_.shape.row_bytes());
+  }
+
+  void list_rests_of(std::size_t page, SelectedRows::Some selected) noexcept {
     const GroupPlace from(op_.shape, op_.groups, op_.index, head_, page);
+    put_by_group(selected, from.labels(), tokens_of(page).begin);
     const std::size_t first = (page - op_.pages().begin) * op_.groups.groups;
-    std::uint32_t* const left = left_ + first;
-    std::copy_n(from.sizes(), op_.groups.groups, left);
-    for (const std::uint32_t id : selected) {
-      const std::size_t group = from.labels()[id - begin];
-      if (group != GroupShape::none) --left[group];
-    }
+    std::size_t rests = 0;
     for (std::size_t group = 0; group < op_.groups.groups; ++group) {
       const std::byte* const mean = from.means() + group * op_.shape.row_bytes();
       const std::size_t size = from.sizes()[group];
-      rows_[first + group] = mean;
-      if (left[group] == size || left[group] == 0) continue;
-      std::size_t count = 0;
-      for (const std::uint32_t& id : selected) {
-        if (from.labels()[id - begin] == group) selected_[count++] = op_.rows[&id - op_.ids];
-      }
+      const std::size_t taken = taken_[group];
+      left_[first + group] = static_cast<std::uint32_t>(size - taken);
+      const bool differs = taken > 0 && taken < size;
       std::byte* const rest =
           op_.means + (head_ * op_.pseudo.stride + first + group) * op_.shape.row_bytes();
-      average_rest({.dtype = op_.shape.dtype,
-                    .numbers = 2 * op_.shape.head_dim,
-                    .mean = mean,
-                    .size = size,
-                    .rows = selected_.data(),
-                    .count = count,
-                    .rest = rest});
-      rows_[first + group] = rest;
+      rests_[rests] = {.mean = mean,
+                       .size = size,
+                       .rows = by_group_.data() + ends_[group] - taken,
+                       .count = taken,
+                       .rest = rest};
+      rests += differs ? 1 : 0;
+      rows_[first + group] = differs ? rest : mean;
+    }
+    average_rests(op_.shape.dtype, 2 * op_.shape.head_dim, {rests_.data(), rests});
+  }
+
+  /// Puts the rows of a page's groups one behind the other.
+  void put_by_group(SelectedRows::Some selected, const std::uint8_t* labels,
+                    std::size_t begin) noexcept {
+    std::fill_n(taken_.data(), op_.groups.groups, std::uint16_t{0});
+    for (const std::uint32_t id : selected.ids) ++taken_[labels[id - begin]];
+    std::exclusive_scan(taken_.data(), taken_.data() + op_.groups.groups, ends_.data(),
+                        std::uint16_t{0});
+    ends_[GroupShape::none] = ends_[op_.groups.groups - 1] + taken_[op_.groups.groups - 1];
+    for (std::size_t i = 0; i < selected.ids.size(); ++i) {
+      by_group_[ends_[labels[selected.ids[i] - begin]]++] = selected.rows[i];
     }
   }
 
@@ -162,8 +200,12 @@ class HeadRest {
   float* logits_;          ///< [query_heads + 1, stride]
   std::uint32_t* left_;    ///< [groups]: rows that are not selected
   std::uint32_t* chosen_;  ///< [groups]
-  std::array<float, GroupShape::page_tokens_max + 1> logarithms_;       ///< of 1 to page_tokens
-  std::array<const std::byte*, GroupShape::page_tokens_max> selected_;  ///< rows of one group
+  std::array<float, GroupShape::page_tokens_max + 1> logarithms_;  ///< of 1 to page_tokens
+  // Of one page.
+  std::array<std::uint16_t, GroupShape::none + 1> taken_;  ///< selected rows of each group
+  std::array<std::uint16_t, GroupShape::none + 1> ends_;   ///< of each group's rows in by_group_
+  std::array<const std::byte*, GroupShape::page_tokens_max> by_group_;
+  std::array<GroupRest, GroupShape::none + 1> rests_;
 };
 
 }  // namespace

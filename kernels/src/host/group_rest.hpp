@@ -1,15 +1,14 @@
-// The mean of a group without some of its rows.
+// The means of groups without some of their rows.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "terrace/core/dtype.hpp"
 
 namespace terrace::kernels::host {
 
 struct GroupRest {
-  Dtype dtype = Dtype::f16;
-  std::size_t numbers = 0;  ///< of a row
   const std::byte* mean = nullptr;
   std::size_t size = 0;                    ///< rows that the mean is of
   const std::byte* const* rows = nullptr;  ///< [count]: those to leave out
@@ -17,7 +16,8 @@ struct GroupRest {
   std::byte* rest = nullptr;               ///< out: the mean of the others
 };
 
-/// Writes (size * mean - the sum of the rows) / (size - count); any alignment.
-void average_rest(const GroupRest& op) noexcept;
+/// Writes (size * mean - the sum of the rows) / (size - count) of each group; rows of `numbers`
+/// elements, any alignment.
+void average_rests(Dtype dtype, std::size_t numbers, std::span<const GroupRest> groups) noexcept;
 
 }  // namespace terrace::kernels::host
