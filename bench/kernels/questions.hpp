@@ -13,7 +13,7 @@ std::vector<Question> kmeans_questions();
 std::vector<Question> coding_questions();
 std::vector<Question> pq_questions();
 std::vector<Question> refine_questions();
-std::vector<Question> estimate_questions();
+std::vector<Question> rest_questions();
 std::vector<Question> channel_questions();
 std::vector<Question> sign_questions();
 std::vector<Question> cluster_questions();

@@ -326,6 +326,46 @@ Status require_target(std::string_view name, const StoreRows& op) {
   return {};
 }
 
+/// How many rows were selected only the device knows.
+Status require_rests(std::string_view name, const DecodeAttention& op) {
+  const GroupRests& rests = op.rests;
+  TERRACE_TRY(require_index(name, op.shape, rests.candidates, rests.index));
+  TERRACE_TRY(require_groups(name, rests.groups, rests.index));
+  const PseudoTarget& out = rests.pseudo;
+  const std::size_t coded = rests.index.first_token + std::min(rests.index.token_count, limit);
+  const std::size_t groups = rests.pages().size() * rests.groups.groups;
+  TERRACE_TRY(require(
+      name, {{op.scope == ListScope::kv_head && op.selected_bias == nullptr &&
+                  op.weights.sums == nullptr && op.pseudo.count == nullptr,
+              "rests go with lists of KV heads alone, without weights, bias or pseudo-entries"},
+             {op.selected != nullptr, "selected must be given with rests"},
+             {op.selected_stride <= limit, "selected_stride must not be above 2^32"},
+             {rests.candidates.empty() || rests.candidates.end <= coded,
+              "candidates must be coded: the index has fewer tokens"},
+             {groups <= out.stride, "rests.pseudo.stride must not be below the number of groups"},
+             {out.count != nullptr && (groups == 0 || (out.rows != nullptr && out.bias != nullptr)),
+              "rests.pseudo must be given"},
+             {groups == 0 || rests.means != nullptr, "rests.means must be given"},
+             {rests.scratch != nullptr, "rests.scratch must be given"}}));
+  const std::size_t heads = op.shape.kv_heads;
+  const std::size_t entries = times(heads, out.stride);
+  const std::size_t ids = times(heads, op.selected_stride);
+  const std::size_t floats =
+      estimate_scratch_floats(op.shape, rests.groups, rests.candidates.size());
+  return require_apart(
+      name,
+      {{"rests.means", range_of(rests.means, times(entries, op.shape.row_bytes()))},
+       {"rests.pseudo.rows", range_of(out.rows, entries)},
+       {"rests.pseudo.bias", range_of(out.bias, entries)},
+       {"rests.pseudo.count", range_of(out.count, heads)},
+       {"rests.scratch", range_of(rests.scratch, floats)},
+       {"output", range_of(op.output, query_floats(op.shape))}},
+      {{"query", range_of(op.query, query_floats(op.shape))},
+       {"rests.ids", range_of(rests.ids, ids)},
+       {"selected_count", range_of(op.selected_count, heads)},
+       {"selected", range_of(op.selected, ids)}});
+}
+
 }  // namespace
 
 Status validate(const StoreRows& op) {
@@ -497,42 +537,6 @@ Status validate(const SignSelect& op) {
                        {views.query, views.shares});
 }
 
-Status validate(const EstimateRest& op) {
-  constexpr std::string_view name = "estimate_rest";
-  TERRACE_TRY(require_index(name, op.shape, op.candidates, op.index));
-  TERRACE_TRY(require_groups(name, op.groups, op.index));
-  const std::size_t heads = op.shape.kv_heads;
-  const PseudoTarget& out = op.pseudo;
-  const std::size_t coded = op.index.first_token + std::min(op.index.token_count, limit);
-  const std::size_t groups = op.pages().size() * op.groups.groups;
-  TERRACE_TRY(require(
-      name, {{op.candidates.empty() || op.candidates.end <= coded,
-              "candidates must be coded: the index has fewer tokens"},
-             {op.id_count != nullptr, "id_count must be given"},
-             {op.id_stride <= limit, "id_stride must not be above 2^32"},
-             {op.id_stride == 0 || (op.ids != nullptr && op.rows != nullptr),
-              "ids and rows must be given"},
-             {groups <= out.stride, "pseudo.stride must not be below the number of groups"},
-             {out.count != nullptr, "pseudo must be given"},
-             {groups == 0 || (out.rows != nullptr && out.bias != nullptr), "pseudo must be given"},
-             {groups == 0 || op.means != nullptr, "means must be given"},
-             {op.candidates.empty() || op.query != nullptr, "query must be given"},
-             {op.candidates.empty() || op.scratch != nullptr, "scratch must be given"}}));
-  const std::size_t entries = times(heads, out.stride);
-  const std::size_t ids = times(heads, op.id_stride);
-  const std::size_t floats = estimate_scratch_floats(op.shape, op.groups, op.candidates.size());
-  return require_apart(name,
-                       {{"means", range_of(op.means, times(entries, op.shape.row_bytes()))},
-                        {"pseudo.rows", range_of(out.rows, entries)},
-                        {"pseudo.bias", range_of(out.bias, entries)},
-                        {"pseudo.count", range_of(out.count, heads)},
-                        {"scratch", range_of(op.scratch, floats)}},
-                       {{"query", range_of(op.query, query_floats(op.shape))},
-                        {"ids", range_of(op.ids, ids)},
-                        {"id_count", range_of(op.id_count, heads)},
-                        {"rows", range_of(op.rows, ids)}});
-}
-
 Status validate(const ResolveRows& op) {
   constexpr std::string_view name = "resolve_rows";
   TERRACE_TRY(require_resolvable(name, op));
@@ -586,7 +590,8 @@ Status validate(const DecodeAttention& op) {
        {op.scratch != nullptr || !(resides || estimates || op.selected != nullptr),
         "scratch must be given"}}));
   TERRACE_TRY(require_weights(name, op));
-  return require_attention_apart(name, op);
+  TERRACE_TRY(require_attention_apart(name, op));
+  return op.rests.ids == nullptr ? Status{} : require_rests(name, op);
 }
 
 Status validate(const TileAttention& op) {

@@ -44,10 +44,4 @@ Result<bool> RetrievalPolicy::cut(const BuildRequest& request) const {
   return catching_bad_alloc(*this, [&] { return do_cut(request); });
 }
 
-Result<Ticket> RetrievalPolicy::estimate(std::span<const EstimateRequest> /*batch*/, Queue& queue,
-                                         const Ops& /*ops*/) const {
-  TERRACE_ASSERT(!traits().estimates_rest);
-  return queue.record();
-}
-
 }  // namespace terrace

@@ -8,7 +8,6 @@
 #include "terrace/kernels/calls.hpp"
 #include "terrace/kernels/cluster_select.hpp"
 #include "terrace/kernels/convert_queries.hpp"
-#include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/map_vectors.hpp"
 #include "terrace/kernels/page_select.hpp"
 #include "terrace/kernels/refine.hpp"
@@ -48,7 +47,6 @@ constexpr Ops table{.store_rows = enqueue<store_rows>,
                     .page_select = enqueue<host::page_select>,
                     .cluster_select = enqueue<host::cluster_select>,
                     .refine_select = enqueue<host::refine_select>,
-                    .estimate_rest = enqueue<host::estimate_rest>,
                     .sign_select = enqueue<host::sign_select>,
                     .resolve_rows = enqueue<resolve_rows>,
                     .fetch_rows = enqueue<host::fetch_rows>,

@@ -73,7 +73,6 @@ TEST_P(OpsContract, TheTableIsComplete) {
   EXPECT_NE(ops.page_select, nullptr);
   EXPECT_NE(ops.cluster_select, nullptr);
   EXPECT_NE(ops.refine_select, nullptr);
-  EXPECT_NE(ops.estimate_rest, nullptr);
   EXPECT_NE(ops.sign_select, nullptr);
   EXPECT_NE(ops.resolve_rows, nullptr);
   EXPECT_NE(ops.fetch_rows, nullptr);
@@ -162,7 +161,6 @@ TEST_P(OpsContract, BadArgumentsAreRefusedBeforeAnythingIsEnqueued) {
   EXPECT_TRUE(refused(ops.page_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.cluster_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.refine_select(*compute, Phase::select, {})));
-  EXPECT_TRUE(refused(ops.estimate_rest(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.sign_select(*compute, Phase::select, {})));
   EXPECT_TRUE(refused(ops.resolve_rows(*compute, Phase::fetch, {})));
   EXPECT_TRUE(refused(ops.fetch_rows(*compute, Phase::fetch, {})));

@@ -94,9 +94,6 @@ void run(std::span<const RefineSelect> batch) {
 void run(std::span<const SignSelect> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::sign_select(batch, launch); });
 }
-void run(std::span<const EstimateRest> batch) {
-  DeviceRun()([&](const auto& launch) { return cuda::estimate_rest(batch, launch); });
-}
 void run(std::span<const ResolveRows> batch) {
   DeviceRun()([&](const auto& launch) { return cuda::resolve_rows(batch, launch); });
 }

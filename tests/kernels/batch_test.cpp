@@ -13,10 +13,10 @@
 #include "kernels/cached_scenario.hpp"
 #include "kernels/cluster_scene.hpp"
 #include "kernels/conversion.hpp"
-#include "kernels/estimate_scene.hpp"
 #include "kernels/page_scene.hpp"
 #include "kernels/pq_index.hpp"
 #include "kernels/refine_scene.hpp"
+#include "kernels/rests_scene.hpp"
 #include "kernels/selected.hpp"
 #include "kernels/sign_index.hpp"
 #include "kernels/tile_scenario.hpp"
@@ -335,20 +335,19 @@ TEST(Batch, RefinesLikeItsCalls) {
   });
 }
 
-TEST(Batch, EstimatesLikeItsCalls) {
-  namespace scene = testing::estimate_scene;
+TEST(Batch, AttendsToRestsLikeItsCalls) {
+  namespace scene = testing::rests_scene;
   const KvShape shape = make_shape(3, 2, 24, Dtype::f16);
-  expect_batches_like_calls<EstimateRest>(Large::where_there_is_time, [&](std::size_t i) {
+  expect_batches_like_calls<DecodeAttention>(Large::where_there_is_time, [&](std::size_t i) {
     const auto held = std::make_shared<scene::Scene>(shape, i);
-    EstimateRest& op = held->op;
-    op.most = one_of<std::size_t>({45, 5, 0}, i);
-    op.candidates.end -= i < small_from ? one_of<std::size_t>({0, 100, 240}, i) : 200;
+    DecodeAttention& op = held->op;
+    op.rests.most = one_of<std::size_t>({45, 5, 0}, i);
     held->select(i < small_from ? 2 + i % 5 : 50);
-    return Call<EstimateRest>{held,
-                              op,
-                              {memory_of(held->means), memory_of(held->pseudo_bias),
-                               memory_of(held->pseudo_rows), memory_of(held->pseudo_counts)},
-                              memory_of(held->scratch)};
+    if (i % 4 == 3) op.rests = {};  // a batch may have both
+    return Call<DecodeAttention>{held,
+                                 op,
+                                 {memory_of(held->output), memory_of(held->pseudo_counts)},
+                                 memory_of(held->scratch)};
   });
 }
 

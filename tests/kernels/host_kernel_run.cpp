@@ -62,9 +62,6 @@ void run(std::span<const RefineSelect> batch) {
 void run(std::span<const SignSelect> batch) {
   host::for_each_call(batch, threads, host::sign_select);
 }
-void run(std::span<const EstimateRest> batch) {
-  host::for_each_call(batch, threads, host::estimate_rest);
-}
 void run(std::span<const DecodeAttention> batch) {
   host::for_each_call(batch, threads, host::decode_attention);
 }

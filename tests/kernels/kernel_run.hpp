@@ -31,7 +31,6 @@ void run(std::span<const PageSelect> batch);
 void run(std::span<const ClusterSelect> batch);
 void run(std::span<const RefineSelect> batch);
 void run(std::span<const SignSelect> batch);
-void run(std::span<const EstimateRest> batch);
 void run(std::span<const ResolveRows> batch);
 void run(std::span<const DecodeAttention> batch);
 void run(std::span<const TileAttention> batch);

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "kernels/block_store.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/kernels/reference.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/policies/retrieval.hpp"
 
@@ -74,7 +76,7 @@ class PolicyIndex {
     const auto selected = policy_.select(batch, *compute_, backend_->ops());
     EXPECT_TRUE(selected.has_value());
     EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
-    if (policy_.traits().estimates_rest) estimate(batch, chosen);
+    if (policy_.traits().estimates_rest) write_rests(batch, chosen);
     std::vector<Lists> result;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t capacity = batch[i].out.capacity;
@@ -152,9 +154,8 @@ class PolicyIndex {
     std::vector<std::byte> means;  ///< of what was not
   };
 
-  /// Estimates what the selections left out.
-  void estimate(std::span<const SelectRequest> batch, std::span<Chosen> all) {
-    std::vector<EstimateRequest> requests;
+  /// Writes down what the selections left out.
+  void write_rests(std::span<const SelectRequest> batch, std::span<Chosen> all) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Chosen& chosen = all[i];
       const std::size_t capacity = batch[i].out.capacity;
@@ -166,10 +167,16 @@ class PolicyIndex {
         }
       }
       chosen.means.resize(chosen.pseudo_rows.size() * rows_.shape().row_bytes());
-      requests.push_back({batch[i], chosen.rows.data(), chosen.means.data()});
+      const DecodeAttention attention{
+          .shape = batch[i].shape,
+          .query = batch[i].query,
+          .selected = chosen.rows.data(),
+          .selected_count = chosen.counts.data(),
+          .selected_stride = capacity,
+          .rests = policy_.rests({batch[i], chosen.means.data()}),
+          .scale = 1 / std::sqrt(static_cast<float>(batch[i].shape.head_dim))};
+      kernels::reference::estimate_rest(kernels::EstimateRest::of(attention));
     }
-    EXPECT_TRUE(policy_.estimate(requests, *compute_, backend_->ops()).has_value());
-    EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
   }
 
   /// Makes room for a selection, and returns the request for it.

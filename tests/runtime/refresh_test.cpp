@@ -62,9 +62,8 @@ class HeldPolicy final : public RetrievalPolicy {
                                       const Ops& ops) const override {
     return policy_->select(batch, queue, ops);
   }
-  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                        const Ops& ops) const override {
-    return policy_->estimate(batch, queue, ops);
+  [[nodiscard]] GroupRests rests(const RestsRequest& request) const override {
+    return policy_->rests(request);
   }
 
  private:

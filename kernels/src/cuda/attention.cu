@@ -18,7 +18,9 @@
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
+#include "rests.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
+#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
 namespace {
@@ -288,8 +290,10 @@ Status launch_weights(const Calls<DecodeAttention, capacity>& calls, unsigned pi
 }  // namespace
 
 Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch) {
+  TERRACE_TRY(write_rests(batch, launch));
   return launch_calls(
-      batch, [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
+      batch, with_rests_written,
+      [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
         const unsigned pieces = calls.largest(pieces_of);
         TERRACE_TRY(launch_pieces_of(calls, pieces, launch));
         if (pieces > 1) TERRACE_TRY(launch_merge(calls, launch));

@@ -6,6 +6,7 @@
 
 #include "terrace/core/ops.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
+#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
 
@@ -45,7 +46,7 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
 
 /// Reduces logits to weights and chooses the largest. At most two launches for as many calls as one
 /// takes, three where positions are held. Logits of page_select are of pages, of which each counts
-/// as many candidates as it has; those of refine_select of what is proposed; those of estimate_rest
+/// as many candidates as it has; those of refine_select of what is proposed; those of EstimateRest
 /// of groups, which are the candidates.
 [[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);

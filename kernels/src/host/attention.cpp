@@ -20,14 +20,17 @@
 #include "host/add_weights.hpp"
 #include "host/attention_piece.hpp"
 #include "host/prefetch.hpp"
+#include "host/rest_attention.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/attention.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "host/add_rows-inl.hpp"
 #include "host/dot_rows-inl.hpp"
 #include "host/exp-inl.hpp"
+#include "host/rows_ahead-inl.hpp"
 #include "host/vectors-inl.hpp"
 
 #ifndef TERRACE_KERNELS_ATTENTION_ONCE
@@ -60,61 +63,6 @@ struct HeadGroup {
 
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
-
-/// Asks for the first line of each row that lies neither in the page of the row before it nor in
-/// the next one. Looking up where a page lies takes long and holds up what follows; many look-ups
-/// at once overlap. Rows side by side need none of this: they would only come out of order.
-HWY_INLINE void ask_for_pages(const std::byte* const* rows, std::size_t count) {
-  constexpr std::size_t page_bytes = 4096;
-  for (std::size_t i = 1; i < count; ++i) {
-    const std::size_t page = reinterpret_cast<std::uintptr_t>(rows[i]) / page_bytes;
-    const std::size_t before = reinterpret_cast<std::uintptr_t>(rows[i - 1]) / page_bytes;
-    if (page - before > 1) prefetch(rows[i], 1);
-  }
-}
-
-// Both of these ask for the next line of what follows a tile. That goes best with one request right
-// before each line that is read: two in a row cost an Intel core a third of its rate.
-
-/// Rows that lie side by side. Its requests depend on nothing read, so they keep their places.
-class RunAhead {
- public:
-  HWY_INLINE RunAhead(const std::byte* begin, const std::byte* end) : line_(begin), end_(end) {}
-
-  HWY_INLINE void ask_line() {
-    if (line_ >= end_) return;
-    prefetch_line(line_);
-    line_ += line_bytes;
-  }
-
- private:
-  const std::byte* line_;
-  const std::byte* end_;
-};
-
-/// Rows that lie anywhere.
-class RowsAhead {
- public:
-  HWY_INLINE RowsAhead(const std::byte* const* rows, std::size_t count, std::size_t row_bytes)
-      : row_(rows), end_(rows + count), row_bytes_(row_bytes) {
-    ask_for_pages(rows, count);
-  }
-
-  HWY_INLINE void ask_line() {
-    if (row_ == end_) return;
-    prefetch_line(*row_ + offset_);
-    offset_ += line_bytes;
-    const bool done = offset_ >= row_bytes_;
-    row_ += done;
-    offset_ = done ? 0 : offset_;
-  }
-
- private:
-  const std::byte* const* row_;
-  const std::byte* const* end_;
-  std::size_t row_bytes_;
-  std::size_t offset_ = 0;  // of the line in its row
-};
 
 /// A tile of entries.
 struct Tile {
@@ -188,82 +136,6 @@ HWY_INLINE void keep_weights(const HeadGroup& group, std::size_t h, const Tile& 
   }
 }
 
-/// The dimensions of a value that one pass over a tile's values adds up.
-struct Slab {
-  std::size_t dim;
-  std::size_t offset;  // of it in a row, bytes
-  std::size_t vector_bytes;
-};
-
-// Rows whose values are added between two tests for the end: whole lines, with vectors of 16 bytes.
-constexpr std::size_t rows_per_turn = 4;
-
-/// Adds weight * value over the tile to `width` vectors of output of each head;
-/// load(address, v) reads vector v of the slab.
-template <std::size_t heads, std::size_t width, typename Ahead, typename Load>
-HWY_INLINE void add_value_slab(HeadGroup& group, const Tile& tile, const Slab& slab, Ahead& ahead,
-                               Load load) {
-  const FloatTag tag;
-  float* output = group.output + slab.dim;
-  Floats sums[heads * width];
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < heads * width; ++i) {
-    sums[i] = hn::Load(tag, output + i / width * group.stride + i % width * lanes);
-  }
-  const auto add_row = [&](std::size_t t, std::size_t vectors_before) HWY_ATTR {
-    const std::byte* at = tile.rows[t] + slab.offset;
-    Floats weights[heads];
-#pragma GCC unroll 4
-    for (std::size_t h = 0; h < heads; ++h) {
-      weights[h] = hn::Set(tag, group.weights[h * tile_rows + t]);
-    }
-#pragma GCC unroll 8
-    for (std::size_t v = 0; v < width; ++v) {
-      if ((vectors_before + v) * slab.vector_bytes % line_bytes == 0) ahead.ask_line();
-      const Floats value = load(at, v);
-#pragma GCC unroll 4
-      for (std::size_t h = 0; h < heads; ++h) {
-        sums[h * width + v] = hn::MulAdd(weights[h], value, sums[h * width + v]);
-      }
-    }
-  };
-  std::size_t t = 0;
-  for (; t + rows_per_turn <= tile.count; t += rows_per_turn) {
-#pragma GCC unroll 4
-    for (std::size_t i = 0; i < rows_per_turn; ++i) add_row(t + i, i * width);
-  }
-  for (; t < tile.count; ++t) add_row(t, 0);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < heads * width; ++i) {
-    hn::Store(sums[i], tag, output + i / width * group.stride + i % width * lanes);
-  }
-}
-
-template <typename Elements, std::size_t heads, typename Ahead>
-HWY_INLINE void add_values(HeadGroup& group, const Tile& tile, std::size_t dims, Ahead& ahead) {
-  // As many sums as leave the registers room for the weights and a value.
-  constexpr std::size_t width = heads == 1 ? 8 : heads == 4 && registers == 16 ? 2 : 4;
-  constexpr std::size_t vector_bytes = lanes * Elements::bytes;
-  const auto load = [](const std::byte* at, std::size_t v)
-                        HWY_ATTR { return Elements::load(at + v * vector_bytes); };
-  const std::size_t half_bytes = dims * Elements::bytes;  // the key, which values follow
-  const auto slab = [&](std::size_t dim) HWY_ATTR {
-    return Slab{dim, half_bytes + dim * Elements::bytes, vector_bytes};
-  };
-  std::size_t dim = 0;
-  for (; dim + width * lanes <= dims; dim += width * lanes) {
-    add_value_slab<heads, width>(group, tile, slab(dim), ahead, load);
-  }
-  for (; dim + lanes <= dims; dim += lanes) {
-    add_value_slab<heads, 1>(group, tile, slab(dim), ahead, load);
-  }
-  if (dim == dims) return;
-  const std::size_t rest = dims - dim;
-  const auto load_rest = [rest](const std::byte* at, std::size_t)
-                             HWY_ATTR { return load_tail<Elements>(at, rest); };
-  add_value_slab<heads, 1>(group, tile, slab(dim), ahead, load_rest);
-}
-
 /// Adds a tile to the softmax of a group of `heads` heads. Where `fixed_dims` is not 0 it is the
 /// head_dim, and loops over it are unrolled.
 template <typename Elements, std::size_t heads, std::size_t fixed_dims, typename Ahead>
@@ -282,7 +154,15 @@ HWY_NOINLINE Ahead attend_tile_as(HeadGroup& group, const Tile& tile, std::size_
   if (group.kept != nullptr) {
     for (std::size_t h = 0; h < heads; ++h) keep_weights(group, h, tile);
   }
-  add_values<Elements, heads>(group, tile, dims, ahead);
+  add_rows<Elements, heads>({.weights = group.weights,
+                             .weight_stride = tile_rows,
+                             .rows = tile.rows,
+                             .count = tile.count,
+                             .begin = dims * Elements::bytes,
+                             .numbers = dims,
+                             .sums = group.output,
+                             .sum_stride = group.stride},
+                            [&] HWY_ATTR { ahead.ask_line(); });
   return ahead;
 }
 
@@ -512,9 +392,31 @@ void attend_list(const DecodeAttention& op, std::size_t list, std::size_t list_p
   }
 }
 
+/// Attends to the entries of a list that are resident, piece by piece, and then to the others.
+void attend_with_rests(const DecodeAttention& op, Parallel& threads) {
+  DecodeAttention resident = op;
+  resident.selected = nullptr;
+  const std::size_t resident_pieces = divide_up(entry_count(resident, 0), attention_split);
+  const std::size_t pieces = resident_pieces + 1;
+  const std::size_t group = op.shape.group();
+  const std::size_t numbers = op.shape.head_dim + 2;
+  threads.for_each(op.shape.kv_heads, [&](std::size_t kv_head) {
+    for (std::size_t piece = 0; piece < resident_pieces; ++piece) {
+      attend_part(resident, kv_head, piece, pieces);
+    }
+    const std::size_t first = kv_head * group;
+    attend_rests(op, kv_head, op.scratch + (first * pieces + resident_pieces) * numbers,
+                 pieces * numbers);
+    for (std::size_t head = first; head < first + group; ++head) {
+      merge_pieces(resident, head, pieces, pieces);
+    }
+  });
+}
+
 }  // namespace
 
 void decode_attention(const DecodeAttention& op, Parallel& threads) {
+  if (op.rests.ids != nullptr) return attend_with_rests(op, threads);
   const auto pieces_of = [&op](std::size_t list) {
     return (entry_count(op, list) + attention_split - 1) / attention_split;
   };

@@ -18,6 +18,8 @@ struct RowProducts {
   std::size_t key_count = 0;
   float* logits = nullptr;  ///< out [query_count, stride]
   std::size_t stride = 0;
+  /// Memory is asked for keys while others are multiplied: they are in no near cache.
+  bool ask_ahead = false;
 };
 
 /// Writes scale * q.k. A product does not depend on which rows stand beside it.

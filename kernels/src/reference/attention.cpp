@@ -76,6 +76,10 @@ std::vector<double> attend(const DecodeAttention& op, std::size_t query_head) {
 }  // namespace
 
 void decode_attention(const DecodeAttention& op) {
+  if (op.rests.ids != nullptr) {
+    estimate_rest(EstimateRest::of(op));
+    return decode_attention(with_rests_written(op));
+  }
   const std::size_t lists = list_count(op.shape, op.weights.scope);
   const std::size_t heads = op.shape.query_heads / lists;
   for (std::size_t list = 0; list < lists; ++list) {

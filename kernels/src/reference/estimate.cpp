@@ -62,7 +62,7 @@ std::vector<double> weights_of(const EstimateRest& op, std::size_t head,
       double product = 0;
       for (std::size_t i = 0; i < shape.head_dim; ++i) product += double{query[i]} * rest.mean[i];
       logits.push_back(rest.tokens == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                        : product / std::sqrt(static_cast<double>(shape.head_dim)) +
+                                        : product * double{op.scale} +
                                               std::log(static_cast<double>(rest.tokens)));
     }
     if (shape.group() == 1) return logits;
@@ -77,7 +77,7 @@ std::vector<double> weights_of(const EstimateRest& op, std::size_t head,
 void estimate_rest(const EstimateRest& op) {
   for (std::size_t head = 0; head < op.shape.kv_heads; ++head) {
     std::vector<Rest> rests;
-    for (std::size_t page = op.pages().begin; page < op.pages().end; ++page) {
+    for (std::size_t page = op.pages.begin; page < op.pages.end; ++page) {
       for (std::size_t group = 0; group < op.groups.groups; ++group) {
         rests.push_back(rest_of(op, head, page, group));
       }

@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "groups.hpp"
+#include "terrace/core/assert.hpp"
 #include "wrapping_policy.hpp"
 
 namespace terrace::policies {
@@ -63,11 +64,10 @@ class Estimated final : public WrappingPolicy {
     });
   }
 
-  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                        const Ops& ops) const override {
-    if (batch.empty()) return queue.record();
-    TERRACE_ASSIGN(const IndexLayout layout, base().index_layout(batch.front().selection.shape));
-    return groups_behind(layout).estimate(batch, queue, ops);
+  [[nodiscard]] GroupRests rests(const RestsRequest& request) const override {
+    const Result<IndexLayout> layout = base().index_layout(request.selection.shape);
+    TERRACE_DEBUG_ASSERT(layout);  // an index of this shape is there
+    return groups_behind(*layout).rests(request);
   }
 
  private:

@@ -105,24 +105,16 @@ SelectRequest Groups::less_entries(SelectRequest request) const noexcept {
   return request;
 }
 
-Result<Ticket> Groups::estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                const Ops& ops) const {
-  return enqueue_select(ops.estimate_rest, batch, queue, [&](const EstimateRequest& request) {
-    const SelectRequest& selection = request.selection;
-    return EstimateRest{.shape = selection.shape,
-                        .query = selection.query,
-                        .candidates = selection.candidates,
-                        .groups = shape_,
-                        .index = selection.index,
-                        .ids = selection.out.ids,
-                        .id_count = selection.out.id_count,
-                        .id_stride = selection.out.capacity,
-                        .rows = request.rows,
-                        .most = entries_of(selection),
-                        .means = request.means,
-                        .pseudo = selection.out.pseudo,
-                        .scratch = selection.scratch};
-  });
+GroupRests Groups::rests(const RestsRequest& request) const noexcept {
+  const SelectRequest& selection = request.selection;
+  return {.candidates = selection.candidates,
+          .groups = shape_,
+          .index = selection.index,
+          .ids = selection.out.ids,
+          .most = entries_of(selection),
+          .means = request.means,
+          .pseudo = selection.out.pseudo,
+          .scratch = selection.scratch};
 }
 
 }  // namespace terrace::policies

@@ -30,9 +30,8 @@ class Groups {
   /// The request, for as many rows fewer as there may be entries that count towards the budget.
   [[nodiscard]] SelectRequest less_entries(SelectRequest request) const noexcept;
 
-  /// Enqueues the estimates: see RetrievalPolicy::estimate().
-  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                        const Ops& ops) const;
+  /// See RetrievalPolicy::rests().
+  [[nodiscard]] GroupRests rests(const RestsRequest& request) const noexcept;
 
  private:
   /// Returns how many entries a KV head may have.

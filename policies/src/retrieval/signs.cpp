@@ -87,9 +87,8 @@ class Signs final : public RetrievalPolicy {
     });
   }
 
-  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                        const Ops& ops) const override {
-    return groups_.estimate(batch, queue, ops);
+  [[nodiscard]] GroupRests rests(const RestsRequest& request) const override {
+    return groups_.rests(request);
   }
 
  protected:

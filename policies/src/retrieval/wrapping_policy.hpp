@@ -20,9 +20,8 @@ class WrappingPolicy : public RetrievalPolicy {
  public:
   [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
 
-  [[nodiscard]] Result<Ticket> estimate(std::span<const EstimateRequest> batch, Queue& queue,
-                                        const Ops& ops) const override {
-    return base_->estimate(batch, queue, ops);
+  [[nodiscard]] GroupRests rests(const RestsRequest& request) const override {
+    return base_->rests(request);
   }
 
   /// A part is a KV head where the other policy's parts are those of heads, else all.

@@ -71,7 +71,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
   const AttendedToken& token = layer_->token();
   const TokenBudget& budget = context_.options().budget;
-  return SelectRequest{
+  const SelectRequest request{
       .shape = context_.shape(),
       .layer = layer_->id(),
       .query = input_.query + token_ * input_.query_stride,
@@ -88,6 +88,10 @@ Result<SelectRequest> Participant::select(Queue& compute) {
       .window = token.window,
       .scratch = parts_.workspace.select_scratch(),
       .out = parts_.workspace.selection(*layer_)};
+  if (context_.traits().estimates_rest) {
+    rests_ = context_.policy().rests({request, parts_.workspace.means()});
+  }
+  return request;
 }
 
 void Participant::note_selected(Ticket selected) noexcept {
@@ -253,6 +257,7 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
       .selected_bias = rows.selected == nullptr ? nullptr : parts_.workspace.logit_bias(),
       .pseudo = layer_->attends_to_entries() ? layer_->retention.entries.view()
                                              : parts_.workspace.pseudo(*layer_),
+      .rests = rows.selected == nullptr ? GroupRests{} : rests_,
       .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
       .scratch = parts_.workspace.attention_scratch(),
       .weights = weights,

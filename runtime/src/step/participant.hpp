@@ -50,9 +50,6 @@ class Participant {
   Status open_token(std::size_t number);
   [[nodiscard]] bool selects() const noexcept { return layer_->token().selected; }
   Result<SelectRequest> select(Queue& compute);
-  [[nodiscard]] EstimateRequest estimate(const SelectRequest& selection) const noexcept {
-    return {selection, parts_.workspace.rows(), parts_.workspace.means()};
-  }
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
   void note_selected(Ticket selected) noexcept;
@@ -157,6 +154,7 @@ class Participant {
   StepInput input_;
   std::size_t tokens_ = 1;
   std::size_t token_ = 0;  ///< the one under way
+  GroupRests rests_;       ///< of its selection
   bool prompt_ = false;    ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;

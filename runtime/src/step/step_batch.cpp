@@ -96,19 +96,7 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
   for (Participant* const one : selecting_) one->note_selected(selected);
   TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
-  TERRACE_TRY(ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {}));
-  return estimate_rest(compute);
-}
-
-Status StepBatch::estimate_rest(Queue& compute) {
-  if (!runtime_.policy->traits().estimates_rest) return {};
-  estimates_.clear();
-  for (std::size_t i = 0; i < selecting_.size(); ++i) {
-    estimates_.push_back(selecting_[i]->estimate(selects_[i]));
-  }
-  TERRACE_ASSIGN(selected_,
-                 runtime_.policy->estimate(estimates_, compute, runtime_.backend->ops()));
-  return {};
+  return ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {});
 }
 
 void StepBatch::list_selecting(std::size_t number, Queue& compute) {
@@ -151,10 +139,14 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
                           std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
+  // What is sent to the host has the number of rests, which attention finds.
+  const bool counts_in_attention = runtime_.policy->traits().estimates_rest;
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
-    if (number + 1 == rounds) close_layer();
+    const bool last = number + 1 == rounds;
+    if (last && !counts_in_attention) close_layer();
     TERRACE_TRY(attend_selected(number, outputs, compute));
+    if (last && counts_in_attention) close_layer();
   }
   return attend_exactly(outputs, compute);
 }
@@ -174,6 +166,7 @@ Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput
   });
   TERRACE_ASSIGN(const Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
+  if (runtime_.policy->traits().estimates_rest) selected_ = attended;
   for_each_token([&](Participant& one, std::size_t) {
     one.note_attended(attended);
     return one.send_weights(attended);

@@ -67,8 +67,6 @@ class StepBatch {
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
-  /// Estimates what the last selection left out.
-  Status estimate_rest(Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
@@ -97,7 +95,6 @@ class StepBatch {
   std::vector<SelectRequest> selects_;
   std::vector<ResolveRows> resolves_;
   std::vector<FetchRows> fetches_;
-  std::vector<EstimateRequest> estimates_;
   std::vector<DecodeAttention> attentions_;
 };
 

@@ -165,7 +165,9 @@ FetchRows Workspace::fetch(const Layer& layer) const noexcept {
 }
 
 PseudoEntries Workspace::pseudo(const Layer& layer) const noexcept {
-  if (!layer.token().selected || !context_.traits().gives_pseudo_entries) return {};
+  const RetrievalTraits& traits = context_.traits();
+  // Attention itself makes those of rests.
+  if (!layer.token().selected || !traits.gives_pseudo_entries || traits.estimates_rest) return {};
   return {.rows = pseudo_rows_.as<const std::byte*>(),
           .bias = pseudo_bias_.as<float>(),
           .count = layer.token().selection.on_device().pseudo_counts,

@@ -29,7 +29,6 @@ namespace terrace {
 [[nodiscard]] Status validate(const PageSelect& op);
 [[nodiscard]] Status validate(const ClusterSelect& op);
 [[nodiscard]] Status validate(const RefineSelect& op);
-[[nodiscard]] Status validate(const EstimateRest& op);
 [[nodiscard]] Status validate(const SignSelect& op);
 [[nodiscard]] Status validate(const ResolveRows& op);
 [[nodiscard]] Status validate(const FetchRows& op);

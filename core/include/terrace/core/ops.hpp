@@ -391,27 +391,22 @@ struct GroupShape {
   }
 };
 
-/// Makes entries of what a selection leaves out: of each group of pages all of whose tokens are
-/// candidates, the mean of the rows that are not selected, with a logit bias of ln(their number).
-/// Where there are more than `most` groups, those with the largest weights count. Weights are, with
-/// one query head a KV head, the logits of the means with their bias, else the softmax of each
-/// query head over all groups, summed; ties go to the lower group, NaN and groups of which nothing
-/// is left rank last. The latter have no entry. Entries come in the order of their groups. Where
-/// none of a group's rows is selected, its entry is the row in the index.
-struct EstimateRest {
-  KvShape shape;
-  const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
+/// What a selection leaves of groups, as entries of attention: of each group of pages all of whose
+/// tokens are candidates, the mean of the rows that are not selected, with a logit bias of
+/// ln(their number). Where there are more than `most` groups, those with the largest weights count.
+/// Weights are, with one query head a KV head, the logits of the means with their bias, else the
+/// softmax of each query head over all groups, summed; ties go to the lower group, NaN and groups
+/// of which nothing is left rank last. The latter have no entry.
+struct GroupRests {
   TokenRange candidates;
   GroupShape groups;
   IndexView index;
-  const std::uint32_t* ids = nullptr;       ///< [kv_heads, id_stride]: selected positions, rising
-  const std::uint32_t* id_count = nullptr;  ///< [kv_heads]
-  std::size_t id_stride = 0;
-  std::byte* const* rows = nullptr;  ///< [kv_heads, id_stride]: the rows of `ids`
-  std::size_t most = 0;              ///< entries of a KV head
-  std::byte* means = nullptr;        ///< out [kv_heads, pseudo.stride] rows, a group each
-  PseudoTarget pseudo;               ///< out; its stride is not below the number of groups
-  float* scratch = nullptr;          ///< estimate_scratch_floats
+  const std::uint32_t* ids = nullptr;  ///< [kv_heads, selected_stride]: the rows' positions, rising
+  std::size_t most = 0;                ///< entries of a KV head
+  std::byte* means = nullptr;          ///< [kv_heads, pseudo.stride] rows, for means
+  /// For entries; its stride is not below the number of groups. Out: `count`.
+  PseudoTarget pseudo = {};
+  float* scratch = nullptr;  ///< estimate_scratch_floats
 
   /// The pages all of whose tokens are candidates: numbers, from the index's first on.
   [[nodiscard]] constexpr TokenRange pages() const noexcept {
@@ -422,12 +417,14 @@ struct EstimateRest {
   }
 };
 
-/// Returns the floats of EstimateRest::scratch for at most `candidates` of them: per KV head of
-/// all groups the logits of the query heads and a weight, the rows left, and the groups chosen.
+/// Returns the floats of GroupRests::scratch for at most `candidates` of them: per KV head logits
+/// of candidates and of groups, a number of each candidate and six of each group.
 constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupShape& groups,
                                               std::size_t candidates) noexcept {
-  const std::size_t count = groups.count(candidates);
-  return shape.kv_heads * count * 2 + selection_scratch_floats(shape, count);
+  const std::size_t of_group = align_up(groups.count(candidates) + 1, 64);
+  const std::size_t query_heads = shape.group();
+  return shape.kv_heads *
+         ((query_heads + 1) * align_up(candidates, 64) + (2 * query_heads + 5) * of_group);
 }
 
 /// Signs of the rest of each key, which is the key less the mean of its group as the index has it;
@@ -598,7 +595,7 @@ struct CacheRows {
 };
 
 /// Entries that stand for rows not fetched, with a logit bias: rows of the index, or of
-/// EstimateRest::means.
+/// GroupRests::means.
 struct PseudoEntries {
   const std::byte* const* rows = nullptr;  ///< [lists, stride]
   const float* bias = nullptr;             ///< [lists, stride], added to the scaled logit
@@ -638,6 +635,9 @@ struct DecodeAttention {
   std::size_t selected_stride = 0;
   const float* selected_bias = nullptr;  ///< [lists, selected_stride] or null
   PseudoEntries pseudo = {};
+  /// With `rests.ids`: the pseudo-entries are what the selected rows leave of groups. None can be
+  /// given then, nor weights asked for, nor lists of query heads or a bias of rows.
+  GroupRests rests = {};
   float scale = 1.0F;        ///< logits are scale * q.k + bias
   float* scratch = nullptr;  ///< attention_scratch_floats(shape, entries)
   /// Out: weights[list, entry]. The stride is not below the entries of any list.
@@ -648,9 +648,10 @@ struct DecodeAttention {
 inline constexpr std::size_t attention_split = 512;
 
 /// Returns the floats of scratch that attention over at most `entries` entries per head needs:
-/// per query head and piece an output, a maximum and a sum.
+/// per query head and piece an output, a maximum and a sum. What rests are merged with ends a
+/// piece.
 constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t entries) noexcept {
-  const std::size_t pieces = (entries + attention_split - 1) / attention_split;
+  const std::size_t pieces = divide_up(entries, attention_split) + 1;
   return shape.query_heads * pieces * (shape.head_dim + 2);
 }
 
@@ -737,7 +738,6 @@ struct Ops {
   Op<PageSelect> page_select = {};
   Op<ClusterSelect> cluster_select = {};
   Op<RefineSelect> refine_select = {};
-  Op<EstimateRest> estimate_rest = {};
   Op<SignSelect> sign_select = {};
   Op<ResolveRows> resolve_rows = {};
   Op<FetchRows> fetch_rows = {};

@@ -133,11 +133,10 @@ struct SelectRequest {
   Selection out = {};        ///< shares no memory with another request's of its batch
 };
 
-/// Estimates what a selection left out. Device memory.
-struct EstimateRequest {
-  SelectRequest selection;  ///< as it was given to select(), whose scratch memory is free again
-  std::byte* const* rows = nullptr;  ///< [lists, capacity]: rows of what was selected
-  std::byte* means = nullptr;        ///< [lists, pseudo_capacity] rows, for entries to lie in
+/// Asks what a selection left out. Device memory.
+struct RestsRequest {
+  SelectRequest selection;     ///< as it was given to select(), whose scratch memory is free again
+  std::byte* means = nullptr;  ///< [lists, pseudo_capacity] rows, for entries to lie in
 };
 
 /// Threads  parts of builds and extensions on host queues, the others on the caller's;
@@ -192,10 +191,8 @@ class RetrievalPolicy {
   [[nodiscard]] virtual Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                               const Ops& ops) const = 0;
 
-  /// Enqueues the estimates of what these selections left out, once their rows are there; with
-  /// traits().estimates_rest.
-  [[nodiscard]] virtual Result<Ticket> estimate(std::span<const EstimateRequest> batch,
-                                                Queue& queue, const Ops& ops) const;
+  /// Returns what a selection leaves of groups, for attention; with traits().estimates_rest.
+  [[nodiscard]] virtual GroupRests rests(const RestsRequest& /*request*/) const { return {}; }
 
  protected:
   /// Overridden by policies whose extensions may add to what earlier extensions made.

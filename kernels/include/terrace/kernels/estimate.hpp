@@ -1,8 +1,7 @@
-// Estimates of what a selection leaves out: of each group of tokens the mean of the rows that are
-// not selected. See GroupShape.
+// Groups of tokens whose keys are alike, and what a selection leaves of them. See GroupShape.
 //
-//   host::average_groups(groups);          // once, when all tokens of a page are indexed
-//   host::estimate_rest(rest, threads);    // at each step, once the selected rows are there
+//   host::average_groups(groups);            // once, when all tokens of a page are indexed
+//   host::decode_attention(op, threads);     // at each step: op.rests, in attention.hpp
 //
 // Not here: which tokens are a group (policies), and estimates of whole clusters
 // (cluster_select.hpp).
@@ -11,15 +10,65 @@
 #include <span>
 
 #include "terrace/core/ops.hpp"
-#include "terrace/core/parallel.hpp"
 
 namespace terrace::kernels {
+
+/// GroupRests of an attention, for those who write each rest down as a row. Entries come in the
+/// order of their groups. Where none of a group's rows is selected, its entry is the row in the
+/// index.
+struct EstimateRest {
+  KvShape shape;
+  const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
+  TokenRange candidates;
+  GroupShape groups;
+  IndexView index;
+  const std::uint32_t* ids = nullptr;       ///< [kv_heads, id_stride]: selected positions, rising
+  const std::uint32_t* id_count = nullptr;  ///< [kv_heads]
+  std::size_t id_stride = 0;
+  std::byte* const* rows = nullptr;  ///< [kv_heads, id_stride]: the rows of `ids`
+  std::size_t most = 0;              ///< entries of a KV head
+  float scale = 1;                   ///< of logits
+  std::byte* means = nullptr;        ///< out [kv_heads, pseudo.stride] rows, a group each
+  PseudoTarget pseudo;               ///< out
+  float* scratch = nullptr;          ///< estimate_scratch_floats
+  TokenRange pages;                  ///< GroupRests::pages()
+
+  /// The entries that an attention makes.
+  [[nodiscard]] static EstimateRest of(const DecodeAttention& op) noexcept {
+    const GroupRests& rests = op.rests;
+    return {.shape = op.shape,
+            .query = op.query,
+            .candidates = rests.candidates,
+            .groups = rests.groups,
+            .index = rests.index,
+            .ids = rests.ids,
+            .id_count = op.selected_count,
+            .id_stride = op.selected_stride,
+            .rows = op.selected,
+            .most = rests.most,
+            .scale = op.scale,
+            .means = rests.means,
+            .pseudo = rests.pseudo,
+            .scratch = rests.scratch,
+            .pages = rests.pages()};
+  }
+};
+
+/// The attention once its rests are written down: they are entries like others.
+[[nodiscard]] inline DecodeAttention with_rests_written(const DecodeAttention& op) noexcept {
+  DecodeAttention attention = op;
+  if (op.rests.ids == nullptr) return attention;
+  const PseudoTarget& entries = op.rests.pseudo;
+  attention.pseudo = {entries.rows, entries.bias, entries.count, entries.stride};
+  attention.rests = {};
+  return attention;
+}
 
 /// Where the parts of EstimateRest::scratch lie, in floats.
 class RestWork {
  public:
   constexpr explicit RestWork(const EstimateRest& op) noexcept
-      : shape_(op.shape), groups_(op.pages().size() * op.groups.groups) {}
+      : shape_(op.shape), groups_(op.pages.size() * op.groups.groups) {}
 
   /// Groups that may have an entry.
   [[nodiscard]] constexpr std::size_t groups() const noexcept { return groups_; }
@@ -64,17 +113,8 @@ struct AverageGroups {
 ///
 /// Memory   the blocks of all tokens of the page are there
 /// Limits   head_dim at most KvShape::head_dim_max; allocates nothing
-/// Tests    tests/kernels/estimate_test.cpp
+/// Tests    tests/kernels/rests_test.cpp
 void average_groups(const AverageGroups& op) noexcept;
-
-/// Makes entries of what a selection leaves out.
-///
-/// Threads  one part per KV head; results do not depend on threads; allocates nothing
-/// Cost     an addition of a row per selected row, a mean per group that has one and, where there
-///          are more groups than entries, a product with each query head per group
-/// Source   own
-/// Tests    tests/kernels/estimate_test.cpp
-void estimate_rest(const EstimateRest& op, Parallel& threads);
 
 }  // namespace host
 }  // namespace terrace::kernels

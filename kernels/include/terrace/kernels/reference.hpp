@@ -6,6 +6,7 @@
 #pragma once
 
 #include "terrace/core/ops.hpp"
+#include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/kmeans.hpp"
 #include "terrace/kernels/pq_encode.hpp"
 

@@ -59,8 +59,6 @@ namespace terrace::kernels::cuda {
 
 /// Chooses among proposed candidates by refined scores. Cost: at most three launches.
 [[nodiscard]] Status refine_select(std::span<const RefineSelect> batch, const Launch& launch);
-/// Three launches and choose_largest's.
-[[nodiscard]] Status estimate_rest(std::span<const EstimateRest> batch, const Launch& launch);
 /// At most three launches.
 [[nodiscard]] Status sign_select(std::span<const SignSelect> batch, const Launch& launch);
 

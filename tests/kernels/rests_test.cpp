@@ -1,14 +1,13 @@
-#include "terrace/kernels/estimate.hpp"
-
 #include <gmock/gmock.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
 
-#include "kernels/estimate_scene.hpp"
+#include "kernels/rests_scene.hpp"
 #include "terrace/core/dtype.hpp"
 #include "terrace/core/op_arguments.hpp"
+#include "terrace/kernels/estimate.hpp"
 #include "terrace/kernels/reference.hpp"
 
 namespace terrace {
@@ -17,55 +16,42 @@ namespace {
 using ::testing::HasSubstr;
 using testing::make_shape;
 using testing::run;
-using testing::estimate_scene::candidates;
-using testing::estimate_scene::entries_max;
-using testing::estimate_scene::first;
-using testing::estimate_scene::groups;
-using testing::estimate_scene::page_tokens;
-using testing::estimate_scene::Scene;
-using testing::estimate_scene::tokens;
+using testing::rests_scene::candidates;
+using testing::rests_scene::entries_max;
+using testing::rests_scene::first;
+using testing::rests_scene::groups;
+using testing::rests_scene::page_tokens;
+using testing::rests_scene::Scene;
+using testing::rests_scene::tokens;
 
 constexpr KvShape small{.layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 20};
 // Pages 1 to 14 have candidates alone: the candidates begin with token 7 and end with token 253.
 constexpr std::size_t first_page = 1;
 constexpr std::size_t whole_pages = 14;
 
-float tolerance_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0.05F : 0.005F; }
-
-/// Whether an entry is the row that the index has.
-bool is_of_index(Scene& scene, std::size_t entry) {
-  const std::span<std::byte> means = scene.means.span();
-  const std::byte* const row = scene.pseudo_rows[entry];
-  return row < means.data() || row >= means.data() + means.size();
-}
-
-/// Checks the entries of a KV head.
-void expect_same_entries(Scene& scene, Scene& expected, std::size_t head) {
-  ASSERT_EQ(scene.pseudo_counts[head], expected.pseudo_counts[head]) << "head " << head;
-  const KvShape& shape = scene.op.shape;
-  for (std::size_t i = 0; i < scene.pseudo_counts[head]; ++i) {
-    const std::size_t at = head * entries_max + i;
-    EXPECT_NEAR(scene.pseudo_bias[at], expected.pseudo_bias[at], 1e-5F);
-    EXPECT_EQ(is_of_index(scene, at), is_of_index(expected, at));
-    for (std::size_t k = 0; k < 2 * shape.head_dim; ++k) {
-      ASSERT_NEAR(load_f32(scene.pseudo_rows[at], shape.dtype, k),
-                  load_f32(expected.pseudo_rows[at], shape.dtype, k), tolerance_of(shape.dtype))
-          << "head " << head << " entry " << i << " element " << k;
-    }
-  }
-}
+/// Rests are numbers of the dtype where they are written down.
+float tolerance_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0.03F : 0.004F; }
 
 void expect_as_reference(Scene& scene, Scene& expected) {
   run(scene.op);
-  kernels::reference::estimate_rest(expected.op);
-  for (std::size_t head = 0; head < scene.op.shape.kv_heads; ++head) {
-    expect_same_entries(scene, expected, head);
+  kernels::reference::decode_attention(expected.op);
+  const KvShape& shape = scene.op.shape;
+  for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    EXPECT_EQ(scene.pseudo_counts[head], expected.pseudo_counts[head]) << "head " << head;
   }
-  EXPECT_TRUE(scene.scratch.intact() && scene.means.intact() && scene.pseudo_rows.intact() &&
-              scene.pseudo_bias.intact() && scene.pseudo_counts.intact());
+  for (std::size_t i = 0; i < shape.query_heads * shape.head_dim; ++i) {
+    if (std::isnan(expected.output[i])) {
+      ASSERT_TRUE(std::isnan(scene.output[i])) << "number " << i;
+    } else {
+      ASSERT_NEAR(scene.output[i], expected.output[i], tolerance_of(shape.dtype)) << "number " << i;
+    }
+  }
+  EXPECT_TRUE(scene.output.intact() && scene.attention_scratch.intact() && scene.scratch.intact() &&
+              scene.means.intact() && scene.pseudo_rows.intact() && scene.pseudo_bias.intact() &&
+              scene.pseudo_counts.intact());
 }
 
-TEST(EstimateRest, MakesWhatTheReferenceMakes) {
+TEST(Rests, AreAttendedToAsByTheReference) {
   std::size_t number = 0;
   for (const std::size_t group : {1UL, 3UL, 5UL}) {
     for (const std::size_t dims : {16UL, 20UL, 80UL, 128UL}) {
@@ -78,7 +64,7 @@ TEST(EstimateRest, MakesWhatTheReferenceMakes) {
         Scene scene(shape);
         Scene expected(shape);
         for (Scene* const one : {&scene, &expected}) {
-          one->op.most = most;
+          one->op.rests.most = most;
           one->select(2 + number % 3);
         }
         expect_as_reference(scene, expected);
@@ -99,12 +85,12 @@ std::size_t groups_with_tokens(const Scene& scene) {
   return count;
 }
 
-TEST(EstimateRest, LeavesOutGroupsThatAreSelectedWhole) {
+TEST(Rests, LeavesOutGroupsThatAreSelectedWhole) {
   for (const std::size_t most : {entries_max, std::size_t{30}, std::size_t{3}}) {
     Scene scene(small);
     Scene expected(small);
     for (Scene* const one : {&scene, &expected}) {
-      one->op.most = most;
+      one->op.rests.most = most;
       one->select(1000);
       one->counts[0] = 0;
       for (std::size_t i = 0; i < page_tokens; ++i) {
@@ -117,10 +103,10 @@ TEST(EstimateRest, LeavesOutGroupsThatAreSelectedWhole) {
   }
 }
 
-TEST(EstimateRest, GivesTheMeanOfAGroupThatIsNotSelected) {
+TEST(Rests, OfAGroupThatIsNotSelectedAreItsMean) {
   Scene scene(small);
   scene.select(1000);
-  run(scene.op);
+  kernels::reference::estimate_rest(kernels::EstimateRest::of(scene.op));
   // The page of one group has the entry behind those of the pages before.
   std::size_t entry = 0;
   for (std::size_t page = first_page; page < 4; ++page) {
@@ -132,7 +118,6 @@ TEST(EstimateRest, GivesTheMeanOfAGroupThatIsNotSelected) {
   for (std::size_t head = 0; head < small.kv_heads; ++head) {
     const std::byte* const row = scene.pseudo_rows[head * entries_max + entry];
     EXPECT_FLOAT_EQ(scene.pseudo_bias[head * entries_max + entry], std::log(16.0F));
-    EXPECT_TRUE(is_of_index(scene, head * entries_max + entry));
     for (std::size_t k = 0; k < 2 * small.head_dim; ++k) {
       double sum = 0;
       for (std::size_t i = 0; i < page_tokens; ++i) {
@@ -143,19 +128,39 @@ TEST(EstimateRest, GivesTheMeanOfAGroupThatIsNotSelected) {
   }
 }
 
-TEST(EstimateRest, HasNoEntryWherePagesAreNotAllCandidates) {
+/// The output of an attention without rests.
+std::vector<float> output_alone(Scene& scene) {
+  DecodeAttention alone = scene.op;
+  alone.rests = {};
+  run(alone);
+  return {scene.output.span().begin(), scene.output.span().end()};
+}
+
+TEST(Rests, AreNoneWherePagesAreNotAllCandidates) {
   for (const TokenRange range : {TokenRange{}, TokenRange{first + 1, first + 2 * page_tokens - 1},
                                  TokenRange{first + 40, first + 41}}) {
     Scene scene(small);
-    scene.op.candidates = range;
-    scene.select(1000);
+    scene.op.rests.candidates = range;
+    for (std::uint32_t& count : scene.counts.span()) count = std::min(count, 1U);
+    const std::vector<float> alone = output_alone(scene);
     run(scene.op);
     EXPECT_EQ(scene.pseudo_counts[0], 0U);
     EXPECT_EQ(scene.pseudo_counts[1], 0U);
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(scene.output[i], alone[i], 1e-4F);
   }
 }
 
-TEST(EstimateRest, ATokenOfNoGroupCountsNowhere) {
+TEST(Rests, OfNoRowsAreWhatIsAttendedToWithoutSinksAndWindow) {
+  Scene scene(small);
+  Scene expected(small);
+  for (Scene* const one : {&scene, &expected}) {
+    one->op.sinks = one->op.window = {};
+    for (std::uint32_t& count : one->counts.span()) count = 0;
+  }
+  expect_as_reference(scene, expected);
+}
+
+TEST(Rests, HaveNothingOfATokenOfNoGroup) {
   for (const std::size_t step : {1000UL, 3UL}) {
     Scene scene(small);
     Scene expected(small);
@@ -168,8 +173,8 @@ TEST(EstimateRest, ATokenOfNoGroupCountsNowhere) {
       one->select(step);
     }
     expect_as_reference(scene, expected);
-    for (std::size_t i = 0; i < scene.pseudo_counts[0]; ++i) {
-      EXPECT_TRUE(std::isfinite(load_f32(scene.pseudo_rows[i], small.dtype, 4)));
+    if (step == 1000) {
+      for (const float x : scene.output.span()) EXPECT_TRUE(std::isfinite(x));
     }
   }
 }
@@ -191,31 +196,34 @@ TEST(FitsAGroup, WhateverAPageCanSum) {
   }
 }
 
-TEST(EstimateRest, RefusesArgumentsThatDoNotFit) {
+TEST(Rests, RefusesArgumentsThatDoNotFit) {
   Scene scene(small);
-  const auto refusal = [&](void (*change)(EstimateRest&)) {
-    EstimateRest op = scene.op;
+  using Op = DecodeAttention;
+  const auto refusal = [&](void (*change)(Op&)) {
+    Op op = scene.op;
     change(op);
     const Status valid = validate(op);
     return valid ? std::string() : std::string(valid.error().message());
   };
-  EXPECT_EQ(refusal([](EstimateRest&) {}), "");
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 7; }), HasSubstr("page_tokens"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 0; }), HasSubstr("page_tokens"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.page_tokens = 512; }), HasSubstr("page"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 0; }), HasSubstr("groups.groups"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.groups = 256; }), HasSubstr("groups.groups"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.groups.chunk_begin = 6; }), HasSubstr("chunk_begin"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.candidates.end = 1000; }), HasSubstr("coded"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.pseudo.stride = 2; }), HasSubstr("stride"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.id_count = nullptr; }), HasSubstr("id_count"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.rows = nullptr; }), HasSubstr("rows"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.pseudo.bias = nullptr; }), HasSubstr("pseudo"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.pseudo.count = nullptr; }), HasSubstr("pseudo"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.means = nullptr; }), HasSubstr("means"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.query = nullptr; }), HasSubstr("query"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.scratch = nullptr; }), HasSubstr("scratch"));
-  EXPECT_THAT(refusal([](EstimateRest& o) { o.scratch = o.pseudo.bias; }), HasSubstr("overlap"));
+  EXPECT_EQ(refusal([](Op&) {}), "");
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.page_tokens = 7; }), HasSubstr("page_tokens"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.page_tokens = 0; }), HasSubstr("page_tokens"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.page_tokens = 512; }), HasSubstr("page"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.groups = 0; }), HasSubstr("groups.groups"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.groups = 256; }), HasSubstr("groups.groups"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.groups.chunk_begin = 6; }), HasSubstr("chunk_begin"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.candidates.end = 1000; }), HasSubstr("coded"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.pseudo.stride = 2; }), HasSubstr("stride"));
+  EXPECT_THAT(refusal([](Op& o) { o.selected = nullptr; }), HasSubstr("selected must be given"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.pseudo.bias = nullptr; }), HasSubstr("pseudo"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.pseudo.count = nullptr; }), HasSubstr("pseudo"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.means = nullptr; }), HasSubstr("means"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.scratch = nullptr; }), HasSubstr("scratch"));
+  EXPECT_THAT(refusal([](Op& o) { o.rests.scratch = o.rests.pseudo.bias; }), HasSubstr("overlap"));
+  EXPECT_THAT(refusal([](Op& o) { o.scope = ListScope::query_head; }), HasSubstr("KV heads"));
+  EXPECT_THAT(refusal([](Op& o) { o.selected_bias = o.rests.pseudo.bias; }), HasSubstr("bias"));
+  EXPECT_THAT(refusal([](Op& o) { o.pseudo.count = o.rests.pseudo.count; }),
+              HasSubstr("pseudo-entries"));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ struct RestOfPage {
   __device__ void average() const {
     const std::size_t chunk_tokens = op.index.chunk_tokens;
     const std::size_t pages = chunk_tokens / op.groups.page_tokens;
-    const std::size_t number = op.pages().begin + page;
+    const std::size_t number = op.pages.begin + page;
     const std::byte* const chunk = op.index.chunks[number / pages];
     const std::size_t first = number % pages * groups();
     const std::byte* const means =
@@ -105,7 +105,7 @@ struct RestOfPage {
 
   /// Writes the logits that query heads give to the rows, which are there.
   template <typename Elements>
-  __device__ void write_logits(float scale, float* shared) const {
+  __device__ void write_logits(float* shared) const {
     const auto query_heads = static_cast<unsigned>(op.shape.group());
     const RestWork work(op);
     for (unsigned group = 0; group < groups(); ++group) {
@@ -116,7 +116,7 @@ struct RestOfPage {
             op.query + (static_cast<std::size_t>(head) * query_heads + q) * dims();
         float product = 0;
         for (unsigned i = threadIdx.x; i < dims(); i += page_threads) {
-          product += query[i] * scale * Elements::load(row + i * Elements::bytes);
+          product += query[i] * op.scale * Elements::load(row + i * Elements::bytes);
         }
         product = reduce_block(product, Sum(), shared);
         if (threadIdx.x == 0) {
@@ -131,14 +131,14 @@ struct RestOfPage {
 /// blockIdx: page, KV head, call.
 template <typename Elements, unsigned capacity>
 __global__ void __launch_bounds__(page_threads)
-    average_pages(const Calls<EstimateRest, capacity> __grid_constant__ calls, float scale) {
+    average_pages(const Calls<EstimateRest, capacity> __grid_constant__ calls) {
   __shared__ float shared[page_threads / 32];
   const EstimateRest& op = calls.of_block();
-  if (blockIdx.x >= op.pages().size()) return;
+  if (blockIdx.x >= op.pages.size()) return;
   const RestOfPage page{op, blockIdx.y, blockIdx.x};
   page.average<Elements>();
   __syncthreads();
-  page.write_logits<Elements>(scale, shared);
+  page.write_logits<Elements>(shared);
 }
 
 /// blockIdx: KV head; z: call.
@@ -177,11 +177,11 @@ template <typename Elements, unsigned capacity>
 Status launch_estimates(const Calls<EstimateRest, capacity>& calls, const Launch& launch) {
   const KvShape& shape = calls.each[0].shape;
   const auto heads = static_cast<unsigned>(shape.kv_heads);
-  const std::size_t pages = calls.largest([](const EstimateRest& op) { return op.pages().size(); });
+  const std::size_t pages = calls.largest([](const EstimateRest& op) { return op.pages.size(); });
   if (pages > 0) {
-    TERRACE_TRY(launch_kernel(
-        launch, {calls.grid(blocks_for(pages, 1, 0x7fffffffU), heads), page_threads},
-        "estimate_rest", average_pages<Elements, capacity>, calls, logit_scale(shape)));
+    TERRACE_TRY(launch_kernel(launch,
+                              {calls.grid(blocks_for(pages, 1, 0x7fffffffU), heads), page_threads},
+                              "estimate_rest", average_pages<Elements, capacity>, calls));
   }
   TERRACE_TRY(choose_largest(calls.all(), launch));
   return launch_kernel(launch, {calls.grid(heads), choose_threads}, "estimate_rest",
@@ -197,8 +197,17 @@ Status launch_estimates_of(const Calls<EstimateRest, capacity>& calls, const Lau
 
 }  // namespace
 
-Status estimate_rest(std::span<const EstimateRest> batch, const Launch& launch) {
-  return launch_calls(batch, [&](const auto& calls) { return launch_estimates_of(calls, launch); });
+Status write_rests(std::span<const DecodeAttention> batch, const Launch& launch) {
+  const auto has_rests = [](const DecodeAttention& op) { return op.rests.ids != nullptr; };
+  while (true) {
+    batch = {std::ranges::find_if(batch, has_rests), batch.end()};
+    if (batch.empty()) return {};
+    const auto end = std::ranges::find_if_not(batch, has_rests);
+    TERRACE_TRY(
+        launch_calls(std::span(batch.begin(), end), EstimateRest::of,
+                     [&](const auto& calls) { return launch_estimates_of(calls, launch); }));
+    batch = {end, batch.end()};
+  }
 }
 
 }  // namespace terrace::kernels::cuda

@@ -1,6 +1,7 @@
-// A selection over an index with groups of tokens, for suites of the op.
+// Attention to a selection and to what it leaves of groups, for suites of the op.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -9,7 +10,7 @@
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/estimate.hpp"
 
-namespace terrace::testing::estimate_scene {
+namespace terrace::testing::rests_scene {
 
 inline constexpr std::size_t chunk_tokens = 64;
 inline constexpr std::size_t page_tokens = 16;
@@ -19,6 +20,7 @@ inline constexpr std::size_t selected_max = 200;
 inline constexpr std::size_t groups = 3;  // of a page
 inline constexpr std::size_t entries_max = 45;
 inline constexpr TokenRange candidates{first + 7, first + 253};
+inline constexpr TokenRange window{first + 253, first + tokens};
 
 /// Random rows, in groups at random, of which some have no token; and every third candidate
 /// selected.
@@ -27,6 +29,8 @@ class Scene {
   explicit Scene(const KvShape& shape, std::uint64_t stream = 0)
       : store(shape, 8, first + tokens, odd_offset(shape.dtype)),
         queries(shape.query_heads * shape.head_dim),
+        output(shape.query_heads * shape.head_dim),
+        attention_scratch(attention_scratch_floats(shape, store.tokens())),
         scratch(estimate_scratch_floats(shape, group_shape, candidates.size())),
         ids(shape.kv_heads * selected_max),
         counts(shape.kv_heads),
@@ -44,23 +48,29 @@ class Scene {
     }
     op = {.shape = shape,
           .query = queries.data(),
-          .candidates = candidates,
-          .groups = group_shape,
-          .index = {.chunks = chunks_.data(),
-                    .chunk_tokens = chunk_tokens,
-                    .first_token = first,
-                    .token_count = tokens},
-          .ids = ids.data(),
-          .id_count = counts.data(),
-          .id_stride = selected_max,
-          .rows = rows.data(),
-          .most = entries_max,
-          .means = means.data(),
-          .pseudo = {.rows = pseudo_rows.data(),
-                     .bias = pseudo_bias.data(),
-                     .count = pseudo_counts.data(),
-                     .stride = entries_max},
-          .scratch = scratch.data()};
+          .output = output.data(),
+          .resident = store.table(),
+          .sinks = {0, first},
+          .window = window,
+          .selected = rows.data(),
+          .selected_count = counts.data(),
+          .selected_stride = selected_max,
+          .rests = {.candidates = candidates,
+                    .groups = group_shape,
+                    .index = {.chunks = chunks_.data(),
+                              .chunk_tokens = chunk_tokens,
+                              .first_token = first,
+                              .token_count = tokens},
+                    .ids = ids.data(),
+                    .most = entries_max,
+                    .means = means.data(),
+                    .pseudo = {.rows = pseudo_rows.data(),
+                               .bias = pseudo_bias.data(),
+                               .count = pseudo_counts.data(),
+                               .stride = entries_max},
+                    .scratch = scratch.data()},
+          .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+          .scratch = attention_scratch.data()};
     for (std::uint8_t& group : group_of) group = static_cast<std::uint8_t>(random_.below(groups));
     // One page has one group.
     std::fill_n(group_of.begin() + 4 * page_tokens, page_tokens, std::uint8_t{1});
@@ -74,8 +84,8 @@ class Scene {
       for (std::size_t page = 0; page < tokens / page_tokens; ++page) {
         kernels::host::average_groups(
             {.shape = op.shape,
-             .groups = op.groups,
-             .index = op.index,
+             .groups = op.rests.groups,
+             .index = op.rests.index,
              .head = head,
              .page = page,
              .rows = store.table(),
@@ -106,6 +116,8 @@ class Scene {
   std::vector<std::uint8_t> group_of = std::vector<std::uint8_t>(tokens);  ///< in its page
   BlockStore store;
   Guarded<float> queries;
+  Guarded<float> output;
+  Guarded<float> attention_scratch;
   Guarded<float> scratch;
   Guarded<std::uint32_t> ids;
   Guarded<std::uint32_t> counts;
@@ -114,7 +126,7 @@ class Scene {
   Guarded<const std::byte*> pseudo_rows;
   Guarded<float> pseudo_bias;
   Guarded<std::uint32_t> pseudo_counts;
-  EstimateRest op;
+  DecodeAttention op;
 
  private:
   Rng random_;
@@ -122,4 +134,4 @@ class Scene {
   std::vector<std::byte*> chunks_;
 };
 
-}  // namespace terrace::testing::estimate_scene
+}  // namespace terrace::testing::rests_scene
