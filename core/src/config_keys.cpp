@@ -14,7 +14,7 @@ constexpr double any_size = 0x1p63;
 constexpr std::array keys{
     ConfigKey{.name = "retrieval.policy",
               .kind = text,
-              .default_text = "wave",
+              .default_text = "signs",
               .meaning = "which tokens a step attends to, by the policy's name"},
     ConfigKey{
         .name = "retrieval.budget",

@@ -18,8 +18,8 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.stops_at_mass) {
     return fail(Errc::unsupported,
-                "policy {} cannot stop at a share of attention mass, as wave can; give "
-                "retrieval.budget a share or a number of tokens",
+                "policy {} cannot stop at a share of attention mass; set retrieval.policy to wave, "
+                "or retrieval.budget to a share or a number of tokens",
                 traits.name);
   }
   if (layout.empty()) {
@@ -42,17 +42,12 @@ Status check_dropping(const RetentionTraits& retention, const RetrievalTraits& r
 }
 
 Status check_holding(const RetentionTraits& retention, const RetrievalTraits& retrieval) {
-  if (retrieval.estimates_rest) {
-    return fail(Errc::unsupported,
-                "retention.dropped is keep, and retrieval.policy {} would estimate what is held a "
-                "second time; set retrieval.estimate_tokens to 0",
-                retrieval.name);
-  }
   if (!retrieval.leaves_out_held) {
     return fail(Errc::unsupported,
                 "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "
-                "that are held; use pqcache, qpq, oracle, sparq or infinigen",
-                retrieval.name);
+                "that are held{}; use pqcache, qpq, oracle, sparq or infinigen",
+                retrieval.name,
+                retrieval.estimates_rest ? ", and would estimate these a second time" : "");
   }
   if (!retention.merges && retention.scores != ScoredQueries::all) return {};
   return fail(Errc::unsupported,

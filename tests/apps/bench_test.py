@@ -15,7 +15,7 @@ KERNEL_ROWS = {
     "pq_scan_topk_n131072_m4_b8_k1024", "pq_scan_topk_n131072_m8_b8_k1024",
     "pq_select_g4_n131072_m2_b6_k1024", "pq_select_g4_n131072_m4_b6_k1024",
     "channel_select_g4_n131072_r32", "sign_select_g4_n16384",
-    "estimate_g4_n16384_k1638", "pq_encode_n32768_d128_m2_b6",
+    "rests_g4_n16384_k1638", "pq_encode_n32768_d128_m2_b6",
     "cluster_select_g4_n32768_c2048_k1024",
     "decode_attention_g4_d128_f16_contiguous", "decode_attention_g4_d64_f16_gathered",
     "decode_attention_g4_d128_f16_contiguous_two_threads", "tile_attention_t64_n4096_g4_d128",

@@ -35,7 +35,7 @@ TEST(CRuntime, HasDefaultSettingsWhereNoneAreGiven) {
   ASSERT_EQ(terrace_runtime_open(nullptr, &shape, &runtime), TERRACE_OK) << terrace_message();
   const char* text = nullptr;
   EXPECT_OK(terrace_runtime_traits(runtime, &text));
-  EXPECT_EQ(nlohmann::json::parse(text).at("retrieval"), "wave");
+  EXPECT_EQ(nlohmann::json::parse(text).at("retrieval"), "signs");
   terrace_runtime_close(runtime);
 }
 

@@ -134,7 +134,7 @@ def test_the_attentions_mass_is_sampled_where_it_is_asked_for(model):
     assert everything.attention_mass == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["qpq", "infllm", "wave", "quest", "clusterkv", "full",
+@pytest.mark.parametrize("policy", ["qpq", "infllm", "wave", "signs", "quest", "clusterkv", "full",
                                     "streaming", "oracle"])
 def test_each_policy_runs_and_selects_what_it_may(policy):
     model = small("llama")

@@ -77,7 +77,7 @@ def engine(runtime):
     return Engine(runtime)
 
 
-POLICIES = ["pqcache", "wave", "quest", "clusterkv", "full"]
+POLICIES = ["pqcache", "wave", "signs", "quest", "clusterkv", "full"]
 
 
 def done(engine):

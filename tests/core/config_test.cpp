@@ -74,7 +74,7 @@ TEST(NearestConfigKey, MendsSlipsAndWrongGroups) {
 
 TEST(Config, StartsWithDefaults) {
   const Config config;
-  EXPECT_EQ(config.text("retrieval.policy"), "wave");
+  EXPECT_EQ(config.text("retrieval.policy"), "signs");
   EXPECT_EQ(config.integer("pq.bits"), 6U);
   EXPECT_EQ(config.integer_or_auto("cache.tokens"), std::nullopt);
   EXPECT_THAT(config.integers_or_auto("planning.iterations"), ElementsAre(10U));

@@ -78,7 +78,7 @@ struct PlanningOptions {
 
 struct RuntimeOptions {
   KvShape shape = {};
-  std::string policy = "wave";
+  std::string policy = "signs";
   /// Selects in place of the policy that `policy` names: an embedder's own.
   std::shared_ptr<const RetrievalPolicy> own_policy = {};
   policies::RetrievalOptions retrieval = {};
