@@ -20,18 +20,21 @@ namespace terrace::kernels::host {
 ///
 /// Logits   -inf has weight 0 (its value must be finite, for 0 * inf is NaN); if all are -inf the
 ///          output is zero; +inf or NaN make the output of their query heads NaN
+/// Rests    of groups are not written down: see decision 0094. Rows that are selected and means are
+///          one softmax of the whole list, which is merged behind the pieces of what is resident
 /// Weights  are of the logits that the output is of. Their sums over a KV head's query heads are
 ///          taken in the order of these
 /// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
 /// Memory   rows need no alignment; query, output and scratch must not overlap
 /// Threads  lists * pieces parts, then one part per query head, then, for weights, lists * pieces
-///          parts once more; allocates nothing
+///          parts once more; with rests one part per KV head; allocates nothing
 /// Cost     reads each row once per 8 query heads; 4 * head_dim flops per entry and query head.
 ///          head_dim 64 and 128 have code of their own; other dimensions take a third longer.
 ///          Weights cost an exponential per entry and query head
 /// Source   own; online softmax after Milakov and Gimelshein 2018, split and merge after
 ///          Flash-Decoding 2023 (ideas only)
-/// Tests    tests/kernels/attention_test.cpp, tests/kernels/attention_weights_test.cpp
+/// Tests    tests/kernels/attention_test.cpp, tests/kernels/attention_weights_test.cpp,
+///          tests/kernels/rests_test.cpp
 void decode_attention(const DecodeAttention& op, Parallel& threads);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
