@@ -86,26 +86,31 @@ def make_dictation():
     class Dictation(LogitsProcessor):
         """text: tokens to come, or None: vLLM goes on as it likes."""
 
-        text, nats, likeliest, times = None, [], [], []
+        text, nats, likeliest, times, output = None, [], [], [], []
 
         def __init__(self, vllm_config, device, is_pin_memory):
             pass
 
         @classmethod
         def begin(cls, text: list[int] | None) -> None:
-            cls.text, cls.nats, cls.likeliest, cls.times = text, [], [], []
+            cls.text, cls.nats, cls.likeliest, cls.times, cls.output = text, [], [], [], []
 
         def is_argmax_invariant(self) -> bool:
             return False
 
         def update_state(self, batch_update) -> None:
-            pass
+            for _, _, _, output in batch_update.added if batch_update else ():
+                type(self).output = output  # what was decoded, which vLLM appends to
 
         def apply(self, logits: torch.Tensor) -> torch.Tensor:
             cls = type(self)
-            if cls.text is None or len(cls.nats) >= len(cls.text):
+            at = len(cls.output)
+            if cls.text is None or at >= len(cls.text):
                 return logits
-            target = torch.tensor([cls.text[len(cls.nats)]])
+            # A piece of a prompt is scored like its end, and what it gives thrown away.
+            for scored in (cls.nats, cls.likeliest, cls.times):
+                del scored[at:]
+            target = torch.tensor([cls.text[at]])
             cls.times.append(time.perf_counter())
             cls.nats.append(float(torch.nn.functional.cross_entropy(logits[:1].float(), target)))
             cls.likeliest.append(int(logits[0].argmax()))
