@@ -9,10 +9,10 @@ import pytest
 import vllm_engine
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess:
+def bench(*arguments: str, engine: str = "vllm") -> subprocess.CompletedProcess:
     path = os.pathsep.join([vllm_engine.install_entry_points(), os.environ["PYTHONPATH"]])
     return subprocess.run(
-        [sys.executable, "-m", "terrace.bench", "vllm", "--model", vllm_engine.MODEL, "--tokens",
+        [sys.executable, "-m", "terrace.bench", engine, "--model", vllm_engine.MODEL, "--tokens",
          "6", *arguments], capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, **vllm_engine.ENVIRONMENT, "PYTHONPATH": path})
 
@@ -29,6 +29,17 @@ def test_with_all_tokens_both_measure_the_same():
         assert ours["bits"] == pytest.approx(own["bits"], abs=1e-4)
         assert ours["agreement"] == 1.0 and ours["needles"] == own["needles"]
         assert ours["token_ms"] > 0 and ours["second_token_seconds"] > 0
+
+
+def test_behind_a_prompt_in_pieces_it_scores_the_text_that_transformers_score():
+    arguments = ("--context", "700", "--policy", "full", "--needles", "0", "--dtype", "float32",
+                 "--format", "json")
+    bits = []
+    for engine in ("vllm", "hf"):
+        done = bench(*arguments, engine=engine)
+        assert done.returncode == 0, done.stderr[-4000:]
+        bits.append(json.loads(done.stdout)["rows"][0]["bits"])
+    assert bits[0] == pytest.approx(bits[1], abs=1e-3)
 
 
 def test_a_policy_that_is_not_there_is_one_line():
