@@ -148,6 +148,18 @@ class RestAttention {
     }
   }
 
+  /// Rows, and their logits or weights: [query heads, stride].
+  struct Section {
+    const std::byte* const* rows;
+    std::size_t count;
+    float* logits;
+    std::size_t stride;
+  };
+  [[nodiscard]] std::array<Section, 2> sections() const noexcept {
+    return {{{rows_, ids_.size(), row_logits_, row_stride_},
+             {means_, groups_, group_logits_, group_stride_}}};
+  }
+
   void write_logits() noexcept {
     RowProducts products{.dtype = shape_.dtype,
                          .dims = shape_.head_dim,
@@ -155,16 +167,13 @@ class RestAttention {
                          .queries = op_.query + head_ * shape_.group() * shape_.head_dim,
                          .query_count = shape_.group(),
                          .ask_ahead = true};
-    products.keys = rows_;
-    products.key_count = ids_.size();
-    products.logits = row_logits_;
-    products.stride = row_stride_;
-    row_products(products);
-    products.keys = means_;
-    products.key_count = groups_;
-    products.logits = group_logits_;
-    products.stride = group_stride_;
-    row_products(products);
+    for (const Section& section : sections()) {
+      products.keys = section.rows;
+      products.key_count = section.count;
+      products.logits = section.logits;
+      products.stride = section.stride;
+      row_products(products);
+    }
     for (std::size_t q = 0; q < shape_.group(); ++q) {
       float* const rows = row_logits_ + q * row_stride_;
       float* const groups = group_logits_ + q * group_stride_;
@@ -221,16 +230,13 @@ class RestAttention {
                    .sums = partial,
                    .sum_count = heads,
                    .sum_stride = stride};
-    blend.rows = rows_;
-    blend.row_count = ids_.size();
-    blend.weights = row_logits_;
-    blend.weight_stride = row_stride_;
-    blend_rows(blend);
-    blend.rows = means_;
-    blend.row_count = groups_;
-    blend.weights = group_logits_;
-    blend.weight_stride = group_stride_;
-    blend_rows(blend);
+    for (const Section& section : sections()) {
+      blend.rows = section.rows;
+      blend.row_count = section.count;
+      blend.weights = section.logits;
+      blend.weight_stride = section.stride;
+      blend_rows(blend);
+    }
   }
 
   static inline const OfRowsLeft of_left_;
