@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "host/vectors-inl.hpp"
 
@@ -36,8 +35,8 @@ HWY_INLINE void store_halves(Words halves, std::byte* at) {
              reinterpret_cast<std::uint16_t*>(at));
 }
 
-// One struct per dtype: how `lanes` numbers at any address become f32, and f32 becomes them, with
-// the bits that terrace/core/dtype.hpp gives: a CPU's own conversions of f16 give others to NaN.
+// One struct per dtype: how `lanes` numbers at any address become f32, and f32 becomes them. Step
+// by step as in terrace/core/dtype.hpp: a CPU's own conversions of f16 give other bits of NaN.
 struct F32Numbers : F32Elements {
   static HWY_INLINE void store(Floats floats, std::byte* at) {
     hn::StoreU(floats, FloatTag(), reinterpret_cast<float*>(at));
@@ -61,15 +60,6 @@ struct F16Numbers {
                               choose(hn::Gt(magnitude, word(0x7bff)), not_finite, normal));
     return floats_of(hn::Or(wide, hn::ShiftLeft<16>(hn::Xor(half, magnitude))));
   }
-#if HWY_TARGET <= HWY_AVX2
-  static HWY_INLINE void store(Floats floats, std::byte* at) {
-    const hn::Rebind<hwy::float16_t, FloatTag> narrow;
-    const Floats nan =
-        hn::CopySign(hn::Set(FloatTag(), std::numeric_limits<float>::quiet_NaN()), floats);
-    const Floats plain = hn::IfThenElse(hn::Eq(floats, floats), floats, nan);
-    hn::StoreU(hn::DemoteTo(narrow, plain), narrow, reinterpret_cast<hwy::float16_t*>(at));
-  }
-#else
   static HWY_INLINE void store(Floats floats, std::byte* at) {
     const Words bits = words_of(floats);
     const Words magnitude = hn::And(bits, word(0x7fffffff));
@@ -83,7 +73,6 @@ struct F16Numbers {
                               choose(hn::Gt(magnitude, word(0x477fefff)), word(0x7c00), finite));
     store_halves(hn::Or(half, hn::ShiftRight<16>(hn::Xor(bits, magnitude))), at);
   }
-#endif
 };
 
 struct Bf16Numbers : Bf16Elements {
