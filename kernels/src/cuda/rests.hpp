@@ -1,4 +1,4 @@
-// What selections leave of groups, as rows that attention reads like others.
+// The rests that selections leave of groups, as rows that attention reads like others.
 #pragma once
 
 #include <span>

@@ -48,7 +48,7 @@ class RunAhead {
 /// Rows that lie anywhere.
 class RowsAhead {
  public:
-  /// Of each row, `bytes` from `begin` on.
+  /// Asks for `bytes` of each row, from `begin` on.
   HWY_INLINE RowsAhead(const std::byte* const* rows, std::size_t count, std::size_t bytes,
                        std::size_t begin = 0)
       : row_(rows), end_(rows + count), bytes_(bytes), begin_(begin) {

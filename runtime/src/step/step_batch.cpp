@@ -139,7 +139,7 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
                           std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
-  // What is sent to the host has the number of rests, which attention finds.
+  // Selections go to the host with the number of rests, which attention finds.
   const bool counts_in_attention = runtime_.policy->traits().estimates_rest;
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));

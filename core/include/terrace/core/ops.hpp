@@ -391,12 +391,12 @@ struct GroupShape {
   }
 };
 
-/// What a selection leaves of groups, as entries of attention: of each group of pages all of whose
-/// tokens are candidates, the mean of the rows that are not selected, with a logit bias of
-/// ln(their number). Where there are more than `most` groups, those with the largest weights count.
-/// Weights are, with one query head a KV head, the logits of the means with their bias, else the
-/// softmax of each query head over all groups, summed; ties go to the lower group, NaN and groups
-/// of which nothing is left rank last. The latter have no entry.
+/// The rests that a selection leaves of groups, as entries of attention: for each group of pages
+/// all of whose tokens are candidates, the mean of the rows that are not selected, with a logit
+/// bias of ln(their number). Where there are more than `most` groups, those with the largest
+/// weights count. Weights are, with one query head a KV head, the logits of the means with their
+/// bias, else the softmax of each query head over all groups, summed; ties go to the lower group,
+/// NaN and groups of which nothing is left rank last. The latter have no entry.
 struct GroupRests {
   TokenRange candidates;
   GroupShape groups;
@@ -648,8 +648,7 @@ struct DecodeAttention {
 inline constexpr std::size_t attention_split = 512;
 
 /// Returns the floats of scratch that attention over at most `entries` entries per head needs:
-/// per query head and piece an output, a maximum and a sum. What rests are merged with ends a
-/// piece.
+/// per query head and piece an output, a maximum and a sum. Rests take one piece more.
 constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t entries) noexcept {
   const std::size_t pieces = divide_up(entries, attention_split) + 1;
   return shape.query_heads * pieces * (shape.head_dim + 2);
