@@ -78,12 +78,8 @@ Bracketed keep_bracket(const float* weights, std::size_t n, Bracket bracket, Key
       result.within += store_chosen(tag, keys, within, kept + result.within);
       return;
     }
-    alignas(64) Key rest[lanes];
-    hn::Store(keys, tag, rest);
-    const std::uint64_t bits = bits_of(tag, within);
-    for (std::size_t j = 0; j < count; ++j) {
-      if ((bits >> j & 1) != 0) kept[result.within++] = rest[j];
-    }
+    const auto there = hn::And(within, hn::FirstN(tag, count));
+    result.within += hn::CompressBlendedStore(keys, there, tag, kept + result.within);
   });
   return result;
 }
