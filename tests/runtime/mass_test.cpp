@@ -11,7 +11,6 @@
 #include <tuple>
 
 #include "runtime/batch.hpp"
-#include "runtime/faulty_runtime.hpp"
 #include "runtime/naive_mass.hpp"
 #include "runtime/own_policy.hpp"
 #include "runtime/retained.hpp"
@@ -314,44 +313,6 @@ TEST(Mass, HasNoSampleOfLogitsThatAreNotFinite) {
   EXPECT_EQ(drive.sequence().counters().mass_samples, 0U);
   ASSERT_TRUE(drive.step().has_value());
   EXPECT_EQ(drive.sequence().counters().mass_samples, 1U);
-}
-
-TEST(Mass, LosesASampleWhereMemoryIsShortAndNothingElse) {
-  Scenario scenario;
-  scenario.runtime.mass_every = 3;
-  const std::vector<testing::StepOutput> expected = testing::outputs_of(scenario, prompt, 4);
-  const testing::FaultyRuntime faulty(scenario);
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*faulty.runtime, traffic);
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  ASSERT_TRUE(drive.steps(2).has_value());
-  faulty.faults->arm({.allocation_nth = 1});
-  ASSERT_TRUE(drive.step().has_value());
-  EXPECT_EQ(faulty.faults->counters().allocations_failed, 1U);
-  EXPECT_EQ(drive.sequence().counters().mass_samples, 0U);
-  ASSERT_TRUE(drive.step().has_value());
-  EXPECT_EQ(drive.sequence().counters().mass_samples, 1U);
-  EXPECT_EQ(drive.outputs(), expected);
-  drive.expect_all_rows_right();
-}
-
-TEST(Mass, LosesNoRowWhereTheCopyOfAQueryFails) {
-  Scenario scenario;
-  scenario.runtime.mass_every = 1;
-  const testing::FaultyRuntime faulty(scenario);
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*faulty.runtime, traffic);
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  faulty.faults->arm({.pieces = {{.phase = Phase::offload, .nth = 1}}});
-  EXPECT_FALSE(drive.step().has_value());
-  EXPECT_EQ(drive.sequence().length(), prompt);
-  EXPECT_EQ(drive.sequence().counters().mass_samples, 0U);
-  faulty.faults->arm({});
-  ASSERT_TRUE(drive.step().has_value());
-  EXPECT_NEAR(sampled_mass(drive.sequence()),
-              naive_mass(drive.sequence(), traffic, mass_place(0, 0), prompt), mass_tolerance);
-  EXPECT_EQ(drive.outputs(), testing::outputs_of(scenario, prompt, 1));
-  drive.expect_all_rows_right();
 }
 
 TEST(Mass, OfForksAndBehindAPauseIsRight) {

@@ -16,6 +16,11 @@ _COLUMN_SUFFIXES = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".cmake", 
 _CUDA_HEADER = re.compile(
     r'#\s*include\s*[<"](cuda|cublas|cub/|cuco/|thrust/|nvtx|nvml|cooperative_groups|device_launch)'
 )
+# nvcc 13.0 compiles them to 0 in device code, without a word, unless they are constants.
+_BIT_FUNCTION = re.compile(
+    r"\bstd::(bit_(floor|ceil|width)|has_single_bit|count[lr]_(zero|one)|popcount)\b"
+)
+_CONSTANT = re.compile(r"\bconstexpr [\w:]+ \w+ =")
 _LIBRARY_CALL = re.compile(
     r"\b(?:std::)?(cout|cerr|clog|printf|fprintf|puts|fputs|putchar|vprintf|vfprintf|perror"
     r"|exit|_Exit|quick_exit|abort|terminate|random_device|sleep_for|sleep_until|usleep|nanosleep)"
@@ -44,6 +49,17 @@ def cuda_headers(sources):
         for number, line in enumerate(source.lines, 1):
             if _CUDA_HEADER.search(line):
                 yield source.path, number, "CUDA header outside a cuda/ folder; move the code there"
+
+
+def device_bits(sources):
+    for source in sources:
+        headers = source.path.parts[:2] in {("core", "include"), ("kernels", "include")}
+        if not headers and source.path.suffix not in {".cu", ".cuh"}:
+            continue
+        for number, line in enumerate(source.code().splitlines(), 1):
+            match = _BIT_FUNCTION.search(line)
+            if match and not _CONSTANT.search(line):
+                yield source.path, number, f"{match.group()} is 0 in device code; write a loop"
 
 
 def library_calls(sources):
@@ -149,6 +165,7 @@ def docs(sources):
 _ALL = (
     columns,
     cuda_headers,
+    device_bits,
     docs,
     drawers,
     foreign_paths,

@@ -24,6 +24,16 @@ CASES = {
         ),
         ([("core/include/a.hpp", "#  include <cub/cub.cuh>\n")], [("core/src/a.cpp", "// cub/\n")]),
     ],
+    "device_bits": [
+        (
+            [("kernels/src/cuda/a.cu", "unsigned a = std::bit_floor(b);\n")],
+            [("kernels/src/cuda/a.cu", "constexpr unsigned a = std::bit_floor(capacity);\n")],
+        ),
+        (
+            [("core/include/terrace/core/a.hpp", "return std::has_single_bit(a);\n")],
+            [("core/src/a.cpp", "return std::has_single_bit(a);\n")],
+        ),
+    ],
     "library_calls": [
         ([("core/src/a.cpp", 'std::printf("x");\n')], [("apps/a.cpp", 'std::printf("x");\n')]),
         ([("core/src/a.cpp", "std::exit(1);\n")], [("core/src/a.cpp", "// never exit(1)\n")]),

@@ -8,7 +8,6 @@
 // as in Gao and Long, RaBitQ, 2024. The same bits everywhere: a device does the same additions.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,12 +19,20 @@ struct RotationRound {
   std::size_t size = 0;  ///< a power of two
 };
 
+/// Returns the elements of a round: the largest power of two within `dims`, which is at least 1. No
+/// function of <bit>, whose calls nvcc compiles to 0 in device code.
+constexpr std::size_t rotation_size(std::size_t dims) noexcept {
+  std::size_t size = 1;
+  while (size <= dims / 2) size *= 2;
+  return size;
+}
+
 constexpr std::size_t rotation_rounds(std::size_t dims) noexcept {
-  return std::has_single_bit(dims) ? 1 : 3;
+  return rotation_size(dims) == dims ? 1 : 3;
 }
 
 constexpr RotationRound rotation_round(std::size_t dims, std::size_t round) noexcept {
-  const std::size_t size = std::bit_floor(dims);
+  const std::size_t size = rotation_size(dims);
   return {round == 1 ? dims - size : 0, size};
 }
 
