@@ -29,7 +29,7 @@ double seconds_of(const std::function<void()>& run) {
 }  // namespace
 
 std::size_t moved_bytes(std::size_t bytes, std::size_t row_bytes) noexcept {
-  constexpr std::size_t share = 16;  // of what there is one run moves so much less
+  constexpr std::size_t share = 4;  // of what there is one run moves so much less
   return std::max<std::size_t>(bytes / row_bytes / share, 1) * row_bytes;
 }
 

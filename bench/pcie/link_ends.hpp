@@ -37,7 +37,7 @@ enum class HostEnd : std::uint8_t {
   driver,    ///< what the device's driver gives, see driver_memory.hpp
 };
 
-/// Returns how much of `bytes` a run moves in rows of `row_bytes`: a sixteenth, a row at least.
+/// Returns how much of `bytes` a run moves in rows of `row_bytes`: a quarter, a row at least.
 std::size_t moved_bytes(std::size_t bytes, std::size_t row_bytes) noexcept;
 
 /// Work of a backend's queues: it is started, goes on by itself, and is waited for.

@@ -56,7 +56,7 @@ class Pcie(unittest.TestCase):
         self.assertEqual(rows["host_copy_host_to_device_65536"]["parameters"]["bytes"], 65536)
         self.assertEqual(rows["host_copy_host_to_device_268435456"]["parameters"]["bytes"], 1 << 22)
         parameters = rows["kv_scatter_host_to_device_host_4096"]["parameters"]
-        self.assertEqual((parameters["row_bytes"], parameters["moved_bytes"]), (4096, 1 << 18))
+        self.assertEqual((parameters["row_bytes"], parameters["moved_bytes"]), (4096, 1 << 20))
         parameters = rows["kv_scatter_host_to_device_host_1048576"]["parameters"]
         self.assertEqual(parameters["moved_bytes"], 1 << 20)
 

@@ -18,9 +18,11 @@ namespace {
 
 constexpr unsigned threads = 256;
 constexpr unsigned store_blocks_max = 1024;
-// Rows that cross the link: the link is full with few blocks, and compute goes on beside them.
-constexpr unsigned link_blocks = 12;
-constexpr unsigned units_at_once = 4;      // 12 * 256 * 4 * 16 bytes = 192 KiB in flight
+// Rows that cross the link. An H100's link is full with these blocks and half full with half of
+// them. As many bytes in flight from fewer processors, by more threads or by the bulk copy engine,
+// slow down the attention that shares those processors.
+constexpr unsigned link_blocks = 24;
+constexpr unsigned units_at_once = 4;      // 24 * 256 * 4 * 16 bytes = 384 KiB in flight
 constexpr unsigned store_run_blocks = 64;  // of a call alone
 constexpr unsigned short_run_blocks = 4;   // of one among others: of a token or a few it needs one
 constexpr unsigned extents_per_launch = 128;
@@ -81,26 +83,38 @@ __global__ void store_units(const Calls<StoreRun<block_count>, capacity> __grid_
                                     head * rows.source.head_stride;
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
     Unit copy;
-    copy.read(target + offset, source + offset, unit_size(half, unit));
+    copy.aim(target + offset, source + offset, unit_size(half, unit));
+    copy.read();
     copy.write();
   }
 }
 
-/// Copies `units` units, several of a thread in flight at a time; read(i, copy) reads unit i, or
-/// leaves `copy` empty.
-template <typename Read>
-__device__ void copy_in_flight(std::size_t units, Read read) {
-  for (std::size_t first = grid_thread(); first < units; first += units_at_once * grid_threads()) {
-    Unit copies[units_at_once];
+/// Copies `units` units, several of a thread in flight at a time; aim(i, unit) says from where and
+/// to where unit i goes, or leaves it empty. While units are on their way the thread aims those
+/// behind them: where a row lies is read over the link, too.
+template <typename Aim>
+__device__ void copy_in_flight(std::size_t units, Aim aim) {
+  Unit next[units_at_once];
+  const auto aim_from = [&](std::size_t first) {
 #pragma unroll
     for (unsigned k = 0; k < units_at_once; ++k) {
       const std::size_t i = first + k * grid_threads();
-      copies[k].bytes = 0;
-      copies[k].aligned = false;
-      if (i < units) read(i, copies[k]);
+      next[k] = {};
+      if (i < units) aim(i, next[k]);
     }
+  };
+  const std::size_t step = units_at_once * grid_threads();
+  aim_from(grid_thread());
+  for (std::size_t first = grid_thread(); first < units; first += step) {
+    Unit now[units_at_once];
 #pragma unroll
-    for (unsigned k = 0; k < units_at_once; ++k) copies[k].write();
+    for (unsigned k = 0; k < units_at_once; ++k) {
+      now[k] = next[k];
+      now[k].read();
+    }
+    aim_from(first + step);
+#pragma unroll
+    for (unsigned k = 0; k < units_at_once; ++k) now[k].write();
   }
 }
 
@@ -167,8 +181,8 @@ __global__ void fetch_units(const Calls<FetchRows, capacity> __grid_constant__ c
     const MissedRow row = op.missed[missed];
     const auto unit = static_cast<unsigned>(i % row_units);
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
-    copy.read(row.target + offset, row_place(op.shape, op.source, row.head, row.position) + offset,
-              unit_size(row_bytes, unit));
+    copy.aim(row.target + offset, row_place(op.shape, op.source, row.head, row.position) + offset,
+             unit_size(row_bytes, unit));
   });
 }
 
@@ -179,7 +193,7 @@ __global__ void copy_units(ExtentRun run, unsigned count) {
     const auto unit = static_cast<unsigned>(i % extent_units);
     const std::size_t offset = static_cast<std::size_t>(unit) * unit_bytes;
     if (offset >= extent.bytes) return;
-    copy.read(extent.target + offset, extent.source + offset, unit_size(extent.bytes, unit));
+    copy.aim(extent.target + offset, extent.source + offset, unit_size(extent.bytes, unit));
   });
 }
 
@@ -204,8 +218,8 @@ __global__ void cache_units(const Calls<CacheRows, capacity> __grid_constant__ c
     const std::byte* const source =
         change.staged != 0 ? op.staging + (change.staged - std::size_t{1}) * row_bytes
                            : row_place(op.shape, op.source, change.head, change.position);
-    copy.read(cached_place(op.shape, op.target, change.number) + offset, source + offset,
-              unit_size(row_bytes, unit));
+    copy.aim(cached_place(op.shape, op.target, change.number) + offset, source + offset,
+             unit_size(row_bytes, unit));
   });
 }
 

@@ -15,18 +15,20 @@ __host__ __device__ constexpr unsigned units_of(std::size_t bytes) {
 
 /// A unit on its way. A unit that is not aligned, or not whole, travels byte by byte.
 struct Unit {
-  std::byte* target;
-  const std::byte* source;
-  unsigned bytes;
-  bool aligned;
-  uint4 content;
+  std::byte* target = nullptr;
+  const std::byte* source = nullptr;
+  unsigned bytes = 0;
+  bool aligned = false;
+  uint4 content = {};
 
-  __device__ void read(std::byte* to, const std::byte* from, unsigned count) {
+  __device__ void aim(std::byte* to, const std::byte* from, unsigned count) {
     target = to;
     source = from;
     bytes = count;
     aligned = count == unit_bytes && is_aligned(to, unit_bytes) && is_aligned(from, unit_bytes);
-    if (aligned) content = *reinterpret_cast<const uint4*>(from);
+  }
+  __device__ void read() {
+    if (aligned) content = *reinterpret_cast<const uint4*>(source);
   }
   __device__ void write() const {
     if (aligned) {
