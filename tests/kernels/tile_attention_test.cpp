@@ -70,12 +70,12 @@ TEST(TileAttention, TheReferenceIsThatOfDecodeAttention) {
 
 TEST(TileAttention, GivesTheBitsOfDecodeAttentionWithinAPiece) {
   const KvShape shape = make_shape(3, 2, 80, Dtype::bf16);
-  TileScenario scenario({.shape = shape, .rows = 512, .tokens = 4, .seen = 200});
+  TileScenario scenario({.shape = shape, .rows = attention_split_min, .tokens = 4, .seen = 50});
   const std::vector<float> tiles = scenario.run();
   std::vector<float> decoded(tiles.size());
-  std::vector<float> scratch(attention_scratch_floats(shape, 512));
+  std::vector<float> scratch(attention_scratch_floats(shape, attention_split_min));
   for (std::size_t token = 0; token < 4; ++token) {
-    const TileAttention op = scenario.op(token, 1, {0, 512});
+    const TileAttention op = scenario.op(token, 1, {0, attention_split_min});
     testing::run(DecodeAttention{.shape = shape,
                                  .query = op.query,
                                  .output = &decoded[token * scenario.query_floats()],

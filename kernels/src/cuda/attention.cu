@@ -1,6 +1,6 @@
 // Decode attention: see terrace/kernels/cuda/ops.hpp.
 //
-// A block attends to one piece of `attention_split` entries of one list for up to four query heads:
+// A block attends to one piece of `split` entries of one list for up to four query heads:
 // logits of all its rows, a softmax over them, the weighted sum of their values. Partial results
 // lie piece by piece in the scratch memory, [piece, query head, output | maximum | sum], and
 // another kernel merges the pieces of each head in order. Which query heads share a block, and
@@ -14,6 +14,7 @@
 
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
+#include "device/choice.cuh"
 #include "device/dot_rows.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
@@ -27,7 +28,9 @@ namespace {
 
 constexpr unsigned threads = attention_threads;
 constexpr unsigned heads_max = attention_heads_max;
-constexpr unsigned split = attention_split;
+// Short pieces: even a list of a thousand entries keeps many processors busy.
+constexpr unsigned split = attention_split_min;
+constexpr unsigned merge_threads = 128;
 
 /// How many pieces a list may have. How many it has the device knows.
 __host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
   if (blockIdx.x >= pieces) return;
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const auto group = static_cast<unsigned>(op.shape.group());
-  const PieceMemory<Elements> memory(dims, heads);
+  const PieceMemory<Elements> memory(dims, heads, split);
   const unsigned list = blockIdx.y;
   const bool per_query_head = op.scope == ListScope::query_head;
   const unsigned kv_head = per_query_head ? list / group : list;
@@ -194,21 +197,46 @@ __device__ unsigned entries_of(const DecodeAttention& op, unsigned head) {
 
 /// Merges the pieces of one query head, in order, into its output. blockIdx: query head; z: call.
 template <unsigned capacity>
-__global__ void merge_pieces(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+__global__ void __launch_bounds__(merge_threads)
+    merge_pieces(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+  __shared__ float shared[merge_threads / 32];
+  __shared__ float sums[merge_threads];  // of some pieces, and what these are multiplied by
+  __shared__ float factors[merge_threads];
   const DecodeAttention& op = calls.of_block();
   if (pieces_of(op) == 1) return;  // its output is there
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const unsigned head = blockIdx.x;
   const unsigned pieces = (entries_of(op, head) + split - 1) / split;
   const auto partial = [&](unsigned piece) { return PieceTarget{op, piece, false}.partial(head); };
-  const HeadSums all = sums_of_pieces(op, head, pieces);
-  for (unsigned i = threadIdx.x; i < dims; i += blockDim.x) {
+  float maximum = -INFINITY;
+  for (unsigned p = threadIdx.x; p < pieces; p += merge_threads) {
+    maximum = fmaxf(maximum, partial(p)[dims]);
+  }
+  maximum = reduce_block(maximum, Maximum(), shared);
+  for (unsigned begin = 0; begin < dims; begin += merge_threads) {
+    const unsigned dim = begin + threadIdx.x;
     float value = 0;
-    for (unsigned p = 0; p < pieces; ++p) {
-      if (partial(p)[dims + 1] == 0) continue;
-      value += partial(p)[i] * expf(partial(p)[dims] - all.maximum);
+    float sum = 0;
+    for (unsigned first = 0; first < pieces; first += merge_threads) {
+      __syncthreads();
+      if (first + threadIdx.x < pieces) {
+        const float* const own = partial(first + threadIdx.x);
+        sums[threadIdx.x] = own[dims + 1];
+        factors[threadIdx.x] = expf(own[dims] - maximum);
+      }
+      __syncthreads();
+      const unsigned count = pieces - first < merge_threads ? pieces - first : merge_threads;
+#pragma unroll 8
+      for (unsigned p = 0; p < count; ++p) {
+        const float own = dim < dims ? partial(first + p)[dim] : 0.0F;
+        // A piece without weight (all logits -inf) has nothing to add; its factor may be NaN.
+        if (sums[p] == 0) continue;
+        value += own * factors[p];
+        sum += sums[p] * factors[p];
+      }
     }
-    op.output[static_cast<std::size_t>(head) * dims + i] = all.sum == 0 ? 0.0F : value / all.sum;
+    if (dim >= dims) return;
+    op.output[static_cast<std::size_t>(head) * dims + dim] = sum == 0 ? 0.0F : value / sum;
   }
 }
 
@@ -248,7 +276,7 @@ Status launch_pieces(const Calls<DecodeAttention, capacity>& calls, unsigned pie
                      const Launch& launch) {
   const DecodeAttention& op = calls.each[0];
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
-  const PieceMemory<Elements> memory(dims, heads);
+  const PieceMemory<Elements> memory(dims, heads, split);
   const std::size_t lists = list_count(op.shape, op.scope);
   const std::size_t list_heads = op.shape.query_heads / lists;
   if constexpr (heads > 1) {
@@ -272,7 +300,8 @@ Status launch_pieces_of(const Calls<DecodeAttention, capacity>& calls, unsigned 
 template <unsigned capacity>
 Status launch_merge(const Calls<DecodeAttention, capacity>& calls, const Launch& launch) {
   const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.query_heads));
-  return launch_kernel(launch, {grid, 128}, "decode_attention", merge_pieces<capacity>, calls);
+  return launch_kernel(launch, {grid, merge_threads}, "decode_attention", merge_pieces<capacity>,
+                       calls);
 }
 
 /// Launches nothing where no call has weights.
@@ -283,7 +312,8 @@ Status launch_weights(const Calls<DecodeAttention, capacity>& calls, unsigned pi
     return call.weights.sums == nullptr ? 0 : list_count(call.shape, call.weights.scope);
   }));
   if (lists == 0) return {};
-  const dim3 grid = calls.grid(pieces * (split / threads), lists);
+  const dim3 grid =
+      calls.grid(blocks_for(std::size_t{pieces} * split, threads, 0x7fffffffU), lists);
   return launch_kernel(launch, {grid, threads}, "decode_attention", weigh_entries<capacity>, calls);
 }
 

@@ -58,7 +58,7 @@ __device__ void attend_rows(const TileHeads& block, const PieceMemory<Elements>&
   dot_rows<Elements, heads>(
       memory.queries(), dims, count, [&](unsigned i) { return memory.rows()[i]; },
       [&](unsigned h, unsigned i, float dot) {
-        memory.weights()[h * attention_split + i] = i < seen[h] ? block.op.scale * dot : -INFINITY;
+        memory.weights()[h * memory.split + i] = i < seen[h] ? block.op.scale * dot : -INFINITY;
       });
   __syncthreads();
   weigh(memory, count);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const unsigned first = blockIdx.x * heads;
   if (first >= all) return;
   const TileHeads block{op, blockIdx.y, first, all - first < heads ? all - first : heads};
-  const PieceMemory<Elements> memory(dims, heads);
+  const PieceMemory<Elements> memory(dims, heads, attention_split);
   if (op.first) begin_states(block, dims);
   share_queries_of<Elements, heads>(block, dims, memory.queries());
   // The last head's token sees most.
@@ -114,7 +114,7 @@ Status launch_heads(const Calls<TileAttention, capacity>& calls, const Launch& l
   const std::size_t most = calls.largest([](const TileAttention& call) { return call.tokens; });
   const std::size_t head_count = most * shape.group();
   if (head_count == 0) return {};
-  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads);
+  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, attention_split);
   if constexpr (heads > 1) {
     const bool fewer = head_count <= heads / 2 || memory.bytes() > shared_bytes_max;
     if (fewer) return launch_heads<Elements, heads / 2>(calls, launch);

@@ -47,7 +47,7 @@ __device__ void add_weights(const BlockRows& rows, const TileHeads& block,
     const unsigned seen = block.rows_seen(h, rows.begin, block_rows);
     float* const sums = rows.sums(block.query_head(h));
     for (unsigned i = threadIdx.x; i < seen; i += attention_threads) {
-      sums[i] += expf(memory.weights()[h * attention_split + i] - softmax[0]) / sum;
+      sums[i] += expf(memory.weights()[h * memory.split + i] - softmax[0]) / sum;
     }
   }
 }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const TileHeads last{tile, rows.kv_head, static_cast<unsigned>(tile.tokens * group) - 1, 1};
   const unsigned count = last.rows_seen(0, rows.begin, block_rows);
   if (count == 0) return;
-  const PieceMemory<Elements> memory(dims, heads);
+  const PieceMemory<Elements> memory(dims, heads, attention_split);
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(tile.shape, tile.rows, rows.kv_head, rows.begin + i);
   }
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
     dot_rows<Elements, heads>(
         memory.queries(), dims, seen, [&](unsigned i) { return memory.rows()[i]; },
         [&](unsigned h, unsigned i, float dot) {
-          memory.weights()[h * attention_split + i] = tile.scale * dot;
+          memory.weights()[h * memory.split + i] = tile.scale * dot;
         });
     __syncthreads();
     // The next queries are written meanwhile: nothing here reads the old ones.
@@ -93,7 +93,7 @@ Status launch_heads(const Calls<TileWeights, capacity>& calls, const Launch& lau
   const std::size_t most =
       calls.largest([](const TileWeights& call) { return call.tile.row_count; });
   if (most == 0) return {};
-  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads);
+  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, attention_split);
   if constexpr (heads > 1) {
     if (memory.bytes() > shared_bytes_max) return launch_heads<Elements, heads / 2>(calls, launch);
   }

@@ -647,10 +647,14 @@ struct DecodeAttention {
 
 inline constexpr std::size_t attention_split = 512;
 
+/// Entries of the shortest pieces that a backend cuts a list into: a device takes many of them side
+/// by side.
+inline constexpr std::size_t attention_split_min = 128;
+
 /// Returns the floats of scratch that attention over at most `entries` entries per head needs:
 /// per query head and piece an output, a maximum and a sum. Rests take one piece more.
 constexpr std::size_t attention_scratch_floats(const KvShape& shape, std::size_t entries) noexcept {
-  const std::size_t pieces = divide_up(entries, attention_split) + 1;
+  const std::size_t pieces = divide_up(entries, attention_split_min) + 1;
   return shape.query_heads * pieces * (shape.head_dim + 2);
 }
 

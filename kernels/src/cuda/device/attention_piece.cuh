@@ -1,7 +1,7 @@
-// Attention of up to four query heads to one piece of `attention_split` rows, by one block: logits
-// of all rows, a softmax over them, the weighted sum of their values.
+// Attention of up to four query heads to one piece of rows, by one block: logits of all rows, a
+// softmax over them, the weighted sum of their values.
 //
-//   const PieceMemory<Elements> memory(dims, heads);
+//   const PieceMemory<Elements> memory(dims, heads, rows);
 //   ...                                         // rows() and queries() are filled; a barrier
 //   dot_rows<Elements, heads>(...);             // writes logits to weights(); a barrier
 //   weigh(memory, count);                       // a barrier
@@ -30,32 +30,30 @@ inline constexpr unsigned attention_heads_max = 4;
 // Blocks wait for memory: while one waits, another one works. Some registers are spilled for that.
 inline constexpr unsigned attention_blocks_per_processor = 2;
 
-/// The contents of a block's shared memory, for `heads` query heads.
+/// The contents of a block's shared memory, for `heads` query heads and pieces of `split` rows.
 template <typename Elements>
 struct PieceMemory {
   unsigned padded;  ///< floats of a query
   unsigned slab;    ///< dims that the lanes of a warp cover at once
   unsigned heads;
+  unsigned split;
 
-  __host__ __device__ PieceMemory(unsigned dims, unsigned head_count)
+  __host__ __device__ PieceMemory(unsigned dims, unsigned head_count, unsigned rows)
       : padded(padded_dims<Elements>(dims)),
         slab(padded < 32 * Elements::per_vector ? padded : 32 * Elements::per_vector),
-        heads(head_count) {}
+        heads(head_count),
+        split(rows) {}
 
   [[nodiscard]] __host__ __device__ std::size_t bytes() const {
-    return attention_split * sizeof(std::byte*) +
-           sizeof(float) * heads * (padded + attention_split + attention_warps * slab + 2);
+    return split * sizeof(std::byte*) +
+           sizeof(float) * heads * (padded + split + attention_warps * slab + 2);
   }
   __device__ const std::byte** rows() const {
     return reinterpret_cast<const std::byte**>(dynamic_shared_memory);
   }
-  __device__ float* queries() const { return reinterpret_cast<float*>(rows() + attention_split); }
-  __device__ float* weights() const {
-    return queries() + heads * padded;
-  }  // [heads, attention_split]
-  __device__ float* partials() const {
-    return weights() + heads * attention_split;
-  }  // [warps, heads, slab]
+  __device__ float* queries() const { return reinterpret_cast<float*>(rows() + split); }
+  __device__ float* weights() const { return queries() + heads * padded; }  // [heads, split]
+  __device__ float* partials() const { return weights() + heads * split; }  // [warps, heads, slab]
   __device__ float* maxima() const {
     return partials() + attention_warps * heads * slab;
   }  // [heads]
@@ -67,7 +65,7 @@ template <typename Elements>
 __device__ inline void weigh(const PieceMemory<Elements>& memory, unsigned count) {
   const unsigned lane = threadIdx.x % 32;
   for (unsigned h = threadIdx.x / 32; h < memory.heads; h += attention_warps) {
-    float* const weights = memory.weights() + h * attention_split;
+    float* const weights = memory.weights() + h * memory.split;
     float maximum = -INFINITY;
     for (unsigned i = lane; i < count; i += 32) maximum = fmaxf(maximum, weights[i]);
     maximum = warp_max(maximum);
@@ -104,7 +102,7 @@ __device__ inline void add_values(const PieceMemory<Elements>& memory, const Lan
                             values);
 #pragma unroll
       for (unsigned h = 0; h < heads; ++h) {
-        const float weight = memory.weights()[h * attention_split + i];
+        const float weight = memory.weights()[h * memory.split + i];
 #pragma unroll
         for (unsigned v = 0; v < width; ++v) {
           if (sees(h, i)) sums[h][v] += weight * values[v];
