@@ -14,7 +14,7 @@
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr unsigned softmax_threads = 256;
+constexpr unsigned softmax_threads = 1024;
 constexpr unsigned digit_bits = 11;
 constexpr unsigned digits = 1U << digit_bits;
 
@@ -96,32 +96,33 @@ __global__ void leave_out_held(const Calls<Choosing<Tokens>, capacity> __grid_co
 /// Replaces the logits of a row by what its query head adds to weights, their softmax or they
 /// themselves, limited; all -inf gives zeros. One query head a block.
 template <typename Items, unsigned capacity>
-__global__ void make_addends(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
+__global__ void __launch_bounds__(softmax_threads)
+    make_addends(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
   __shared__ float shared[softmax_threads / 32];
   const Choosing<Items>& call = calls.of_block();
   const auto group = static_cast<unsigned>(call.common.shape.group());
   const unsigned count = call.items.count();
   float* const row = call.row(blockIdx.x / group, blockIdx.x % group);
+  const auto logit = [row](unsigned i) { return row[i]; };
   float maximum = -INFINITY;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
-    maximum = fmaxf(maximum, limit(row[i]));
-  }
+  read_ahead<softmax_threads>(count, logit,
+                              [&](unsigned, float own) { maximum = fmaxf(maximum, limit(own)); });
   maximum = reduce_block(maximum, Maximum(), shared);
   if (call.common.reduction == GroupReduction::sum_logits) {
-    for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
-      row[i] = maximum == -INFINITY ? 0.0F : limit(row[i]);
-    }
+    read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) {
+      row[i] = maximum == -INFINITY ? 0.0F : limit(own);
+    });
     return;
   }
   const float base = maximum == -INFINITY ? 0.0F : maximum;
   float sum = 0;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) {
-    row[i] = expf(limit(row[i]) - base);
+  read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) {
+    row[i] = expf(limit(own) - base);
     sum += row[i];
-  }
+  });
   sum = reduce_block(sum, Sum(), shared);
   const float factor = sum > 0 ? 1.0F / sum : 0.0F;
-  for (unsigned i = threadIdx.x; i < count; i += softmax_threads) row[i] *= factor;
+  read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) { row[i] = own * factor; });
 }
 
 /// The choice of one KV head.
@@ -209,13 +210,13 @@ __device__ Threshold find_threshold(const Choice<Items>& choice, DigitMemory& me
     shift -= bits;
     for (unsigned i = threadIdx.x; i < digits; i += choose_threads) memory.counts[i] = 0;
     __syncthreads();
-    for (unsigned i = threadIdx.x; i < choice.call.items.count(); i += choose_threads) {
-      const std::uint32_t key = choice.keys[i];
-      const bool counts = shift + bits == 32 || key >> (shift + bits) == prefix;
-      if (counts) {
-        atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.call.items.size(i));
-      }
-    }
+    read_ahead<choose_threads>(
+        choice.call.items.count(), [&](unsigned i) { return choice.keys[i]; },
+        [&](unsigned i, std::uint32_t key) {
+          const bool counts = shift + bits == 32 || key >> (shift + bits) == prefix;
+          if (!counts) return;
+          atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.call.items.size(i));
+        });
     __syncthreads();
     find_digit(memory, wanted);
     wanted -= memory.above;
@@ -242,9 +243,9 @@ __global__ void __launch_bounds__(choose_threads)
                              reinterpret_cast<std::uint32_t*>(call.row(head, group))};
   if (threadIdx.x == 0) common.id_count[head] = wanted;
   if (wanted == 0) return;
-  for (unsigned i = threadIdx.x; i < items.count(); i += choose_threads) {
-    choice.keys[i] = key_of(choice.weight(i));
-  }
+  read_ahead<choose_threads>(
+      items.count(), [&](unsigned i) { return choice.weight(i); },
+      [&](unsigned i, float weight) { choice.keys[i] = key_of(weight); });
   __syncthreads();
   if (common.held.positions != nullptr) {
     give_lowest_keys(choice);

@@ -12,7 +12,27 @@
 
 namespace terrace::kernels::cuda {
 
-inline constexpr unsigned choose_threads = 512;  // of a block that chooses
+inline constexpr unsigned choose_threads = 1024;  // of a block that chooses
+
+/// Calls use(i, read(i)) for each i of [0, count), a thread of the block for every `threads`-th of
+/// them: it reads several before it uses the first.
+template <unsigned threads, typename Read, typename Use>
+__device__ inline void read_ahead(unsigned count, Read read, Use use) {
+  constexpr unsigned at_once = 8;
+  for (unsigned first = threadIdx.x; first < count; first += at_once * threads) {
+    decltype(read(0U)) items[at_once];
+#pragma unroll
+    for (unsigned k = 0; k < at_once; ++k) {
+      const unsigned i = first + k * threads;
+      if (i < count) items[k] = read(i);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < at_once; ++k) {
+      const unsigned i = first + k * threads;
+      if (i < count) use(i, items[k]);
+    }
+  }
+}
 
 /// NaN counts as -inf, +inf as the largest float.
 __device__ inline float limit(float logit) {
