@@ -6,10 +6,12 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "device/calls.cuh"
 #include "device/choice.cuh"
+#include "device/chunk_part.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
@@ -19,11 +21,23 @@
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr unsigned page_threads = 128;
+constexpr unsigned page_threads = 256;
+
+/// The rests of an attention, and where the parts of its index lie.
+struct RestCall {
+  EstimateRest op;
+  GroupParts parts;
+
+  static RestCall of(const DecodeAttention& attention) {
+    const EstimateRest op = EstimateRest::of(attention);
+    return {op, GroupParts::of(op.shape, op.groups, op.index.chunk_tokens)};
+  }
+};
 
 /// A page of a KV head.
 struct RestOfPage {
   const EstimateRest& op;
+  const GroupParts& parts;
   unsigned head;
   unsigned page;  ///< from the first one on that has entries
 
@@ -59,94 +73,125 @@ struct RestOfPage {
     return low;
   }
 
-  /// Says which rows the groups have left. A thread makes some of the elements of a row, of all
-  /// groups; it counts all rows, so that it waits for no other.
-  template <typename Elements>
-  __device__ void average() const {
-    const std::size_t chunk_tokens = op.index.chunk_tokens;
-    const std::size_t pages = chunk_tokens / op.groups.page_tokens;
-    const std::size_t number = op.pages.begin + page;
-    const std::byte* const chunk = op.index.chunks[number / pages];
-    const std::size_t first = number % pages * groups();
-    const std::byte* const means =
-        chunk + op.groups.means_at(op.shape, chunk_tokens, head) + first * op.shape.row_bytes();
-    const auto* const sizes = reinterpret_cast<const std::uint16_t*>(
-                                  chunk + op.groups.sizes_at(op.shape, chunk_tokens, head)) +
-                              first;
-    const std::byte* const labels = chunk + op.groups.labels_at(op.shape, chunk_tokens, head) +
-                                    number % pages * op.groups.page_tokens;
-    const std::size_t position = op.index.first_token + number * op.groups.page_tokens;
-    const unsigned begin = first_from(position);
-    const unsigned end = first_from(position + op.groups.page_tokens);
-    const std::uint32_t* const ids = op.ids + head * op.id_stride;
-    std::byte* const* const selected = op.rows + head * op.id_stride;
-    for (unsigned group = 0; group < groups(); ++group) {
-      const auto is_of_group = [&](unsigned i) {
-        return static_cast<unsigned>(labels[ids[i] - position]) == group;
-      };
-      const std::byte* const mean = means + group * op.shape.row_bytes();
-      const unsigned size = sizes[group];
-      unsigned rest = size;
-      for (unsigned i = begin; i < end; ++i) rest -= is_of_group(i) ? 1U : 0U;
-      const bool whole = rest == size;
-      for (unsigned k = threadIdx.x; !whole && k < 2 * dims(); k += page_threads) {
-        float sum = Elements::load(mean + k * Elements::bytes) * static_cast<float>(size);
-        for (unsigned i = begin; i < end; ++i) {
-          if (is_of_group(i)) sum -= Elements::load(selected[i] + k * Elements::bytes);
-        }
-        Elements::store(rest_row(group) + k * Elements::bytes, sum / static_cast<float>(rest));
-      }
-      if (threadIdx.x == 0) {
-        left()[group] = rest;
-        rows()[group] = whole ? mean : rest_row(group);
-      }
-    }
+  /// The selected rows that lie in the page. Two lanes look for the two ends side by side.
+  [[nodiscard]] __device__ TokenRange selected_rows() const {
+    const std::size_t ends = position() + threadIdx.x % 2 * op.groups.page_tokens;
+    const unsigned found = first_from(ends);
+    return {__shfl_sync(all_lanes, found, 0), __shfl_sync(all_lanes, found, 1)};
   }
 
-  /// Writes the logits that query heads give to the rows, which are there.
+  /// Counted from the index's first page on.
+  [[nodiscard]] __device__ unsigned number() const {
+    return static_cast<unsigned>(op.pages.begin) + page;
+  }
+  [[nodiscard]] __device__ std::size_t position() const {
+    return op.index.first_token + number() * op.groups.page_tokens;
+  }
+
+  /// Says which row a group has left, and how many rows stand behind it. A warp calls it together;
+  /// lanes take 16 bytes of the rows each.
   template <typename Elements>
-  __device__ void write_logits(float* shared) const {
+  __device__ void average(unsigned group, const TokenRange& run) const {
+    constexpr unsigned width = Elements::per_vector;
+    const unsigned lane = threadIdx.x % 32;
+    const std::byte* const chunk = op.index.chunks[number() / parts.pages_of_chunk];
+    const unsigned page_in_chunk = number() % parts.pages_of_chunk;
+    const unsigned in_chunk = page_in_chunk * groups() + group;
+    const std::byte* const mean =
+        chunk + parts.means.of_head(head) + in_chunk * op.shape.row_bytes();
+    const auto* const sizes =
+        reinterpret_cast<const std::uint16_t*>(chunk + parts.sizes.of_head(head));
+    const std::byte* const labels =
+        chunk + parts.labels.of_head(head) + page_in_chunk * op.groups.page_tokens;
+    const std::uint32_t* const ids = op.ids + head * op.id_stride;
+    std::byte* const* const selected = op.rows + head * op.id_stride;
+    // Which of the 32 rows from `begin` on are the group's.
+    const auto rows_of_group = [&](std::size_t begin) {
+      const std::size_t i = begin + lane;
+      const bool is_one =
+          i < run.end && static_cast<unsigned>(labels[ids[i] - position()]) == group;
+      return __ballot_sync(all_lanes, is_one ? 1 : 0);
+    };
+    const unsigned size = sizes[in_chunk];
+    unsigned rest = size;
+    for (std::size_t begin = run.begin; begin < run.end; begin += 32) {
+      rest -= static_cast<unsigned>(__popc(rows_of_group(begin)));
+    }
+    const bool whole = rest == size;
+    const unsigned elements = 2 * dims();
+    for (unsigned first = 0; !whole && first < elements; first += 32 * width) {
+      const unsigned at = first + lane * width;
+      const unsigned there = at < elements ? elements - at : 0;
+      float sums[width];
+      load_vector<Elements>(mean + at * Elements::bytes, there, sums);
+      for (unsigned v = 0; v < width; ++v) sums[v] *= static_cast<float>(size);
+      for (std::size_t begin = run.begin; begin < run.end; begin += 32) {
+        for (unsigned mask = rows_of_group(begin); mask != 0; mask &= mask - 1) {
+          const std::byte* const row = selected[begin + __ffs(static_cast<int>(mask)) - 1];
+          float values[width];
+          load_vector<Elements>(row + at * Elements::bytes, there, values);
+          for (unsigned v = 0; v < width; ++v) sums[v] -= values[v];
+        }
+      }
+      for (unsigned v = 0; v < width; ++v) sums[v] /= static_cast<float>(rest);
+      store_vector<Elements>(rest_row(group) + at * Elements::bytes, there, sums);
+    }
+    if (lane == 0) {
+      left()[group] = rest;
+      rows()[group] = whole ? mean : rest_row(group);
+    }
+    __syncwarp();
+  }
+
+  /// Writes the logits that query heads give to a group's row, which is there. A warp calls it
+  /// together.
+  template <typename Elements>
+  __device__ void write_logits(unsigned group) const {
+    constexpr unsigned width = Elements::per_vector;
     const auto query_heads = static_cast<unsigned>(op.shape.group());
     const RestWork work(op);
-    for (unsigned group = 0; group < groups(); ++group) {
-      const std::byte* const row = rows()[group];
-      const unsigned rest = left()[group];
-      for (unsigned q = 0; q < query_heads; ++q) {
-        const float* const query =
-            op.query + (static_cast<std::size_t>(head) * query_heads + q) * dims();
-        float product = 0;
-        for (unsigned i = threadIdx.x; i < dims(); i += page_threads) {
-          product += query[i] * op.scale * Elements::load(row + i * Elements::bytes);
+    const std::byte* const row = rows()[group];
+    const unsigned rest = left()[group];
+    for (unsigned q = 0; q < query_heads; ++q) {
+      const float* const query =
+          op.query + (static_cast<std::size_t>(head) * query_heads + q) * dims();
+      float product = 0;
+      for (unsigned at = threadIdx.x % 32 * width; at < dims(); at += 32 * width) {
+        float values[width];
+        load_vector<Elements>(row + at * Elements::bytes, dims() - at, values);
+        for (unsigned v = 0; v < width; ++v) {
+          if (at + v < dims()) product += query[at + v] * op.scale * values[v];
         }
-        product = reduce_block(product, Sum(), shared);
-        if (threadIdx.x == 0) {
-          op.scratch[work.logits(head) + q * work.stride() + first_group() + group] =
-              rest == 0 ? NAN : product + logf(static_cast<float>(rest));
-        }
+      }
+      product = warp_sum(product);
+      if (threadIdx.x % 32 == 0) {
+        op.scratch[work.logits(head) + q * work.stride() + first_group() + group] =
+            rest == 0 ? NAN : product + logf(static_cast<float>(rest));
       }
     }
   }
 };
 
-/// blockIdx: page, KV head, call.
+/// blockIdx: page, KV head, call. Warps take the page's groups in turn.
 template <typename Elements, unsigned capacity>
 __global__ void __launch_bounds__(page_threads)
-    average_pages(const Calls<EstimateRest, capacity> __grid_constant__ calls) {
-  __shared__ float shared[page_threads / 32];
-  const EstimateRest& op = calls.of_block();
-  if (blockIdx.x >= op.pages.size()) return;
-  const RestOfPage page{op, blockIdx.y, blockIdx.x};
-  page.average<Elements>();
-  __syncthreads();
-  page.write_logits<Elements>(shared);
+    average_pages(const Calls<RestCall, capacity> __grid_constant__ calls) {
+  const RestCall& call = calls.of_block();
+  if (blockIdx.x >= call.op.pages.size()) return;
+  const RestOfPage page{call.op, call.parts, blockIdx.y, blockIdx.x};
+  const TokenRange run = page.selected_rows();
+  for (unsigned group = threadIdx.x / 32; group < page.groups(); group += page_threads / 32) {
+    page.average<Elements>(group, run);
+    page.write_logits<Elements>(group);
+  }
 }
 
 /// blockIdx: KV head; z: call.
 template <unsigned capacity>
 __global__ void __launch_bounds__(choose_threads)
-    write_entries(const Calls<EstimateRest, capacity> __grid_constant__ calls) {
+    write_entries(const Calls<RestCall, capacity> __grid_constant__ calls) {
   __shared__ BlockScan<choose_threads>::Shared scan_shared;
-  const EstimateRest& op = calls.of_block();
+  const EstimateRest& op = calls.of_block().op;
   const unsigned head = blockIdx.x;
   const RestWork work(op);
   const auto* const chosen = reinterpret_cast<const std::uint32_t*>(op.scratch + work.chosen(head));
@@ -174,23 +219,26 @@ __global__ void __launch_bounds__(choose_threads)
 }
 
 template <typename Elements, unsigned capacity>
-Status launch_estimates(const Calls<EstimateRest, capacity>& calls, const Launch& launch) {
-  const KvShape& shape = calls.each[0].shape;
+Status launch_estimates(const Calls<RestCall, capacity>& calls, const Launch& launch) {
+  const KvShape& shape = calls.each[0].op.shape;
   const auto heads = static_cast<unsigned>(shape.kv_heads);
-  const std::size_t pages = calls.largest([](const EstimateRest& op) { return op.pages.size(); });
+  const std::size_t pages =
+      calls.largest([](const RestCall& call) { return call.op.pages.size(); });
   if (pages > 0) {
     TERRACE_TRY(launch_kernel(launch,
                               {calls.grid(blocks_for(pages, 1, 0x7fffffffU), heads), page_threads},
                               "estimate_rest", average_pages<Elements, capacity>, calls));
   }
-  TERRACE_TRY(choose_largest(calls.all(), launch));
+  std::array<EstimateRest, capacity> choices;
+  std::ranges::transform(calls.all(), choices.begin(), &RestCall::op);
+  TERRACE_TRY(choose_largest(std::span(choices).first(calls.count), launch));
   return launch_kernel(launch, {calls.grid(heads), choose_threads}, "estimate_rest",
                        write_entries<capacity>, calls);
 }
 
 template <unsigned capacity>
-Status launch_estimates_of(const Calls<EstimateRest, capacity>& calls, const Launch& launch) {
-  return with_elements(calls.each[0].shape.dtype, [&](auto elements) {
+Status launch_estimates_of(const Calls<RestCall, capacity>& calls, const Launch& launch) {
+  return with_elements(calls.each[0].op.shape.dtype, [&](auto elements) {
     return launch_estimates<decltype(elements)>(calls, launch);
   });
 }
@@ -203,9 +251,9 @@ Status write_rests(std::span<const DecodeAttention> batch, const Launch& launch)
     batch = {std::ranges::find_if(batch, has_rests), batch.end()};
     if (batch.empty()) return {};
     const auto end = std::ranges::find_if_not(batch, has_rests);
-    TERRACE_TRY(
-        launch_calls(std::span(batch.begin(), end), EstimateRest::of,
-                     [&](const auto& calls) { return launch_estimates_of(calls, launch); }));
+    TERRACE_TRY(launch_calls(std::span(batch.begin(), end), RestCall::of, [&](const auto& calls) {
+      return launch_estimates_of(calls, launch);
+    }));
     batch = {end, batch.end()};
   }
 }

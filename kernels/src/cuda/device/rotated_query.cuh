@@ -21,15 +21,18 @@ struct RotatedQuery {
     for (unsigned i = threadIdx.x; i < dims; i += threads) numbers[i] = query[i];
     for (std::size_t number = 0; number < rotation_rounds(dims); ++number) {
       const RotationRound round = rotation_round(dims, number);
-      const float factor = 1.0F / sqrtf(static_cast<float>(round.size));
+      const auto begin = static_cast<unsigned>(round.begin);
+      const auto size = static_cast<unsigned>(round.size);
+      const float factor = 1.0F / sqrtf(static_cast<float>(size));
       __syncthreads();
-      for (std::size_t i = threadIdx.x; i < round.size; i += threads) {
-        numbers[round.begin + i] *= rotation_sign(number, round.begin + i, rotation_seed) * factor;
+      for (unsigned i = threadIdx.x; i < size; i += threads) {
+        numbers[begin + i] *= rotation_sign(number, begin + i, rotation_seed) * factor;
       }
-      for (std::size_t half = 1; half < round.size; half *= 2) {
+      for (unsigned half = 1; half < size; half *= 2) {
         __syncthreads();
-        for (std::size_t i = threadIdx.x; i < round.size / 2; i += threads) {
-          float* const low = numbers + round.begin + i / half * 2 * half + i % half;
+        for (unsigned i = threadIdx.x; i < size / 2; i += threads) {
+          const unsigned offset = i & (half - 1);
+          float* const low = numbers + begin + (i - offset) * 2 + offset;
           const float a = low[0];
           const float b = low[half];
           low[0] = a + b;

@@ -113,6 +113,13 @@ T atomicExch(T* address, T value) {
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
+/// The sum of four products of signed bytes, and `sum`.
+inline int __dp4a(int a, int b, int sum) {
+  for (int at = 0; at < 32; at += 8) {
+    sum += static_cast<std::int8_t>(a >> at) * static_cast<std::int8_t>(b >> at);
+  }
+  return sum;
+}
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 template <typename T>
