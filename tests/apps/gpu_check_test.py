@@ -31,10 +31,11 @@ class GpuCheck(unittest.TestCase):
         (self.bundle / "text" / "text.md").write_text("words")
         for name in ("contract", "kernels", "runtime", "engine"):
             self.program(f"cuda_{name}_test", "sleep 0.1")
+        self.tool("python3", "exit 1")
 
     def program(self, name, script, folder="bin"):
         path = self.bundle / folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
 
@@ -63,13 +64,16 @@ class GpuCheck(unittest.TestCase):
 
     def test_all_steps_are_taken(self):
         self.terrace(RUN)
-        for tool in ("compute-sanitizer", "nvbandwidth"):
+        for tool in ("compute-sanitizer", "nvbandwidth", "python3", "c++"):
             self.tool(tool, "exit 0")
+        for name in ("lib/libfmt.so", "python/libterrace.so", "python/src/step.cpp",
+                     "python/terrace/__init__.py", "python/tests/test_cuda.py"):
+            self.program(name, "", "")
         process = self.check()
         self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
         steps = self.summary()
-        self.assertEqual(set(steps), ESSENTIAL | SANITIZED | {"nvbandwidth", "bench_run_profile",
-                                                          "bench_kernels"})
+        self.assertEqual(set(steps), ESSENTIAL | SANITIZED | {"python", "nvbandwidth",
+                                                          "bench_run_profile", "bench_kernels"})
         self.assertEqual(set(steps.values()), {"passed"})
         document = json.loads((self.results / "summary.json").read_text())
         self.assertGreater(document["unpacked_bytes"], 0)
@@ -78,7 +82,7 @@ class GpuCheck(unittest.TestCase):
         self.terrace(RUN)
         self.assertEqual(self.check().returncode, 0)
         steps = self.summary()
-        for name in SANITIZED | {"nvbandwidth"}:
+        for name in SANITIZED | {"nvbandwidth", "python"}:
             self.assertEqual(steps[name], "not available")
             self.assertTrue(self.steps[name]["reason"])
 
@@ -160,7 +164,7 @@ esac""")
         always, _ = script.split("# Where the time allows.")
         limits = re.findall(r'^ *step "?([\w$]+)"? (\d+|\$\(\(soak_seconds \+ \d+\)\)) ', always,
                             re.M)
-        self.assertEqual(len(limits), 9)  # one of them for both placements
+        self.assertEqual(len(limits), 10)  # one of them for both placements
         seconds = [sum(map(int, re.findall(r"\d+", limit.replace("soak_seconds", soak)))) *
                    (2 if "placement" in name else 1) for name, limit in limits]
         seconds += map(int, re.findall(r"\btimeout (\d+) ", always.split("refuses_sanitizer")[0]))
@@ -168,7 +172,7 @@ esac""")
 
     def test_a_step_that_no_longer_fits_is_left_out(self):
         self.terrace(RUN)
-        self.assertEqual(self.check(GPU_CHECK_SECONDS="61").returncode, 0)
+        self.assertEqual(self.check(GPU_CHECK_SECONDS="39").returncode, 0)
         steps = self.summary()
         self.assertEqual(steps["contract"], "passed")
         self.assertEqual(steps["bench_run_offload"], "not available")
