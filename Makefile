@@ -37,24 +37,24 @@ check: packages  ## builds and tests what changed, in minutes; says what it left
 
 test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
 	@tools/slowest-tests release host-asan host-tsan
-	@echo "left out (make check-all runs it): clang-tidy; under sanitizers the program, and what takes"
-	@echo "long and is the same code over and over (the tuner's and clusterings' comparisons, other"
-	@echo "instruction sets); under the thread sanitizer single-threaded tests and most policies;"
-	@echo "device code on the CPU; long fuzzing; tests of engines"
+	@echo "left out (make check-all runs it): clang-tidy; under sanitizers the program, its benches, the"
+	@echo "tests of engine and tuner, other instruction sets, and what takes long and is the same code"
+	@echo "over and over; under the thread sanitizer single-threaded tests and most policies; device code"
+	@echo "on the CPU, and compiled for more than one device; long fuzzing; tests of engines"
 
 test-release: python
 	@cmake --preset release $(WITH_PYTHON)
 	@cmake --build --preset release --target all terrace_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
 
-# The program takes long to compile and run under sanitizers: it and its tests are check-all's, and
-# so are comparisons that compute for minutes with code that shorter tests run.
-LONG_WITH_ASAN := kernels_on_|Tuner/Exhaustive|Levels/RoundedSearches
+# Other instruction sets, and comparisons that compute for minutes with code that shorter tests run,
+# are check-all's.
+LONG_WITH_ASAN := kernels_on_|Levels/RoundedSearches
 test-asan: packages
 	@cmake --preset host-asan
-	@cmake --build --preset host-asan --target terrace_library_tests
+	@cmake --build --preset host-asan --target terrace_memory_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
-	  --exclude-regex '^run\.|^(apps_test|fuzz_apps_test)_NOT_BUILT$$|^host\.($(LONG_WITH_ASAN))'
+	  --exclude-regex '^run\.|_NOT_BUILT$$|^host\.($(LONG_WITH_ASAN))'
 
 # The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
 # in common some; check-all gives it all.
@@ -65,10 +65,11 @@ test-tsan: packages
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent \
 	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$'
 
-# Device code has to compile for all devices; it is run on the CPU by check-all.
+# Device code has to compile. For all devices it is compiled, and run on the CPU, by check-all.
+ALL_DEVICES := 80-real;90
 test-cuda: packages
 ifdef NVCC
-	@cmake --preset cuda-compile
+	@cmake --preset cuda-compile -DCMAKE_CUDA_ARCHITECTURES=80-real
 	@cmake --build --preset cuda-compile --target terrace_cuda_code
 else
 	@echo "test-cuda: no nvcc here, so device code is not compiled"
@@ -112,7 +113,8 @@ check-all: python lint test-engines  ## everything there is, without a time limi
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset cuda-tsan --timeout 7200 \
 	  --exclude-regex '/($(POLICIES_WITHOUT_CUDA_TSAN))(_[a-z]*)?$$|$(LONG_WITH_CUDA_TSAN)'
 ifdef NVCC
-	@cmake --preset cuda-compile && cmake --build --preset cuda-compile && ctest --preset cuda-compile
+	@cmake --preset cuda-compile "-DCMAKE_CUDA_ARCHITECTURES=$(ALL_DEVICES)" && \
+	  cmake --build --preset cuda-compile && ctest --preset cuda-compile
 else
 	@echo "check-all: no nvcc here, so preset cuda-compile did not run"
 endif

@@ -3,13 +3,13 @@
 # Makes the GoogleTest program `name`; its cases appear in ctest as <prefix>.<Suite>.<Case>, with
 # the prefix as label. The label of programs named in TERRACE_CONCURRENT_TESTS ends in -concurrent.
 #
-# Test programs are built not by `all`, but by terrace_tests, or in part: by terrace_library_tests,
-# which needs nothing of apps/, by terrace_concurrent_tests, and by terrace_on_host_tests, those of
-# device code on the stand-in.
+# Test programs are built not by `all`, but by terrace_tests, or in part: by terrace_memory_tests,
+# all but those named in TERRACE_TESTS_WITHOUT_ASAN, by terrace_concurrent_tests, and by
+# terrace_on_host_tests, those of device code on the stand-in.
 include(GoogleTest)
 
 add_custom_target(terrace_tests)
-add_custom_target(terrace_library_tests)
+add_custom_target(terrace_memory_tests)
 add_custom_target(terrace_concurrent_tests)
 add_custom_target(terrace_on_host_tests)
 
@@ -30,8 +30,8 @@ function(terrace_test name)
   target_precompile_headers(${name} REUSE_FROM terrace_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_dependencies(terrace_tests ${name})
-  if(NOT terrace_apps IN_LIST arg_LIBRARIES)
-    add_dependencies(terrace_library_tests ${name})
+  if(NOT name IN_LIST TERRACE_TESTS_WITHOUT_ASAN)
+    add_dependencies(terrace_memory_tests ${name})
   endif()
   if(arg_PREFIX STREQUAL cuda_on_host)
     add_dependencies(terrace_on_host_tests ${name})
