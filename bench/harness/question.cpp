@@ -60,6 +60,7 @@ class Collector : public benchmark::BenchmarkReporter {
 
 double seconds_of_checked_run(const Contender& contender) {
   const auto begin = std::chrono::steady_clock::now();
+  if (contender.before) contender.before();
   contender.run();
   // The runs that count report a wrong result.
   if (contender.verify) static_cast<void>(contender.verify());
@@ -79,6 +80,7 @@ void register_contender(const std::string& name, const Contender& contender,
                         const Question& question, const AskOptions& options) {
   const auto body = [&contender](benchmark::State& state) {
     for (auto _ : state) {
+      if (contender.before) contender.before();
       const auto begin = std::chrono::steady_clock::now();
       contender.run();
       const auto end = std::chrono::steady_clock::now();

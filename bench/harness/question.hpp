@@ -24,6 +24,7 @@ struct Contender {
   double bytes = 0;  ///< that a run reads or moves, or how often it does its work: for rates
   std::function<void()> run;            ///< timed
   std::function<Status()> verify = {};  ///< of the last run's result; not timed
+  std::function<void()> before = {};    ///< what a run finds going on; not timed
 };
 
 struct Contest {

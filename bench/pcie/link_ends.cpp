@@ -326,10 +326,8 @@ Result<Contender> contender_beside(const Work& work, const Work& other) {
   TERRACE_TRY(other.verify());
   // Often enough to go on until the work has ended.
   const auto times = static_cast<std::size_t>(std::clamp(std::ceil(2 * own / others), 1.0, 500.0));
-  beside.run = [work, other, times] {
+  beside.before = [other, times] {
     for (std::size_t i = 0; i < times; ++i) other.start();
-    work.start();
-    work.finish();
   };
   beside.verify = [work, other]() -> Status {
     other.finish();

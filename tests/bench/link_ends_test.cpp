@@ -55,6 +55,7 @@ TEST(LinkEnds, CheckWorkBesideOther) {
   const Work attention = link->attention().value();
   for (const auto& [work, other] : {std::pair{down, up}, {up, down}, {down, attention}}) {
     const Contender beside = contender_beside(work, other).value();
+    beside.before();
     beside.run();
     const Status right = beside.verify();
     EXPECT_TRUE(right.has_value()) << right.error().message();
