@@ -58,7 +58,7 @@ test-asan: packages
 
 # The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
 # in common some; check-all gives it all.
-POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|signs|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
+POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
 test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
@@ -88,7 +88,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 # that takes minutes for one shape or length after the other.
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |GivesBackWhatAPromptLeft|WhenTheBudgetCovers
-POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|h2o|cam|pqcache_recent$\
+POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python lint test-engines  ## everything there is, without a time limit
 	@for preset in release clang host-asan; do \
