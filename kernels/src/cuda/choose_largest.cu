@@ -8,8 +8,8 @@
 #include "device/calls.cuh"
 #include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
+#include "rests.hpp"
 #include "selection.hpp"
-#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
 namespace {

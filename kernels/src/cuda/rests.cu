@@ -14,6 +14,7 @@
 #include "device/chunk_part.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
+#include "rests.hpp"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/kernels/estimate.hpp"

@@ -3,10 +3,39 @@
 
 #include <span>
 
+#include "terrace/core/bytes.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
+#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
+
+/// Where the parts of EstimateRest::scratch lie, in floats.
+class RestWork {
+ public:
+  constexpr explicit RestWork(const EstimateRest& op) noexcept
+      : shape_(op.shape), groups_(op.pages.size() * op.groups.groups) {}
+
+  /// Groups that may have an entry.
+  [[nodiscard]] constexpr std::size_t groups() const noexcept { return groups_; }
+  /// [query heads of the KV head + 1, stride()]: logits, and a row for weights.
+  [[nodiscard]] constexpr std::size_t logits(std::size_t head) const noexcept {
+    return head * (shape_.group() + 1) * stride();
+  }
+  [[nodiscard]] constexpr std::size_t stride() const noexcept { return align_up(groups_, 64); }
+  /// u32 [groups]: rows that are not selected.
+  [[nodiscard]] constexpr std::size_t left(std::size_t head) const noexcept {
+    return logits(shape_.kv_heads) + head * groups_;
+  }
+  /// u32 [groups]: those that may become entries.
+  [[nodiscard]] constexpr std::size_t chosen(std::size_t head) const noexcept {
+    return left(shape_.kv_heads) + head * groups_;
+  }
+
+ private:
+  KvShape shape_;
+  std::size_t groups_;
+};
 
 /// Writes the rests of those attentions that have some: see with_rests_written(). Two launches and
 /// choose_largest's for as many calls as one takes.
