@@ -189,6 +189,11 @@ def test_encoder_decoder_models_are_refused():
     refused(lambda: TerraceCache.for_model(model), terrace.Unsupported, "encoder")
 
 
+def test_policies_that_need_what_transformers_does_not_give_are_refused():
+    refused(lambda: TerraceCache.for_model(small("llama"), policy="infinigen"),
+            terrace.Unsupported, "speculates")
+
+
 def test_what_cannot_be_right_is_refused_and_the_cache_goes_on(model):
     plain = small("llama")
     cache, theirs = cache_for(model), default_cache(plain)

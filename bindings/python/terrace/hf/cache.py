@@ -64,6 +64,11 @@ class _Pass:
         return rows.flatten(0, 1) if self.where is None else rows[self.where]
 
 
+# What policies may need and no attention function of transformers is given.
+_NOT_GIVEN = {"pre_rope_keys": "keys before RoPE",
+              "speculated_query": "queries that the model speculates"}
+
+
 class TerraceCache(Cache):
     """Keeps the keys and values of a batch in Terrace's tiers.
 
@@ -73,6 +78,11 @@ class TerraceCache(Cache):
     """
 
     def __init__(self, runtime: terrace.Runtime, *, draft_tokens: int = 16) -> None:
+        needs = runtime.traits()["needs"]
+        for need, what in _NOT_GIVEN.items():
+            if needs[need]:
+                raise terrace.Unsupported(f"the policy needs {what}, which transformers does not "
+                                          "give: choose another one")
         super().__init__(layers=[TerraceLayer(self) for _ in range(runtime.layers)])
         self.runtime = runtime
         self.draft_tokens = draft_tokens
@@ -83,7 +93,7 @@ class TerraceCache(Cache):
         self._pass: _Pass | None = None
         # Columns of a prompt that comes in chunks and are not there yet; whether it was announced.
         self._expected, self._expected_begun = 0, False
-        self._window = runtime.traits()["needs"]["query_window_tokens"]
+        self._window = needs["query_window_tokens"]
         self._dropped: dict = {}
 
     @classmethod
@@ -97,7 +107,8 @@ class TerraceCache(Cache):
         of keys to values, or the path of a file that `terrace tune --write-config` wrote, over
         which the others win. With another cache, or none, the model then attends as by "sdpa".
 
-        Raises Unsupported for models that cannot be served, InvalidArgument for settings.
+        Raises Unsupported for models and policies that cannot be served, InvalidArgument for
+        settings.
         """
         shape = shape_of(model.config)
         chosen = terrace.Config()
