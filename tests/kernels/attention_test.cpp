@@ -63,6 +63,11 @@ TEST(DecodeAttention, AgreesWithTheReferenceForTheLargestHeads) {
   expect_like_reference({.shape = make_shape(4, 1, 1022, Dtype::bf16), .window = 70});
 }
 
+// A device merges as many pieces at a time as a block has threads.
+TEST(DecodeAttention, AgreesWithTheReferenceForManyPieces) {
+  expect_like_reference({.shape = make_shape(2, 1, 8, Dtype::f16), .window = 17000});
+}
+
 TEST(DecodeAttention, FindsAMissingEntry) {
   AttentionScenario scenario({.shape = make_shape(2, 2, 64, Dtype::f16), .window = 500});
   std::vector<float> output(scenario.query_.size());

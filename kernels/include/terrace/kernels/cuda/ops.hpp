@@ -90,14 +90,15 @@ namespace terrace::kernels::cuda {
 [[nodiscard]] Status copy_extents(std::span<const CopyExtent> extents, const Launch& launch);
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
-/// `attention_split` entries that are merged in order. NaN and infinities as on the host.
+/// `attention_split_min` entries that are merged in order. NaN and infinities as on the host.
 /// Cost     one launch, another to merge where a list may have more than one piece, and another for
 ///          weights
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
-/// Bits of a token depend on the same as on the host; of a tile of one piece they are
-/// decode_attention's. Cost: one launch, each block reading the tile for four query heads.
+/// Bits of a token depend on the same as on the host; of a tile of at most `attention_split_min`
+/// rows they are decode_attention's. Cost: one launch, each block reading the tile for four query
+/// heads.
 ///
 /// Limits   tokens * group < 2^31
 [[nodiscard]] Status tile_attention(std::span<const TileAttention> batch, const Launch& launch);
