@@ -14,8 +14,8 @@ namespace terrace::testing {
 /// Returns by how many bytes rows may lie off an address that new returns, at the oddest.
 std::size_t odd_offset(Dtype dtype);
 
-/// Whether to try the shape of that number, of all that a test counts up: of a program whose ops
-/// take long, TERRACE_FUZZ_STEPS may say that few are tried.
+/// Whether to try the shape of that number, of all that a test counts up: TERRACE_FUZZ_STEPS may
+/// say that few are tried.
 bool takes_shape(std::size_t number);
 
 /// Copies return the bytes that cross the link.
