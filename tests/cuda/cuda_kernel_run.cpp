@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "contract/fuzz.hpp"
 #include "kernels/kernel_run.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -49,12 +48,7 @@ class DeviceRun {
 }  // namespace
 
 std::size_t odd_offset(Dtype dtype) { return size_bytes(dtype); }
-
-bool takes_shape(std::size_t number) {
-  // Prime to the numbers of values that shapes are made of, so that all values are met.
-  const std::size_t each = fuzz_steps() < 10'000 ? 11 : 1;
-  return number % each == 0;
-}
+bool takes_shape(std::size_t number) { return takes_shape_with(number, 10'000); }
 
 std::size_t run(std::span<const StoreRows> batch) {
   return DeviceRun()([&](const auto& launch) { return cuda::store_rows(batch, launch); }).value();

@@ -1,5 +1,4 @@
 // The host's kernels, on two threads where they take some.
-#include "contract/fuzz.hpp"
 #include "kernels/kernel_run.hpp"
 #include "kernels/part_threads.hpp"
 #include "terrace/kernels/attention.hpp"
@@ -24,12 +23,7 @@ PartThreads threads(2);
 }  // namespace
 
 std::size_t odd_offset(Dtype) { return 1; }
-
-bool takes_shape(std::size_t number) {
-  // Prime to the numbers of values that shapes are made of, so that all values are met.
-  const std::size_t each = fuzz_steps() < 5'000 ? 11 : 1;
-  return number % each == 0;
-}
+bool takes_shape(std::size_t number) { return takes_shape_with(number, 5'000); }
 
 std::size_t run(std::span<const StoreRows> batch) {
   return host::for_each_call(batch, threads, [](const StoreRows& op, Parallel& of_call) {

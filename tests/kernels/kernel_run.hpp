@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "contract/fuzz.hpp"
 #include "terrace/core/ops.hpp"
 
 namespace terrace::testing {
@@ -17,6 +19,13 @@ std::size_t odd_offset(Dtype dtype);
 /// Whether to try the shape of that number, of all that a test counts up: TERRACE_FUZZ_STEPS may
 /// say that few are tried.
 bool takes_shape(std::size_t number);
+
+/// takes_shape of a program that tries all shapes from so many random steps on.
+inline bool takes_shape_with(std::size_t number, std::uint64_t steps_for_all) {
+  // Prime to the numbers of values that shapes are made of, so that all values are met.
+  const std::size_t each = fuzz_steps() < steps_for_all ? 11 : 1;
+  return number % each == 0;
+}
 
 /// Copies return the bytes that cross the link.
 std::size_t run(std::span<const StoreRows> batch);

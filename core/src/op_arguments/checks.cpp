@@ -105,6 +105,10 @@ std::size_t strided(std::size_t tokens, std::size_t stride, std::size_t each) {
   return plus(times(tokens - 1, stride), each);
 }
 
+Status require_apart(std::string_view op, const SelectionViews& views) {
+  return require_apart(op, {views.ids, views.id_count, views.scratch}, {views.query, views.shares});
+}
+
 }  // namespace op_arguments
 
 Error error_of_call(const Error& error, std::size_t call, std::size_t calls) noexcept {

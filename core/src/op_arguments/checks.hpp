@@ -1,4 +1,4 @@
-// What the checks of ops' arguments are made of: see terrace/core/op_arguments.hpp.
+// The parts that checks of ops' arguments are made of: see terrace/core/op_arguments.hpp.
 #pragma once
 
 #include <algorithm>
@@ -74,5 +74,8 @@ struct SelectionViews {
         query{"query", range_of(common.query, query_floats(common.shape))},
         shares{"count.shares", range_of(common.count.shares, common.shape.kv_heads)} {}
 };
+
+/// For selections that read nothing else but the index.
+Status require_apart(std::string_view op, const SelectionViews& views);
 
 }  // namespace terrace::op_arguments

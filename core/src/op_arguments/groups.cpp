@@ -15,8 +15,7 @@ Status validate(const SignSelect& op) {
   const SelectionViews views(
       op.common, op.common.shape.kv_heads,
       selection_scratch_floats(op.common.shape, op.common.candidates.size()));
-  return require_apart(name, {views.ids, views.id_count, views.scratch},
-                       {views.query, views.shares});
+  return require_apart(name, views);
 }
 
 }  // namespace terrace

@@ -35,8 +35,7 @@ Status validate(const ExactSelect& op) {
   const SelectionViews views(
       op.common, op.common.shape.kv_heads,
       selection_scratch_floats(op.common.shape, op.common.candidates.size()));
-  return require_apart(name, {views.ids, views.id_count, views.scratch},
-                       {views.query, views.shares});
+  return require_apart(name, views);
 }
 
 Status validate(const ChannelSelect& op) {
@@ -67,8 +66,7 @@ Status validate(const PageSelect& op) {
   const KvShape& shape = op.common.shape;
   const SelectionViews views(op.common, shape.kv_heads,
                              page_scratch_floats(shape, op.pages, op.common.candidates.size()));
-  return require_apart(name, {views.ids, views.id_count, views.scratch},
-                       {views.query, views.shares});
+  return require_apart(name, views);
 }
 
 Status validate(const RefineSelect& op) {

@@ -64,7 +64,7 @@ class _Pass:
         return rows.flatten(0, 1) if self.where is None else rows[self.where]
 
 
-# What policies may need and no attention function of transformers is given.
+# Policies may need these; no attention function of transformers is given them.
 _NOT_GIVEN = {"pre_rope_keys": "keys before RoPE",
               "speculated_query": "queries that the model speculates"}
 
