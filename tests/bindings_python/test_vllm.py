@@ -16,7 +16,7 @@ sys.path.insert(0, vllm_engine.install_entry_points())
 import terrace.vllm
 from terrace.vllm import plugin
 from terrace.vllm.pages import Layout, Pages
-from terrace.vllm.serving import Turn
+from terrace.vllm.serving import Serving, Turn
 from transformers import AutoTokenizer
 
 TOKENIZER = AutoTokenizer.from_pretrained(vllm_engine.MODEL)
@@ -28,8 +28,12 @@ CASES = {
     "a prefix that is in the pages": (
         [LICENCE[:640] + TOKENIZER.encode("\n\nSummary:"), LICENCE[:700] + CAPITAL], 12),
     "short ones alone": ([CAPITAL, LICENCE[200:400]], 8),
-    # 4 times 5 of the 23 pages, and 4 times 6 when all are as long as they get.
-    "more than there are pages for": ([LICENCE[at:at + 630] for at in (30, 150, 300, 450)], 24),
+    # 4 times 5 of the 23 pages, and 4 times 6 when all are as long as they get, if vLLM has to keep
+    # them all.
+    "as many as there are pages for": ([LICENCE[at:at + 630] for at in (30, 150, 300, 450)], 24),
+    # Those in front, which are vLLM's own, grow until the long one behind loses its last page.
+    "more than there are pages for": (
+        [LICENCE[at:at + 340] for at in range(0, 350, 50)] + [LICENCE[200:830]], 70),
 }
 FIRST = "several lengths"
 
@@ -50,7 +54,8 @@ class Run:
         self.hits[name] = self.counts()[0] - hits
         self.preemptions[name] = self.counts()[1] - preemptions
         self.done[name] = {field: getattr(after, field) - getattr(before, field)
-                           for field in ("tokens", "vllm_tokens", "rows_taken", "mismatches")}
+                           for field in ("tokens", "vllm_tokens", "rows_taken", "mismatches",
+                                         "pages_given_back")}
         return found
 
     def counts(self) -> tuple[int, int]:
@@ -89,13 +94,16 @@ def test_texts_are_those_of_vllm(stock, served, case):
     assert terrace.vllm.stats().refused == {}
 
 
-def test_cases_are_what_they_say(served):
+def test_cases_are_what_they_say(stock, served):
     assert served.hits["a prefix that is in the pages"] >= 2 * 640
+    assert stock.preemptions["as many as there are pages for"] > 0
+    assert served.preemptions["as many as there are pages for"] == 0
     assert served.preemptions["more than there are pages for"] > 0
     several = served.done[FIRST]
     assert several["tokens"] == 2 * 23  # a prompt's last token gives the first
     assert several["vllm_tokens"] == 2 * 23
     assert several["rows_taken"] == 700 + 540
+    assert several["pages_given_back"] == 5 + 4  # of 723 and 563 tokens
 
 
 def test_sequences_of_requests_that_have_ended_are_closed(served):
@@ -141,6 +149,34 @@ def test_sequences_that_fail_are_vllms_until_they_end(stock, served, monkeypatch
     assert served.texts_of(FIRST) == stock.texts[FIRST]
     assert served.done[FIRST]["tokens"] == 0
     assert terrace.vllm.stats().refused == {"OutOfMemory": 2}
+
+
+def test_sequences_that_fail_without_pages_go_on(stock, served, monkeypatch):
+    attend, calls = Turn.attend, iter(range(10**6))
+
+    def fail(self, layer, *tensors):
+        if layer == 7 and next(calls) == 5:
+            self._blame(self._names, terrace.OutOfMemory("no room"))
+        return attend(self, layer, *tensors)
+
+    monkeypatch.setattr(Turn, "attend", fail)
+    assert served.texts_of(FIRST) == stock.texts[FIRST]
+    assert served.done[FIRST]["pages_given_back"] > 0
+    assert 0 < served.done[FIRST]["tokens"] < 2 * 23
+    texts(served.llm, [CAPITAL], 2)
+    assert terrace.vllm.stats().of_sequences.rows == 0
+
+
+def test_spoilt_rows_without_pages_give_other_texts(stock, served, monkeypatch):
+    attend_exactly = Serving.attend_exactly
+    monkeypatch.setattr(Turn, "attend", lambda self, *_: self.give_up() or False)
+    monkeypatch.setattr(Serving, "lacks_pages", lambda self, name: name in self._held)
+    assert served.texts_of(FIRST) == stock.texts[FIRST]
+    monkeypatch.setattr(Serving, "attend_exactly",
+                        lambda self, *where: -attend_exactly(self, *where))
+    found = served.texts_of(FIRST)
+    different = [ours != theirs for ours, theirs in zip(found, stock.texts[FIRST])]
+    assert different == [len(prompt) >= 512 for prompt in CASES[FIRST][0]]
 
 
 def test_example_attends_to_few_entries():

@@ -1,10 +1,15 @@
 """The sequences of vLLM's plugin, without vLLM: whatever becomes of pages, outputs are those of the
 rows that lie there now."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
+import terrace
 import torch
 from engine import DIM, KV_HEADS, LAYERS, QUERY_HEADS, attend, open_runtime
+from terrace.vllm.ledger import Ledger
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
 from terrace.vllm.settings import Settings
@@ -25,7 +30,9 @@ class Engine:
     def __init__(self, runtime, blocks=40):
         self.caches = torch.zeros((LAYERS, blocks, KV_HEADS, TOKENS, 2 * DIM))
         layout = Layout.ask(write_transposed, TOKENS, DIM, torch.float32)
-        self.serving = Serving(runtime, Pages(lambda layer: self.caches[layer], layout))
+        self.ledger = Ledger()
+        self.serving = Serving(runtime, Pages(lambda layer: self.caches[layer], layout),
+                               self.ledger)
         self.rows = {}     # of requests: keys and values [layers, 2, tokens, heads, dim]
         self.blocks = {}
         self.random = torch.Generator().manual_seed(1)
@@ -48,14 +55,42 @@ class Engine:
                 halves[:, 0].view(LAYERS, DIM, TOKENS)[:, :, at] = rows[:, 0, position, head]
                 halves[:, 1].view(LAYERS, TOKENS, DIM)[:, at] = rows[:, 1, position, head]
 
+    def give_back(self, name):
+        """The engine takes the pages of rows that Terrace holds, and writes others there."""
+        pages = self.ledger.held(name) // TOKENS
+        self.ledger.give_back(name, pages * TOKENS, pages)
+        self.caches[:, self.blocks[name][:pages]] = torch.nan
+
+    def append(self, name):
+        self.rows[name] = torch.cat([self.rows[name], self.draw(LAYERS, 2, 1, KV_HEADS, DIM)], 2)
+        kept = self.ledger.given_back(name) // TOKENS
+        pages = self.caches[:, self.blocks[name][:kept]].clone()
+        self.write(name)
+        self.caches[:, self.blocks[name][:kept]] = pages
+
+    def row(self, name):
+        return Row(name, self.rows[name].shape[2], list(self.blocks[name]))
+
+    def decode_alone(self, name):
+        """As decode(), for a request that no step can serve. Returns the largest error."""
+        self.append(name)
+        assert self.serving.begin([self.row(name)]) is None
+        return self.error_alone(name)
+
+    def error_alone(self, name):
+        worst = 0.0
+        for layer in range(LAYERS):
+            query = self.draw(1, QUERY_HEADS, DIM)
+            expected = attend(query.numpy(), *self.rows[name][layer].numpy())
+            output = self.serving.attend_exactly(layer, self.row(name), query[0])
+            worst = max(worst, float(np.abs(expected - output.numpy()).max()))
+        return worst
+
     def decode(self, *names, layers=LAYERS):
         """Each request decodes a token. Returns the largest error; None: Terrace took no part."""
         for name in names:
-            new = self.draw(LAYERS, 2, 1, KV_HEADS, DIM)
-            self.rows[name] = torch.cat([self.rows[name], new], 2)
-            self.write(name)
-        turn = self.serving.begin([Row(name, self.rows[name].shape[2], list(self.blocks[name]))
-                                   for name in names])
+            self.append(name)
+        turn = self.serving.begin([self.row(name) for name in names])
         if turn is None:
             return None
         worst = 0.0
@@ -179,6 +214,75 @@ def test_want_of_memory_leaves_a_request_to_the_engine():
     engine.serving.forget({"long"})
     assert engine.decode("long") is None
     assert engine.serving.stats().refused == {"OutOfMemory": 2}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_pages_of_rows_that_are_held_can_be_given_back(policy):
+    engine = Engine(open_runtime({"retrieval.policy": policy}))
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.add("b", 60, [2, 4, 6, 8, 10])
+    assert not engine.serving.lacks_pages("a")
+    for _ in range(12):
+        assert engine.decode("a", "b") < 1e-5
+        engine.give_back("a")
+    assert engine.ledger.given_back("a") == 80  # of 82 tokens, but the newest keeps its page
+    assert engine.ledger.given_back("b") == 0
+    assert engine.serving.lacks_pages("a") and not engine.serving.lacks_pages("b")
+    assert engine.serving.stats().pages_given_back >= 5
+    assert done(engine) == (70 + 60, 0)
+
+
+def test_a_request_without_pages_goes_on_when_it_is_refused(engine):
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    engine.give_back("a")
+    engine.serving.refuse(["a"], terrace.OutOfMemory("no room"))
+    for _ in range(3):
+        assert engine.decode_alone("a") < 1e-5
+        engine.give_back("a")
+    assert engine.ledger.given_back("a") == 64  # no more
+    engine.serving.forget({"a"})
+    assert engine.serving.runtime.sequences == 0
+    assert engine.ledger.given_back("a") == 0
+    engine.add("a", 20, [3, 1])
+    assert engine.decode("a") < 1e-5
+
+
+def test_a_request_with_pages_is_the_engines_when_it_is_refused(engine):
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    engine.serving.refuse(["a"], terrace.OutOfMemory("no room"))
+    assert engine.ledger.held("a") == 0
+    assert not engine.serving.lacks_pages("a")
+    assert engine.serving.runtime.sequences == 0
+
+
+def test_a_pass_that_breaks_off_is_made_up_for_without_pages(engine):
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    engine.give_back("a")
+    engine.decode("a", layers=1)
+    engine.serving.give_up()
+    assert engine.error_alone("a") < 1e-5
+    assert engine.decode("a") < 1e-5
+    assert done(engine) == (70 + 1, 0)
+
+
+def test_rows_without_pages_are_never_copied_anew(engine):
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    engine.give_back("a")
+    engine.rows["a"][:, :, -1] += 1
+    engine.write("a")
+    with pytest.raises(RuntimeError, match="first pages were given back"):
+        engine.decode("a")
+
+
+def test_a_ledger_stays_in_its_process():
+    ledger = Ledger()
+    ledger.hold("a", 7)
+    assert copy.deepcopy(ledger) is ledger
+    assert pickle.loads(pickle.dumps(ledger)).held("a") == 0
 
 
 def test_pages_of_rounded_numbers_have_no_layout():

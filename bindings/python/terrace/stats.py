@@ -63,6 +63,14 @@ class TerraceStats:
                 f"attended to{mass}, {hits}; moved: {moved}")
 
 
+def device_bytes(runtime, counters: dict) -> int:
+    """Returns the device memory that a sequence takes while it decodes: rows that stay there, its
+    index, and its share of the cache of rows."""
+    row = 2 * runtime.head_dim * (4 if runtime.dtype == "f32" else 2)
+    cached = counters["cache"]["capacity_tokens"] * runtime.layers * runtime.kv_heads
+    return runtime.device_bytes(counters["length"]) + cached * row
+
+
 def add_counters(total: dict, one: dict) -> None:
     """Adds a sequence's counters to `total`, so that those of many closed ones take no room."""
     for name, value in one.items():

@@ -10,6 +10,7 @@ import transformers
 import terrace
 from terrace.bench import needles, texts
 from terrace.hf import TerraceCache
+from terrace.stats import device_bytes
 
 OWN = "transformers"
 
@@ -29,14 +30,11 @@ def make_cache(options, model, policy: str):
     return TerraceCache.for_model(model, policy=policy, budget=options.budget, config=options.set)
 
 
-def device_bytes(cache, tokens: int, model) -> int:
-    """KV memory of the device that a row takes: rows, indexes and the cache of rows."""
+def kv_bytes(cache) -> int:
+    """KV memory of the device that a row takes."""
     if not isinstance(cache, TerraceCache):
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    runtime = cache.runtime
-    row = 2 * runtime.head_dim * (4 if runtime.dtype == "f32" else 2)
-    cached = max(one.counters()["cache"]["capacity_tokens"] for one in cache.sequences)
-    return runtime.device_bytes(tokens) + cached * runtime.layers * runtime.kv_heads * row
+    return max(device_bytes(cache.runtime, one.counters()) for one in cache.sequences)
 
 
 @torch.no_grad()
@@ -65,7 +63,7 @@ def measure_row(options, model, tokens: list[int], context: int, policy: str) ->
     ours = isinstance(cache, TerraceCache)
     row = {"context": context, "cache": policy, "prompt_seconds": fed["prompt"],
            "token_ms": 1e3 * fed["token"], "bits": float(nats) / math.log(2),
-           "device_kv_bytes": device_bytes(cache, text.shape[1], model),
+           "device_kv_bytes": kv_bytes(cache),
            "hit_rate": cache.stats().hit_rate if ours else None,
            "attended": cache.stats().attended if ours else float(context + options.tokens / 2)}
     return row, fed["logits"].argmax(-1)

@@ -163,11 +163,14 @@ class Process:
                  "token_ms": 1e3 * statistics.median(
                      after - at for at, after in zip(times[1:], times[2:])),
                  "bits": sum(nats) / len(nats) / math.log(2),
-                 "device_kv_bytes": self.page_bytes(context + self.options.tokens),
+                 "page_bytes": self.page_bytes(
+                     context + self.options.tokens,
+                     stats.pages_given_back - before.pages_given_back),
                  "tokens_of_terrace": stats.tokens - before.tokens,
                  "attended": stats.of_sequences.attended or float(context),
                  "hit_rate": stats.of_sequences.hit_rate,
                  "likeliest": self.dictation.likeliest[1:]}
+        found["device_kv_bytes"] = found["page_bytes"] + stats.device_bytes
         self.dictation.begin(None)
         found["needles"] = needles.ask(self.options.needles, self.llm.get_tokenizer(),
                                        self.tokens[:context], self.answer)
@@ -176,11 +179,13 @@ class Process:
     def answer(self, prompt: list[int], tokens: int) -> str:
         return self.generate(prompt, tokens).text
 
-    def page_bytes(self, tokens: int) -> int:
-        """Bytes of vLLM's pages, which keep all rows whoever attends to them."""
+    def page_bytes(self, tokens: int, given_back: int) -> int:
+        """Bytes of vLLM's pages of so many tokens, but for those that it had back."""
         config = self.llm.llm_engine.vllm_config
         model, size = config.model_config, 4 if self.options.dtype == "float32" else 2
-        return (tokens * model.get_num_layers(config.parallel_config) * 2 * size *
+        block = config.cache_config.block_size
+        return ((-(-tokens // block) - given_back) * block *
+                model.get_num_layers(config.parallel_config) * 2 * size *
                 model.get_num_kv_heads(config.parallel_config) * model.get_head_size())
 
 

@@ -17,9 +17,13 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends.cpu_attn import (CPUAttentionBackend, CPUAttentionBackendImpl,
                                                  CPUAttentionMetadataBuilder)
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import terrace
+from terrace.vllm.ledger import Ledger
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, Turn, more_than_rows
 from terrace.vllm.settings import Settings
@@ -35,6 +39,7 @@ def install(settings: Settings) -> None:
     _settings = settings
     register_backend(AttentionBackendEnum.CPU_ATTN,
                      f"{__name__}.{TerraceAttentionBackend.__qualname__}")
+    KVCacheSpecRegistry.register(TerraceSpec, TerraceManager, FullAttentionSpec)
     if not hasattr(GPUModelRunner.execute_model, "terrace"):
         GPUModelRunner.execute_model = _announcing(GPUModelRunner.execute_model)
 
@@ -123,7 +128,7 @@ def _ask_layout(layer: Attention) -> Layout | None:
     return Layout.ask(write, tokens, width // 2, layer.kv_cache.dtype)
 
 
-def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
+def _open_serving(config, layers: dict[str, Attention], ledger: Ledger) -> Serving | None:
     """Returns who serves a model, or None, and says why."""
     reason = _refusal(config, layers)
     ordered = [layers[name] for name in sorted(layers, key=extract_layer_index)]
@@ -147,21 +152,64 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
                     "policy needs %s. Choose another retrieval.policy, and retention.policy none",
                     wanted)
         return None
-    return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout))
+    return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout), ledger)
+
+
+# ---- Pages that are given back
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TerraceSpec(FullAttentionSpec):
+    """Layers whose rows Terrace holds, too: vLLM hands it to both sides, and the ledger with it."""
+
+    ledger: Ledger = dataclasses.field(default_factory=Ledger, compare=False, repr=False)
+
+
+class TerraceManager(FullAttentionManager):
+    """Hands out pages as for full attention, and has those back whose rows Terrace holds."""
+
+    def remove_skipped_blocks(self, request_id, processed_computed_tokens, num_prompt_tokens=None):
+        ledger = self.kv_cache_spec.ledger
+        first = ledger.given_back(request_id) // self.block_size
+        last = min(ledger.held(request_id), processed_computed_tokens) // self.block_size
+        if first < last:
+            self._remove_blocks_in_range(request_id, first, last)
+            ledger.give_back(request_id, last * self.block_size, last - first)
+
+    def pop_blocks_for_free(self, request_id):
+        self.kv_cache_spec.ledger.forget(request_id)
+        return super().pop_blocks_for_free(request_id)
+
+    def get_num_common_prefix_blocks(self, running_request_id):
+        return 0  # a page that was given back is in common with others
 
 
 # ---- Passes
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
-    """Who attends to what in a pass: tokens are places in the batch's tensors."""
+class _Place:
+    """A long row that decodes: token is its place in the batch's tensors."""
 
-    turn: Turn
+    token: int
+    row: Row
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """Who attends to what in a pass.
+
+    turn attends to the rows of `taken`, in that order; None: to none. rest is vLLM's metadata of all
+    others, which are the tokens rest_tokens; None: there are none, or there is no turn.
+    """
+
+    serving: Serving
     layers: dict[str, int]
-    tokens: torch.Tensor
-    rest_tokens: torch.Tensor | None = None  # None: all tokens are Terrace's
-    rest: object = None                      # vLLM's metadata of those
+    turn: Turn | None
+    taken: list[_Place]
+    left: list[_Place]
+    rest_tokens: torch.Tensor | None = None
+    rest: object = None
 
 
 class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
@@ -186,29 +234,33 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         names = _pass.runner.input_batch.req_ids
         if serving is None or not _is_batch_of(common, _pass, names):
             return None
-        counts = common.naive_query_lens()
-        decodes = (counts == 1) & ~common.is_prefilling
-        rows = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
-        size = serving.pages.block_tokens
-        turn = serving.begin([_row_of(common, names, row, size) for row in rows]) if rows else None
-        taken = [rows[place] for place in turn.places] if turn else []
+        decodes = (common.naive_query_lens() == 1) & ~common.is_prefilling
         serving.count(int(decodes.sum()))
-        if turn is None:
+        long = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
+        if not long:
             return None
-        tokens = common.query_start_loc[taken].long()
-        rest = sorted(set(range(common.num_reqs)) - set(taken))
-        if not rest:
-            return _Plan(turn, self._layers, tokens)
-        part, rest_tokens = _part_of(common, rest)
-        return _Plan(turn, self._layers, tokens, rest_tokens,
-                     super().build(common_prefix_len, part))
+        size = serving.pages.block_tokens
+        places = [_Place(int(common.query_start_loc[row]), _row_of(common, names, row, size))
+                  for row in long]
+        turn = serving.begin([place.row for place in places])
+        chosen = set(turn.places) if turn else set()
+        taken = [places[at] for at in sorted(chosen)]
+        left = [place for at, place in enumerate(places) if at not in chosen]
+        plan = _Plan(serving, self._layers, turn, taken, left)
+        rest = sorted(set(range(common.num_reqs)) - {long[at] for at in chosen})
+        if turn is None or not rest:
+            return plan
+        part, tokens = _part_of(common, rest)
+        return dataclasses.replace(plan, rest_tokens=tokens,
+                                   rest=super().build(common_prefix_len, part))
 
     def _serving(self, runner) -> Serving | None:
         """The runner's; made when it is first wanted, for pages are there only then."""
         if not hasattr(runner, "terrace"):
             context = self.vllm_config.compilation_config.static_forward_context
             layers = {name: context[name] for name in self._layers}
-            runner.terrace = _open_serving(self.vllm_config, layers)
+            ledger = getattr(self.kv_cache_spec, "ledger", None) or Ledger()
+            runner.terrace = _open_serving(self.vllm_config, layers, ledger)
         return runner.terrace
 
 
@@ -256,29 +308,42 @@ class TerraceAttentionImpl(CPUAttentionBackendImpl):
         plan = getattr(attn_metadata, "terrace", None)
         vllm = functools.partial(super().forward, layer, kv_cache=kv_cache,
                                  output_scale=output_scale, output_block_scale=output_block_scale)
-        if plan is None or not self._attend(plan, layer, query, key, value, output):
+        if plan is None:
             return vllm(query=query, key=key, value=value, attn_metadata=attn_metadata,
                         output=output)
-        if plan.rest is not None:
+        attended = self._attend(plan, layer, query, key, value, output)
+        if not attended:
+            vllm(query=query, key=key, value=value, attn_metadata=attn_metadata, output=output)
+        elif plan.rest is not None:
             tokens = plan.rest_tokens
             rest = torch.empty_like(output[tokens])
             vllm(query=query[tokens], key=key[tokens], value=value[tokens],
                  attn_metadata=plan.rest, output=rest)
             output[tokens] = rest
+        for place in plan.left if attended else plan.taken + plan.left:
+            if plan.serving.lacks_pages(place.row.name):
+                found = plan.serving.attend_exactly(plan.layers[layer.layer_name], place.row,
+                                                    self._scaled(query[place.token]))
+                output[place.token] = found.view_as(output[place.token])
         return output
 
     def _attend(self, plan: _Plan, layer, query, key, value, output) -> bool:
-        queries = query[plan.tokens]
-        # Terrace divides logits by the square root of head_dim.
-        factor = self.scale * self.head_size ** 0.5
-        if abs(factor - 1) > 1e-6:
-            queries = queries * factor
+        """Attends to the rows of the plan's turn. Returns whether they have their output."""
+        if plan.turn is None:
+            return False
+        tokens = torch.tensor([place.token for place in plan.taken])
+        queries = self._scaled(query[tokens])
         attended = torch.empty_like(queries)
-        done = plan.turn.attend(plan.layers[layer.layer_name], queries, key[plan.tokens],
-                                value[plan.tokens], attended)
+        done = plan.turn.attend(plan.layers[layer.layer_name], queries, key[tokens], value[tokens],
+                                attended)
         if done:
-            output[plan.tokens] = attended.to(output.dtype)
+            output[tokens] = attended.to(output.dtype)
         return done
+
+    def _scaled(self, queries: torch.Tensor) -> torch.Tensor:
+        """Terrace divides logits by the square root of head_dim."""
+        factor = self.scale * self.head_size ** 0.5
+        return queries * factor if abs(factor - 1) > 1e-6 else queries
 
 
 class TerraceAttentionBackend(CPUAttentionBackend):
@@ -291,3 +356,10 @@ class TerraceAttentionBackend(CPUAttentionBackend):
     @staticmethod
     def get_builder_cls():
         return TerraceMetadataBuilder
+
+    @classmethod
+    def customize_spec(cls, spec):
+        if type(spec) is not FullAttentionSpec:
+            return spec
+        return TerraceSpec(**{field.name: getattr(spec, field.name)
+                              for field in dataclasses.fields(spec)})

@@ -11,7 +11,8 @@ import time
 import torch
 
 import terrace
-from terrace.stats import TerraceStats, add_counters
+from terrace.stats import TerraceStats, add_counters, device_bytes
+from terrace.vllm.ledger import Ledger
 from terrace.vllm.pages import Pages
 from terrace.vllm.stats import VllmStats, servings
 
@@ -47,9 +48,10 @@ def more_than_rows(runtime: terrace.Runtime) -> str | None:
 class Serving:
     """Keeps a sequence for each request. One thread at a time."""
 
-    def __init__(self, runtime: terrace.Runtime, pages: Pages) -> None:
+    def __init__(self, runtime: terrace.Runtime, pages: Pages, ledger: Ledger) -> None:
         self.runtime = runtime
         self.pages = pages
+        self.ledger = ledger
         self.queue = runtime.wrap_caller()
         self.number = next(_numbers)
         self._held: dict[str, _Held] = {}
@@ -96,6 +98,7 @@ class Serving:
         try:
             held = self._held.get(row.name)
             if held is not None and not self._matches(held, row):
+                self._check_pages(row.name)
                 self._stats.mismatches += 1
                 self._close(row.name)
                 held = None
@@ -128,6 +131,12 @@ class Serving:
         held.sequence.read_rows(layer, 0, [last], own)
         return torch.equal(in_pages.view(torch.uint8), own[0].view(torch.uint8))
 
+    def _check_pages(self, name: str) -> None:
+        """Raises RuntimeError where a request's rows cannot be copied anew."""
+        if self.ledger.given_back(name):
+            raise RuntimeError(f"request {name} is not what its pages are, and its first pages were "
+                               "given back: please report this")
+
     def _take_rows(self, sequence: terrace.Sequence, row: Row) -> None:
         """Copies rows that the sequence lacks: prompts, and what vLLM has decoded by itself."""
         begin, end = len(sequence), row.length - 1
@@ -144,12 +153,43 @@ class Serving:
                 step.end()
         self._stats.rows_taken += end - begin
 
+    # ---- Rows without pages
+
+    def keep(self, names: list[str]) -> None:
+        """Lets vLLM have the pages of all rows but the newest, which says whose they are."""
+        for name in names:
+            held = self._held.get(name)
+            if held is not None and name not in self._refused:
+                self.ledger.hold(name, max(0, len(held.sequence) - 1))
+
+    def lacks_pages(self, name: str) -> bool:
+        """Whether vLLM cannot attend to a request by itself."""
+        return self.ledger.given_back(name) > 0
+
+    def attend_exactly(self, layer: int, row: Row, query: torch.Tensor) -> torch.Tensor:
+        """Attends to all rows of a request that no step can serve, [query_heads, head_dim].
+
+        Its sequence has those that lack pages. Slow: each row is copied.
+        """
+        sequence = self._held[row.name].sequence
+        held = len(sequence)
+        heads, dim = self.pages.kv_heads, self.pages.head_dim
+        rows = query.new_empty((heads, held, 2, dim))
+        for head in range(heads):
+            sequence.read_rows(layer, head, range(held), rows[head])
+        newer = torch.stack(self.pages.read(layer, row.blocks, held, row.length), 2)
+        keys, values = torch.cat([rows, newer.transpose(0, 1)], 1).float().unbind(2)
+        grouped = query.float().view(heads, -1, dim)
+        weights = torch.softmax(grouped @ keys.transpose(1, 2) / dim ** 0.5, -1)
+        return (weights @ values).view_as(query).to(query.dtype)
+
     # ---- Ends of requests
 
     def forget(self, names) -> None:
         """Closes the sequences of requests that have ended, or whose pages were taken away."""
         for name in names:
             self._refused.discard(name)
+            self.ledger.forget(name)  # vLLM may have aborted it in the middle of a pass
             self._close(name)
         if names and time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
@@ -166,12 +206,13 @@ class Serving:
         held.sequence.close()
 
     def refuse(self, names: list[str], error: terrace.Error) -> None:
-        """Leaves requests to vLLM until they end."""
+        """Leaves requests to vLLM until they end: sequences are kept where pages are not."""
         for name in names:
             LOG.warning("Terrace: request %s goes on with vLLM's attention: %s", name, error)
             self._stats.note_refused(type(error).__name__)
             self._refused.add(name)
-            self._close(name)
+            if not self.ledger.hold_no_more(name):
+                self._close(name)
 
     # ---- Queries
 
@@ -190,6 +231,9 @@ class Serving:
         summed = TerraceStats.of(alive, self._closed)
         return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
                                    vllm_tokens=self._decoded - self._stats.tokens,
+                                   pages_given_back=self.ledger.pages,
+                                   device_bytes=sum(device_bytes(self.runtime, one)
+                                                    for one in alive),
                                    of_sequences=summed)
 
 
@@ -210,8 +254,9 @@ class Turn:
     def attend(self, layer: int, query, keys, values, output) -> bool:
         """Attends in a layer: tensors [rows, heads, head_dim]. Returns whether `output` is there.
 
-        Else this layer and all that come are the engine's, for all rows: what was attended to
-        before is as good, and the sequences miss a token, which they take from the pages later.
+        Else this layer and all that come are the engine's, for all rows (see lacks_pages): what was
+        attended to before is as good, and the sequences miss a token, which they take from the
+        pages later.
         """
         if self._step is None:
             return False
@@ -253,6 +298,7 @@ class Turn:
         except terrace.Error as error:
             self._blame(self._names, error)
         self.give_up()
+        self.serving.keep(self._names)
 
     def _blame(self, names: list[str], error: terrace.Error) -> None:
         self.give_up()

@@ -13,8 +13,10 @@ class VllmStats:
     requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's
     attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
     that broke off. rows_taken: tokens whose rows were copied from vLLM's pages. mismatches:
-    sequences that no longer were what is in the pages, and were copied anew. refused: requests that
-    were left to vLLM, by the reason. of_sequences: what their sequences have done.
+    sequences that no longer were what is in the pages, and were copied anew. pages_given_back:
+    pages that vLLM had back before a request ended, for Terrace holds their rows. device_bytes:
+    device memory of the sequences that are there, without pages. refused: requests that were left
+    to vLLM, by the reason. of_sequences: what their sequences have done.
     """
 
     requests: int = 0
@@ -22,6 +24,8 @@ class VllmStats:
     vllm_tokens: int = 0
     rows_taken: int = 0
     mismatches: int = 0
+    pages_given_back: int = 0
+    device_bytes: int = 0
     refused: dict[str, int] = dataclasses.field(default_factory=dict)
     of_sequences: TerraceStats = dataclasses.field(default_factory=TerraceStats)
 
@@ -30,7 +34,8 @@ class VllmStats:
 
     def __str__(self) -> str:
         text = (f"{self.requests} requests, {self.tokens} tokens decoded by Terrace and "
-                f"{self.vllm_tokens} by vLLM; {self.of_sequences}")
+                f"{self.vllm_tokens} by vLLM, {self.pages_given_back} pages given back; "
+                f"{self.of_sequences}")
         refused = "".join(f"; {count} refused: {reason}" for reason, count in self.refused.items())
         return text + refused
 
