@@ -44,6 +44,7 @@ constexpr std::array rows{
 
 std::string names() {
   std::vector<std::string_view> all;
+  all.reserve(std::size(rows));
   for (const ArchitectureRow& row : rows) all.push_back(row.architecture.name);
   return fmt::format("{}", fmt::join(all, ", "));
 }

@@ -143,8 +143,8 @@ class RestAttention {
     for (std::size_t group = 0; group < groups; ++group) {
       means_[number + group] = from.means() + group * shape_.row_bytes();
       sizes_[number + group] = from.sizes()[group];
-      per_left_[number + group] = of_left_.inverse[left[group]];
-      bias_[number + group] = of_left_.logarithm[left[group]];
+      per_left_[number + group] = of_left.inverse[left[group]];
+      bias_[number + group] = of_left.logarithm[left[group]];
     }
   }
 
@@ -239,7 +239,7 @@ class RestAttention {
     }
   }
 
-  static inline const OfRowsLeft of_left_;
+  static inline const OfRowsLeft of_left;
 
   const DecodeAttention& op_;
   const GroupRests& rests_;
