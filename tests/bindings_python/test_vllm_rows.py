@@ -13,6 +13,7 @@ from terrace.vllm.ledger import Ledger
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
 from terrace.vllm.settings import Settings
+from terrace.vllm.shelf import Kept, Shelf
 
 TOKENS = 16  # of a block
 
@@ -283,6 +284,99 @@ def test_a_ledger_stays_in_its_process():
     ledger.hold("a", 7)
     assert copy.deepcopy(ledger) is ledger
     assert pickle.loads(pickle.dumps(ledger)).held("a") == 0
+
+
+def tokens(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def shelved(policy="pqcache", limit=1000, **settings):
+    """An engine whose request "old" of 72 tokens has ended, and lies on the shelf."""
+    engine = Engine(open_runtime({"retrieval.policy": policy, **settings}), blocks=400)
+    engine.ledger.shelf.limit = limit
+    engine.add("old", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("old")
+    engine.decode("old")
+    engine.serving.shelve("old", np.arange(80))
+    return engine
+
+
+def begin_with(engine, kept, count):
+    """A request "new" that begins with `count` tokens of "old", of which two pages are there."""
+    rows = engine.rows["old"][:, :, :count]
+    engine.add("new", 2 * TOKENS, [20, 21, 22, 23, 24, 25])
+    engine.rows["new"][:] = rows[:, :, :2 * TOKENS]
+    engine.write("new")
+    engine.serving.bring("new", kept.sequence, 2 * TOKENS, count, engine.blocks["new"])
+    pages = engine.caches[:, engine.blocks["new"]].clone()
+    engine.rows["new"] = rows
+    engine.write("new")
+    assert torch.equal(engine.caches[:, engine.blocks["new"]], pages)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_that_begins_alike_goes_on_with_a_fork(policy):
+    engine = shelved(policy)
+    found = np.concatenate([np.arange(66), tokens(1, 2, 3)])
+    kept, count = engine.ledger.shelf.find("new", found, None)
+    assert count == 66
+    begin_with(engine, kept, 4 * TOKENS)
+    engine.rows["new"] = torch.cat([engine.rows["new"], engine.draw(LAYERS, 2, 9, KV_HEADS, DIM)],
+                                   2)
+    engine.write("new")
+    for _ in range(3):
+        assert engine.decode("new") < 1e-5
+    assert done(engine) == (70 + 9, 0)
+    assert engine.serving.stats().rows_brought == 2 * TOKENS
+    engine.serving.shelve("new", np.concatenate([found[:64], np.arange(20)]))
+    begin_with(engine, engine.ledger.shelf.find("new", np.arange(72), None)[0], 4 * TOKENS)
+
+
+def test_a_request_that_lost_its_pages_finds_its_own_sequence():
+    engine = shelved()
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    engine.serving.forget({"a"})
+    assert engine.ledger.shelf.find("b", np.arange(90), None)[1] == 72  # not "a"
+    kept, count = engine.ledger.shelf.find("a", np.arange(1000, 1090), None)
+    assert count == 71
+    engine.rows["old"] = engine.rows["a"]
+    begin_with(engine, kept, 4 * TOKENS)
+    engine.serving.shelve("a", np.arange(500, 571))  # it ended without coming back
+    assert engine.ledger.shelf.find("b", np.arange(500, 540), None)[1] == 40
+
+
+def test_the_shelf_keeps_what_was_of_use_last():
+    shelf = Shelf(limit=100)
+    for number in range(3):
+        shelf.put(str(number), Kept(None, 30, np.arange(30) + number))
+    assert shelf.find("x", np.arange(40), None)[1] == 30
+    shelf.put("3", Kept(None, 30, np.arange(30) + 3, "salt"))
+    starts = [shelf.find("x", np.arange(40) + number, None)[1] for number in range(4)]
+    assert starts == [30, 0, 30, 0]  # "1" has gone, and "3" is of another salt
+    assert shelf.find("x", np.arange(40) + 3, "salt")[1] == 30
+    shelf.put("huge", Kept(None, 101, None))
+    assert len(shelf) == 0 and not shelf.drop_oldest()
+
+
+def test_sequences_on_the_shelf_make_room():
+    engine = shelved(limit=10**6, **{"host.memory": "4MiB"})
+    engine.add("long", 1800, list(range(100, 214)))
+    assert len(engine.ledger.shelf) == 1
+    assert engine.decode("long") < 1e-5
+    engine.serving.shelve("long", np.arange(1801))
+    assert len(engine.ledger.shelf) == 2
+    engine.add("next", 1800, list(range(220, 334)))
+    assert engine.decode("next") < 1e-5
+    assert len(engine.ledger.shelf) == 0
+    assert engine.serving.stats().refused == {}
+
+
+def test_without_a_limit_nothing_is_kept(engine):
+    engine.add("a", 40, [0, 1, 2, 3])
+    engine.decode("a")
+    engine.serving.shelve("a", np.arange(41))
+    assert engine.serving.runtime.sequences == 0
 
 
 def test_pages_of_rounded_numbers_have_no_layout():

@@ -35,12 +35,12 @@ def install_entry_points() -> str:
     return str(folder.parent)
 
 
-def load(blocks: int = 24):
+def load(blocks: int = 24, **options):
     from vllm import LLM
 
     return LLM(model=MODEL, dtype="float32", max_model_len=2048, enforce_eager=True,
                block_size=BLOCK_TOKENS, num_gpu_blocks_override=blocks,
-               max_num_batched_tokens=256, disable_log_stats=False)
+               max_num_batched_tokens=256, disable_log_stats=False, **options)
 
 
 def metric(llm, name: str) -> int:

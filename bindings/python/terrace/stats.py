@@ -46,7 +46,7 @@ class TerraceStats:
         if not total:
             return cls()
         lists, samples = total["lists"], total["mass_samples"]
-        return cls(rows=len(alive), tokens=max((one["length"] for one in alive), default=0),
+        return cls(rows=len(alive), tokens=total["length"],
                    budget_tokens=total["budget_tokens"],
                    attended=total["attended"] / lists if lists else 0.0,
                    rows_hit=total["cache"]["rows_hit"], rows_missed=total["cache"]["rows_missed"],

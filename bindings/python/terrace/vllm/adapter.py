@@ -1,4 +1,4 @@
-"""All that knows vLLM's interfaces, which are those of version 0.32.
+"""All that knows vLLM's interfaces, which are those of version 0.32; but for its connector.
 
 vLLM hands its attention backend batches without names: a wrapper around the model runner's
 execute_model says which pass is under way. The metadata builder, which is called once a pass, then
@@ -199,8 +199,8 @@ class _Place:
 class _Plan:
     """Who attends to what in a pass.
 
-    turn attends to the rows of `taken`, in that order; None: to none. rest is vLLM's metadata of all
-    others, which are the tokens rest_tokens; None: there are none, or there is no turn.
+    turn attends to the rows of `taken`, in that order; None: to none. rest is vLLM's metadata of
+    all others, which are the tokens rest_tokens; None: there are none, or there is no turn.
     """
 
     serving: Serving

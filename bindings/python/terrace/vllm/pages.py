@@ -45,7 +45,7 @@ class Layout:
 
 
 class Pages:
-    """Reads rows of all layers.
+    """Reads and writes rows of all layers.
 
     cache_of(layer) is vLLM's memory of a layer, [blocks, kv_heads, block_tokens, 2 * head_dim].
     """
@@ -71,6 +71,17 @@ class Pages:
             return packed[first - begin * size:last - begin * size]
 
         return rows(self.layout.keys), rows(self.layout.values)
+
+    def write(self, layer: int, blocks: list[int], keys: torch.Tensor,
+              values: torch.Tensor) -> None:
+        """Fills blocks with keys and values [blocks * block_tokens, kv_heads, head_dim]."""
+        shape = (len(blocks), self.block_tokens, self.kv_heads, self.head_dim)
+        numbers = self.cache_of(layer).new_empty(
+            (len(blocks), self.kv_heads, 2 * self.block_tokens * self.head_dim))
+        for places, rows in ((self.layout.keys, keys), (self.layout.values, values)):
+            numbers[:, :, places] = rows.view(shape).transpose(1, 2).flatten(2)
+        cache = self.cache_of(layer)
+        cache[torch.tensor(blocks)] = numbers.view(-1, *cache.shape[1:])
 
     def row(self, layer: int, blocks: list[int], position: int) -> torch.Tensor:
         """Returns key and value of the first head, [2, head_dim]."""

@@ -8,12 +8,14 @@ import itertools
 import logging
 import time
 
+import numpy as np
 import torch
 
 import terrace
 from terrace.stats import TerraceStats, add_counters, device_bytes
 from terrace.vllm.ledger import Ledger
 from terrace.vllm.pages import Pages
+from terrace.vllm.shelf import Kept
 from terrace.vllm.stats import VllmStats, servings
 
 LOG = logging.getLogger("vllm.terrace")
@@ -52,6 +54,7 @@ class Serving:
         self.runtime = runtime
         self.pages = pages
         self.ledger = ledger
+        ledger.serving = self
         self.queue = runtime.wrap_caller()
         self.number = next(_numbers)
         self._held: dict[str, _Held] = {}
@@ -78,7 +81,7 @@ class Serving:
             return None
         names = [rows[place].name for place in taken]
         try:
-            step = self.runtime.begin_step(sequences, self.queue)
+            step = self._begin_step(sequences)
         except terrace.Error as error:
             self.refuse(names, error)
             return None
@@ -91,27 +94,55 @@ class Serving:
         if turn is not None:
             turn.give_up()
 
+    def _begin_step(self, sequences: list[terrace.Sequence]) -> terrace.Step:
+        while True:
+            step = self._with_room(lambda: self.runtime.begin_step(sequences, self.queue))
+            short = any(isinstance(error, terrace.OutOfMemory) for error in step.failures.values())
+            if not short or not self.ledger.shelf.drop_oldest():
+                return step
+            step.close()
+
+    def _with_room(self, act):
+        """Returns what act() does. Where memory is short, sequences on the shelf go."""
+        while True:
+            try:
+                return act()
+            except terrace.OutOfMemory:
+                if not self.ledger.shelf.drop_oldest():
+                    raise
+
     def _follow(self, row: Row) -> terrace.Sequence | None:
         """Returns the request's sequence, with all rows before the new token; None: refused."""
         if row.name in self._refused:
             return None
         try:
-            held = self._held.get(row.name)
-            if held is not None and not self._matches(held, row):
-                self._check_pages(row.name)
-                self._stats.mismatches += 1
-                self._close(row.name)
-                held = None
-            if held is None:
-                held = _Held(self.runtime.open_sequence(), [])
-                self._held[row.name] = held
-                self._stats.requests += 1
-            self._take_rows(held.sequence, row)
+            return self._with_room(lambda: self._brought_up(row))
         except terrace.Error as error:
             self.refuse([row.name], error)
             return None
+
+    def _brought_up(self, row: Row) -> terrace.Sequence:
+        held = self._held.get(row.name)
+        if held is not None and not self._matches(held, row):
+            self._check_pages(row.name)
+            self._stats.mismatches += 1
+            self._close(row.name)
+            held = None
+        if held is None:
+            held = self._hold(row.name, self.runtime.open_sequence(), [])
+        try:
+            self._take_rows(held.sequence, row)
+        except terrace.OutOfMemory:
+            if not self.lacks_pages(row.name):
+                self._close(row.name)  # with the part of the rows that there was room for
+            raise
         held.blocks = row.blocks
         return held.sequence
+
+    def _hold(self, name: str, sequence: terrace.Sequence, blocks: list[int]) -> _Held:
+        self._held[name] = held = _Held(sequence, blocks)
+        self._stats.requests += 1
+        return held
 
     def _matches(self, held: _Held, row: Row) -> bool:
         """Whether a sequence still is the beginning of what the pages have.
@@ -134,8 +165,8 @@ class Serving:
     def _check_pages(self, name: str) -> None:
         """Raises RuntimeError where a request's rows cannot be copied anew."""
         if self.ledger.given_back(name):
-            raise RuntimeError(f"request {name} is not what its pages are, and its first pages were "
-                               "given back: please report this")
+            raise RuntimeError(f"request {name} is not what its pages are, and its first pages "
+                               "were given back: please report this")
 
     def _take_rows(self, sequence: terrace.Sequence, row: Row) -> None:
         """Copies rows that the sequence lacks: prompts, and what vLLM has decoded by itself."""
@@ -155,7 +186,7 @@ class Serving:
 
     # ---- Rows without pages
 
-    def keep(self, names: list[str]) -> None:
+    def lend(self, names: list[str]) -> None:
         """Lets vLLM have the pages of all rows but the newest, which says whose they are."""
         for name in names:
             held = self._held.get(name)
@@ -172,38 +203,103 @@ class Serving:
         Its sequence has those that lack pages. Slow: each row is copied.
         """
         sequence = self._held[row.name].sequence
-        held = len(sequence)
-        heads, dim = self.pages.kv_heads, self.pages.head_dim
-        rows = query.new_empty((heads, held, 2, dim))
-        for head in range(heads):
-            sequence.read_rows(layer, head, range(held), rows[head])
+        held, dim = len(sequence), self.pages.head_dim
+        rows = self._read(sequence, layer, 0, held)
         newer = torch.stack(self.pages.read(layer, row.blocks, held, row.length), 2)
         keys, values = torch.cat([rows, newer.transpose(0, 1)], 1).float().unbind(2)
-        grouped = query.float().view(heads, -1, dim)
+        grouped = query.float().view(self.pages.kv_heads, -1, dim)
         weights = torch.softmax(grouped @ keys.transpose(1, 2) / dim ** 0.5, -1)
         return (weights @ values).view_as(query).to(query.dtype)
+
+    def _read(self, sequence: terrace.Sequence, layer: int, first: int, last: int) -> torch.Tensor:
+        """Returns rows of a sequence, [kv_heads, rows, 2, head_dim]."""
+        shape = (self.pages.kv_heads, last - first, 2, self.pages.head_dim)
+        rows = torch.empty(shape, dtype=self.pages.cache_of(layer).dtype)
+        for head in range(self.pages.kv_heads):
+            sequence.read_rows(layer, head, range(first, last), rows[head])
+        return rows
+
+    # ---- Rows of requests that are not there any more
+
+    def shelve(self, name: str, tokens: np.ndarray | None = None, salt: str | None = None) -> None:
+        """Lays aside a request's sequence, for requests that begin alike.
+
+        tokens: of the request, which has ended; None: it lost its pages, and may come back.
+        """
+        held = self._held.pop(name, None)
+        if held is not None:
+            self._count(held.sequence)
+        elif tokens is None:
+            return
+        before = self.ledger.shelf.take(name)
+        sequence = held.sequence if held else before.sequence if before else None
+        if sequence is None or sequence.phase not in ("idle", "paused"):
+            return
+        rows = len(sequence)
+        try:
+            if tokens is not None and rows > len(tokens):  # a pass too many was under way
+                rows = len(tokens)
+                sequence.truncate(rows)
+            self._pause(sequence)
+        except terrace.Error as error:
+            LOG.debug("Terrace: request %s is not kept: %s", name, error)
+            return
+        self.ledger.shelf.put(name, Kept(sequence, rows, None if tokens is None else tokens[:rows],
+                                         salt))
+
+    def bring(self, name: str, source: terrace.Sequence, first: int, last: int,
+              blocks: list[int]) -> None:
+        """Fills pages of a request with rows [first, last) of a sequence that begins alike, which
+        begin and end with a page. Raises Error where they cannot be read."""
+        if source.phase == "paused":
+            self._with_room(source.resume)
+        size = self.pages.block_tokens
+        for layer in range(self.runtime.layers):
+            rows = self._read(source, layer, first, last).transpose(0, 1)
+            self.pages.write(layer, blocks[first // size:last // size], rows[:, :, 0],
+                             rows[:, :, 1])
+        self._stats.rows_brought += last - first
+        try:
+            twin = self._with_room(source.fork)
+            twin.truncate(last)
+            self._hold(name, twin, blocks)
+        except terrace.Error as error:  # the rows will be taken from the pages, as others are
+            LOG.debug("Terrace: request %s begins without a fork: %s", name, error)
+        self._pause(source)
+
+    def _pause(self, sequence: terrace.Sequence) -> None:
+        """Has a sequence give its device memory back."""
+        try:
+            if sequence.phase == "idle":
+                sequence.pause()
+        except terrace.Unsupported:  # a policy whose rows are in device memory alone
+            pass
 
     # ---- Ends of requests
 
     def forget(self, names) -> None:
-        """Closes the sequences of requests that have ended, or whose pages were taken away."""
+        """The requests have ended, or their pages were taken away."""
         for name in names:
             self._refused.discard(name)
-            self.ledger.forget(name)  # vLLM may have aborted it in the middle of a pass
-            self._close(name)
+            self.ledger.forget(name)
         if names and time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
             LOG.info("Terrace: %s", self.stats())
 
     def _close(self, name: str) -> None:
         held = self._held.pop(name, None)
-        if held is None:
-            return
+        if held is not None:
+            self._count(held.sequence)
+            held.sequence.close()
+
+    def _count(self, sequence: terrace.Sequence) -> None:
         try:
-            add_counters(self._closed, held.sequence.counters())
+            counters = sequence.counters()
         except terrace.Error:  # one that was lost says nothing more
-            pass
-        held.sequence.close()
+            return
+        add_counters(self._closed, counters)
+        self._stats.device_bytes = max(self._stats.device_bytes,
+                                       device_bytes(self.runtime, counters))
 
     def refuse(self, names: list[str], error: terrace.Error) -> None:
         """Leaves requests to vLLM until they end: sequences are kept where pages are not."""
@@ -232,8 +328,8 @@ class Serving:
         return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
                                    vllm_tokens=self._decoded - self._stats.tokens,
                                    pages_given_back=self.ledger.pages,
-                                   device_bytes=sum(device_bytes(self.runtime, one)
-                                                    for one in alive),
+                                   device_bytes=max([self._stats.device_bytes] + [
+                                       device_bytes(self.runtime, one) for one in alive]),
                                    of_sequences=summed)
 
 
@@ -298,7 +394,7 @@ class Turn:
         except terrace.Error as error:
             self._blame(self._names, error)
         self.give_up()
-        self.serving.keep(self._names)
+        self.serving.lend(self._names)
 
     def _blame(self, names: list[str], error: terrace.Error) -> None:
         self.give_up()

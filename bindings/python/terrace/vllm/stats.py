@@ -12,17 +12,19 @@ class VllmStats:
 
     requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's
     attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
-    that broke off. rows_taken: tokens whose rows were copied from vLLM's pages. mismatches:
-    sequences that no longer were what is in the pages, and were copied anew. pages_given_back:
-    pages that vLLM had back before a request ended, for Terrace holds their rows. device_bytes:
-    device memory of the sequences that are there, without pages. refused: requests that were left
-    to vLLM, by the reason. of_sequences: what their sequences have done.
+    that broke off. rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to
+    them, by the connector, so that vLLM need not compute them. mismatches: sequences that no longer
+    were what is in the pages, and were copied anew. pages_given_back:
+    pages that vLLM had back before a request ended, for Terrace holds their rows. device_bytes: the
+    most device memory that one sequence took, without pages. refused: requests that were left to
+    vLLM, by the reason. of_sequences: what their sequences have done.
     """
 
     requests: int = 0
     tokens: int = 0
     vllm_tokens: int = 0
     rows_taken: int = 0
+    rows_brought: int = 0
     mismatches: int = 0
     pages_given_back: int = 0
     device_bytes: int = 0

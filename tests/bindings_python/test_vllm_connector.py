@@ -1,0 +1,111 @@
+"""With Terrace's connector, prompts that vLLM has no pages of any more are not computed anew, and
+texts are those of vLLM alone."""
+
+import os
+import sys
+
+import pytest
+import vllm_engine
+from vllm_engine import SOURCE, metric, texts
+
+os.environ.update(vllm_engine.ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0",
+                  VLLM_LOGGING_LEVEL="ERROR")
+sys.path.insert(0, vllm_engine.install_entry_points())
+
+import terrace.vllm
+from terrace.vllm.connector import bytes_of
+from terrace.vllm.serving import Serving
+from transformers import AutoTokenizer
+from vllm import SamplingParams
+
+TOKENIZER = AutoTokenizer.from_pretrained(vllm_engine.MODEL)
+LICENCE = TOKENIZER.encode(SOURCE.joinpath("LICENSE").read_text())
+MORE = TOKENIZER.encode("\n\nSummary:")
+# Each needs 12 of the 17 pages, so that most of those of the one before are lost.
+BLOCKS = 18
+FIRST, OTHER = LICENCE[:1500], LICENCE[700:2100]
+DECODED = 12
+FOUND = 11 * vllm_engine.BLOCK_TOKENS  # of the 1500 + 11 tokens whose rows there are
+CONNECTOR = {"kv_connector": "TerraceConnector", "kv_role": "kv_both",
+             "kv_connector_module_path": "terrace.vllm.connector"}
+
+
+def second_turn(llm) -> list[str]:
+    """Texts of a prompt, of another one, and of a second turn behind the first text."""
+    first = texts(llm, [FIRST], DECODED)
+    other = texts(llm, [OTHER], DECODED)
+    return [*first, *other, *texts(llm, [FIRST + TOKENIZER.encode(first[0]) + MORE], DECODED)]
+
+
+@pytest.fixture(scope="module")
+def stock():
+    llm = vllm_engine.load(BLOCKS)
+    found = second_turn(llm)
+    assert metric(llm, "vllm:prefix_cache_hits") < FOUND
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(stock):
+    os.environ["TERRACE_CONFIG"] = vllm_engine.write_settings(
+        "exact.yaml", retrieval__policy="pqcache", retrieval__budget=4096)
+    terrace.vllm.register()
+    from vllm.v1.attention import selector
+
+    selector._cached_get_attn_backend.cache_clear()  # of the stock model
+    yield vllm_engine.load(BLOCKS, kv_transfer_config=CONNECTOR)
+    del os.environ["TERRACE_CONFIG"]
+
+
+def test_a_second_turn_is_brought(stock, served):
+    assert second_turn(served) == stock
+    done = terrace.vllm.stats()
+    hits = metric(served, "vllm:prefix_cache_hits")
+    assert done.rows_brought > 0
+    assert done.rows_brought + hits == FOUND
+    assert done.rows_brought == metric(served, "vllm:external_prefix_cache_hits")
+    assert done.rows_taken == len(FIRST) + len(OTHER) + (len(FIRST) + DECODED + len(MORE) - FOUND)
+    assert done.mismatches == 0 and done.refused == {}
+
+
+def test_a_request_that_lost_its_pages_goes_on(stock, served):
+    served.reset_prefix_cache(reset_connector=True)
+    before = terrace.vllm.stats()
+    engine = served.llm_engine
+    engine.add_request("lost", {"prompt_token_ids": FIRST},
+                       SamplingParams(temperature=0, max_tokens=DECODED))
+    text = ""
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            text = output.outputs[0].text
+            if len(output.outputs[0].token_ids) == 5:
+                engine.reset_prefix_cache(reset_running_requests=True)
+    assert text == stock[0]
+    done = terrace.vllm.stats()
+    assert metric(served, "vllm:num_preemptions") == 1
+    assert done.rows_brought - before.rows_brought == FOUND
+    assert done.rows_taken - before.rows_taken == len(FIRST) + len(FIRST) + 5 - FOUND
+
+
+def test_spoilt_rows_give_other_texts(stock, served, monkeypatch):
+    read = Serving._read
+    monkeypatch.setattr(Serving, "_read", lambda self, *where: -read(self, *where))
+    served.reset_prefix_cache()
+    found = texts(served, [FIRST + TOKENIZER.encode(stock[0]) + MORE], DECODED)
+    assert found != stock[2:]
+
+
+def test_rows_that_cannot_be_read_fail_the_request(stock, served, monkeypatch):
+    def fail(*_):
+        raise terrace.StoreError("the rows are gone")
+
+    monkeypatch.setattr(Serving, "_read", fail)
+    served.reset_prefix_cache()
+    assert texts(served, [FIRST], DECODED) == [""]
+
+
+@pytest.mark.parametrize("text", ["8", "GiB", "1.5GiB", "-1GiB"])
+def test_sizes_need_a_number_and_a_unit(text):
+    assert bytes_of("8GiB") == 2**33
+    with pytest.raises(terrace.InvalidArgument, match="memory is"):
+        bytes_of(text)
