@@ -71,6 +71,21 @@ TEST(Signs, SelectFewerRowsWhereEntriesTakeTheirPlace) {
   }
 }
 
+TEST(Signs, HaveRowsAndEntriesWithinTheBudgetBehindASecondStageToo) {
+  BlockStore rows(shape, 16, 700);
+  rows.fill_normal(164);
+  const auto policy =
+      policies::make_retrieval_policy("signs", {.refine = {.bits = 2, .factor = 4},
+                                                .signs = {.estimates = Estimates::in_budget}})
+          .value();
+  PolicyIndex index(*policy, rows, sinks);
+  index.build(700);
+  for (const auto& list : index.select(testing::normal_query(shape, 165), 650, 100)) {
+    EXPECT_EQ(list.size(), 80U);
+  }
+  for (const std::uint32_t entries : index.pseudo_counts) EXPECT_EQ(entries, 20U);
+}
+
 TEST(Signs, RefuseGroupsThatDoNotDivideAPage) {
   for (const std::size_t tokens : {0U, 5U, 128U}) {
     const auto refused =

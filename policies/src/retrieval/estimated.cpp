@@ -48,6 +48,10 @@ class Estimated final : public WrappingPolicy {
     return groups_behind({}).shape().count(tokens);
   }
 
+  [[nodiscard]] RowCounts rows_within(const SelectRequest& request) const noexcept override {
+    return groups_behind({}).rows_within(request);
+  }
+
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
     const GroupShape groups = groups_behind({}).shape();
@@ -58,9 +62,10 @@ class Estimated final : public WrappingPolicy {
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
     if (!options_.in_budget) return base().select(batch, queue, ops);
-    const Groups groups = groups_behind({});
-    return select_changed(batch, queue, ops, [&groups](const SelectRequest& request) {
-      return groups.less_entries(request);
+    return select_changed(batch, queue, ops, [this](const SelectRequest& request) {
+      SelectRequest fewer = request;
+      fewer.count = rows_within(request);
+      return fewer;
     });
   }
 

@@ -100,9 +100,10 @@ std::size_t Groups::entries_of(const SelectRequest& request) const noexcept {
   return in_budget_ ? std::min(all, request.count.mean / rows_per_entry) : all;
 }
 
-SelectRequest Groups::less_entries(SelectRequest request) const noexcept {
-  if (in_budget_) request.count.mean -= entries_of(request);
-  return request;
+RowCounts Groups::rows_within(const SelectRequest& request) const noexcept {
+  RowCounts count = request.count;
+  if (in_budget_) count.mean -= entries_of(request);
+  return count;
 }
 
 GroupRests Groups::rests(const RestsRequest& request) const noexcept {

@@ -27,8 +27,8 @@ class Groups {
   /// Writes the groups of each page whose last token is among those of the request, of a KV head.
   void write(const BuildRequest& request, std::size_t head) const;
 
-  /// The request, for as many rows fewer as there may be entries that count towards the budget.
-  [[nodiscard]] SelectRequest less_entries(SelectRequest request) const noexcept;
+  /// See RetrievalPolicy::rows_within().
+  [[nodiscard]] RowCounts rows_within(const SelectRequest& request) const noexcept;
 
   /// See RetrievalPolicy::rests().
   [[nodiscard]] GroupRests rests(const RestsRequest& request) const noexcept;

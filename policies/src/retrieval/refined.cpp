@@ -124,6 +124,10 @@ class Refined final : public WrappingPolicy {
     return base().pseudo_capacity(tokens);
   }
 
+  [[nodiscard]] RowCounts rows_within(const SelectRequest& request) const noexcept override {
+    return base().rows_within(request);
+  }
+
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
     return Scratch(base(), shape, candidates).floats;
@@ -163,7 +167,8 @@ class Refined final : public WrappingPolicy {
   [[nodiscard]] SelectRequest proposal_for(const SelectRequest& request) const {
     const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectRequest proposal = request;
-    proposal.count.mean = std::min(proposed_rows(request), options_.factor * request.count.mean);
+    proposal.count.mean =
+        std::min(proposed_rows(request), options_.factor * base().rows_within(request).mean);
     proposal.out.capacity = proposed_rows(request);
     proposal.out.ids = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.ids);
     proposal.out.id_count = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.counts);
@@ -175,6 +180,7 @@ class Refined final : public WrappingPolicy {
     const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectCommon common = selection_of(request, reduction_);
     common.held = {};
+    common.count = base().rows_within(request);
     common.scratch += scratch.refine;
     if (coded_ != nullptr) common.query = coded_->queries(request);
     return {.common = common,

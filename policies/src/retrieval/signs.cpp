@@ -29,12 +29,13 @@ constexpr std::size_t page_tokens = Groups::page_tokens;
 
 class Signs final : public RetrievalPolicy {
  public:
-  Signs(const SignsOptions& options, GroupReduction reduction)
-      : groups_({.group_tokens = options.group_tokens,
-                 .in_budget = options.estimates == SignsOptions::Estimates::in_budget},
+  explicit Signs(const RetrievalOptions& options)
+      : groups_({.group_tokens = options.signs.group_tokens,
+                 .in_budget = options.signs.estimates == SignsOptions::Estimates::in_budget},
                 0),
-        estimates_(options.estimates != SignsOptions::Estimates::off),
-        reduction_(reduction),
+        estimates_(options.signs.estimates != SignsOptions::Estimates::off),
+        proposes_(options.refine.bits > 0),
+        reduction_(options.reduction),
         traits_{.name = "signs"} {
     traits_.gives_pseudo_entries = estimates_;
     traits_.estimates_rest = estimates_;
@@ -50,6 +51,10 @@ class Signs final : public RetrievalPolicy {
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
     return estimates_ ? groups_.shape().count(tokens) : 0;
+  }
+
+  [[nodiscard]] RowCounts rows_within(const SelectRequest& request) const noexcept override {
+    return estimates_ ? groups_.rows_within(request) : request.count;
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
@@ -81,9 +86,9 @@ class Signs final : public RetrievalPolicy {
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
     return enqueue_select(ops.sign_select, batch, queue, [&](const SelectRequest& request) {
-      return SignSelect{
-          selection_of(estimates_ ? groups_.less_entries(request) : request, reduction_),
-          signs_of(request.shape), request.index};
+      SelectCommon common = selection_of(request, reduction_);
+      if (!proposes_) common.count = rows_within(request);
+      return SignSelect{common, signs_of(request.shape), request.index};
     });
   }
 
@@ -128,6 +133,7 @@ class Signs final : public RetrievalPolicy {
 
   Groups groups_;
   bool estimates_;
+  bool proposes_;  ///< rows are as many as asked for: a second stage makes them fewer
   GroupReduction reduction_;
   RetrievalTraits traits_;
 };
@@ -137,7 +143,7 @@ class Signs final : public RetrievalPolicy {
 MadeRetrievalPolicy make_signs(const RetrievalOptions& options) {
   const EstimateOptions groups{.group_tokens = options.signs.group_tokens};
   TERRACE_TRY(Groups::check(groups, "signs.group_tokens"));
-  return std::make_unique<Signs>(options.signs, options.reduction);
+  return std::make_unique<Signs>(options);
 }
 
 }  // namespace terrace::policies

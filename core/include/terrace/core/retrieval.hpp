@@ -165,6 +165,12 @@ class RetrievalPolicy {
     return 0;
   }
 
+  /// Returns the rows of each list that a request's count has room for: fewer, where estimates
+  /// take the place of rows.
+  [[nodiscard]] virtual RowCounts rows_within(const SelectRequest& request) const noexcept {
+    return request.count;
+  }
+
   [[nodiscard]] virtual std::size_t select_scratch_floats(
       const KvShape& shape, std::size_t candidates) const noexcept = 0;
 
