@@ -143,6 +143,10 @@ class Signs final : public RetrievalPolicy {
 MadeRetrievalPolicy make_signs(const RetrievalOptions& options) {
   const EstimateOptions groups{.group_tokens = options.signs.group_tokens};
   TERRACE_TRY(Groups::check(groups, "signs.group_tokens"));
+  if (options.refine.bits == 1) {
+    return fail(Errc::invalid_argument,
+                "retrieval.refine 1: signs scores by one bit a channel itself; use 2, or off");
+  }
   return std::make_unique<Signs>(options);
 }
 

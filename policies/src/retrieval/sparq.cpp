@@ -18,8 +18,10 @@ constexpr std::size_t chunk_tokens = 64;
 
 class SparQ final : public RetrievalPolicy {
  public:
-  SparQ(std::size_t channels, GroupReduction reduction)
-      : channels_(channels), reduction_(reduction) {}
+  explicit SparQ(const RetrievalOptions& options)
+      : channels_(options.sparq.channels),
+        proposes_(options.refine.bits > 0),
+        reduction_(options.reduction) {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override {
     static const RetrievalTraits traits{.name = "sparq", .leaves_out_held = true};
@@ -30,6 +32,13 @@ class SparQ final : public RetrievalPolicy {
     if (channels_ > shape.head_dim) {
       return fail(Errc::invalid_argument, "sparq.channels {}: keys have {}", channels_,
                   shape.head_dim);
+    }
+    if (proposes_ && channels_ == shape.head_dim) {
+      return fail(
+          Errc::invalid_argument,
+          "sparq.channels {}: all channels score exactly, and retrieval.refine less so; use "
+          "fewer, or retrieval.refine off",
+          channels_);
     }
     return IndexLayout{.chunk_tokens = chunk_tokens,
                        .chunk_bytes = chunk_tokens * shape.token_bytes() / 2};
@@ -70,13 +79,14 @@ class SparQ final : public RetrievalPolicy {
   }
 
   std::size_t channels_;  ///< 0 = a quarter
+  bool proposes_;         ///< to a second stage
   GroupReduction reduction_;
 };
 
 }  // namespace
 
 MadeRetrievalPolicy make_sparq(const RetrievalOptions& options) {
-  return std::make_unique<SparQ>(options.sparq.channels, options.reduction);
+  return std::make_unique<SparQ>(options);
 }
 
 }  // namespace terrace::policies
