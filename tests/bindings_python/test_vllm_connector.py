@@ -26,8 +26,6 @@ BLOCKS = 18
 FIRST, OTHER = LICENCE[:1500], LICENCE[700:2100]
 DECODED = 12
 FOUND = 11 * vllm_engine.BLOCK_TOKENS  # of the 1500 + 11 tokens whose rows there are
-CONNECTOR = {"kv_connector": "TerraceConnector", "kv_role": "kv_both",
-             "kv_connector_module_path": "terrace.vllm.connector"}
 
 
 def second_turn(llm) -> list[str]:
@@ -53,7 +51,7 @@ def served(stock):
     from vllm.v1.attention import selector
 
     selector._cached_get_attn_backend.cache_clear()  # of the stock model
-    yield vllm_engine.load(BLOCKS, kv_transfer_config=CONNECTOR)
+    yield vllm_engine.load(BLOCKS, kv_transfer_config=vllm_engine.CONNECTOR)
     del os.environ["TERRACE_CONFIG"]
 
 

@@ -1,6 +1,10 @@
-"""vLLM runs the model in a process of its own, which loads the plugin, and logs what it does."""
+"""vLLM runs scheduler and model in processes of their own, as servers do: both load the plugin."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 
 import vllm_engine
 
@@ -9,8 +13,45 @@ def test_the_engines_process_decodes_with_terrace():
     output = vllm_engine.run_example(vllm_engine.install_entry_points(),
                                      VLLM_ENABLE_V1_MULTIPROCESSING="1")
     # When the first request ends.
-    found = re.search(r"Terrace: .* (\d+) tokens decoded by Terrace .* tokens, (\d+) entries",
-                      output)
+    found = re.search(r"Terrace: .* (\d+) tokens decoded by Terrace .* (\d+) pages given back.* "
+                      r"tokens, (\d+) entries", output)
     assert found, output[-4000:]
     assert int(found[1]) >= 15
-    assert 0 < int(found[2]) <= vllm_engine.SMALL_BUDGET
+    assert int(found[2]) >= 16
+    assert 0 < int(found[3]) <= vllm_engine.SMALL_BUDGET
+
+
+def test_a_prompt_whose_pages_were_lost_is_brought():
+    settings = vllm_engine.write_settings("exact.yaml", retrieval__policy="pqcache",
+                                          retrieval__budget=4096)
+    path = os.pathsep.join([vllm_engine.install_entry_points(), os.environ["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, timeout=400, check=False,
+        env={**os.environ, **vllm_engine.ENVIRONMENT, "PYTHONPATH": path,
+             "TERRACE_CONFIG": settings, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert found["texts"][0] == found["texts"][2] != found["texts"][1]
+    assert found["preemptions"] == 0
+    assert found["hits"] + found["brought"] == 11 * vllm_engine.BLOCK_TOKENS
+    assert found["brought"] > 0
+
+
+def main() -> None:
+    """Asks for the same text twice, and for another one in between."""
+    from transformers import AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(vllm_engine.MODEL).encode(
+        vllm_engine.SOURCE.joinpath("LICENSE").read_text())
+    llm = vllm_engine.load(18, kv_transfer_config=vllm_engine.CONNECTOR)
+    texts = [vllm_engine.texts(llm, [prompt], 12)[0]
+             for prompt in (tokens[:1500], tokens[700:2100], tokens[:1500])]
+    print(json.dumps({"texts": texts,
+                      "preemptions": vllm_engine.metric(llm, "vllm:num_preemptions"),
+                      "hits": vllm_engine.metric(llm, "vllm:prefix_cache_hits"),
+                      "brought": vllm_engine.metric(llm, "vllm:external_prefix_cache_hits")}))
+    llm.llm_engine.engine_core.shutdown()  # else Python waits for its process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,19 +1,15 @@
 """The sequences of vLLM's plugin, without vLLM: whatever becomes of pages, outputs are those of the
 rows that lie there now."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import terrace
 import torch
 from engine import DIM, KV_HEADS, LAYERS, QUERY_HEADS, attend, open_runtime
-from terrace.vllm.ledger import Ledger
+from terrace.vllm.ledger import Orders
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
 from terrace.vllm.settings import Settings
-from terrace.vllm.shelf import Kept, Shelf
 
 TOKENS = 16  # of a block
 
@@ -31,9 +27,8 @@ class Engine:
     def __init__(self, runtime, blocks=40):
         self.caches = torch.zeros((LAYERS, blocks, KV_HEADS, TOKENS, 2 * DIM))
         layout = Layout.ask(write_transposed, TOKENS, DIM, torch.float32)
-        self.ledger = Ledger()
-        self.serving = Serving(runtime, Pages(lambda layer: self.caches[layer], layout),
-                               self.ledger)
+        self.serving = Serving(runtime, Pages(lambda layer: self.caches[layer], layout))
+        self.held, self.given_back = {}, {}
         self.rows = {}     # of requests: keys and values [layers, 2, tokens, heads, dim]
         self.blocks = {}
         self.random = torch.Generator().manual_seed(1)
@@ -56,15 +51,24 @@ class Engine:
                 halves[:, 0].view(LAYERS, DIM, TOKENS)[:, :, at] = rows[:, 0, position, head]
                 halves[:, 1].view(LAYERS, TOKENS, DIM)[:, at] = rows[:, 1, position, head]
 
+    def end(self, *names, laid_aside=(), wanted=()):
+        """Requests have ended; of some the sequences are laid aside."""
+        for name in names:
+            self.held.pop(name, None)
+            self.given_back.pop(name, None)
+        self.serving.obey(Orders(laid_aside=list(laid_aside)), set(names), set(wanted))
+
     def give_back(self, name):
         """The engine takes the pages of rows that Terrace holds, and writes others there."""
-        pages = self.ledger.held(name) // TOKENS
-        self.ledger.give_back(name, pages * TOKENS, pages)
+        self.held.update(self.serving.report().held)
+        pages = self.held.get(name, 0) // TOKENS
+        self.given_back[name] = pages * TOKENS
+        self.serving.obey(Orders(given_back={name: pages * TOKENS}), set(), set())
         self.caches[:, self.blocks[name][:pages]] = torch.nan
 
     def append(self, name):
         self.rows[name] = torch.cat([self.rows[name], self.draw(LAYERS, 2, 1, KV_HEADS, DIM)], 2)
-        kept = self.ledger.given_back(name) // TOKENS
+        kept = self.given_back.get(name, 0) // TOKENS
         pages = self.caches[:, self.blocks[name][:kept]].clone()
         self.write(name)
         self.caches[:, self.blocks[name][:kept]] = pages
@@ -188,7 +192,7 @@ def test_a_request_that_became_shorter(engine):
 def test_requests_that_have_ended_are_closed(engine, runtime):
     engine.add("a", 40, [0, 1, 2, 3])
     engine.decode("a")
-    engine.serving.forget({"a", "never seen"})
+    engine.end("a", "never seen")
     assert runtime.sequences == 0
     assert engine.serving.stats().of_sequences.attended == 41
 
@@ -212,7 +216,7 @@ def test_want_of_memory_leaves_a_request_to_the_engine():
     assert engine.serving.stats().refused == {"OutOfMemory": 1}
     assert engine.decode("long") is None  # is not tried again
     assert engine.serving.stats().refused == {"OutOfMemory": 1}
-    engine.serving.forget({"long"})
+    engine.end("long")
     assert engine.decode("long") is None
     assert engine.serving.stats().refused == {"OutOfMemory": 2}
 
@@ -226,10 +230,9 @@ def test_pages_of_rows_that_are_held_can_be_given_back(policy):
     for _ in range(12):
         assert engine.decode("a", "b") < 1e-5
         engine.give_back("a")
-    assert engine.ledger.given_back("a") == 80  # of 82 tokens, but the newest keeps its page
-    assert engine.ledger.given_back("b") == 0
+    assert engine.given_back == {"a": 80}  # of 82 tokens, but the newest keeps its page
     assert engine.serving.lacks_pages("a") and not engine.serving.lacks_pages("b")
-    assert engine.serving.stats().pages_given_back >= 5
+    assert engine.serving.stats().pages_given_back == 5
     assert done(engine) == (70 + 60, 0)
 
 
@@ -241,10 +244,10 @@ def test_a_request_without_pages_goes_on_when_it_is_refused(engine):
     for _ in range(3):
         assert engine.decode_alone("a") < 1e-5
         engine.give_back("a")
-    assert engine.ledger.given_back("a") == 64  # no more
-    engine.serving.forget({"a"})
+    assert engine.given_back == {"a": 64}  # no more
+    assert engine.serving.stats().exact_tokens == 3
+    engine.end("a")
     assert engine.serving.runtime.sequences == 0
-    assert engine.ledger.given_back("a") == 0
     engine.add("a", 20, [3, 1])
     assert engine.decode("a") < 1e-5
 
@@ -253,7 +256,7 @@ def test_a_request_with_pages_is_the_engines_when_it_is_refused(engine):
     engine.add("a", 70, [3, 1, 7, 0, 5, 9])
     engine.decode("a")
     engine.serving.refuse(["a"], terrace.OutOfMemory("no room"))
-    assert engine.ledger.held("a") == 0
+    assert engine.serving.report().held == {"a": 0}
     assert not engine.serving.lacks_pages("a")
     assert engine.serving.runtime.sequences == 0
 
@@ -279,35 +282,31 @@ def test_rows_without_pages_are_never_copied_anew(engine):
         engine.decode("a")
 
 
-def test_a_ledger_stays_in_its_process():
-    ledger = Ledger()
-    ledger.hold("a", 7)
-    assert copy.deepcopy(ledger) is ledger
-    assert pickle.loads(pickle.dumps(ledger)).held("a") == 0
+def test_nothing_is_lent_where_heads_are_in_several_processes(runtime):
+    engine = Engine(runtime)
+    engine.serving.lends = False
+    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
+    engine.decode("a")
+    assert engine.serving.report().held == {}
 
 
-def tokens(*numbers):
-    return np.array(numbers, np.int64)
-
-
-def shelved(policy="pqcache", limit=1000, **settings):
-    """An engine whose request "old" of 72 tokens has ended, and lies on the shelf."""
+def with_one_aside(policy="pqcache", **settings):
+    """An engine whose request "old" of 72 tokens has ended, and is laid aside."""
     engine = Engine(open_runtime({"retrieval.policy": policy, **settings}), blocks=400)
-    engine.ledger.shelf.limit = limit
     engine.add("old", 70, [3, 1, 7, 0, 5, 9])
     engine.decode("old")
     engine.decode("old")
-    engine.serving.shelve("old", np.arange(80))
+    engine.end("old", laid_aside=["old"])
     return engine
 
 
-def begin_with(engine, kept, count):
+def begin_with_old(engine, count):
     """A request "new" that begins with `count` tokens of "old", of which two pages are there."""
     rows = engine.rows["old"][:, :, :count]
     engine.add("new", 2 * TOKENS, [20, 21, 22, 23, 24, 25])
     engine.rows["new"][:] = rows[:, :, :2 * TOKENS]
     engine.write("new")
-    engine.serving.bring("new", kept.sequence, 2 * TOKENS, count, engine.blocks["new"])
+    engine.serving.bring("new", "old", 2 * TOKENS, count, engine.blocks["new"])
     pages = engine.caches[:, engine.blocks["new"]].clone()
     engine.rows["new"] = rows
     engine.write("new")
@@ -316,67 +315,51 @@ def begin_with(engine, kept, count):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_request_that_begins_alike_goes_on_with_a_fork(policy):
-    engine = shelved(policy)
-    found = np.concatenate([np.arange(66), tokens(1, 2, 3)])
-    kept, count = engine.ledger.shelf.find("new", found, None)
-    assert count == 66
-    begin_with(engine, kept, 4 * TOKENS)
-    engine.rows["new"] = torch.cat([engine.rows["new"], engine.draw(LAYERS, 2, 9, KV_HEADS, DIM)],
-                                   2)
-    engine.write("new")
-    for _ in range(3):
-        assert engine.decode("new") < 1e-5
-    assert done(engine) == (70 + 9, 0)
-    assert engine.serving.stats().rows_brought == 2 * TOKENS
-    engine.serving.shelve("new", np.concatenate([found[:64], np.arange(20)]))
-    begin_with(engine, engine.ledger.shelf.find("new", np.arange(72), None)[0], 4 * TOKENS)
+    engine = with_one_aside(policy)
+    for _ in range(2):
+        begin_with_old(engine, 4 * TOKENS)
+        engine.rows["new"] = torch.cat(
+            [engine.rows["new"], engine.draw(LAYERS, 2, 9, KV_HEADS, DIM)], 2)
+        engine.write("new")
+        for _ in range(3):
+            assert engine.decode("new") < 1e-5
+        engine.end("new")
+    assert done(engine) == (70 + 2 * 9, 0)
+    assert engine.serving.stats().rows_brought == 2 * 2 * TOKENS
 
 
-def test_a_request_that_lost_its_pages_finds_its_own_sequence():
-    engine = shelved()
-    engine.add("a", 70, [3, 1, 7, 0, 5, 9])
-    engine.decode("a")
-    engine.serving.forget({"a"})
-    assert engine.ledger.shelf.find("b", np.arange(90), None)[1] == 72  # not "a"
-    kept, count = engine.ledger.shelf.find("a", np.arange(1000, 1090), None)
-    assert count == 71
-    engine.rows["old"] = engine.rows["a"]
-    begin_with(engine, kept, 4 * TOKENS)
-    engine.serving.shelve("a", np.arange(500, 571))  # it ended without coming back
-    assert engine.ledger.shelf.find("b", np.arange(500, 540), None)[1] == 40
+def test_rows_that_cannot_be_brought_are_no_longer_kept(monkeypatch):
+    engine = with_one_aside()
+
+    def fail(*_):
+        raise terrace.StoreError("the rows are gone")
+
+    monkeypatch.setattr(Serving, "_read", fail)
+    with pytest.raises(terrace.StoreError):
+        begin_with_old(engine, 4 * TOKENS)
+    assert engine.serving.report().dropped == ["old"]
+    assert engine.serving.runtime.sequences == 0
 
 
-def test_the_shelf_keeps_what_was_of_use_last():
-    shelf = Shelf(limit=100)
-    for number in range(3):
-        shelf.put(str(number), Kept(None, 30, np.arange(30) + number))
-    assert shelf.find("x", np.arange(40), None)[1] == 30
-    shelf.put("3", Kept(None, 30, np.arange(30) + 3, "salt"))
-    starts = [shelf.find("x", np.arange(40) + number, None)[1] for number in range(4)]
-    assert starts == [30, 0, 30, 0]  # "1" has gone, and "3" is of another salt
-    assert shelf.find("x", np.arange(40) + 3, "salt")[1] == 30
-    shelf.put("huge", Kept(None, 101, None))
-    assert len(shelf) == 0 and not shelf.drop_oldest()
-
-
-def test_sequences_on_the_shelf_make_room():
-    engine = shelved(limit=10**6, **{"host.memory": "4MiB"})
+def test_sequences_that_were_laid_aside_make_room():
+    engine = with_one_aside(**{"host.memory": "4MiB"})
     engine.add("long", 1800, list(range(100, 214)))
-    assert len(engine.ledger.shelf) == 1
     assert engine.decode("long") < 1e-5
-    engine.serving.shelve("long", np.arange(1801))
-    assert len(engine.ledger.shelf) == 2
+    engine.end("long", laid_aside=["long"])
+    assert engine.serving.report().dropped == []
     engine.add("next", 1800, list(range(220, 334)))
     assert engine.decode("next") < 1e-5
-    assert len(engine.ledger.shelf) == 0
+    assert engine.serving.report().dropped == ["old", "long"]
     assert engine.serving.stats().refused == {}
 
 
-def test_without_a_limit_nothing_is_kept(engine):
-    engine.add("a", 40, [0, 1, 2, 3])
-    engine.decode("a")
-    engine.serving.shelve("a", np.arange(41))
-    assert engine.serving.runtime.sequences == 0
+def test_a_sequence_that_a_pass_wants_does_not_make_room():
+    engine = with_one_aside(**{"host.memory": "4MiB"})
+    engine.end(wanted=["old"])
+    engine.add("huge", 4000, list(range(100, 360)))
+    assert engine.decode("huge") is None
+    begin_with_old(engine, 4 * TOKENS)
+    assert engine.decode("new") < 1e-5
 
 
 def test_pages_of_rounded_numbers_have_no_layout():

@@ -15,6 +15,8 @@ ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CACHE_ROOT": FOLDER.name,
                "TERRACE_VLLM_MIN_TOKENS": "512"}
 BLOCK_TOKENS = 128
 SMALL_BUDGET = 128
+CONNECTOR = {"kv_connector": "TerraceConnector", "kv_role": "kv_both",
+             "kv_connector_module_path": "terrace.vllm.connector"}
 
 
 def write_settings(name: str, **keys) -> str:

@@ -180,7 +180,7 @@ class Process:
         return self.generate(prompt, tokens).text
 
     def page_bytes(self, tokens: int, given_back: int) -> int:
-        """Bytes of vLLM's pages of so many tokens, but for those that it had back."""
+        """Bytes of vLLM's pages behind so many tokens, but for those that it had back."""
         config = self.llm.llm_engine.vllm_config
         model, size = config.model_config, 4 if self.options.dtype == "float32" else 2
         block = config.cache_config.block_size
@@ -197,7 +197,9 @@ def main() -> None:
 
     options = types.SimpleNamespace(**json.load(sys.stdin))
     process = Process(options)
-    rows = [process.row(context) for context in options.context]
+    # Shortest first, for device_bytes is the most that a sequence of the process took so far.
+    found = {context: process.row(context) for context in sorted(options.context)}
+    rows = [found[context] for context in options.context]
     print(json.dumps({"engine": f"vllm {vllm.__version__}", "torch": torch.__version__,
                       "terrace": terrace.__version__, "rows": rows}))
 

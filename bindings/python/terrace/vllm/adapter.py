@@ -1,8 +1,9 @@
-"""All that knows vLLM's interfaces, which are those of version 0.32; but for its connector.
+"""The side of vLLM that runs the model, by the interfaces of version 0.32.
 
 vLLM hands its attention backend batches without names: a wrapper around the model runner's
 execute_model says which pass is under way. The metadata builder, which is called once a pass, then
-chooses the rows that are Terrace's, and forward() attends layer by layer.
+chooses the rows that are Terrace's, and forward() attends layer by layer. The scheduler's side is
+terrace/vllm/scheduling.py; the two may be in different processes.
 """
 
 import dataclasses
@@ -17,13 +18,12 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends.cpu_attn import (CPUAttentionBackend, CPUAttentionBackendImpl,
                                                  CPUAttentionMetadataBuilder)
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
-from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
-from vllm.v1.kv_cache_interface import FullAttentionSpec
-from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import terrace
-from terrace.vllm.ledger import Ledger
+from terrace.vllm import scheduling
+from terrace.vllm.ledger import Orders
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, Turn, more_than_rows
 from terrace.vllm.settings import Settings
@@ -39,9 +39,10 @@ def install(settings: Settings) -> None:
     _settings = settings
     register_backend(AttentionBackendEnum.CPU_ATTN,
                      f"{__name__}.{TerraceAttentionBackend.__qualname__}")
-    KVCacheSpecRegistry.register(TerraceSpec, TerraceManager, FullAttentionSpec)
+    scheduling.install()
     if not hasattr(GPUModelRunner.execute_model, "terrace"):
         GPUModelRunner.execute_model = _announcing(GPUModelRunner.execute_model)
+        GPUModelRunner.sample_tokens = _reporting(GPUModelRunner.sample_tokens)
 
 
 # ---- Which pass is under way
@@ -58,20 +59,21 @@ class _Pass:
 _pass: _Pass | None = None
 
 
+def current_serving() -> Serving | None:
+    """Returns the keeper of the sequences of the model whose pass is under way."""
+    return None if _pass is None else getattr(_pass.runner, "terrace", None)
+
+
 def _announcing(execute_model):
-    """Wraps a model runner's method: requests that have ended are forgotten, others have names."""
+    """Wraps a model runner's method: requests have names, and the scheduler's orders are obeyed."""
 
     @functools.wraps(execute_model)
     def announced(self, scheduler_output, *args, **kwargs):
         global _pass
-        serving = getattr(self, "terrace", None)
-        if serving is not None:
-            resumed = scheduler_output.scheduled_cached_reqs.resumed_req_ids
-            serving.forget({*scheduler_output.finished_req_ids, *resumed,
-                            *(scheduler_output.preempted_req_ids or ())})
+        _obey(getattr(self, "terrace", None), scheduler_output)
         _pass = _Pass(self, scheduler_output)
         try:
-            return execute_model(self, scheduler_output, *args, **kwargs)
+            return _with_report(self, execute_model(self, scheduler_output, *args, **kwargs))
         finally:
             _pass = None
             serving = getattr(self, "terrace", None)
@@ -82,6 +84,33 @@ def _announcing(execute_model):
     return announced
 
 
+def _reporting(sample_tokens):
+    """Wraps a model runner's method, which has a pass's output where execute_model has none."""
+
+    @functools.wraps(sample_tokens)
+    def reported(self, *args, **kwargs):
+        return _with_report(self, sample_tokens(self, *args, **kwargs))
+
+    return reported
+
+
+def _obey(serving: Serving | None, scheduled) -> None:
+    if serving is None:
+        return
+    gone = {*scheduled.finished_req_ids, *scheduled.scheduled_cached_reqs.resumed_req_ids,
+            *(scheduled.preempted_req_ids or ())}
+    loads = getattr(scheduled.kv_connector_metadata, "loads", [])
+    serving.obey(getattr(scheduled, "terrace", Orders()), gone, {load.source for load in loads})
+
+
+def _with_report(runner, output):
+    serving = getattr(runner, "terrace", None)
+    is_own = isinstance(output, ModelRunnerOutput) and output is not EMPTY_MODEL_RUNNER_OUTPUT
+    if serving is not None and is_own:
+        output.terrace = serving.report()
+    return output
+
+
 # ---- Models
 
 
@@ -89,6 +118,8 @@ def _refusal(config, layers: dict[str, Attention]) -> str | None:
     """Returns why a model cannot be served, or None."""
     if config.speculative_config is not None:
         return "it decodes speculatively"
+    if config.scheduler_config.async_scheduling:
+        return "its passes are scheduled ahead"
     if config.parallel_config.decode_context_parallel_size > 1:
         return "its context is spread over processes"
     if config.parallel_config.pipeline_parallel_size > 1:
@@ -128,7 +159,7 @@ def _ask_layout(layer: Attention) -> Layout | None:
     return Layout.ask(write, tokens, width // 2, layer.kv_cache.dtype)
 
 
-def _open_serving(config, layers: dict[str, Attention], ledger: Ledger) -> Serving | None:
+def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
     """Returns who serves a model, or None, and says why."""
     reason = _refusal(config, layers)
     ordered = [layers[name] for name in sorted(layers, key=extract_layer_index)]
@@ -152,36 +183,9 @@ def _open_serving(config, layers: dict[str, Attention], ledger: Ledger) -> Servi
                     "policy needs %s. Choose another retrieval.policy, and retention.policy none",
                     wanted)
         return None
-    return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout), ledger)
-
-
-# ---- Pages that are given back
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TerraceSpec(FullAttentionSpec):
-    """Layers whose rows Terrace holds, too: vLLM hands it to both sides, and the ledger with it."""
-
-    ledger: Ledger = dataclasses.field(default_factory=Ledger, compare=False, repr=False)
-
-
-class TerraceManager(FullAttentionManager):
-    """Hands out pages as for full attention, and has those back whose rows Terrace holds."""
-
-    def remove_skipped_blocks(self, request_id, processed_computed_tokens, num_prompt_tokens=None):
-        ledger = self.kv_cache_spec.ledger
-        first = ledger.given_back(request_id) // self.block_size
-        last = min(ledger.held(request_id), processed_computed_tokens) // self.block_size
-        if first < last:
-            self._remove_blocks_in_range(request_id, first, last)
-            ledger.give_back(request_id, last * self.block_size, last - first)
-
-    def pop_blocks_for_free(self, request_id):
-        self.kv_cache_spec.ledger.forget(request_id)
-        return super().pop_blocks_for_free(request_id)
-
-    def get_num_common_prefix_blocks(self, running_request_id):
-        return 0  # a page that was given back is in common with others
+    # Heads that are in several processes would have to agree on what is given back.
+    return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout),
+                   lends=config.parallel_config.world_size == 1)
 
 
 # ---- Passes
@@ -197,7 +201,7 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """Who attends to what in a pass.
+    """Says which attention serves which rows of a pass.
 
     turn attends to the rows of `taken`, in that order; None: to none. rest is vLLM's metadata of
     all others, which are the tokens rest_tokens; None: there are none, or there is no turn.
@@ -237,6 +241,7 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         decodes = (common.naive_query_lens() == 1) & ~common.is_prefilling
         serving.count(int(decodes.sum()))
         long = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
+        _check_pages(serving, {names[row] for row in set(range(len(names))) - set(long)})
         if not long:
             return None
         size = serving.pages.block_tokens
@@ -259,8 +264,7 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         if not hasattr(runner, "terrace"):
             context = self.vllm_config.compilation_config.static_forward_context
             layers = {name: context[name] for name in self._layers}
-            ledger = getattr(self.kv_cache_spec, "ledger", None) or Ledger()
-            runner.terrace = _open_serving(self.vllm_config, layers, ledger)
+            runner.terrace = _open_serving(self.vllm_config, layers)
         return runner.terrace
 
 
@@ -275,6 +279,13 @@ def _is_batch_of(common, of: _Pass, names: list[str]) -> bool:
     wanted = of.scheduled.num_scheduled_tokens
     counts = [wanted.get(name) for name in names]
     return common.is_prefilling is not None and counts == common.naive_query_lens().tolist()
+
+
+def _check_pages(serving: Serving, names: set[str]) -> None:
+    """Raises RuntimeError where vLLM is about to read pages of rows that are not there."""
+    for name in filter(serving.lacks_pages, names):
+        raise RuntimeError(f"request {name} does not decode, and its first pages were given back: "
+                           "please report this")
 
 
 def _row_of(common, names: list[str], row: int, block_tokens: int) -> Row:
@@ -359,7 +370,4 @@ class TerraceAttentionBackend(CPUAttentionBackend):
 
     @classmethod
     def customize_spec(cls, spec):
-        if type(spec) is not FullAttentionSpec:
-            return spec
-        return TerraceSpec(**{field.name: getattr(spec, field.name)
-                              for field in dataclasses.fields(spec)})
+        return scheduling.TerraceSpec.of(spec)

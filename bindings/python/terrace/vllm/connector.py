@@ -14,10 +14,11 @@ import re
 import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1,
                                                                KVConnectorMetadata, SupportsHMA)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import terrace
+from terrace.vllm import adapter, scheduling
 from terrace.vllm.ledger import Ledger
-from terrace.vllm.shelf import Kept
 
 LOG = logging.getLogger("vllm.terrace")
 MEMORY = "memory"
@@ -26,10 +27,10 @@ _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Rows [first, last) of a sequence, for the pages `blocks` of a request."""
+    """Rows [first, last) of a sequence that was laid aside, for the pages `blocks` of a request."""
 
     name: str
-    kept: Kept
+    source: str
     first: int
     last: int
     blocks: list[int]
@@ -37,9 +38,9 @@ class Load:
 
 @dataclasses.dataclass
 class Loads(KVConnectorMetadata):
-    """Of one pass. Never sent: both sides are in one process, or there are none."""
+    """The loads of one pass."""
 
-    all: list[Load] = dataclasses.field(default_factory=list)
+    loads: list[Load] = dataclasses.field(default_factory=list)
 
 
 def bytes_of(text: str) -> int:
@@ -52,46 +53,54 @@ def bytes_of(text: str) -> int:
 
 
 class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
-    """Made twice: for vLLM's scheduler and for the side that runs the model. The ledger that both
-    find on the specification of layers leads to the sequences."""
+    """Made twice: for vLLM's scheduler, which looks for sequences, and for the model's side, which
+    has them."""
+
+    _cache_hit_source = CacheHitSource.HOST
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._block_tokens = vllm_config.cache_config.block_size
-        self._found: dict[str, tuple[Kept, int]] = {}
+        self._memory = bytes_of(self._kv_transfer_config.get_from_extra_config(MEMORY, "4GiB"))
+        self._ledger: Ledger | None = None
+        self._found: dict[str, tuple[str, int]] = {}
         self._loads: list[Load] = []
         self._failed: set[int] = set()
-        groups = kv_cache_config.kv_cache_groups
-        ledgers = [getattr(group.kv_cache_spec, "ledger", None) for group in groups]
-        if len(groups) != 1 or ledgers[0] is None:
-            LOG.warning("Terrace keeps no prompts: TERRACE_CONFIG is not set, or it does not serve "
-                        "this model")
-            ledgers = [Ledger()]
-        self._ledger = ledgers[0]
-        memory = self._kv_transfer_config.get_from_extra_config(MEMORY, "4GiB")
-        self._ledger.shelf.limit = bytes_of(memory) // _row_bytes(groups)
+
+    @property
+    def requires_kv_delivery(self):
+        return False  # a sequence that is not laid aside is computed
 
     # ---- The scheduler's side
 
+    def bind_kv_cache_manager(self, kv_cache_manager):
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._ledger = scheduling.ledger_of(kv_cache_manager)
+        if self._ledger is None:
+            LOG.warning("Terrace keeps no prompts: TERRACE_CONFIG is not set, or it does not serve "
+                        "this model")
+        else:
+            self._ledger.shelf.limit = self._memory // _row_bytes(self._kv_cache_config)
+
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._found.pop(request.request_id, None)
-        if not _is_of_text(request):
+        if self._ledger is None or not _is_of_text(request):
             return 0, False
         # The last token has to be computed, and pages are filled as a whole.
         tokens = np.array(request.all_token_ids[:request.num_tokens - 1], np.int64)
-        kept, count = self._ledger.shelf.find(request.request_id, tokens, request.cache_salt)
+        source, count = self._ledger.shelf.find(request.request_id, tokens, request.cache_salt)
         last = count // self._block_tokens * self._block_tokens
         if last <= num_computed_tokens:
             return 0, False
-        self._found[request.request_id] = kept, last
+        self._found[request.request_id] = source, last
         return last - num_computed_tokens, False
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        found = self._found.pop(request.request_id, None)
+        source, last = self._found.pop(request.request_id, (None, 0))
         if num_external_tokens == 0:
             return
-        kept, last = found
-        self._loads.append(Load(request.request_id, kept, last - num_external_tokens, last,
+        self._ledger.shelf.use(source)
+        self._loads.append(Load(request.request_id, source, last - num_external_tokens, last,
                                 blocks.get_block_ids()[0]))
 
     def build_connector_meta(self, scheduler_output):
@@ -99,24 +108,25 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
         return Loads(loads)
 
     def request_finished_all_groups(self, request, block_ids):
-        serving = self._ledger.serving
-        if serving is not None and _is_of_text(request):
-            serving.shelve(request.request_id, np.array(request.all_token_ids, np.int64),
-                         request.cache_salt)
+        self._found.pop(request.request_id, None)
+        if self._ledger is not None:
+            tokens = np.array(request.all_token_ids, np.int64) if _is_of_text(request) else None
+            self._ledger.end(request.request_id, tokens, request.cache_salt)
         return False, None
 
     def reset_cache(self):
-        self._ledger.shelf.clear()
+        if self._ledger is not None:
+            self._ledger.clear()
         return True
 
     # ---- The model's side
 
     def start_load_kv(self, forward_context, **kwargs):
-        for load in self._get_connector_metadata().all:
+        serving = adapter.current_serving()
+        for load in self._get_connector_metadata().loads:
             try:
-                self._ledger.serving.bring(load.name, load.kept.sequence, load.first, load.last,
-                                           load.blocks)
-            except terrace.Error as error:
+                serving.bring(load.name, load.source, load.first, load.last, load.blocks)
+            except (terrace.Error, KeyError) as error:
                 LOG.warning("Terrace: the beginning of request %s is lost: %s", load.name, error)
                 size = self._block_tokens
                 self._failed.update(load.blocks[load.first // size:load.last // size])
@@ -141,7 +151,8 @@ def _is_of_text(request) -> bool:
             not request.mm_features)
 
 
-def _row_bytes(groups) -> int:
+def _row_bytes(kv_cache_config) -> int:
     """Bytes of a token's rows in all layers."""
-    return sum(group.kv_cache_spec.page_size_bytes // group.kv_cache_spec.block_size *
-               len(group.layer_names) for group in groups)
+    (group,) = kv_cache_config.kv_cache_groups
+    spec = group.kv_cache_spec
+    return spec.page_size_bytes // spec.block_size * len(group.layer_names)

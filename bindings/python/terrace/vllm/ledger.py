@@ -1,64 +1,96 @@
-"""Which rows of requests Terrace holds, so that vLLM gets their pages back."""
+"""Between the side of vLLM that hands out pages, its scheduler, and the one that runs the model.
 
-import weakref
+Both may be in one process or in two: they talk by Orders and Reports alone, one of each a pass.
+"""
 
-from terrace.vllm.shelf import Shelf
+import dataclasses
+
+import numpy as np
+
+from terrace.vllm.shelf import Kept, Shelf
+
+
+@dataclasses.dataclass(frozen=True)
+class Orders:
+    """For the model's side, before a pass.
+
+    given_back: how many first tokens of a request have no pages any more. laid_aside: requests that
+    lost all their pages, and whose sequences are kept. dropped: sequences that are not kept longer.
+    """
+
+    given_back: dict[str, int] = dataclasses.field(default_factory=dict)
+    laid_aside: list[str] = dataclasses.field(default_factory=list)
+    dropped: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """From the model's side, behind a pass.
+
+    held: how many first tokens of a request can be read without pages, where that has changed.
+    dropped: sequences that were laid aside, and had to make room.
+    """
+
+    held: dict[str, int] = dataclasses.field(default_factory=dict)
+    dropped: list[str] = dataclasses.field(default_factory=list)
 
 
 class Ledger:
-    """Between the side of vLLM that runs the model and the one that hands out pages.
-
-    Both are in one process, and work one after the other. A deep copy is the ledger itself. One
-    that is sent to another process is empty there: nothing is given back, and nothing found.
-    """
+    """The scheduler's knowledge of what Terrace holds. shelf: sequences that were laid aside."""
 
     def __init__(self) -> None:
+        self.shelf = Shelf(limit=0)
         self._held: dict[str, int] = {}
         self._given_back: dict[str, int] = {}
-        self._serving: weakref.ref | None = None
-        self.pages = 0  # that were given back, of all requests
-        self.shelf = Shelf(limit=0)
+        self._ended: dict[str, tuple[np.ndarray | None, str | None]] = {}
+        self._orders = Orders()
 
-    def __deepcopy__(self, _memo) -> "Ledger":
-        return self
+    def take_orders(self) -> Orders:
+        orders, self._orders = self._orders, Orders()
+        return orders
 
-    def __reduce__(self):
-        return Ledger, ()
-
-    @property
-    def serving(self):
-        """Who keeps the sequences of requests; None before a model's first pass."""
-        return None if self._serving is None else self._serving()
-
-    @serving.setter
-    def serving(self, serving) -> None:
-        self._serving = weakref.ref(serving)
-
-    def hold(self, name: str, tokens: int) -> None:
-        """Notes that the first `tokens` of a request can be read without pages."""
-        self._held[name] = tokens
+    def note(self, report: Report) -> None:
+        self._held.update(report.held)
+        for name in report.dropped:
+            self.shelf.drop(name)
 
     def held(self, name: str) -> int:
+        """Returns how many of a request's first tokens can be read without pages."""
         return self._held.get(name, 0)
-
-    def hold_no_more(self, name: str) -> int:
-        """Has no more pages given back. Returns how many tokens have none already."""
-        given_back = self.given_back(name)
-        self._held[name] = given_back
-        return given_back
-
-    def give_back(self, name: str, tokens: int, pages: int) -> None:
-        """Notes that the first `tokens` of a request have no pages now, and these fewer pages."""
-        self._given_back[name] = tokens
-        self.pages += pages
 
     def given_back(self, name: str) -> int:
         """Returns how many of a request's first tokens have no pages."""
         return self._given_back.get(name, 0)
 
-    def forget(self, name: str) -> None:
-        """The request has no pages any more: it has ended, or begins anew."""
-        self._held.pop(name, None)
+    def give_back(self, name: str, tokens: int) -> None:
+        """The first `tokens` of a request have no pages from now on."""
+        self._given_back[name] = self._orders.given_back[name] = tokens
+
+    def end(self, name: str, tokens: np.ndarray | None, salt: str | None) -> None:
+        """A request is about to lose its pages for good. tokens: all that say what its rows are;
+        None: there is more to say, so that no other request can have them."""
+        self._ended[name] = tokens, salt
+
+    def free(self, name: str) -> None:
+        """A request has no pages any more: it has ended, or will begin anew."""
+        rows = self._held.pop(name, 0)
         self._given_back.pop(name, None)
-        if self.serving is not None:
-            self.serving.shelve(name)
+        self._orders.given_back.pop(name, None)
+        before = self.shelf.drop(name)
+        has_ended = name in self._ended
+        tokens, salt = self._ended.pop(name, (None, None))
+        if rows and self.shelf.limit:
+            self._orders.laid_aside.append(name)
+        elif before is not None:
+            rows = before.rows  # it had lost its pages already
+        else:
+            return
+        if has_ended and tokens is None:
+            self._orders.dropped.append(name)
+        else:
+            kept = Kept(rows, None if tokens is None else tokens[:rows], salt)
+            self._orders.dropped.extend(self.shelf.put(name, kept))
+
+    def clear(self) -> None:
+        """Drops all sequences that were laid aside."""
+        self._orders.dropped.extend(self.shelf.clear())

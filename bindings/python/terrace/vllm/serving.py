@@ -8,14 +8,12 @@ import itertools
 import logging
 import time
 
-import numpy as np
 import torch
 
 import terrace
 from terrace.stats import TerraceStats, add_counters, device_bytes
-from terrace.vllm.ledger import Ledger
+from terrace.vllm.ledger import Orders, Report
 from terrace.vllm.pages import Pages
-from terrace.vllm.shelf import Kept
 from terrace.vllm.stats import VllmStats, servings
 
 LOG = logging.getLogger("vllm.terrace")
@@ -48,16 +46,23 @@ def more_than_rows(runtime: terrace.Runtime) -> str | None:
 
 
 class Serving:
-    """Keeps a sequence for each request. One thread at a time."""
+    """Keeps a sequence for each request. One thread at a time.
 
-    def __init__(self, runtime: terrace.Runtime, pages: Pages, ledger: Ledger) -> None:
+    lends: whether vLLM may have back the pages of rows that a sequence has.
+    """
+
+    def __init__(self, runtime: terrace.Runtime, pages: Pages, *, lends: bool = True) -> None:
         self.runtime = runtime
         self.pages = pages
-        self.ledger = ledger
-        ledger.serving = self
+        self.lends = lends
         self.queue = runtime.wrap_caller()
         self.number = next(_numbers)
         self._held: dict[str, _Held] = {}
+        self._laid_aside: dict[str, terrace.Sequence] = {}  # those of use last are behind
+        self._wanted: set[str] = set()
+        self._given_back: dict[str, int] = {}
+        self._lent: dict[str, int] = {}  # not reported yet, as those that were dropped
+        self._dropped: list[str] = []
         self._refused: set[str] = set()
         self._turn: Turn | None = None
         self._stats = VllmStats()
@@ -65,6 +70,40 @@ class Serving:
         self._closed: dict = {}
         self._reported = -_REPORT_SECONDS
         servings.add(self)
+
+    # ---- What the scheduler wants, and what it is told
+
+    def obey(self, orders: Orders, gone: set[str], wanted: set[str]) -> None:
+        """Before a pass. gone: requests that have ended, or lost their pages. wanted: sequences
+        laid aside of which the pass will bring rows."""
+        self._wanted = wanted
+        for name in orders.laid_aside:
+            held = self._held.pop(name, None)
+            if held is not None:
+                self._count(held.sequence)
+                self._laid_aside[name] = held.sequence
+        for name in orders.dropped:
+            self._laid_aside.pop(name, None)
+        self._forget(gone)
+        for name, tokens in orders.given_back.items():
+            newly = tokens - self._given_back.get(name, 0)
+            self._stats.pages_given_back += newly // self.pages.block_tokens
+            self._given_back[name] = tokens
+
+    def report(self) -> Report:
+        """Behind a pass."""
+        report = Report(self._lent, self._dropped)
+        self._lent, self._dropped = {}, []
+        return report
+
+    def _forget(self, names: set[str]) -> None:
+        for name in names:
+            self._refused.discard(name)
+            self._given_back.pop(name, None)
+            self._close(name)
+        if names and time.monotonic() - self._reported > _REPORT_SECONDS:
+            self._reported = time.monotonic()
+            LOG.info("Terrace: %s", self.stats())
 
     # ---- Passes
 
@@ -98,18 +137,30 @@ class Serving:
         while True:
             step = self._with_room(lambda: self.runtime.begin_step(sequences, self.queue))
             short = any(isinstance(error, terrace.OutOfMemory) for error in step.failures.values())
-            if not short or not self.ledger.shelf.drop_oldest():
+            if not short or not self._make_room():
                 return step
             step.close()
 
     def _with_room(self, act):
-        """Returns what act() does. Where memory is short, sequences on the shelf go."""
+        """Returns what act() does. Where memory is short, sequences that were laid aside go."""
         while True:
             try:
                 return act()
             except terrace.OutOfMemory:
-                if not self.ledger.shelf.drop_oldest():
+                if not self._make_room():
                     raise
+
+    def _make_room(self) -> bool:
+        """Drops the sequence laid aside that is of use least. Returns whether there was one."""
+        for name in self._laid_aside:
+            if name not in self._wanted:
+                self._drop(name)
+                return True
+        return False
+
+    def _drop(self, name: str) -> None:
+        del self._laid_aside[name]
+        self._dropped.append(name)
 
     def _follow(self, row: Row) -> terrace.Sequence | None:
         """Returns the request's sequence, with all rows before the new token; None: refused."""
@@ -164,7 +215,7 @@ class Serving:
 
     def _check_pages(self, name: str) -> None:
         """Raises RuntimeError where a request's rows cannot be copied anew."""
-        if self.ledger.given_back(name):
+        if self.lacks_pages(name):
             raise RuntimeError(f"request {name} is not what its pages are, and its first pages "
                                "were given back: please report this")
 
@@ -187,21 +238,23 @@ class Serving:
     # ---- Rows without pages
 
     def lend(self, names: list[str]) -> None:
-        """Lets vLLM have the pages of all rows but the newest, which says whose they are."""
-        for name in names:
+        """Lets vLLM have the pages of all rows but the newest, by which sequences are known."""
+        for name in names if self.lends else []:
             held = self._held.get(name)
             if held is not None and name not in self._refused:
-                self.ledger.hold(name, max(0, len(held.sequence) - 1))
+                self._lent[name] = max(0, len(held.sequence) - 1)
 
     def lacks_pages(self, name: str) -> bool:
         """Whether vLLM cannot attend to a request by itself."""
-        return self.ledger.given_back(name) > 0
+        return self._given_back.get(name, 0) > 0
 
     def attend_exactly(self, layer: int, row: Row, query: torch.Tensor) -> torch.Tensor:
         """Attends to all rows of a request that no step can serve, [query_heads, head_dim].
 
         Its sequence has those that lack pages. Slow: each row is copied.
         """
+        if layer == 0:
+            self._stats.exact_tokens += 1
         sequence = self._held[row.name].sequence
         held, dim = len(sequence), self.pages.head_dim
         rows = self._read(sequence, layer, 0, held)
@@ -221,70 +274,32 @@ class Serving:
 
     # ---- Rows of requests that are not there any more
 
-    def shelve(self, name: str, tokens: np.ndarray | None = None, salt: str | None = None) -> None:
-        """Lays aside a request's sequence, for requests that begin alike.
+    def bring(self, name: str, source: str, first: int, last: int, blocks: list[int]) -> None:
+        """Fills pages of a request with rows [first, last) of a sequence that was laid aside.
 
-        tokens: of the request, which has ended; None: it lost its pages, and may come back.
+        Both begin with the same tokens; first and last are where pages begin. blocks: all of the
+        request. Raises KeyError or Error where the rows cannot be read.
         """
-        held = self._held.pop(name, None)
-        if held is not None:
-            self._count(held.sequence)
-        elif tokens is None:
-            return
-        before = self.ledger.shelf.take(name)
-        sequence = held.sequence if held else before.sequence if before else None
-        if sequence is None or sequence.phase not in ("idle", "paused"):
-            return
-        rows = len(sequence)
-        try:
-            if tokens is not None and rows > len(tokens):  # a pass too many was under way
-                rows = len(tokens)
-                sequence.truncate(rows)
-            self._pause(sequence)
-        except terrace.Error as error:
-            LOG.debug("Terrace: request %s is not kept: %s", name, error)
-            return
-        self.ledger.shelf.put(name, Kept(sequence, rows, None if tokens is None else tokens[:rows],
-                                         salt))
-
-    def bring(self, name: str, source: terrace.Sequence, first: int, last: int,
-              blocks: list[int]) -> None:
-        """Fills pages of a request with rows [first, last) of a sequence that begins alike, which
-        begin and end with a page. Raises Error where they cannot be read."""
-        if source.phase == "paused":
-            self._with_room(source.resume)
+        sequence = self._laid_aside[source]
         size = self.pages.block_tokens
-        for layer in range(self.runtime.layers):
-            rows = self._read(source, layer, first, last).transpose(0, 1)
-            self.pages.write(layer, blocks[first // size:last // size], rows[:, :, 0],
-                             rows[:, :, 1])
+        try:
+            for layer in range(self.runtime.layers):
+                rows = self._read(sequence, layer, first, last).transpose(0, 1)
+                self.pages.write(layer, blocks[first // size:last // size], rows[:, :, 0],
+                                 rows[:, :, 1])
+        except terrace.Error:
+            self._drop(source)
+            raise
+        self._laid_aside[source] = self._laid_aside.pop(source)
         self._stats.rows_brought += last - first
         try:
-            twin = self._with_room(source.fork)
+            twin = sequence.fork()
             twin.truncate(last)
             self._hold(name, twin, blocks)
         except terrace.Error as error:  # the rows will be taken from the pages, as others are
             LOG.debug("Terrace: request %s begins without a fork: %s", name, error)
-        self._pause(source)
-
-    def _pause(self, sequence: terrace.Sequence) -> None:
-        """Has a sequence give its device memory back."""
-        try:
-            if sequence.phase == "idle":
-                sequence.pause()
-        except terrace.Unsupported:  # a policy whose rows are in device memory alone
-            pass
 
     # ---- Ends of requests
-
-    def forget(self, names) -> None:
-        """The requests have ended, or their pages were taken away."""
-        for name in names:
-            self._refused.discard(name)
-            self.ledger.forget(name)
-        if names and time.monotonic() - self._reported > _REPORT_SECONDS:
-            self._reported = time.monotonic()
-            LOG.info("Terrace: %s", self.stats())
 
     def _close(self, name: str) -> None:
         held = self._held.pop(name, None)
@@ -304,11 +319,16 @@ class Serving:
     def refuse(self, names: list[str], error: terrace.Error) -> None:
         """Leaves requests to vLLM until they end: sequences are kept where pages are not."""
         for name in names:
-            LOG.warning("Terrace: request %s goes on with vLLM's attention: %s", name, error)
             self._stats.note_refused(type(error).__name__)
             self._refused.add(name)
-            if not self.ledger.hold_no_more(name):
+            given_back = self._given_back.get(name, 0)
+            if self.lends:
+                self._lent[name] = given_back  # and no more
+            if not given_back:
                 self._close(name)
+            LOG.warning("Terrace: request %s goes on with %s: %s", name,
+                        "exact attention, which is slow" if given_back else "vLLM's attention",
+                        error)
 
     # ---- Queries
 
@@ -326,8 +346,8 @@ class Serving:
                  if held.sequence.phase == "idle"]
         summed = TerraceStats.of(alive, self._closed)
         return dataclasses.replace(self._stats, refused=dict(self._stats.refused),
-                                   vllm_tokens=self._decoded - self._stats.tokens,
-                                   pages_given_back=self.ledger.pages,
+                                   vllm_tokens=(self._decoded - self._stats.tokens -
+                                                self._stats.exact_tokens),
                                    device_bytes=max([self._stats.device_bytes] + [
                                        device_bytes(self.runtime, one) for one in alive]),
                                    of_sequences=summed)

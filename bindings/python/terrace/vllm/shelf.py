@@ -1,18 +1,15 @@
-"""Sequences of requests that have ended, for requests that begin with the same tokens."""
+"""Which sequences of requests are laid aside, for requests that begin with the same tokens."""
 
 import dataclasses
 
 import numpy as np
 
-import terrace
 
-
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Kept:
-    """tokens: those whose rows the sequence has, or None while its request may come back. salt:
-    requests of another one have nothing in common with it."""
+    """rows: of the sequence. tokens: whose rows they are; None while its request may come back.
+    salt: requests of another one have nothing in common with it."""
 
-    sequence: terrace.Sequence
     rows: int
     tokens: np.ndarray | None
     salt: str | None = None
@@ -21,8 +18,7 @@ class Kept:
 class Shelf:
     """Sequences by the names of their requests; those that were of use last are kept longest.
 
-    limit: of rows, of all sequences together. Whoever holds one that was taken from the shelf can
-    go on with it: memory goes with the last who does.
+    limit: of rows, of all sequences together.
     """
 
     def __init__(self, limit: int) -> None:
@@ -32,46 +28,55 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def put(self, name: str, kept: Kept) -> None:
-        self._kept.pop(name, None)
+    def put(self, name: str, kept: Kept) -> list[str]:
+        """Returns the names of sequences that have to go, which may be this one."""
+        if kept.rows > self.limit:
+            return [name]
+        gone = [of for of, other in self._kept.items() if _begins_with(kept, other)]
+        for of in gone:
+            del self._kept[of]
         self._kept[name] = kept
         while sum(one.rows for one in self._kept.values()) > self.limit:
-            self.drop_oldest()
+            gone.append(next(iter(self._kept)))
+            del self._kept[gone[-1]]
+        return gone
 
-    def take(self, name: str) -> Kept | None:
+    def drop(self, name: str) -> Kept | None:
         return self._kept.pop(name, None)
 
-    def drop_oldest(self) -> bool:
-        """Returns whether there was one."""
-        if not self._kept:
-            return False
-        del self._kept[next(iter(self._kept))]
-        return True
-
-    def clear(self) -> None:
+    def clear(self) -> list[str]:
+        names = list(self._kept)
         self._kept.clear()
+        return names
 
-    def find(self, name: str, tokens: np.ndarray, salt: str | None) -> tuple[Kept | None, int]:
+    def find(self, name: str, tokens: np.ndarray, salt: str | None) -> tuple[str | None, int]:
         """Returns which sequence begins with most of a request's tokens, and with how many.
 
-        The request's own, from before it was taken its pages, begins with all it has.
+        A request that lost its pages finds its own sequence, which begins with all tokens it has.
         """
         best, most = None, 0
-        for of, kept in self._kept.items():
-            count = 0
-            if of == name:
-                count = min(kept.rows, len(tokens))
-            elif kept.tokens is not None and kept.salt == salt:
-                count = common_prefix(kept.tokens, tokens)
+        for owner, kept in self._kept.items():
+            if kept.tokens is None:
+                count = min(kept.rows, len(tokens)) if owner == name else 0
+            else:
+                count = common_prefix(kept.tokens, tokens) if kept.salt == salt else 0
             if count > most:
-                best, most = of, count
-        if best is None:
-            return None, 0
-        self._kept[best] = kept = self._kept.pop(best)  # now the newest
-        return kept, most
+                best, most = owner, count
+        return best, most
+
+    def use(self, name: str) -> None:
+        """Has a sequence kept longest."""
+        self._kept[name] = self._kept.pop(name)
 
 
 def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     count = min(len(a), len(b))
     different = np.flatnonzero(a[:count] != b[:count])
     return int(different[0]) if len(different) else count
+
+
+def _begins_with(kept: Kept, other: Kept) -> bool:
+    """Whether a sequence is of no use beside another."""
+    if kept.tokens is None or other.tokens is None or kept.salt != other.salt:
+        return False
+    return common_prefix(kept.tokens, other.tokens) == len(other.tokens)

@@ -1,4 +1,4 @@
-"""What the plugin has done in this process."""
+"""Counts of what the plugin has done in this process."""
 
 import dataclasses
 import weakref
@@ -8,21 +8,24 @@ from terrace.stats import TerraceStats
 
 @dataclasses.dataclass
 class VllmStats:
-    """Of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the one that asks.
+    """Counts of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the one that
+    asks.
 
     requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's
     attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
-    that broke off. rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to
-    them, by the connector, so that vLLM need not compute them. mismatches: sequences that no longer
-    were what is in the pages, and were copied anew. pages_given_back:
-    pages that vLLM had back before a request ended, for Terrace holds their rows. device_bytes: the
-    most device memory that one sequence took, without pages. refused: requests that were left to
-    vLLM, by the reason. of_sequences: what their sequences have done.
+    that broke off; exact_tokens: of such, where pages had been given back, exactly and slowly.
+    rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to them, by the
+    connector, so that vLLM need not compute them. mismatches: sequences that no longer were what is
+    in the pages, and were copied anew. pages_given_back: pages that vLLM had back before a request
+    ended, for Terrace holds their rows. device_bytes: the most device memory that one sequence
+    took, without pages. refused: requests that were left to vLLM, by the reason. of_sequences: what
+    their sequences have done.
     """
 
     requests: int = 0
     tokens: int = 0
     vllm_tokens: int = 0
+    exact_tokens: int = 0
     rows_taken: int = 0
     rows_brought: int = 0
     mismatches: int = 0

@@ -1,0 +1,107 @@
+"""The scheduler's side of vLLM's plugin, without vLLM: which pages are given back, and which
+sequences are kept."""
+
+import numpy as np
+from terrace.vllm.ledger import Ledger, Orders, Report
+from terrace.vllm.shelf import Kept, Shelf
+
+
+def keeping(limit=1000) -> Ledger:
+    ledger = Ledger()
+    ledger.shelf.limit = limit
+    return ledger
+
+
+def end(ledger, name, tokens, salt=None):
+    ledger.end(name, tokens, salt)
+    ledger.free(name)
+
+
+def test_what_is_given_back_is_told_once():
+    ledger = Ledger()
+    ledger.note(Report(held={"a": 70}))
+    assert (ledger.held("a"), ledger.given_back("a")) == (70, 0)
+    ledger.give_back("a", 64)
+    assert ledger.given_back("a") == 64
+    assert ledger.take_orders() == Orders(given_back={"a": 64})
+    assert ledger.take_orders() == Orders()
+
+
+def test_a_request_that_begins_anew_has_given_nothing_back():
+    ledger = Ledger()
+    ledger.note(Report(held={"a": 70}))
+    ledger.give_back("a", 64)
+    ledger.free("a")
+    assert (ledger.held("a"), ledger.given_back("a")) == (0, 0)
+    assert ledger.take_orders() == Orders()
+
+
+def test_sequences_of_requests_that_have_ended_are_found():
+    ledger = keeping()
+    ledger.note(Report(held={"a": 70}))
+    end(ledger, "a", np.arange(80))
+    assert ledger.take_orders() == Orders(laid_aside=["a"])
+    tokens = np.concatenate([np.arange(66), np.arange(9)])
+    assert ledger.shelf.find("b", tokens, None) == ("a", 66)
+    assert ledger.shelf.find("b", np.arange(90), None) == ("a", 70)
+    assert ledger.shelf.find("b", np.arange(90), "salt") == (None, 0)
+    ledger.note(Report(dropped=["a"]))
+    assert ledger.shelf.find("b", tokens, None) == (None, 0)
+
+
+def test_without_a_limit_nothing_is_kept():
+    ledger = Ledger()
+    ledger.note(Report(held={"a": 70}))
+    end(ledger, "a", np.arange(80))
+    assert ledger.take_orders() == Orders()
+    assert len(ledger.shelf) == 0
+
+
+def test_a_request_that_lost_its_pages_finds_its_own_sequence():
+    ledger = keeping()
+    ledger.note(Report(held={"a": 70}))
+    ledger.free("a")
+    assert ledger.take_orders() == Orders(laid_aside=["a"])
+    assert ledger.shelf.find("b", np.arange(90), None) == (None, 0)
+    assert ledger.shelf.find("a", np.arange(90), None) == ("a", 70)
+    assert ledger.shelf.find("a", np.arange(60), None) == ("a", 60)
+
+
+def test_a_request_that_ends_without_pages_is_kept_for_others():
+    ledger = keeping()
+    ledger.note(Report(held={"a": 70}))
+    ledger.free("a")
+    end(ledger, "a", np.arange(80))
+    assert ledger.take_orders() == Orders(laid_aside=["a"])
+    assert ledger.shelf.find("b", np.arange(90), None) == ("a", 70)
+
+
+def test_a_request_whose_rows_depend_on_more_than_tokens_is_not_kept():
+    ledger = keeping()
+    ledger.note(Report(held={"a": 70}))
+    ledger.free("a")
+    ledger.take_orders()
+    end(ledger, "a", None)
+    assert ledger.take_orders() == Orders(dropped=["a"])
+    assert len(ledger.shelf) == 0
+
+
+def test_the_shelf_keeps_what_was_of_use_last():
+    shelf = Shelf(limit=100)
+    for number in range(3):
+        assert shelf.put(str(number), Kept(30, np.arange(30) + number)) == []
+    shelf.use("0")
+    assert shelf.put("3", Kept(30, np.arange(30) + 3, "salt")) == ["1"]
+    found = [shelf.find("x", np.arange(40) + number, None)[1] for number in range(4)]
+    assert found == [30, 0, 30, 0]
+    assert shelf.find("x", np.arange(40) + 3, "salt") == ("3", 30)
+    assert shelf.put("huge", Kept(101, None)) == ["huge"]
+    assert sorted(shelf.clear()) == ["0", "2", "3"]
+
+
+def test_a_sequence_is_of_no_use_beside_one_that_begins_with_it():
+    shelf = Shelf(limit=100)
+    shelf.put("first turn", Kept(30, np.arange(30)))
+    shelf.put("another salt", Kept(20, np.arange(20), "salt"))
+    assert shelf.put("second turn", Kept(50, np.arange(50))) == ["first turn"]
+    assert len(shelf) == 2
