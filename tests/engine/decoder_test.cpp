@@ -58,6 +58,16 @@ TEST(Decoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
   }
 }
 
+TEST(Decoder, MeetsTheGoldenLogitsOfEveryArchitecture) {
+  for (const json& golden : cases_of("architecture_logits.json")) {
+    const auto name = golden.at("model").get<std::string>();
+    SCOPED_TRACE(name);
+    const auto model = LlamaModel::load(golden_folder() + "/architectures/" + name);
+    ASSERT_TRUE(model.has_value()) << model.error().message();
+    EXPECT_LE(golden_distance(*model, golden, "full"), f32_tolerance);
+  }
+}
+
 TEST(Decoder, MeetsTheGoldenLogitsWhenTheBudgetIsTheContext) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   for (const json& golden : cases_of("tiny_logits.json")) {
