@@ -18,6 +18,13 @@ enum class BiasKey : std::uint8_t {
   qkv_always,   ///< there are those of queries, keys and values, whatever the key says
 };
 
+/// A window of positions that layers attend to, and no others before it. No model computes one.
+struct WindowDefaults {
+  std::size_t tokens = 0;  ///< sliding_window; 0: there is none
+  bool has_switch = true;  ///< use_sliding_window is read
+  bool is_on = true;       ///< use_sliding_window
+};
+
 struct ArchitectureRow {
   Architecture architecture;
   BiasKey biases = BiasKey::none;
@@ -27,7 +34,9 @@ struct ArchitectureRow {
   double rotated_default = 1;
   std::size_t head_dim_default = 0;  ///< 0: hidden_size / heads
   std::size_t kv_heads_default = 0;  ///< 0: as many as there are query heads
+  std::size_t positions_default = 2048;
   double epsilon_default = 1e-6;
+  WindowDefaults window = {};
 };
 
 /// Returns the row of a config's architecture.

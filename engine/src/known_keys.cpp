@@ -164,16 +164,28 @@ tl::unexpected<Error> refuse(const ConfigFields& fields, const char* key) {
 }
 
 /// A window that no position leaves, or one that is switched off, asks for nothing.
-bool slides(const ConfigFields& fields, const ModelConfig& config) {
-  const json* const window = fields.find("sliding_window");
-  if (window == nullptr) return false;
-  const json* const used = fields.find("use_sliding_window");
-  if (used != nullptr && *used == false) return false;
-  return !window->is_number() || window->get<double>() < static_cast<double>(config.positions_max);
+Status check_window(const ConfigFields& fields, const ArchitectureRow& row,
+                    const ModelConfig& config) {
+  if (row.window.has_switch) {
+    TERRACE_ASSIGN(const bool on, fields.flag("use_sliding_window", row.window.is_on));
+    if (!on) return {};
+  }
+  const auto positions = static_cast<double>(config.positions_max);
+  if (const json* const window = fields.find("sliding_window")) {
+    const bool slides = !window->is_number() || window->get<double>() < positions;
+    return slides ? refuse(fields, "sliding_window") : Status();
+  }
+  const std::size_t tokens = fields.values().contains("sliding_window") ? 0 : row.window.tokens;
+  if (tokens == 0 || static_cast<double>(tokens) >= positions) return {};
+  return fail(Errc::unsupported,
+              "{}: sliding_window is missing, and is {} then for {}, which is not computed; with "
+              "null the model runs as if it had none",
+              fields.file(), tokens, row.architecture.name);
 }
 
-Status check_windows(const ConfigFields& fields, const ModelConfig& config) {
-  if (slides(fields, config)) return refuse(fields, "sliding_window");
+Status check_windows(const ConfigFields& fields, const ArchitectureRow& row,
+                     const ModelConfig& config) {
+  TERRACE_TRY(check_window(fields, row, config));
   const json* const layers = fields.find("layer_types");
   if (layers == nullptr) return {};
   const bool full = layers->is_array() && std::ranges::all_of(*layers, [](const json& layer) {
@@ -190,13 +202,13 @@ bool is_known(std::string_view key) {
 
 }  // namespace
 
-Status check_keys(const ConfigFields& fields, const ModelConfig& config,
+Status check_keys(const ConfigFields& fields, const ArchitectureRow& row, const ModelConfig& config,
                   std::vector<std::string>& unused) {
   for (const auto& [name, neutral] : foreign_keys()) {
     const json* const value = fields.find(name);
     if (value != nullptr && std::ranges::count(neutral, *value) == 0) return refuse(fields, name);
   }
-  TERRACE_TRY(check_windows(fields, config));
+  TERRACE_TRY(check_windows(fields, row, config));
   for (const auto& [key, value] : fields.values().items()) {
     if (!value.is_null() && !is_known(key)) unused.push_back(shown_name(key));
   }

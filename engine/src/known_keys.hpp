@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "architectures.hpp"
 #include "config_fields.hpp"
 #include "terrace/engine/model_config.hpp"
 
@@ -13,7 +14,7 @@ namespace terrace::engine {
 /// must be read already.
 ///
 /// Errors   unsupported: a key asks for what a Llama model does not compute
-Status check_keys(const ConfigFields& fields, const ModelConfig& config,
+Status check_keys(const ConfigFields& fields, const ArchitectureRow& row, const ModelConfig& config,
                   std::vector<std::string>& unused);
 
 }  // namespace terrace::engine

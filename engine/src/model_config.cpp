@@ -64,12 +64,12 @@ Status read_heads(const ConfigFields& fields, const ArchitectureRow& row, ModelC
   return check_heads(fields, config);
 }
 
-Status read_sizes(const ConfigFields& fields, ModelConfig& config) {
+Status read_sizes(const ConfigFields& fields, const ArchitectureRow& row, ModelConfig& config) {
   TERRACE_ASSIGN(config.hidden_size, fields.count("hidden_size", 1U << 17));
   TERRACE_ASSIGN(config.intermediate_size, fields.count("intermediate_size", 1U << 20));
   TERRACE_ASSIGN(config.vocabulary, fields.count("vocab_size", 1U << 24));
-  TERRACE_ASSIGN(config.positions_max,
-                 fields.count("max_position_embeddings", std::size_t{1} << 31, 2048));
+  TERRACE_ASSIGN(config.positions_max, fields.count("max_position_embeddings", std::size_t{1} << 31,
+                                                    row.positions_default));
   return {};
 }
 
@@ -114,13 +114,13 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
   config.architecture = row->architecture;
   TERRACE_TRY(check_numbers(fields));
   TERRACE_TRY(read_heads(fields, *row, config));
-  TERRACE_TRY(read_sizes(fields, config));
+  TERRACE_TRY(read_sizes(fields, *row, config));
   TERRACE_ASSIGN(config.rms_norm_epsilon,
                  fields.number("rms_norm_eps", {0, 1}, row->epsilon_default));
   TERRACE_TRY(read_rope(fields, *row, config, unused));
   TERRACE_ASSIGN(config.tied_embeddings, fields.flag("tie_word_embeddings"));
   TERRACE_TRY(read_biases(fields, *row, config));
-  TERRACE_TRY(check_keys(fields, config, unused));
+  TERRACE_TRY(check_keys(fields, *row, config, unused));
   if (!unused.empty()) {
     config.notes.push_back(
         {ModelNote::Level::warning,

@@ -177,6 +177,49 @@ TEST(ModelConfig, TakesForeignKeysThatAskForNothing) {
   EXPECT_TRUE(read(config.dump()).has_value());
 }
 
+/// An architecture's config with more positions than windows have by default.
+json long_config(const char* architecture) {
+  json config = plain_config();
+  config["architectures"] = json::array({architecture});
+  config["num_key_value_heads"] = 2;
+  config["max_position_embeddings"] = 8192;
+  return config;
+}
+
+TEST(ModelConfig, TakesAWindowThatMistralHasByDefaultForOne) {
+  json config = long_config("MistralForCausalLM");
+  for (const bool with_switch : {false, true}) {
+    if (with_switch) config["use_sliding_window"] = false;  // Mistral has none
+    const auto refused = read(config.dump());
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::unsupported);
+    EXPECT_THAT(std::string(refused.error().message()),
+                HasSubstr("sliding_window is missing, and is 4096 then for MistralForCausalLM"));
+  }
+  config["sliding_window"] = nullptr;
+  EXPECT_TRUE(read(config.dump()).has_value());
+  config.erase("sliding_window");
+  config["max_position_embeddings"] = 4096;
+  EXPECT_TRUE(read(config.dump()).has_value());
+  config.erase("max_position_embeddings");
+  EXPECT_FALSE(read(config.dump()).has_value());
+}
+
+TEST(ModelConfig, TakesWindowsOfQwenForOffWhereNothingSaysThatTheyAreOn) {
+  for (const char* const architecture : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    json config = long_config(architecture);
+    EXPECT_TRUE(read(config.dump()).has_value());
+    config["sliding_window"] = 4096;
+    EXPECT_TRUE(read(config.dump()).has_value());
+    config["use_sliding_window"] = true;
+    EXPECT_THAT(std::string(read(config.dump()).error().message()),
+                HasSubstr("sliding_window is 4096, which is not computed"));
+    config.erase("sliding_window");
+    EXPECT_THAT(std::string(read(config.dump()).error().message()),
+                HasSubstr("sliding_window is missing"));
+  }
+}
+
 TEST(ModelConfig, NamesKeysThatHaveNoEffectOnce) {
   json config = plain_config();
   config["attention_dropout"] = 0.1;
