@@ -34,6 +34,8 @@ constexpr std::array rows{
                                      .fuses_gate_up = true},
                     .rotates_parts = true,
                     .positions_default = 4096,
+                    .original_positions_default = 4096,
+                    .scales_by_longrope = true,
                     .epsilon_default = 1e-5,
                     .window = {.has_switch = false}},
     // GLM-4 9B; those of 2025 have norms behind attention, and another name.

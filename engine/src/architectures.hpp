@@ -35,6 +35,8 @@ struct ArchitectureRow {
   std::size_t head_dim_default = 0;  ///< 0: hidden_size / heads
   std::size_t kv_heads_default = 0;  ///< 0: as many as there are query heads
   std::size_t positions_default = 2048;
+  std::size_t original_positions_default = 0;  ///< 0: as a RoPE object says
+  bool scales_by_longrope = false;             ///< su and yarn are older names of longrope
   double epsilon_default = 1e-6;
   WindowDefaults window = {};
 };

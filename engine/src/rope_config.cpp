@@ -17,12 +17,15 @@ constexpr std::size_t positions_most = std::size_t{1} << 31;
 struct RopeFields {
   const ConfigFields& root;
   const ConfigFields& rope;
+  const ArchitectureRow& row;
   const ModelConfig& config;
 
-  /// The context that the model was first trained with. The config's own key wins over the
-  /// object's, as in transformers.
+  /// The context that the model was first trained with. The config's own key, or its default, wins
+  /// over the object's, as in transformers.
   [[nodiscard]] Result<std::size_t> original_positions() const {
     constexpr const char* key = "original_max_position_embeddings";
+    const std::size_t fallback = row.original_positions_default;
+    if (fallback > 0) return root.count(key, positions_most, fallback);
     const ConfigFields& owner = root.find(key) != nullptr ? root : rope;
     return owner.count(key, positions_most, config.positions_max);
   }
@@ -189,13 +192,14 @@ Status read_rope(const ConfigFields& fields, const ArchitectureRow& row, ModelCo
   const char* const type_key =
       rope.find("rope_type") == nullptr && rope.find("type") != nullptr ? "type" : "rope_type";
   TERRACE_ASSIGN(const std::string name, rope.text(type_key, "default"));
-  const RopeType* const type = find_type(name);
+  const bool renamed = row.scales_by_longrope && (name == "su" || name == "yarn");
+  const RopeType* const type = find_type(renamed ? "longrope" : name);
   if (type == nullptr) {
     return fail(Errc::unsupported,
                 "{}: {} is {}; default, linear, dynamic, llama3, yarn and longrope are supported",
                 rope.file(), type_key, ConfigFields::shown(name));
   }
-  TERRACE_ASSIGN(config.rope_scaling, type->read({fields, rope, config}));
+  TERRACE_ASSIGN(config.rope_scaling, type->read({fields, rope, row, config}));
   note_unused(rope, key, *type, unused);
   return {};
 }

@@ -101,6 +101,27 @@ TEST(RopeConfig, ReadsLongropeWithADivisorForEachPair) {
   EXPECT_THAT(error_of(scaling, more), HasSubstr("long_factor"));
 }
 
+TEST(RopeConfig, TakesOlderNamesOfLongropeInPhi3Alone) {
+  json phi3{{"architectures", {"Phi3ForCausalLM"}}, {"max_position_embeddings", 16384}};
+  const json factors{{"short_factor", {1, 1.5, 2, 2.5}}, {"long_factor", {2, 4, 8, 16}}};
+  const auto named = [&](const char* name) {
+    json scaling = factors;
+    scaling["type"] = name;
+    scaling["original_max_position_embeddings"] = 64;  // Phi-3 has 4,096 by default, which wins
+    return scaling;
+  };
+  const RopeScaling expected = LongRopeScaling{.short_factors = {1, 1.5, 2, 2.5},
+                                               .long_factors = {2, 4, 8, 16},
+                                               .attention_factor = std::sqrt(1 + 2.0 / 12),
+                                               .original_positions = 4096};
+  for (const char* const name : {"longrope", "su", "yarn"}) {
+    const ModelConfig config = read_scaling(named(name), phi3).value();
+    EXPECT_EQ(config.rope_scaling, expected) << name;
+    EXPECT_TRUE(config.notes.empty()) << name;
+  }
+  EXPECT_THAT(error_of(named("su")), HasSubstr("\"su\""));
+}
+
 TEST(RopeConfig, RefusesIncompleteLlama3Scaling) {
   json scaling{{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}};
   EXPECT_THAT(error_of(scaling),
