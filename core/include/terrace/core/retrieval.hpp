@@ -49,7 +49,7 @@ struct RetrievalTraits {
   // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
-  /// They are made by estimate(), of the rows that were not selected.
+  /// They are of the rows that were not selected: rests().
   bool estimates_rest = false;
   bool stops_at_mass = false;    ///< SelectRequest::mass may be given
   bool leaves_out_held = false;  ///< SelectRequest::held may be given

@@ -50,8 +50,7 @@ void refine_encode(const RefineEncode& op) noexcept;
 /// Cost     per proposed candidate and query head `subspaces` look-ups and one product of whole
 ///          numbers of head_dim elements
 /// Source   one bit a channel, unbiased by one factor: Gao and Long, RaBitQ, 2024; the stage:
-/// FAISS'
-///          IndexRefine
+///          IndexRefine of FAISS
 /// Tests    tests/kernels/refine_test.cpp
 void refine_select(const RefineSelect& op, Parallel& threads);
 
