@@ -89,7 +89,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |GivesBackWhatAPromptLeft|WhenTheBudgetCovers
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
-  |pqcache_pyramidkv|clusterkv_per_query_head|chelsea_with_outlier_heads
+  |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python lint test-engines  ## everything there is, without a time limit
 	@for preset in release clang host-asan; do \
 	  case $$preset in \
