@@ -208,7 +208,7 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
     if (block || block.error().code != Errc::out_of_memory) return block;
     if (!trim_pools() && !spill(requester)) {
       return tl::unexpected(block.error().while_doing(
-          "device memory is too small for what every step attends to; or lower retrieval.budget"));
+          "no room for the step's rows and what it attends to; a prompt may come in pieces"));
     }
   }
 }

@@ -13,7 +13,7 @@ os.environ.update(vllm_engine.ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0",
 sys.path.insert(0, vllm_engine.install_entry_points())
 
 import terrace.vllm
-from terrace.vllm.connector import bytes_of
+from terrace.vllm.connector import memory_in
 from terrace.vllm.serving import Serving
 from transformers import AutoTokenizer
 from vllm import SamplingParams
@@ -102,8 +102,11 @@ def test_rows_that_cannot_be_read_fail_the_request(stock, served, monkeypatch):
     assert texts(served, [FIRST], DECODED) == [""]
 
 
-@pytest.mark.parametrize("text", ["8", "GiB", "1.5GiB", "-1GiB"])
-def test_sizes_need_a_number_and_a_unit(text):
-    assert bytes_of("8GiB") == 2**33
-    with pytest.raises(terrace.InvalidArgument, match="memory is"):
-        bytes_of(text)
+@pytest.mark.parametrize("settings, message", [
+    ({"memory": "8"}, "memory is '8'"), ({"memory": 8}, "memory is '8'"),
+    ({"memory": "1.5GiB"}, "memory is '1.5GiB'"), ({"memroy": "8GiB"}, "memroy is not known")])
+def test_settings_that_cannot_be_read_are_refused(settings, message):
+    assert memory_in({"memory": "8GiB"}) == 2**33
+    assert memory_in({}) == 2**32
+    with pytest.raises(terrace.InvalidArgument, match=message):
+        memory_in(settings)

@@ -166,7 +166,7 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
     layout = None if reason else _ask_layout(ordered[0])
     if layout is None:
         LOG.warning("Terrace does not serve this model, for %s: vLLM goes on with its own "
-                    "attention", reason or "its pages hold no plain rows")
+                    "attention, and no prompts are kept", reason or "its pages hold no plain rows")
         return None
     first = ordered[0]
     try:
@@ -180,9 +180,12 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
     wanted = more_than_rows(runtime)
     if wanted:
         LOG.warning("Terrace does not serve this model: vLLM's pages hold rows alone, and the "
-                    "policy needs %s. Choose another retrieval.policy, and retention.policy none",
-                    wanted)
+                    "policy needs %s. vLLM goes on with its own attention, and no prompts are "
+                    "kept. Choose another retrieval.policy, and retention.policy none", wanted)
         return None
+    LOG.info("Terrace serves this model by %s with a budget of %s, from %d tokens on",
+             runtime.traits()["retrieval"], _settings.config["retrieval.budget"],
+             _settings.min_tokens)
     # Heads that are in several processes would have to agree on what is given back.
     return Serving(runtime, Pages(lambda layer: ordered[layer].kv_cache, layout),
                    lends=config.parallel_config.world_size == 1)

@@ -43,8 +43,13 @@ class Loads(KVConnectorMetadata):
     loads: list[Load] = dataclasses.field(default_factory=list)
 
 
-def bytes_of(text: str) -> int:
-    """Raises InvalidArgument."""
+def memory_in(extra_config: dict) -> int:
+    """Returns the bytes of a user's settings of the connector. Raises InvalidArgument."""
+    unknown = ", ".join(sorted(extra_config.keys() - {MEMORY}))
+    if unknown:
+        raise terrace.InvalidArgument(f"kv_connector_extra_config: {unknown} is not known; there "
+                                      f"is {MEMORY}")
+    text = str(extra_config.get(MEMORY, "4GiB"))
     found = re.fullmatch(r"(\d+) ?([KMGT]iB)", text)
     if found is None:
         raise terrace.InvalidArgument(f"kv_connector_extra_config: {MEMORY} is {text!r}: give a "
@@ -61,7 +66,7 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._block_tokens = vllm_config.cache_config.block_size
-        self._memory = bytes_of(self._kv_transfer_config.get_from_extra_config(MEMORY, "4GiB"))
+        self._memory = memory_in(self._kv_transfer_config.kv_connector_extra_config)
         self._ledger: Ledger | None = None
         self._found: dict[str, tuple[str, int]] = {}
         self._loads: list[Load] = []
@@ -79,8 +84,12 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
         if self._ledger is None:
             LOG.warning("Terrace keeps no prompts: TERRACE_CONFIG is not set, or it does not serve "
                         "this model")
-        else:
-            self._ledger.shelf.limit = self._memory // _row_bytes(self._kv_cache_config)
+            return
+        limit = self._ledger.shelf.limit = self._memory // _row_bytes(self._kv_cache_config)
+        LOG.info("Terrace keeps up to %d tokens of requests that have ended", limit)
+        if limit < self._block_tokens:
+            LOG.warning("Terrace keeps no prompts: they need more %s than %d bytes", MEMORY,
+                        self._memory)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._found.pop(request.request_id, None)

@@ -39,8 +39,8 @@ class VllmStats:
 
     def __str__(self) -> str:
         text = (f"{self.requests} requests, {self.tokens} tokens decoded by Terrace and "
-                f"{self.vllm_tokens} by vLLM, {self.pages_given_back} pages given back; "
-                f"{self.of_sequences}")
+                f"{self.vllm_tokens} by vLLM, {self.pages_given_back} pages given back, "
+                f"{self.rows_brought} tokens brought; {self.of_sequences}")
         refused = "".join(f"; {count} refused: {reason}" for reason, count in self.refused.items())
         return text + refused
 
