@@ -73,7 +73,9 @@ class PolicyIndex {
     std::vector<Chosen> chosen(all.size());
     std::vector<SelectRequest> batch;
     for (std::size_t i = 0; i < all.size(); ++i) batch.push_back(choose(all[i], chosen[i]));
-    const auto selected = policy_.select(batch, *compute_, backend_->ops());
+    std::vector<SelectRequest> of_rows = batch;
+    for (SelectRequest& request : of_rows) request.count = policy_.rows_within(request);
+    const auto selected = policy_.select(of_rows, *compute_, backend_->ops());
     EXPECT_TRUE(selected.has_value());
     EXPECT_TRUE(compute_->drain(std::chrono::seconds{60}).has_value());
     if (policy_.traits().estimates_rest) write_rests(batch, chosen);

@@ -44,6 +44,9 @@ class HeldPolicy final : public RetrievalPolicy {
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
     return policy_->pseudo_capacity(tokens);
   }
+  [[nodiscard]] RowCounts rows_within(const SelectRequest& request) const noexcept override {
+    return policy_->rows_within(request);
+  }
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
                                                   std::size_t candidates) const noexcept override {
     return policy_->select_scratch_floats(shape, candidates);

@@ -61,12 +61,7 @@ class Estimated final : public WrappingPolicy {
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
-    if (!options_.in_budget) return base().select(batch, queue, ops);
-    return select_changed(batch, queue, ops, [this](const SelectRequest& request) {
-      SelectRequest fewer = request;
-      fewer.count = rows_within(request);
-      return fewer;
-    });
+    return base().select(batch, queue, ops);
   }
 
   [[nodiscard]] GroupRests rests(const RestsRequest& request) const override {

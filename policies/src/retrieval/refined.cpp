@@ -139,8 +139,7 @@ class Refined final : public WrappingPolicy {
     // A batch is of one model.
     TERRACE_ASSIGN(const IndexLayout layout, base().index_layout(batch.front().shape));
     const RefineShape codes = codes_behind(layout);
-    TERRACE_TRY(select_changed(
-        batch, queue, ops, [this](const SelectRequest& request) { return proposal_for(request); }));
+    TERRACE_TRY(propose(batch, queue, ops));
     return enqueue_select(ops.refine_select, batch, queue,
                           [&](const SelectRequest& request) { return choice_for(request, codes); });
   }
@@ -159,6 +158,18 @@ class Refined final : public WrappingPolicy {
             .chunk_begin = align_up(layout.chunk_bytes, 4)};
   }
 
+  /// Limits   one request allocates nothing
+  Result<Ticket> propose(std::span<const SelectRequest> batch, Queue& queue, const Ops& ops) const {
+    if (batch.size() == 1) {
+      const SelectRequest alone = proposal_for(batch.front());
+      return base().select({&alone, 1}, queue, ops);
+    }
+    std::vector<SelectRequest> all;
+    all.reserve(batch.size());
+    for (const SelectRequest& request : batch) all.push_back(proposal_for(request));
+    return base().select(all, queue, ops);
+  }
+
   /// Rows that may be proposed for each list.
   [[nodiscard]] std::size_t proposed_rows(const SelectRequest& request) const noexcept {
     return std::min(request.candidates.size(), options_.factor * request.out.capacity);
@@ -167,8 +178,7 @@ class Refined final : public WrappingPolicy {
   [[nodiscard]] SelectRequest proposal_for(const SelectRequest& request) const {
     const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectRequest proposal = request;
-    proposal.count.mean =
-        std::min(proposed_rows(request), options_.factor * base().rows_within(request).mean);
+    proposal.count.mean = std::min(proposed_rows(request), options_.factor * request.count.mean);
     proposal.out.capacity = proposed_rows(request);
     proposal.out.ids = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.ids);
     proposal.out.id_count = reinterpret_cast<std::uint32_t*>(request.scratch + scratch.counts);
@@ -180,7 +190,6 @@ class Refined final : public WrappingPolicy {
     const Scratch scratch(base(), request.shape, request.index.token_count);
     SelectCommon common = selection_of(request, reduction_);
     common.held = {};
-    common.count = base().rows_within(request);
     common.scratch += scratch.refine;
     if (coded_ != nullptr) common.query = coded_->queries(request);
     return {.common = common,

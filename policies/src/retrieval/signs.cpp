@@ -34,7 +34,6 @@ class Signs final : public RetrievalPolicy {
                  .in_budget = options.signs.estimates == SignsOptions::Estimates::in_budget},
                 0),
         estimates_(options.signs.estimates != SignsOptions::Estimates::off),
-        proposes_(options.refine.bits > 0),
         reduction_(options.reduction),
         traits_{.name = "signs"} {
     traits_.gives_pseudo_entries = estimates_;
@@ -86,9 +85,7 @@ class Signs final : public RetrievalPolicy {
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
                                       const Ops& ops) const override {
     return enqueue_select(ops.sign_select, batch, queue, [&](const SelectRequest& request) {
-      SelectCommon common = selection_of(request, reduction_);
-      if (!proposes_) common.count = rows_within(request);
-      return SignSelect{common, signs_of(request.shape), request.index};
+      return SignSelect{selection_of(request, reduction_), signs_of(request.shape), request.index};
     });
   }
 
@@ -133,7 +130,6 @@ class Signs final : public RetrievalPolicy {
 
   Groups groups_;
   bool estimates_;
-  bool proposes_;  ///< rows are as many as asked for: a second stage makes them fewer
   GroupReduction reduction_;
   RetrievalTraits traits_;
 };

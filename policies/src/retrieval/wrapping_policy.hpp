@@ -1,10 +1,7 @@
 // A policy round another one, whose index has more behind it.
 #pragma once
 
-#include <concepts>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "terrace/core/retrieval.hpp"
 
@@ -43,22 +40,6 @@ class WrappingPolicy : public RetrievalPolicy {
 
   [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const final {
     return base_->cut(request);
-  }
-
-  /// Has the other policy select for changed(request) of each request.
-  ///
-  /// Limits   one request allocates nothing
-  template <std::invocable<const SelectRequest&> Changed>
-  Result<Ticket> select_changed(std::span<const SelectRequest> batch, Queue& queue, const Ops& ops,
-                                Changed changed) const {
-    if (batch.size() == 1) {
-      const SelectRequest alone = changed(batch.front());
-      return base_->select({&alone, 1}, queue, ops);
-    }
-    std::vector<SelectRequest> all;
-    all.reserve(batch.size());
-    for (const SelectRequest& request : batch) all.push_back(changed(request));
-    return base_->select(all, queue, ops);
   }
 
   RetrievalTraits traits_;

@@ -71,7 +71,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
   const AttendedToken& token = layer_->token();
   const TokenBudget& budget = context_.options().budget;
-  const SelectRequest request{
+  SelectRequest request{
       .shape = context_.shape(),
       .layer = layer_->id(),
       .query = input_.query + token_ * input_.query_stride,
@@ -91,6 +91,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
   if (context_.traits().estimates_rest) {
     rests_ = context_.policy().rests({request, parts_.workspace.means()});
   }
+  request.count = context_.policy().rows_within(request);
   return request;
 }
 

@@ -122,7 +122,7 @@ struct SelectRequest {
   /// this layer, which it projects from the layer before's input; in layer 0 the query.
   const float* speculated_query = nullptr;
   TokenRange candidates;    ///< all of them coded
-  RowCounts count;          ///< rows of each list
+  RowCounts count;          ///< rows of each list; to select(), rows_within() the budget
   double mass = 0;          ///< share of attention mass to reach; 0 = by count
   HeldPositions held = {};  ///< attended anyway; with leaves_out_held alone
   IndexView index;
@@ -135,7 +135,8 @@ struct SelectRequest {
 
 /// Asks what a selection left out. Device memory.
 struct RestsRequest {
-  SelectRequest selection;     ///< as it was given to select(), whose scratch memory is free again
+  /// As it was given to select(), whose scratch memory is free again; but count is the budget's.
+  SelectRequest selection;
   std::byte* means = nullptr;  ///< [lists, pseudo_capacity] rows, for entries to lie in
 };
 
@@ -165,8 +166,8 @@ class RetrievalPolicy {
     return 0;
   }
 
-  /// Returns the rows of each list that a request's count has room for: fewer, where estimates
-  /// take the place of rows.
+  /// Returns the rows of each list that a budget, which is the request's count, has room for:
+  /// fewer, where estimates take the place of rows. select() is asked for so many.
   [[nodiscard]] virtual RowCounts rows_within(const SelectRequest& request) const noexcept {
     return request.count;
   }
