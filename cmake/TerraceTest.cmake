@@ -45,3 +45,9 @@ function(terrace_test name)
     TEST_PREFIX ${arg_PREFIX}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
     PROPERTIES LABELS ${label})
 endfunction()
+
+# Adds one test of those of a program that fit a filter, in another environment.
+function(terrace_policy_run prefix name program filter environment)
+  add_test(NAME ${prefix}.${name} COMMAND ${program} --gtest_brief=1 --gtest_filter=${filter})
+  set_tests_properties(${prefix}.${name} PROPERTIES ENVIRONMENT "${environment}" LABELS ${prefix})
+endfunction()

@@ -70,9 +70,8 @@ TEST(CudaDecoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
 
 TEST(CudaDecoder, MeetsTheGoldenLogitsOfEveryArchitecture) {
   for (const json& golden : cases_of("architecture_logits.json")) {
-    const auto name = golden.at("model").get<std::string>();
-    SCOPED_TRACE(name);
-    const LlamaModel model = LlamaModel::load(golden_folder() + "/architectures/" + name).value();
+    SCOPED_TRACE(golden.at("model"));
+    const LlamaModel model = load_architecture(golden).value();
     const auto tokens = tokens_of(golden);
     Decoding run(model, "full", cuda(), Dtype::f32, tokens.size());
     run.decode(tokens, tokens.size() - 3);

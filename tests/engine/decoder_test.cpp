@@ -60,9 +60,8 @@ TEST(Decoder, MeetsTheGoldenLogitsWithBiasesAndEveryRopeScaling) {
 
 TEST(Decoder, MeetsTheGoldenLogitsOfEveryArchitecture) {
   for (const json& golden : cases_of("architecture_logits.json")) {
-    const auto name = golden.at("model").get<std::string>();
-    SCOPED_TRACE(name);
-    const auto model = LlamaModel::load(golden_folder() + "/architectures/" + name);
+    SCOPED_TRACE(golden.at("model"));
+    const auto model = load_architecture(golden);
     ASSERT_TRUE(model.has_value()) << model.error().message();
     EXPECT_LE(golden_distance(*model, golden, "full"), f32_tolerance);
   }

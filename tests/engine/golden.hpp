@@ -66,6 +66,12 @@ inline Result<LlamaModel> load_variant(const nlohmann::json& golden) {
   return LlamaModel::load(folder.path());
 }
 
+/// Loads the model of a case of architecture_logits.json.
+inline Result<LlamaModel> load_architecture(const nlohmann::json& golden) {
+  return LlamaModel::load(golden_folder() + "/architectures/" +
+                          golden.at("model").get<std::string>());
+}
+
 /// Copies the bundled model and sets the first elements of one F16 tensor, or all of them.
 inline void copy_with_changed_weights(const TemporaryFolder& folder, const char* name, float value,
                                       std::size_t count = SIZE_MAX) {

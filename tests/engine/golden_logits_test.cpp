@@ -95,9 +95,8 @@ TEST(GoldenLogits, AreMetByBiasesAndEveryRopeScaling) {
 
 TEST(GoldenLogits, AreMetByEveryArchitecture) {
   for (const json& golden : cases_of("architecture_logits.json")) {
-    const auto name = golden.at("model").get<std::string>();
-    SCOPED_TRACE(name);
-    const auto model = LlamaModel::load(golden_folder() + "/architectures/" + name);
+    SCOPED_TRACE(golden.at("model"));
+    const auto model = load_architecture(golden);
     ASSERT_TRUE(model.has_value()) << model.error().message();
     EXPECT_TRUE(model->notes().empty()) << model->notes().front().text;
     EXPECT_LE(prefill_distance(*model, golden, Dtype::f32), f32_tolerance);
