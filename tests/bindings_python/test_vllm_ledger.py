@@ -76,6 +76,17 @@ def test_a_request_that_ends_without_pages_is_kept_for_others():
     assert ledger.shelf.find("b", np.arange(90), None) == ("a", 70)
 
 
+def test_another_request_of_the_same_name_leaves_the_sequence_its_tokens():
+    ledger = keeping()
+    ledger.note(Report(held={"a": 70}))
+    end(ledger, "a", np.arange(80))
+    ledger.take_orders()
+    end(ledger, "a", np.arange(100, 180))  # it decoded nothing, so that none of its rows are held
+    assert ledger.take_orders() == Orders()
+    assert ledger.shelf.find("b", np.arange(90), None) == ("a", 70)
+    assert ledger.shelf.find("b", np.arange(100, 190), None) == (None, 0)
+
+
 def test_a_request_whose_rows_depend_on_more_than_tokens_is_not_kept():
     ledger = keeping()
     ledger.note(Report(held={"a": 70}))

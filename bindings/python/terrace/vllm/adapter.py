@@ -206,8 +206,8 @@ class _Place:
 class _Plan:
     """Says which attention serves which rows of a pass.
 
-    turn attends to the rows of `taken`, in that order; None: to none. rest is vLLM's metadata of
-    all others, which are the tokens rest_tokens; None: there are none, or there is no turn.
+    turn attends to the rows of `taken`, which are the tokens taken_tokens; None: to none. rest is
+    vLLM's metadata of all others, which are rest_tokens; None: there are none, or there is no turn.
     """
 
     serving: Serving
@@ -215,6 +215,7 @@ class _Plan:
     turn: Turn | None
     taken: list[_Place]
     left: list[_Place]
+    taken_tokens: torch.Tensor
     rest_tokens: torch.Tensor | None = None
     rest: object = None
 
@@ -244,17 +245,19 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         decodes = (common.naive_query_lens() == 1) & ~common.is_prefilling
         serving.count(int(decodes.sum()))
         long = torch.nonzero(decodes & (common.seq_lens >= _settings.min_tokens))[:, 0].tolist()
-        _check_pages(serving, {names[row] for row in set(range(len(names))) - set(long)})
+        for row in set(range(len(names))) - set(long):
+            serving.check_pages(names[row], "does not decode")
         if not long:
             return None
         size = serving.pages.block_tokens
         places = [_Place(int(common.query_start_loc[row]), _row_of(common, names, row, size))
                   for row in long]
         turn = serving.begin([place.row for place in places])
-        chosen = set(turn.places) if turn else set()
-        taken = [places[at] for at in sorted(chosen)]
+        chosen = turn.places if turn else []
+        taken = [places[at] for at in chosen]
         left = [place for at, place in enumerate(places) if at not in chosen]
-        plan = _Plan(serving, self._layers, turn, taken, left)
+        plan = _Plan(serving, self._layers, turn, taken, left,
+                     torch.tensor([place.token for place in taken]))
         rest = sorted(set(range(common.num_reqs)) - {long[at] for at in chosen})
         if turn is None or not rest:
             return plan
@@ -282,13 +285,6 @@ def _is_batch_of(common, of: _Pass, names: list[str]) -> bool:
     wanted = of.scheduled.num_scheduled_tokens
     counts = [wanted.get(name) for name in names]
     return common.is_prefilling is not None and counts == common.naive_query_lens().tolist()
-
-
-def _check_pages(serving: Serving, names: set[str]) -> None:
-    """Raises RuntimeError where vLLM is about to read pages of rows that are not there."""
-    for name in filter(serving.lacks_pages, names):
-        raise RuntimeError(f"request {name} does not decode, and its first pages were given back: "
-                           "please report this")
 
 
 def _row_of(common, names: list[str], row: int, block_tokens: int) -> Row:
@@ -345,7 +341,7 @@ class TerraceAttentionImpl(CPUAttentionBackendImpl):
         """Attends to the rows of the plan's turn. Returns whether they have their output."""
         if plan.turn is None:
             return False
-        tokens = torch.tensor([place.token for place in plan.taken])
+        tokens = plan.taken_tokens
         queries = self._scaled(query[tokens])
         attended = torch.empty_like(queries)
         done = plan.turn.attend(plan.layers[layer.layer_name], queries, key[tokens], value[tokens],

@@ -93,7 +93,8 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._found.pop(request.request_id, None)
-        if self._ledger is None or not _is_of_text(request):
+        is_empty = self._ledger is None or len(self._ledger.shelf) == 0
+        if is_empty or not _is_of_text(request):
             return 0, False
         # The last token has to be computed, and pages are filled as a whole.
         tokens = np.array(request.all_token_ids[:request.num_tokens - 1], np.int64)

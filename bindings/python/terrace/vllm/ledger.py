@@ -76,15 +76,16 @@ class Ledger:
         rows = self._held.pop(name, 0)
         self._given_back.pop(name, None)
         self._orders.given_back.pop(name, None)
-        before = self.shelf.drop(name)
+        before = self.shelf.get(name)
         has_ended = name in self._ended
         tokens, salt = self._ended.pop(name, (None, None))
         if rows and self.shelf.limit:
             self._orders.laid_aside.append(name)
-        elif before is not None:
+        elif before is not None and before.tokens is None:
             rows = before.rows  # it had lost its pages already
         else:
             return
+        self.shelf.drop(name)
         if has_ended and tokens is None:
             self._orders.dropped.append(name)
         else:

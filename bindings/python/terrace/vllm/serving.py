@@ -175,7 +175,7 @@ class Serving:
     def _brought_up(self, row: Row) -> terrace.Sequence:
         held = self._held.get(row.name)
         if held is not None and not self._matches(held, row):
-            self._check_pages(row.name)
+            self.check_pages(row.name, "is not what its pages are")
             self._stats.mismatches += 1
             self._close(row.name)
             held = None
@@ -213,12 +213,6 @@ class Serving:
         held.sequence.read_rows(layer, 0, [last], own)
         return torch.equal(in_pages.view(torch.uint8), own[0].view(torch.uint8))
 
-    def _check_pages(self, name: str) -> None:
-        """Raises RuntimeError where a request's rows cannot be copied anew."""
-        if self.lacks_pages(name):
-            raise RuntimeError(f"request {name} is not what its pages are, and its first pages "
-                               "were given back: please report this")
-
     def _take_rows(self, sequence: terrace.Sequence, row: Row) -> None:
         """Copies rows that the sequence lacks: prompts, and what vLLM has decoded by itself."""
         begin, end = len(sequence), row.length - 1
@@ -247,6 +241,12 @@ class Serving:
     def lacks_pages(self, name: str) -> bool:
         """Whether vLLM cannot attend to a request by itself."""
         return self._given_back.get(name, 0) > 0
+
+    def check_pages(self, name: str, why: str) -> None:
+        """Raises RuntimeError where a request's rows have to be in its pages, and are not."""
+        if self.lacks_pages(name):
+            raise RuntimeError(f"request {name} {why}, and its first pages were given back: please "
+                               "report this")
 
     def attend_exactly(self, layer: int, row: Row, query: torch.Tensor) -> torch.Tensor:
         """Attends to all rows of a request that no step can serve, [query_heads, head_dim].

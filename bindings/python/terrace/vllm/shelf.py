@@ -32,17 +32,20 @@ class Shelf:
         """Returns the names of sequences that have to go, which may be this one."""
         if kept.rows > self.limit:
             return [name]
-        gone = [of for of, other in self._kept.items() if _begins_with(kept, other)]
-        for of in gone:
-            del self._kept[of]
+        gone = [owner for owner, other in self._kept.items() if _begins_with(kept, other)]
+        for owner in gone:
+            del self._kept[owner]
         self._kept[name] = kept
         while sum(one.rows for one in self._kept.values()) > self.limit:
             gone.append(next(iter(self._kept)))
             del self._kept[gone[-1]]
         return gone
 
-    def drop(self, name: str) -> Kept | None:
-        return self._kept.pop(name, None)
+    def get(self, name: str) -> Kept | None:
+        return self._kept.get(name)
+
+    def drop(self, name: str) -> None:
+        self._kept.pop(name, None)
 
     def clear(self) -> list[str]:
         names = list(self._kept)
@@ -76,7 +79,7 @@ def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
 
 
 def _begins_with(kept: Kept, other: Kept) -> bool:
-    """Whether a sequence is of no use beside another."""
+    """Whether `other` is of no use beside `kept`, which begins with all its tokens."""
     if kept.tokens is None or other.tokens is None or kept.salt != other.salt:
         return False
     return common_prefix(kept.tokens, other.tokens) == len(other.tokens)
