@@ -1,20 +1,15 @@
 """python -m terrace.bench vllm: each cache has a process, and a text is dictated to vLLM."""
 
 import json
-import os
 import subprocess
-import sys
 
 import pytest
 import vllm_engine
 
 
 def bench(*arguments: str, engine: str = "vllm") -> subprocess.CompletedProcess:
-    path = os.pathsep.join([vllm_engine.install_entry_points(), os.environ["PYTHONPATH"]])
-    return subprocess.run(
-        [sys.executable, "-m", "terrace.bench", engine, "--model", vllm_engine.MODEL, "--tokens",
-         "6", *arguments], capture_output=True, text=True, timeout=600, check=False,
-        env={**os.environ, **vllm_engine.ENVIRONMENT, "PYTHONPATH": path})
+    return vllm_engine.run_python("-m", "terrace.bench", engine, "--model", vllm_engine.MODEL,
+                                  "--tokens", "6", *arguments)
 
 
 def test_with_all_tokens_both_measure_the_same():

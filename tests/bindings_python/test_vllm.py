@@ -3,15 +3,12 @@ context, and other texts where Terrace's rows are spoilt."""
 
 import os
 import re
-import sys
 
 import pytest
 import vllm_engine
 from vllm_engine import SOURCE, metric, texts
 
-os.environ.update(vllm_engine.ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0",
-                  VLLM_LOGGING_LEVEL="ERROR")
-sys.path.insert(0, vllm_engine.install_entry_points())
+vllm_engine.prepare_process()
 
 import terrace.vllm
 from terrace.vllm import plugin
@@ -75,14 +72,8 @@ def stock():
 
 @pytest.fixture(scope="module")
 def served(stock):
-    os.environ["TERRACE_CONFIG"] = vllm_engine.write_settings(
-        "exact.yaml", retrieval__policy="pqcache", retrieval__budget=4096)
-    terrace.vllm.register()
-    from vllm.v1.attention import selector
-
-    selector._cached_get_attn_backend.cache_clear()  # of the stock model
-    yield Run()
-    del os.environ["TERRACE_CONFIG"]
+    with vllm_engine.served_by_terrace():
+        yield Run()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -180,7 +171,7 @@ def test_spoilt_rows_without_pages_give_other_texts(stock, served, monkeypatch):
 
 
 def test_example_attends_to_few_entries():
-    output = vllm_engine.run_example(sys.path[0], VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    output = vllm_engine.run_example(VLLM_ENABLE_V1_MULTIPROCESSING="0")
     found = re.findall(r"(\d+) tokens decoded by Terrace .* tokens, (\d+) entries", output)
     assert found, output[-4000:]
     tokens, entries = map(int, found[-1])  # the log has a line before

@@ -1,16 +1,11 @@
 """With Terrace's connector, prompts that vLLM has no pages of any more are not computed anew, and
 texts are those of vLLM alone."""
 
-import os
-import sys
-
 import pytest
 import vllm_engine
 from vllm_engine import SOURCE, metric, texts
 
-os.environ.update(vllm_engine.ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0",
-                  VLLM_LOGGING_LEVEL="ERROR")
-sys.path.insert(0, vllm_engine.install_entry_points())
+vllm_engine.prepare_process()
 
 import terrace.vllm
 from terrace.vllm.connector import memory_in
@@ -45,14 +40,8 @@ def stock():
 
 @pytest.fixture(scope="module")
 def served(stock):
-    os.environ["TERRACE_CONFIG"] = vllm_engine.write_settings(
-        "exact.yaml", retrieval__policy="pqcache", retrieval__budget=4096)
-    terrace.vllm.register()
-    from vllm.v1.attention import selector
-
-    selector._cached_get_attn_backend.cache_clear()  # of the stock model
-    yield vllm_engine.load(BLOCKS, kv_transfer_config=vllm_engine.CONNECTOR)
-    del os.environ["TERRACE_CONFIG"]
+    with vllm_engine.served_by_terrace():
+        yield vllm_engine.load(BLOCKS, kv_transfer_config=vllm_engine.CONNECTOR)
 
 
 def test_a_second_turn_is_brought(stock, served):

@@ -1,17 +1,13 @@
 """vLLM runs scheduler and model in processes of their own, as servers do: both load the plugin."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import vllm_engine
 
 
 def test_the_engines_process_decodes_with_terrace():
-    output = vllm_engine.run_example(vllm_engine.install_entry_points(),
-                                     VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    output = vllm_engine.run_example(VLLM_ENABLE_V1_MULTIPROCESSING="1")
     # When the first request ends.
     found = re.search(r"Terrace: .* (\d+) tokens decoded by Terrace .* (\d+) pages given back.* "
                       r"tokens, (\d+) entries", output)
@@ -22,13 +18,8 @@ def test_the_engines_process_decodes_with_terrace():
 
 
 def test_a_prompt_whose_pages_were_lost_is_brought():
-    settings = vllm_engine.write_settings("exact.yaml", retrieval__policy="pqcache",
-                                          retrieval__budget=4096)
-    path = os.pathsep.join([vllm_engine.install_entry_points(), os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, timeout=400, check=False,
-        env={**os.environ, **vllm_engine.ENVIRONMENT, "PYTHONPATH": path,
-             "TERRACE_CONFIG": settings, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    done = vllm_engine.run_python(__file__, TERRACE_CONFIG=vllm_engine.exact_settings(),
+                                  VLLM_ENABLE_V1_MULTIPROCESSING="1")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     assert found["texts"][0] == found["texts"][2] != found["texts"][1]

@@ -1,5 +1,6 @@
 """vLLM with SmolLM2 in this process, with few pages, and what the tests ask of it."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -37,6 +38,29 @@ def install_entry_points() -> str:
     return str(folder.parent)
 
 
+def prepare_process() -> None:
+    """Has vLLM run in this process, quietly, and find the plugin. Before vLLM is imported."""
+    os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="ERROR")
+    sys.path.insert(0, install_entry_points())
+
+
+@contextlib.contextmanager
+def served_by_terrace():
+    """Models that are loaded meanwhile have Terrace's attention, to all tokens."""
+    import terrace.vllm
+    from vllm.v1.attention import selector
+
+    os.environ["TERRACE_CONFIG"] = exact_settings()
+    terrace.vllm.register()
+    selector._cached_get_attn_backend.cache_clear()  # of the stock model
+    yield
+    del os.environ["TERRACE_CONFIG"]
+
+
+def exact_settings() -> str:
+    return write_settings("exact.yaml", retrieval__policy="pqcache", retrieval__budget=4096)
+
+
 def load(blocks: int = 24, **options):
     from vllm import LLM
 
@@ -57,15 +81,19 @@ def texts(llm, prompts: list[list[int]], tokens: int) -> list[str]:
     return [answer.outputs[0].text for answer in answers]
 
 
-def run_example(installed: str, **environment) -> str:
+def run_python(*arguments, **environment) -> subprocess.CompletedProcess:
+    """Runs a program with the plugin installed."""
+    path = os.pathsep.join([install_entry_points(), os.environ["PYTHONPATH"]])
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=600,
+                          check=False,
+                          env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, **environment})
+
+
+def run_example(**environment) -> str:
     """Runs the example with a budget far below the context, as a user does."""
     settings = write_settings("small.yaml", retrieval__policy="pqcache",
                               retrieval__budget=SMALL_BUDGET, index__until_ready="wait")
-    path = os.pathsep.join([installed, os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, SOURCE / "examples" / "vllm_offline.py", MODEL, SOURCE / "LICENSE"],
-        capture_output=True, text=True, timeout=400, check=False,
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, "TERRACE_CONFIG": settings,
-             "VLLM_LOGGING_LEVEL": "INFO", **environment})
+    done = run_python(SOURCE / "examples" / "vllm_offline.py", MODEL, SOURCE / "LICENSE",
+                      TERRACE_CONFIG=settings, VLLM_LOGGING_LEVEL="INFO", **environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout + done.stderr
