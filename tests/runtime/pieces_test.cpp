@@ -190,6 +190,76 @@ TEST(Pieces, TakeLittleMoreDeviceMemoryThanOne) {
   EXPECT_LE(peak_of(2000, 400), one + one / 4);
 }
 
+/// Most rows of a prompt have no room on the device while it comes: by placement, or by a limit.
+class PromptOnTheHost : public ::testing::TestWithParam<Placement> {
+ protected:
+  static constexpr std::size_t tokens = 1500;
+
+  PromptOnTheHost() {
+    scenario_.runtime.placement = GetParam();
+    const std::size_t rows =
+        tokens * scenario_.runtime.shape.layers * scenario_.runtime.shape.token_bytes();
+    const auto runtime = scenario_.open();
+    Batch batch(*runtime, 1);
+    batch.expect_prompt(0, tokens, tokens);
+    if (GetParam() == Placement::offload) {
+      EXPECT_LT(runtime->block_pool_bytes(), rows / 3);
+    } else {
+      scenario_.backend.device_memory_limit =
+          runtime->backend().memory(Tier::device).peak - rows * 2 / 3;
+    }
+  }
+
+  /// As if the other tokens had never been.
+  void expect_decodes_as_behind(Batch& batch, std::size_t length) {
+    decode(batch, 10);
+    batch.drive(0).expect_all_rows_right();
+    const std::vector<StepOutput> steps(batch.outputs(0).end() - 10, batch.outputs(0).end());
+    EXPECT_EQ(steps, testing::outputs_of(scenario_, length, 10));
+  }
+
+  Scenario scenario_;
+};
+
+TEST_P(PromptOnTheHost, MayBeKeptInPart) {
+  for (const std::size_t kept : {700U, 8U, 3U}) {
+    SCOPED_TRACE(kept);
+    const auto runtime = scenario_.open();
+    Batch batch(*runtime, 1);
+    ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens).has_value());
+    batch.expect_step(std::array{BatchMember{0, tokens}}, std::array{kept});
+    EXPECT_GT(batch.sequence(0).counters().bytes.streamed, 0U);
+    ASSERT_TRUE(batch.sequence(0).begin_prompt(0).has_value());
+    expect_decodes_as_behind(batch, kept);
+  }
+}
+
+TEST_P(PromptOnTheHost, MayBeGivenUp) {
+  const auto runtime = scenario_.open();
+  Batch batch(*runtime, 1);
+  batch.expect_prompt(0, 300, 300);
+  for (const std::size_t layers : {0U, 1U, 2U}) {
+    ASSERT_TRUE(batch.sequence(0).begin_prompt(tokens - 300).has_value());
+    batch.give_step_up(std::array{BatchMember{0, tokens - 300}}, layers);
+    ASSERT_EQ(batch.sequence(0).length(), 300U);
+    ASSERT_TRUE(batch.sequence(0).begin_prompt(0).has_value());
+  }
+  expect_decodes_as_behind(batch, 300);
+}
+
+TEST_P(PromptOnTheHost, MayBeAppendedAlone) {
+  const auto runtime = scenario_.open();
+  Batch batch(*runtime, 1);
+  batch.expect_appended_prompt(0, tokens, tokens);
+  expect_decodes_as_behind(batch, tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, PromptOnTheHost,
+                         ::testing::Values(Placement::offload, Placement::resident_first),
+                         [](const auto& one) {
+                           return one.param == Placement::offload ? "offload" : "resident_first";
+                         });
+
 TEST(Pieces, ShareABudgetOfTheAnnouncedTotal) {
   Scenario scenario;
   scenario.runtime.budget = {.kind = TokenBudget::Kind::share, .value = 0.2};

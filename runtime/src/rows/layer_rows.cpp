@@ -100,6 +100,35 @@ bool LayerRows::all_on_device(std::size_t blocks) const noexcept {
                       [](BlockPlace place) { return place == BlockPlace::absent; });
 }
 
+void LayerRows::list_stores(const KvTensors& source, TokenRange tokens, Tier tier,
+                            std::vector<StoreRows>& stores) const {
+  const bool to_host = tier == Tier::host;
+  for (std::size_t begin = tokens.begin; begin < tokens.end;) {
+    const std::size_t end = run_end(begin, tokens.end);
+    if (absent(begin / runtime_.options.block_tokens) == to_host) {
+      StoreRows& store =
+          stores.emplace_back(StoreRows{.source = source,
+                                        .tokens = {begin, end},
+                                        .target = to_host ? host_table() : device_blocks(),
+                                        .shape = runtime_.shape(),
+                                        .crosses_link = to_host});
+      const std::size_t skipped = (begin - tokens.begin) * source.token_stride;
+      store.source.keys += skipped;
+      store.source.values += skipped;
+    }
+    begin = end;
+  }
+}
+
+std::size_t LayerRows::run_end(std::size_t position, std::size_t end) const noexcept {
+  const std::size_t size = runtime_.options.block_tokens;
+  const bool is_absent = absent(position / size);
+  while (position < end && absent(position / size) == is_absent) {
+    position = std::min((position / size + 1) * size, end);
+  }
+  return position;
+}
+
 std::size_t LayerRows::row_offset(std::size_t head, std::size_t position) const noexcept {
   const std::size_t block_tokens = runtime_.options.block_tokens;
   return (head * block_tokens + position % block_tokens) * runtime_.shape().row_bytes();

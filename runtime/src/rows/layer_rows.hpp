@@ -95,6 +95,12 @@ class LayerRows {
   /// Whether none of the first `blocks` is on the host alone.
   [[nodiscard]] bool all_on_device(std::size_t blocks) const noexcept;
 
+  /// Adds to `stores` how rows of `source`, which are those of `tokens`, are stored: into blocks of
+  /// device memory where tokens have some (`tier` is device), or into pages where they have none
+  /// (host).
+  void list_stores(const KvTensors& source, TokenRange tokens, Tier tier,
+                   std::vector<StoreRows>& stores) const;
+
   /// Where a row lies in its block.
   [[nodiscard]] std::size_t row_offset(std::size_t head, std::size_t position) const noexcept;
 
@@ -106,6 +112,9 @@ class LayerRows {
 
  private:
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
+  /// Returns the end of the longest run of tokens [position, ...), up to `end`, whose blocks all
+  /// have device memory, or all have none.
+  [[nodiscard]] std::size_t run_end(std::size_t position, std::size_t end) const noexcept;
 
   RuntimeState& runtime_;
   offload::PageTable pages_;

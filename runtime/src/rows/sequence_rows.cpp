@@ -50,7 +50,7 @@ Status SequenceRows::place_needed(std::size_t position) {
   return {};
 }
 
-void SequenceRows::place_spare(std::size_t length) {
+void SequenceRows::place_spare(std::size_t position) {
   // Blocks that hold tokens of an earlier prompt and were spilled are on the host only.
   const std::size_t begin = divide_up(context_.length, context_.block_tokens());
   for (const auto& layer : layers_) {
@@ -60,7 +60,7 @@ void SequenceRows::place_spare(std::size_t length) {
       if (!layer->rows.absent(block)) continue;
       Result<std::byte*> slot = context_.runtime.take_spare_block();
       while (!slot && slot.error().code == Errc::out_of_memory &&
-             layer->spill_oldest(block, length)) {
+             layer->spill_oldest(block, position)) {
         slot = context_.runtime.take_spare_block();
       }
       if (!slot) break;

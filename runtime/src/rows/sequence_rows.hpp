@@ -32,9 +32,10 @@ class SequenceRows {
 
   /// Has in device memory what the token at `position` attends to whatever is selected.
   Status place_needed(std::size_t position);
-  /// The same for all blocks behind those the sequence has, as far as there is memory: for a
-  /// sequence that ends at `length`.
-  void place_spare(std::size_t length);
+  /// The same for all blocks behind those the sequence has, as far as there is memory. Older blocks
+  /// that the token at `position` does not need make room for them: of a prompt that is given up,
+  /// the next token needs what it needed before.
+  void place_spare(std::size_t position);
   /// Brings back what the next step needs. On an error nothing is there that was not before.
   Status load_needed();
   void hand_over_passed();

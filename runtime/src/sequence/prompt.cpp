@@ -27,11 +27,9 @@ Status Prompt::begin(std::size_t tokens) {
     if (reserved.error().code == Errc::out_of_memory) give_back();
     return reserved;
   }
-  if (context_.options().placement == Placement::resident_first) parts_.rows.place_spare(total);
   for (const auto& layer : parts_.layers) layer->index.build.hints.query_window.clear();
   end_ = total;
-  note_in_journal();
-  parts_.cache.place_seeds({context_.length, end_});
+  parts_.place_prompt(end_);
   parts_.cache.reserve_blocks(end_);
   next_layer_ = 0;
   appended_ = context_.length;
@@ -76,47 +74,16 @@ void Prompt::make_indexes_resident() {
   for (const auto& layer : parts_.layers) parts_.indexes.room.device().mark_stale(*layer);
 }
 
-void Prompt::note_in_journal() const {
-  if (!context_.journal.listens()) return;
-  for (const auto& layer : parts_.layers) {
-    context_.journal.note_prompt({.layer = layer->id(),
-                                  .tokens = {context_.length, end_},
-                                  .window_begin = context_.window_at(end_).begin,
-                                  .placed_begin = layer->window_at(end_).begin});
-  }
-}
-
 Status Prompt::check_turn(LayerId id, const Queue& compute) const {
   TERRACE_TRY(context_.require(SequencePhase::prefill));
   return context_.check_layer(id, next_layer_, compute);
 }
 
 Status Prompt::store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute) {
-  const LayerRows& rows = layer.rows;
-  const std::size_t size = context_.block_tokens();
-  const auto here = [&](std::size_t position) {
-    return rows.place(position / size) == BlockPlace::resident;
-  };
-  std::size_t position = piece.tokens.begin;
-  while (position < piece.tokens.end) {
-    // The longest run of tokens whose blocks are all here, or all not.
-    std::size_t end = position;
-    while (end < piece.tokens.end && here(end) == here(position)) {
-      end = std::min((end / size + 1) * size, piece.tokens.end);
-    }
-    if (here(position)) {
-      StoreRows store{.source = piece.kv,
-                      .tokens = {position, end},
-                      .target = rows.device_blocks(),
-                      .shape = context_.shape()};
-      const std::size_t skipped = (position - piece.tokens.begin) * piece.kv.token_stride;
-      store.source.keys += skipped;
-      store.source.values += skipped;
-      TERRACE_TRY(context_.backend().ops().store_rows(compute, Phase::update, store));
-    }
-    position = end;
-  }
-  return {};
+  stores_.clear();
+  layer.rows.list_stores(piece.kv, piece.tokens, Tier::device, stores_);
+  if (stores_.empty()) return {};
+  return context_.backend().ops().store_rows(compute, Phase::update, stores_).map([](Ticket) {});
 }
 
 Result<Ticket> Prompt::store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready) {

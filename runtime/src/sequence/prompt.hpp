@@ -27,7 +27,6 @@ class Prompt {
   void forget_first_prompt();
   /// Brings indexes back that gave way to a prompt.
   void make_indexes_resident();
-  void note_in_journal() const;
 
   [[nodiscard]] Status check_turn(LayerId layer, const Queue& compute) const;
   Status store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute);
@@ -40,6 +39,7 @@ class Prompt {
   bool streamed_before_ = false;   ///< so were indexes
   std::size_t next_layer_ = 0;     ///< layers are finished in order
   std::size_t appended_ = 0;       ///< positions of next_layer_ appended so far
+  std::vector<StoreRows> stores_;
 };
 
 }  // namespace terrace

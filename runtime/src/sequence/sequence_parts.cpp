@@ -97,6 +97,19 @@ Status SequenceParts::await_indexes() {
   return retention.await();
 }
 
+void SequenceParts::place_prompt(std::size_t end) {
+  if (context.options().placement == Placement::resident_first) rows.place_spare(context.length);
+  if (context.journal.listens()) {
+    for (const auto& layer : layers) {
+      context.journal.note_prompt({.layer = layer->id(),
+                                   .tokens = {context.length, end},
+                                   .window_begin = context.window_at(end).begin,
+                                   .placed_begin = layer->window_at(end).begin});
+    }
+  }
+  cache.place_seeds({context.length, end});
+}
+
 Status SequenceParts::load_window() {
   const Status loaded = rows.load_needed();
   if (loaded) return {};

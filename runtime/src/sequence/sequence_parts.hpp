@@ -52,6 +52,10 @@ struct SequenceParts {
   /// Waits for indexes, and for what retention decides.
   Status await_indexes();
 
+  /// A prompt's rows up to `end` are to lie on the host: has those on the device, too, that the
+  /// placement or the cache keeps there, as far as there is memory.
+  void place_prompt(std::size_t end);
+
   /// Loads what the next step needs. Where it cannot, the sequence is paused or lost.
   Status load_window();
 

@@ -1,5 +1,7 @@
 #include "lent_step_memory.hpp"
 
+#include <algorithm>
+
 #include "reserve_buffer.hpp"
 #include "runtime_state.hpp"
 #include "tile_stream.hpp"
@@ -23,6 +25,42 @@ Status LentStepMemory::reserve_tiles(std::size_t tokens) {
   return {};
 }
 
+Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
+  if (count == 0) return {};
+  const std::size_t end = tables_reserved_ + count;
+  std::vector<StepMemory::Table>& tables = get().tables;
+  if (tables.size() < end) tables.resize(end);
+  // Members take them in turn, whoever asked for which.
+  const std::size_t most = std::max(blocks_reserved_, blocks);
+  for (std::size_t i = most > blocks_reserved_ ? 0 : tables_reserved_; i < end; ++i) {
+    TERRACE_TRY(reserve_table(tables[i], most));
+  }
+  tables_reserved_ = end;
+  blocks_reserved_ = most;
+  return {};
+}
+
+Result<StepMemory::Table*> LentStepMemory::next_table(std::size_t blocks) {
+  std::vector<StepMemory::Table>& tables = get().tables;
+  if (tables_used_ == tables.size()) tables.emplace_back();
+  StepMemory::Table& table = tables[tables_used_];
+  TERRACE_TRY(reserve_table(table, blocks));
+  ++tables_used_;
+  return &table;
+}
+
+Status LentStepMemory::reserve_table(StepMemory::Table& table, std::size_t blocks) {
+  if (std::min(table.device.bytes(), table.host.bytes()) >= blocks * sizeof(std::byte*)) return {};
+  Backend& backend = *runtime_.backend;
+  table = {};
+  AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
+                            .purpose = Purpose::staging};
+  TERRACE_ASSIGN(table.device, backend.allocate(request));
+  request.tier = Tier::host;
+  TERRACE_ASSIGN(table.host, backend.allocate(request));
+  return {};
+}
+
 Status LentStepMemory::reserve_queries(std::size_t numbers) {
   for (Buffer* const buffer : {&get().queries, &get().outputs}) {
     TERRACE_TRY(
@@ -32,6 +70,7 @@ Status LentStepMemory::reserve_queries(std::size_t numbers) {
 }
 
 void LentStepMemory::give_back() noexcept {
+  tables_reserved_ = blocks_reserved_ = tables_used_ = 0;
   if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
 }
 

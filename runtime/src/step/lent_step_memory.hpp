@@ -24,6 +24,11 @@ class LentStepMemory {
   /// Has room for tiles of rows, and for the state of so many tokens that attend to them. Errors:
   /// out_of_memory.
   Status reserve_tiles(std::size_t tokens);
+  /// Has `count` tables of `blocks` blocks more. Errors: out_of_memory.
+  Status reserve_tables(std::size_t count, std::size_t blocks);
+  /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
+  /// was not reserved.
+  Result<StepMemory::Table*> next_table(std::size_t blocks);
   /// Has room for so many numbers of queries, and of outputs. Errors: out_of_memory.
   Status reserve_queries(std::size_t numbers);
 
@@ -33,8 +38,13 @@ class LentStepMemory {
   void leave_to(std::vector<Buffer>& keeper);
 
  private:
+  Status reserve_table(StepMemory::Table& table, std::size_t blocks);
+
   RuntimeState& runtime_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
+  std::size_t tables_reserved_ = 0;
+  std::size_t blocks_reserved_ = 0;  ///< of a table
+  std::size_t tables_used_ = 0;
 };
 
 }  // namespace terrace

@@ -60,11 +60,8 @@ Status Participant::open_token(std::size_t number) {
   return parts_.mass.keep_query(*layer_, input_.query, *context_.compute);
 }
 
-StoreRows Participant::store() const noexcept {
-  return {.source = input_.kv,
-          .tokens = {context_.length, context_.length + tokens_},
-          .target = layer_->rows.device_blocks(),
-          .shape = context_.shape()};
+void Participant::list_stores(std::vector<StoreRows>& stores) const {
+  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::device, stores);
 }
 
 Result<SelectRequest> Participant::select(Queue& compute) {
@@ -100,12 +97,24 @@ void Participant::note_selected(Ticket selected) noexcept {
 }
 
 Status Participant::note_stored(Ticket stored) {
+  TERRACE_TRY(store_on_host(stored));
   if (!sends_rows_at_once()) return {};
   Queue& offload = context_.lanes.offload();
   TERRACE_TRY(offload.wait_for(stored));
   extents_.clear();
   list_new_rows(*layer_);
   TERRACE_ASSIGN(layer_->tickets().offloaded, offload.copy(Phase::offload, extents_));
+  return {};
+}
+
+Status Participant::store_on_host(Ticket ready) {
+  stores_.clear();
+  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::host, stores_);
+  if (stores_.empty()) return {};
+  Queue& offload = context_.lanes.offload();
+  TERRACE_TRY(offload.wait_for(ready));
+  TERRACE_ASSIGN(layer_->tickets().offloaded,
+                 context_.backend().ops().store_rows(offload, Phase::offload, stores_));
   return {};
 }
 
@@ -163,7 +172,9 @@ void Participant::list_new_rows(const Layer& layer) {
   for (std::size_t position = context_.length; position < end;) {
     const std::size_t block = position / block_tokens;
     const std::size_t run_end = std::min(end, (block + 1) * block_tokens);
-    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
+    // Rows without a block were stored on the host at once.
+    const std::size_t heads = layer.rows.absent(block) ? 0 : shape.kv_heads;
+    for (std::size_t head = 0; head < heads; ++head) {
       const std::size_t at = layer.rows.row_offset(head, position);
       extents_.push_back({layer.rows.on_host(block) + at, layer.rows.on_device(block) + at,
                           (run_end - position) * shape.row_bytes()});

@@ -34,8 +34,9 @@ class Participant {
   Status check_turn(LayerId layer, const StepInput& input, const Queue& compute) const;
   /// Lets changes of the cache take effect, and says what the token attends to.
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
-  [[nodiscard]] StoreRows store() const noexcept;
-  /// The new rows are in device memory.
+  /// Adds to `stores` how new rows get into device memory; the others have no room there.
+  void list_stores(std::vector<StoreRows>& stores) const;
+  /// The new rows are in device memory, but for those that note_stored() sends to the host.
   Status note_stored(Ticket stored);
   /// Whether the tokens attend to all rows up to their own, wherever these lie.
   [[nodiscard]] bool attends_exactly() const noexcept { return exact_; }
@@ -121,13 +122,21 @@ class Participant {
   /// The same with retention: whether there are tokens outside the window that it has not decided
   /// on.
   [[nodiscard]] bool must_attend_exactly() const noexcept;
+  /// Whether rows outside sinks and window may lie on the host alone: they pass in tiles.
+  [[nodiscard]] bool may_store_on_host() const noexcept;
   Status reserve(LentStepMemory& memory);
+  Status reserve_tiles(LentStepMemory& memory, std::size_t blocks);
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);
   void list_selections(Layer& layer);
   /// Rows of a draft may be indexed before the draft has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
     return single_tokens() > 1 && !context_.keeps_everything();
+  }
+  /// Stores new rows that have no room in device memory, behind `ready`.
+  Status store_on_host(Ticket ready);
+  [[nodiscard]] TokenRange new_tokens() const noexcept {
+    return {context_.length, context_.length + tokens_};
   }
   Status note_attention();
   Status copy_to_host(LayerSpan layers, Ticket ready);
@@ -160,6 +169,7 @@ class Participant {
   std::size_t next_layer_ = 0;
   bool gathers_ = false;  ///< the step's attention is the embedder's own
   std::vector<CopyExtent> extents_;
+  std::vector<StoreRows> stores_;
 };
 
 }  // namespace terrace

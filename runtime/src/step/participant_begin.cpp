@@ -97,6 +97,20 @@ bool Participant::must_attend_exactly() const noexcept {
   return prompt_ || context_.undecided_from(last) > context_.sinks_at(last).end;
 }
 
+bool Participant::may_store_on_host() const noexcept {
+  return prompt_ && exact_ && !context_.keeps_everything();
+}
+
+Status Participant::reserve_tiles(LentStepMemory& memory, std::size_t blocks) {
+  TERRACE_TRY(memory.reserve_tiles(tokens_));
+  std::size_t passes = 0;
+  for (const auto& layer : parts_.layers) {
+    if (layer->rows.all_on_device(blocks)) continue;
+    passes += parts_.retention.inputs.wants_weights(*layer) ? 2U : 1U;
+  }
+  return memory.reserve_tables(passes, blocks);
+}
+
 Status Participant::reserve(LentStepMemory& memory) {
   const std::size_t blocks = parts_.rows.blocks();
   const std::size_t length = context_.length + tokens_;
@@ -108,10 +122,14 @@ Status Participant::reserve(LentStepMemory& memory) {
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
     TERRACE_TRY(parts_.rows.own_blocks(block, end));
-    TERRACE_TRY(parts_.rows.place_blocks(block, end));
+    if (may_store_on_host()) {
+      TERRACE_TRY(parts_.rows.place_needed(length));
+    } else {
+      TERRACE_TRY(parts_.rows.place_blocks(block, end));
+    }
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     TERRACE_TRY(parts_.retention.reserve());
-    if (exact_) TERRACE_TRY(memory.reserve_tiles(tokens_));
+    if (exact_) TERRACE_TRY(reserve_tiles(memory, end));
     if (parts_.retention.inputs.wants_weights()) {
       TERRACE_TRY(parts_.retention.weights.begin_step(
           {.count = tokens_,
@@ -127,6 +145,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     context_.journal.note_loss();
     return reserved;
   }
+  if (may_store_on_host()) parts_.place_prompt(length);
   parts_.indexes.room.ready = false;
   // For tokens behind the first one there may be something to select where there was nothing.
   if (single_tokens() < 2) return {};

@@ -97,7 +97,8 @@ Status Participant::accept(std::size_t tokens) {
     return rejected;
   }
   trim_rows();
-  return {};
+  // The window ends before rows that may lie on the host alone.
+  return may_store_on_host() ? parts_.load_window() : Status{};
 }
 
 void Participant::trim_rows() {
@@ -157,7 +158,8 @@ Status Participant::index_prompt(Layer& layer, TokenRange tokens) {
 
 Status Participant::abandon(Duration patience) {
   context_.computed = {};
-  const bool at_rest = parts_.come_to_rest(patience);
+  if (context_.phase == SequencePhase::paused) return {};
+  const bool at_rest = context_.phase != SequencePhase::lost && parts_.come_to_rest(patience);
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     parts_.recover();

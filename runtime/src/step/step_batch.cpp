@@ -83,9 +83,10 @@ Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepI
 Result<Ticket> StepBatch::store(Queue& compute) {
   stores_.clear();
   for_each_member([&](Participant& one, std::size_t) {
-    stores_.push_back(one.store());
+    one.list_stores(stores_);
     return Status{};
   });
+  if (stores_.empty()) return compute.record();
   return runtime_.backend->ops().store_rows(compute, Phase::update, stores_);
 }
 

@@ -86,7 +86,7 @@ class StepBatch {
   std::vector<Member> members_;
   Status failure_;
   TileStream tiles_;
-  Ticket stored_;    ///< the layer's new rows are in device memory
+  Ticket stored_;    ///< the layer's new rows are where they belong in device memory
   Ticket selected_;  ///< so is what its tokens selected
 
   // Arguments of a layer's ops, kept so that the next layer allocates nothing.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "reserve_buffer.hpp"
 #include "sequence/layer.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -17,32 +16,12 @@ std::size_t tile_tokens(std::size_t block_tokens) noexcept {
   return std::max(least, about / least * least);
 }
 
-void TileStream::end_step() noexcept {
-  stages_ = {};
-  tables_used_ = 0;
-}
-
-Result<StepMemory::Table*> TileStream::next_table(std::size_t blocks) {
-  std::vector<StepMemory::Table>& tables = memory_.get().tables;
-  if (tables_used_ == tables.size()) tables.emplace_back();
-  StepMemory::Table& table = tables[tables_used_];
-  if (std::min(table.device.bytes(), table.host.bytes()) < blocks * sizeof(std::byte*)) {
-    Backend& backend = *runtime_.backend;
-    table = {};
-    AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
-                              .purpose = Purpose::staging};
-    TERRACE_ASSIGN(table.device, backend.allocate(request));
-    request.tier = Tier::host;
-    TERRACE_ASSIGN(table.host, backend.allocate(request));
-  }
-  ++tables_used_;
-  return &table;
-}
+void TileStream::end_step() noexcept { stages_ = {}; }
 
 Result<BlockTable> TileStream::place_blocks(Layer& layer, std::size_t blocks, Queue& compute) {
   const std::size_t block_tokens = runtime_.options.block_tokens;
   if (layer.rows.all_on_device(blocks)) return layer.rows.device_table();
-  TERRACE_ASSIGN(const StepMemory::Table* const table, next_table(blocks));
+  TERRACE_ASSIGN(const StepMemory::Table* const table, memory_.next_table(blocks));
   const std::size_t of_tile = tile_tokens(block_tokens) / block_tokens;
   for (std::size_t block = 0; block < blocks; ++block) {
     std::byte* const staged =
@@ -68,6 +47,8 @@ Result<bool> TileStream::copy_tile(SequenceContext& context, const Layer& layer,
   if (extents_.empty()) return false;
   Queue& refill = context.lanes.refill();
   TERRACE_TRY(refill.wait_for(stage.read));
+  // New rows may be on their way there.
+  TERRACE_TRY(refill.wait_for(layer.rows.tickets.offloaded));
   TERRACE_ASSIGN(stage.copied, refill.copy(Phase::fetch, extents_));
   context.counters.bytes.streamed += extents_.size() * context.runtime.block_bytes();
   return true;

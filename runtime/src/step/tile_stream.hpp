@@ -37,7 +37,8 @@ class TileStream {
   TileStream(RuntimeState& runtime, LentStepMemory& memory) noexcept
       : runtime_(runtime), memory_(memory) {}
 
-  /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended.
+  /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended,
+  /// or the layer's `offloaded` to the host.
   /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
   Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
                         Ticket stored, Queue& compute);
@@ -65,13 +66,10 @@ class TileStream {
   /// Copies blocks [begin, end) that are on the host alone. Returns whether there were any.
   Result<bool> copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,
                          std::size_t tile);
-  /// Has a table of so many blocks that no work under way reads.
-  Result<StepMemory::Table*> next_table(std::size_t blocks);
   [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
 
   RuntimeState& runtime_;
   LentStepMemory& memory_;
-  std::size_t tables_used_ = 0;
   std::array<Stage, 2> stages_;
   std::vector<CopyExtent> extents_;
 };
