@@ -54,6 +54,21 @@ def test_half_precision(dtype):
         assert torch.allclose(found.float(), expected.float(), atol=3e-2)
 
 
+@pytest.mark.parametrize(("dtype", "memory"),
+                         [(torch.float32, "4MiB"), (torch.bfloat16, "5600KiB")])
+def test_prompts_with_more_rows_than_the_device_has_room_for(dtype, memory):
+    plain, model = small("llama").to(dtype), small("llama").to(dtype)
+    prompt, token = ids(1, 6000), ids(1, 1, seed=1)
+    rows = 2 * 2 * 2 * 16 * 6000 * dtype.itemsize
+    ours = cache_for(model, budget=64, device_memory=memory)
+    theirs = default_cache(plain)
+    tolerance = 2e-5 if dtype == torch.float32 else 3e-2
+    found, expected = logits(model, prompt, ours), logits(plain, prompt, theirs)
+    assert torch.allclose(found, expected, atol=tolerance), (found - expected).abs().max()
+    logits(model, token, ours)
+    assert ours.stats().bytes["streamed"] > rows // 2
+
+
 def test_rows_that_are_reordered_repeated_and_chosen(model):
     ours, theirs = cache_for(model), default_cache(model)
     plain = small("llama")
