@@ -87,7 +87,7 @@ lint: packages  ## clang-format, clang-tidy, headers that compile alone
 # fibers, of which it watches each switch: there it gets few steps, three policies, and no test
 # that takes minutes for one shape or length after the other.
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
-  |GivesBackWhatAPromptLeft|WhenTheBudgetCovers|on_host[.]Mass[.]
+  |GivesBackWhatAPromptLeft|WhenTheBudgetCovers|on_host[.]Mass[.]|MayBeKeptInPart|MayBeGivenUp
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python lint test-engines  ## everything there is, without a time limit
