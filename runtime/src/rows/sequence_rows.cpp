@@ -41,9 +41,9 @@ Status SequenceRows::place_blocks(std::size_t begin, std::size_t end) {
   return {};
 }
 
-Status SequenceRows::place_needed(std::size_t position) {
+Status SequenceRows::place_needed(std::size_t begin, std::size_t position) {
   for (const auto& layer : layers_) {
-    for (std::size_t block = 0; block < layer->rows.blocks(); ++block) {
+    for (std::size_t block = begin; block < layer->rows.blocks(); ++block) {
       if (layer->needs_block(block, position)) TERRACE_TRY(layer->place_block(block));
     }
   }

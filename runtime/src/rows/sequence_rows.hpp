@@ -30,9 +30,10 @@ class SequenceRows {
   /// Has blocks [begin, end) in device memory, to be written.
   Status place_blocks(std::size_t begin, std::size_t end);
 
-  /// Has in device memory what the token at `position` attends to whatever is selected.
-  Status place_needed(std::size_t position);
-  /// The same for all blocks behind those the sequence has, as far as there is memory. Older blocks
+  /// The same of blocks from `begin` on that the token at `position` attends to whatever is
+  /// selected.
+  Status place_needed(std::size_t begin, std::size_t position);
+  /// The same of all blocks behind those the sequence has, as far as there is memory. Older blocks
   /// that the token at `position` does not need make room for them: of a prompt that is given up,
   /// the next token needs what it needed before.
   void place_spare(std::size_t position);

@@ -47,7 +47,7 @@ Status Prompt::reserve(std::size_t total) {
   TERRACE_TRY(parts_.rows.own_blocks(block, block + 1));
   TERRACE_TRY(parts_.workspace.reserve(total, parts_.layers));
   TERRACE_TRY(parts_.retention.reserve());
-  TERRACE_TRY(parts_.rows.place_needed(total));
+  TERRACE_TRY(parts_.rows.place_needed(block, total));
   TERRACE_TRY(parts_.indexes.room.reserve(total));
   return parts_.cache.reserve(total + 1);
 }

@@ -123,7 +123,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     const std::size_t end = divide_up(length, context_.block_tokens());
     TERRACE_TRY(parts_.rows.own_blocks(block, end));
     if (may_store_on_host()) {
-      TERRACE_TRY(parts_.rows.place_needed(length));
+      TERRACE_TRY(parts_.rows.place_needed(block, length));
     } else {
       TERRACE_TRY(parts_.rows.place_blocks(block, end));
     }
