@@ -31,12 +31,9 @@ Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
   std::vector<StepMemory::Table>& tables = get().tables;
   if (tables.size() < end) tables.resize(end);
   // Members take them in turn, whoever asked for which.
-  const std::size_t most = std::max(blocks_reserved_, blocks);
-  for (std::size_t i = most > blocks_reserved_ ? 0 : tables_reserved_; i < end; ++i) {
-    TERRACE_TRY(reserve_table(tables[i], most));
-  }
+  blocks_reserved_ = std::max(blocks_reserved_, blocks);
+  for (std::size_t i = 0; i < end; ++i) TERRACE_TRY(reserve_table(tables[i], blocks_reserved_));
   tables_reserved_ = end;
-  blocks_reserved_ = most;
   return {};
 }
 

@@ -169,17 +169,16 @@ void Participant::list_new_rows(const Layer& layer) {
   const KvShape& shape = context_.shape();
   const std::size_t block_tokens = context_.block_tokens();
   const std::size_t end = context_.length + tokens_;
-  for (std::size_t position = context_.length; position < end;) {
+  std::size_t run_end = 0;
+  for (std::size_t position = context_.length; position < end; position = run_end) {
     const std::size_t block = position / block_tokens;
-    const std::size_t run_end = std::min(end, (block + 1) * block_tokens);
-    // Rows without a block were stored on the host at once.
-    const std::size_t heads = layer.rows.absent(block) ? 0 : shape.kv_heads;
-    for (std::size_t head = 0; head < heads; ++head) {
+    run_end = std::min(end, (block + 1) * block_tokens);
+    if (layer.rows.absent(block)) continue;  // stored on the host at once
+    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const std::size_t at = layer.rows.row_offset(head, position);
       extents_.push_back({layer.rows.on_host(block) + at, layer.rows.on_device(block) + at,
                           (run_end - position) * shape.row_bytes()});
     }
-    position = run_end;
   }
 }
 

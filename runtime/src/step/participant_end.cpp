@@ -158,6 +158,7 @@ Status Participant::index_prompt(Layer& layer, TokenRange tokens) {
 
 Status Participant::abandon(Duration patience) {
   context_.computed = {};
+  // The window of a prompt that was kept in part could not be loaded (SequenceParts::load_window).
   if (context_.phase == SequencePhase::paused) return {};
   const bool at_rest = context_.phase != SequencePhase::lost && parts_.come_to_rest(patience);
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;

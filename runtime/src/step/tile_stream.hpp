@@ -37,8 +37,8 @@ class TileStream {
   TileStream(RuntimeState& runtime, LentStepMemory& memory) noexcept
       : runtime_(runtime), memory_(memory) {}
 
-  /// Enqueues attention of the queries over all rows up to their own, which `stored` has appended,
-  /// or the layer's `offloaded` to the host.
+  /// Enqueues attention of the queries over all rows up to their own. New rows are in device
+  /// memory once `stored` is done, or on the host once the layer's tickets().offloaded is.
   /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
   Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
                         Ticket stored, Queue& compute);
