@@ -255,7 +255,7 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         turn = serving.begin([place.row for place in places])
         chosen = turn.places if turn else []
         taken = [places[at] for at in chosen]
-        left = [place for at, place in enumerate(places) if at not in chosen]
+        left = [places[at] for at in sorted(set(range(len(places))) - set(chosen))]
         plan = _Plan(serving, self._layers, turn, taken, left,
                      torch.tensor([place.token for place in taken]))
         rest = sorted(set(range(common.num_reqs)) - {long[at] for at in chosen})
