@@ -11,6 +11,7 @@
 
 #include "machine.hpp"
 #include "output.hpp"
+#include "terrace/core/list_folder.hpp"
 #include "terrace/kernels/isa.hpp"
 #include "terrace/runtime/config.hpp"
 #include "terrace/tuning/costs.hpp"
@@ -157,10 +158,10 @@ std::vector<NamedFile> config_sources(const SharedOptions& options, const Config
 
 std::vector<NamedFile> model_sources(const std::filesystem::path& folder) {
   std::vector<NamedFile> sources;
-  std::error_code unreadable;  // its reader will say so
-  std::filesystem::directory_iterator file(folder, unreadable);
-  for (; file != std::filesystem::directory_iterator(); file.increment(unreadable)) {
-    sources.push_back({"a file in the model's folder", file->path()});
+  const auto files = list_folder(folder);
+  if (!files) return sources;  // its reader will say so
+  for (const std::filesystem::path& file : *files) {
+    sources.push_back({"a file in the model's folder", file});
   }
   return sources;
 }

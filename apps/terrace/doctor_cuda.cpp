@@ -8,6 +8,7 @@
 #include <fstream>
 #include <regex>
 
+#include "terrace/core/list_folder.hpp"
 #include "terrace/core/version.hpp"
 
 namespace terrace::apps {
@@ -56,14 +57,13 @@ bool has_compiler(const fs::path& folder) {
 
 /// Whether the system has a device file of NVIDIA's, /dev/nvidia0 or another number.
 bool sees_device() {
-  std::error_code error;
-  const auto is_device = [](const fs::directory_entry& entry) {
-    const std::string name = entry.path().filename();
+  const auto is_device = [](const fs::path& file) {
+    const std::string name = file.filename();
     return name.starts_with("nvidia") && name.find_first_not_of("0123456789", 6) == name.npos &&
            name.size() > 6;
   };
-  const fs::directory_iterator files("/dev", error);
-  return !error && std::any_of(begin(files), end(files), is_device);
+  const auto files = list_folder("/dev");
+  return files && std::ranges::any_of(*files, is_device);
 }
 
 std::string_view variable(const char* name) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "terrace/core/config.hpp"
+#include "terrace/core/list_folder.hpp"
 #include "terrace/core/read_file.hpp"
 #include "terrace/tuning/trace_file.hpp"
 
@@ -66,15 +67,10 @@ Result<std::uint64_t> add_weights(std::uint64_t hash, const std::filesystem::pat
 /// The model's files of weights, in the order of their names. Others may lie beside them: adapters,
 /// gates made for the model.
 Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const bool of_model = entry->path().filename().string().starts_with("model");
-    if (of_model && entry->path().extension() == ".safetensors") files.push_back(entry->path());
-  }
-  if (error) return cannot_read(folder);
-  std::ranges::sort(files);
+  TERRACE_ASSIGN(std::vector<std::filesystem::path> files, list_folder(folder));
+  std::erase_if(files, [](const std::filesystem::path& file) {
+    return !file.filename().string().starts_with("model") || file.extension() != ".safetensors";
+  });
   return files;
 }
 

@@ -1,12 +1,12 @@
 #include "run/token_text.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <utility>
 
 #include "program_files.hpp"
 #include "terrace/core/input_file.hpp"
+#include "terrace/core/list_folder.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -17,12 +17,11 @@ constexpr std::size_t byte_vocabulary = 256;
 
 /// Regular files of a folder by name; links would repeat what they point to.
 std::vector<fs::path> files_of(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.is_regular_file(error) && !entry.is_symlink(error)) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
+  std::vector<fs::path> files = list_folder(folder).value_or(std::vector<fs::path>());
+  std::erase_if(files, [](const fs::path& file) {
+    std::error_code error;
+    return fs::symlink_status(file, error).type() != fs::file_type::regular;
+  });
   return files;
 }
 
