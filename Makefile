@@ -75,10 +75,10 @@ else
 	@echo "test-cuda: no nvcc here, so device code is not compiled"
 endif
 
-lint: packages  ## clang-format, clang-tidy, headers that compile alone
+lint: python  ## clang-format, clang-tidy, headers that compile alone
 	@tools/install-packages lint
 	@tools/environments/environments.py lint >/dev/null
-	@cmake --preset tidy
+	@cmake --preset tidy $(WITH_PYTHON)
 	@cmake --build --preset tidy
 	@ctest --preset tidy --timeout 7200  # clang-tidy is one test
 

@@ -24,6 +24,7 @@ std::vector<std::shared_lock<std::shared_mutex>> lock_all(
   std::sort(handles.begin(), handles.end());
   handles.erase(std::unique(handles.begin(), handles.end()), handles.end());
   std::vector<std::shared_lock<std::shared_mutex>> locks;
+  locks.reserve(handles.size());
   for (const auto& handle : handles) locks.push_back(handle->lock());
   return locks;
 }
@@ -39,6 +40,7 @@ terrace_status begin(terrace_runtime* runtime, QueueHandle& queue, const Members
   const auto locks = lock_all(members.sequences);
   const auto queue_lock = queue.lock();
   std::vector<terrace_sequence*> sequences;
+  sequences.reserve(members.sequences.size());
   for (const auto& sequence : members.sequences) sequences.push_back(sequence->get());
   terrace_step_options options = TERRACE_STEP_OPTIONS_INIT;
   options.sequences = sequences.data();
@@ -269,6 +271,7 @@ nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const 
   tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
   std::vector<terrace_view> views(step.sequences, terrace_view TERRACE_VIEW_INIT);
   std::vector<terrace_view*> pointers;
+  pointers.reserve(views.size());
   for (terrace_view& view : views) pointers.push_back(&view);
   enqueue(step, [&](terrace_step* s) {
     return terrace_step_gather(s, layer, &tensors, pointers.data());
