@@ -12,6 +12,8 @@ class CallerQueue final : public ExecutedQueue {
       : ExecutedQueue(std::move(executor), limits) {}
   ~CallerQueue() override { executor().stop(); }
 
+  [[nodiscard]] bool finishes_at_once() const noexcept override { return true; }
+
  private:
   Result<Ticket> enqueue(FunctionRef<void(Piece&)> make) override;
   /// Errors: not_ready.

@@ -17,16 +17,17 @@ RunJob make_job(const std::string& policy, std::size_t context = 1024,
   return prepare_job(options).value();
 }
 
-Session open(const RunJob& job) {
-  Progress progress(/*quiet=*/true);
+/// The session shows its progress to `progress`, which has to outlive it.
+Session open(const RunJob& job, Progress& progress) {
   return open_session(job, config_of_policy(job, job.policies.front()), progress).value();
 }
 
 /// Returns the right digits of each needle by a prompt of its own, whole.
 std::vector<std::size_t> right_one_by_one(const RunJob& job) {
+  Progress progress(/*quiet=*/true);
   std::vector<std::size_t> right;
   for (const Needle& needle : job.needles) {
-    Session session = open(job);
+    Session session = open(job, progress);
     std::vector<TokenId> prompt(job.text.tokens.begin(),
                                 job.text.tokens.begin() + std::ptrdiff_t(job.context));
     prompt.insert(prompt.end(), needle.question.begin(), needle.question.end());
@@ -43,7 +44,7 @@ std::vector<std::size_t> right_one_by_one(const RunJob& job) {
 
 std::vector<std::size_t> right_asked_together(const RunJob& job) {
   Progress progress(/*quiet=*/true);
-  Session session = open(job);
+  Session session = open(job, progress);
   const auto scores = ask_needles(job, session, progress);
   EXPECT_TRUE(scores.has_value()) << scores.error().message();
   std::vector<std::size_t> right;
@@ -62,11 +63,12 @@ TEST(NeedleQuestions, InPromptsAreAskedWhereDeviceMemoryHoldsOneSequence) {
   constexpr std::size_t context = 4096;  // the rows of full attention fill most of the memory
   const RunJob roomy = make_job("full", context);
   const auto prompt = std::span(roomy.text.tokens).first(context);
-  Session one = open(roomy);
+  Progress progress(/*quiet=*/true);
+  Session one = open(roomy, progress);
   ASSERT_TRUE(one.decoder->extend(*one.runtime, *one.sequence, prompt).has_value());
   const std::size_t peak = one.runtime->backend().memory(Tier::device).peak;
   const RunJob tight = make_job("full", context, std::to_string(peak + peak / 8) + "B");
-  Session two = open(tight);
+  Session two = open(tight, progress);
   ASSERT_TRUE(two.decoder->extend(*two.runtime, *two.sequence, prompt).has_value());
   const auto twin = two.sequence->fork();
   ASSERT_FALSE(twin.has_value()) << "there is room for two: the test would prove nothing";

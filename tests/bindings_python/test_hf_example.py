@@ -18,4 +18,6 @@ def test_the_example_continues_a_text():
     assert done.returncode == 0, done.stderr
     text, stats = done.stdout.rstrip().rsplit("\n\n", 1)
     assert len(text.split()) >= 3
-    assert re.match(r"1 rows of up to 307 tokens, \d+ entries attended to, \d+\.\d % hits", stats)
+    # On a slow machine all tokens are generated before the index is there to look anything up.
+    assert re.match(r"1 rows of up to 307 tokens, \d+ entries attended to, "
+                    r"(\d+\.\d % hits|no look-ups)", stats)

@@ -25,6 +25,8 @@ class Batch {
  public:
   /// Sequence i is fed by traffic of seed i + 1.
   Batch(Runtime& runtime, std::size_t count);
+  /// The same on that queue.
+  Batch(Runtime& runtime, std::size_t count, std::unique_ptr<Queue> compute);
 
   /// A step of those sequences, of which so many tokens are kept; empty = all. Returns what became
   /// of each.
@@ -40,7 +42,8 @@ class Batch {
 
   /// Announces a prompt of sequence i, and gives it in steps of `piece` tokens.
   void expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
-  /// The same for an engine that attends by itself: rows alone are appended.
+  /// The same for an engine that attends by itself: rows alone are appended. Where the queue says
+  /// that work is done when calls return, each call's rows are overwritten behind it.
   void expect_appended_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
 
   /// Queries are rounded to `dtype`, and given as such or, with `in_f32`, as f32; outputs likewise.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <thread>
 
 #include "runtime/batch.hpp"
 
@@ -75,6 +76,24 @@ TEST_P(PromptOnTheHost, MayBeAppendedAlone) {
   Batch batch(*runtime, 1);
   batch.expect_appended_prompt(0, tokens, tokens);
   expect_decodes_as_behind(batch, tokens);
+}
+
+/// Keeps copies to the host busy, so that rows behind the first layer's are stored late.
+class SlowOffload final : public WorkObserver {
+ public:
+  void on_work(const WorkRecord& record) override {
+    if (record.phase == Phase::offload) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+};
+
+TEST_P(PromptOnTheHost, MayComeFromTensorsThatAreUsedAgain) {
+  SlowOffload slow;
+  scenario_.backend.observer = &slow;
+  const auto runtime = scenario_.open();
+  auto own = testing::make_own_queue(runtime->backend());
+  Batch batch(*runtime, 1, std::move(own.queue));
+  batch.expect_appended_prompt(0, tokens, tokens);
+  batch.drive(0).expect_all_rows_right();
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, PromptOnTheHost,

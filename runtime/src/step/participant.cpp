@@ -96,8 +96,8 @@ void Participant::note_selected(Ticket selected) noexcept {
   parts_.indexes.room.device().note_read(*layer_, selected);
 }
 
-Status Participant::note_stored(Ticket stored) {
-  TERRACE_TRY(store_on_host(stored));
+Status Participant::note_stored(Ticket stored, Queue& compute) {
+  TERRACE_TRY(store_on_host(stored, compute));
   if (!sends_rows_at_once()) return {};
   Queue& offload = context_.lanes.offload();
   TERRACE_TRY(offload.wait_for(stored));
@@ -107,7 +107,7 @@ Status Participant::note_stored(Ticket stored) {
   return {};
 }
 
-Status Participant::store_on_host(Ticket ready) {
+Status Participant::store_on_host(Ticket ready, Queue& compute) {
   stores_.clear();
   layer_->rows.list_stores(input_.kv, new_tokens(), Tier::host, stores_);
   if (stores_.empty()) return {};
@@ -115,7 +115,9 @@ Status Participant::store_on_host(Ticket ready) {
   TERRACE_TRY(offload.wait_for(ready));
   TERRACE_ASSIGN(layer_->tickets().offloaded,
                  context_.backend().ops().store_rows(offload, Phase::offload, stores_));
-  return {};
+  // Who computes on the calling thread may use the tensors for something else when the call
+  // returns.
+  return compute.finishes_at_once() ? compute.wait_for(layer_->tickets().offloaded) : Status{};
 }
 
 Status Participant::close_layer(Ticket ready) {

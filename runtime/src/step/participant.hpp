@@ -37,7 +37,7 @@ class Participant {
   /// Adds to `stores` how new rows get into device memory; the others have no room there.
   void list_stores(std::vector<StoreRows>& stores) const;
   /// The new rows are in device memory, but for those that note_stored() sends to the host.
-  Status note_stored(Ticket stored);
+  Status note_stored(Ticket stored, Queue& compute);
   /// Whether the tokens attend to all rows up to their own, wherever these lie.
   [[nodiscard]] bool attends_exactly() const noexcept { return exact_; }
   Result<Ticket> attend_exactly(TileStream& tiles, const StepOutput& output, Ticket stored,
@@ -134,7 +134,7 @@ class Participant {
     return single_tokens() > 1 && !context_.keeps_everything();
   }
   /// Stores new rows that have no room in device memory, behind `ready`.
-  Status store_on_host(Ticket ready);
+  Status store_on_host(Ticket ready, Queue& compute);
   [[nodiscard]] TokenRange new_tokens() const noexcept {
     return {context_.length, context_.length + tokens_};
   }

@@ -44,7 +44,7 @@ Status StepBatch::open(LayerId layer, std::span<const StepInput> inputs, Queue& 
       [&](Participant& one, std::size_t i) { return one.open_layer(layer, inputs[i], compute); });
   TERRACE_ASSIGN(stored_, store(compute));
   selected_ = stored_;
-  for_each_member([&](Participant& one, std::size_t) { return one.note_stored(stored_); });
+  for_each_member([&](Participant& one, std::size_t) { return one.note_stored(stored_, compute); });
   return {};
 }
 
