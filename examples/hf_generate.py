@@ -23,6 +23,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens to generate")
     parser.add_argument("--policy", default="pqcache")
     parser.add_argument("--budget", default="0.1", help="0.1: a share of the context; 512: tokens")
+    parser.add_argument("--wait-for-index", action="store_true",
+                        help="attend to few entries from the first token on, not when the index, "
+                        "built beside the decoding, is there")
     options = parser.parse_args()
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
@@ -30,7 +33,8 @@ def main() -> None:
     inputs = tokenizer(options.text.read_text(errors="replace"), return_tensors="pt",
                        truncation=True, max_length=options.context)
 
-    cache = TerraceCache.for_model(model, policy=options.policy, budget=options.budget)
+    cache = TerraceCache.for_model(model, policy=options.policy, budget=options.budget,
+                                   index_until_ready="wait" if options.wait_for_index else None)
     output = model.generate(**inputs, past_key_values=cache, max_new_tokens=options.tokens,
                             do_sample=False)
 
