@@ -23,7 +23,7 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 }
 
 Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
-                                                  Queue& compute) {
+                                                  Queue& compute, const StepOptions& options) {
   std::vector<Step::Part> parts;
   for (const StepMember& member : members) {
     if (member.sequence == nullptr) {
@@ -38,7 +38,8 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
     }
     parts.push_back({state, member.tokens});
   }
-  return std::unique_ptr<Step>(new Step(std::make_unique<Step::State>(*state_, parts, compute)));
+  return std::unique_ptr<Step>(
+      new Step(std::make_unique<Step::State>(*state_, parts, compute, options)));
 }
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }

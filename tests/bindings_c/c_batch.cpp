@@ -69,6 +69,7 @@ StepHandle CBatch::begin(std::span<const BatchMember> members) {
   options.count = sequences.size();
   options.tokens = tokens.data();
   options.compute = compute_;
+  options.dtype = static_cast<std::int32_t>(dtype_);
   terrace_step* step = nullptr;
   EXPECT_OK(terrace_step_begin(runtime_, &options, &step));
   return StepHandle(step);

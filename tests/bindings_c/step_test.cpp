@@ -256,6 +256,8 @@ TEST_F(CStep, IsRefusedWithoutWhatItIsOf) {
   refused([](terrace_step_options& one) { one.count = 2; }, "sequence 1 is NULL");
   refused([](terrace_step_options& one) { one.sequences = nullptr; }, "sequences is NULL");
   refused([](terrace_step_options& one) { one.compute = nullptr; }, "compute is NULL");
+  refused([](terrace_step_options& one) { one.dtype = 3; }, "members.dtype is 3");
+  refused([](terrace_step_options& one) { one.reserved = 1; }, "members.reserved is 1");
   refused([&](terrace_step_options& one) { one.compute = others.get(); }, "another runtime");
   sequences[0] = stranger.get();
   refused([](terrace_step_options&) {}, "another runtime");

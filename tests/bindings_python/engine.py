@@ -50,7 +50,8 @@ def make_rows(member, layer, tokens, width):
 def run_step(runtime, queue, members, tokens, width=np.float32):
     """Runs one step. Returns the largest error of its outputs."""
     worst = 0.0
-    with runtime.begin_step([m.sequence for m in members], queue, tokens) as step:
+    dtype = "f16" if width == np.float16 else "f32"
+    with runtime.begin_step([m.sequence for m in members], queue, tokens, dtype=dtype) as step:
         for layer in range(LAYERS):
             rows = [make_rows(m, layer, t, width) for m, t in zip(members, tokens)]
             query, keys, values = (np.concatenate(parts) for parts in zip(*rows))

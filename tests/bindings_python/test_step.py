@@ -112,6 +112,11 @@ def test_tensors_that_do_not_fit_are_refused_and_nothing_is_lost(runtime, change
     assert len(sequence) == 1
 
 
+def test_a_step_of_an_unknown_type_is_refused(runtime):
+    with pytest.raises(terrace.InvalidArgument, match="dtype is 'f64': f32, f16 or bf16"):
+        runtime.begin_step([runtime.open_sequence()], runtime.wrap_caller(), dtype="f64")
+
+
 def test_read_only_outputs_are_refused(runtime):
     query = np.zeros((1, QUERY_HEADS, DIM), np.float32)
     rows = np.zeros((1, KV_HEADS, DIM), np.float32)

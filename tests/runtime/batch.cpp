@@ -82,7 +82,7 @@ std::unique_ptr<Step> Batch::begin(std::span<const BatchMember> members) {
   for (const auto& [sequence, tokens] : members) {
     parts.push_back({&drives_[sequence]->sequence(), tokens});
   }
-  return runtime_.begin_step(parts, *compute_).value();
+  return runtime_.begin_step(parts, *compute_, {.queries = given_dtype()}).value();
 }
 
 void Batch::attend(Step& step, std::size_t layer, LayerData& data) const {
@@ -95,7 +95,7 @@ void Batch::attend(Step& step, std::size_t layer, LayerData& data) const {
               .head_stride = shape_.row_bytes()},
        .speculated_query = data.queries.data(),
        .output = in_f32_ ? static_cast<void*>(data.outputs.data()) : data.given_outputs.data(),
-       .dtype = in_f32_ ? Dtype::f32 : dtype_,
+       .dtype = given_dtype(),
        .hints = data.hints,
        .speculated_query_stride = shape_.query_heads * shape_.head_dim});
   EXPECT_TRUE(attended.has_value()) << attended.error().message();

@@ -81,6 +81,8 @@ class Batch {
   void keep(const std::vector<LayerData>& layers, std::size_t member, std::size_t first,
             std::size_t count);
 
+  /// The type of queries and outputs as steps have them.
+  [[nodiscard]] Dtype given_dtype() const noexcept { return in_f32_ ? Dtype::f32 : dtype_; }
   void round(LayerData& data) const;
   void take_outputs(LayerData& data) const;
 

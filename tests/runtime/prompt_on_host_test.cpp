@@ -57,6 +57,28 @@ TEST_P(PromptOnTheHost, MayBeKeptInPart) {
   }
 }
 
+TEST_P(PromptOnTheHost, LeavesRoomToConvertQueries) {
+  const KvShape& shape = scenario_.runtime.shape;
+  Scenario scenario = scenario_;
+  if (GetParam() == Placement::resident_first) {
+    // Queries and outputs fit, and beside them not all rows.
+    scenario.backend.device_memory_limit +=
+        2 * tokens * shape.query_heads * shape.head_dim * sizeof(float);
+  }
+  std::array<std::vector<StepOutput>, 2> outputs;
+  std::size_t streamed = 0;
+  for (const bool in_f32 : {false, true}) {
+    const auto runtime = scenario.open();
+    Batch batch(*runtime, 1);
+    batch.round_queries(Dtype::bf16, in_f32);
+    batch.expect_prompt(0, tokens, tokens);
+    outputs[in_f32 ? 1 : 0] = batch.outputs(0);
+    if (!in_f32) streamed = batch.sequence(0).counters().bytes.streamed;
+  }
+  EXPECT_GT(streamed, 0U);
+  EXPECT_EQ(outputs[0], outputs[1]);
+}
+
 TEST_P(PromptOnTheHost, MayBeGivenUp) {
   const auto runtime = scenario_.open();
   Batch batch(*runtime, 1);

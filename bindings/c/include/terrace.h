@@ -329,8 +329,14 @@ typedef struct terrace_step_options {
   size_t count;                       /* 1 or more */
   const size_t* tokens;               /* [count]; NULL: one of each */
   terrace_queue* compute;             /* of the same runtime */
+  /* terrace_dtype of queries and outputs that the layers will bring. Room to convert them is made
+   * at begin, where rows still give way; a layer that brings another type fails where there is
+   * none. */
+  int32_t dtype;
+  int32_t reserved; /* 0 */
 } terrace_step_options;
-#define TERRACE_STEP_OPTIONS_INIT {sizeof(terrace_step_options), NULL, 0, NULL, NULL}
+#define TERRACE_STEP_OPTIONS_INIT \
+  {sizeof(terrace_step_options), NULL, 0, NULL, NULL, TERRACE_DTYPE_F32, 0}
 
 /* The hints of one sequence's tokens, of announced prompts: those that terrace_sequence_needs asks
  * for. f32, host memory, packed; counts are of numbers. */

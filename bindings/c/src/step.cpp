@@ -3,14 +3,17 @@
 #include "handles.hpp"
 #include "sized_struct.hpp"
 #include "tensors.hpp"
+#include "values.hpp"
 
 namespace terrace::bindings {
 namespace {
 
 Result<terrace_step_options> read_step_options(const terrace_step_options* given) {
-  TERRACE_ASSIGN(const terrace_step_options options,
-                 read_struct<terrace_step_options>(given, TERRACE_STEP_OPTIONS_INIT,
-                                                   sizeof(terrace_step_options), "members"));
+  TERRACE_ASSIGN(
+      const terrace_step_options options,
+      read_struct<terrace_step_options>(given, TERRACE_STEP_OPTIONS_INIT,
+                                        offsetof(terrace_step_options, dtype), "members"));
+  TERRACE_TRY(check_reserved(options.reserved, "members"));
   TERRACE_TRY(check_given(options.compute, "terrace_step_begin", "members.compute"));
   TERRACE_TRY(check_given(options.sequences, "terrace_step_begin", "members.sequences"));
   if (options.count > 0) return options;
@@ -79,12 +82,13 @@ terrace_status terrace_step_begin(terrace_runtime* runtime, const terrace_step_o
     if (read.compute->shared->runtime != runtime->shared) {
       return fail(Errc::invalid_argument, "terrace_step_begin: the queue is of another runtime");
     }
+    TERRACE_ASSIGN(const Dtype queries, bindings::dtype_of(read.dtype, "members.dtype"));
     auto begun = std::make_unique<terrace_step>();
     begun->runtime = runtime->shared;
     begun->compute = read.compute->shared;
     TERRACE_ASSIGN(const auto members, bindings::take_members(read, *begun));
-    TERRACE_ASSIGN(begun->step,
-                   runtime->shared->runtime->begin_step(members, *begun->compute->queue));
+    TERRACE_ASSIGN(begun->step, runtime->shared->runtime->begin_step(
+                                    members, *begun->compute->queue, {.queries = queries}));
     *step = begun.release();
     return {};
   });

@@ -5,19 +5,13 @@
 #include <limits>
 
 #include "objects.hpp"
+#include "tensors.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace terrace::python {
 namespace {
-
-terrace_dtype dtype_of(const std::string& name) {
-  if (name == "f32") return TERRACE_DTYPE_F32;
-  if (name == "f16") return TERRACE_DTYPE_F16;
-  if (name == "bf16") return TERRACE_DTYPE_BF16;
-  raise_invalid("dtype is '" + name + "': f32, f16 or bf16");
-}
 
 std::string name_of(terrace_dtype dtype) {
   static constexpr std::array names{"f32", "f16", "bf16"};
@@ -179,7 +173,7 @@ policy that is not there; OutOfMemory.)");
       [](Runtime* self, const nb::object& config, std::size_t layers, std::size_t query_heads,
          std::size_t kv_heads, std::size_t head_dim, const std::string& dtype) {
         new (self) Runtime(open_runtime(
-            config, {layers, query_heads, kv_heads, head_dim, dtype_of(dtype), false}));
+            config, {layers, query_heads, kv_heads, head_dim, dtype_named(dtype), false}));
       },
       "config"_a = nb::none(), nb::kw_only(), "layers"_a, "query_heads"_a, "kv_heads"_a,
       "head_dim"_a, "dtype"_a = "f16",

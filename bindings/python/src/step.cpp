@@ -32,6 +32,7 @@ std::vector<std::shared_lock<std::shared_mutex>> lock_all(
 struct Members {
   std::vector<std::shared_ptr<SequenceHandle>> sequences;
   Tokens tokens;
+  terrace_dtype dtype = TERRACE_DTYPE_F32;
 };
 
 /// Needs no GIL.
@@ -47,17 +48,18 @@ terrace_status begin(terrace_runtime* runtime, QueueHandle& queue, const Members
   options.count = sequences.size();
   options.tokens = members.tokens ? members.tokens->data() : nullptr;
   options.compute = queue.get();
+  options.dtype = members.dtype;
   return terrace_step_begin(runtime, &options, step);
 }
 
 Step begin_step(Runtime& runtime, const std::vector<Sequence*>& sequences, Queue& compute,
-                const Tokens& tokens) {
+                const Tokens& tokens, const std::string& dtype) {
   if (tokens && tokens->size() != sequences.size()) {
     raise_invalid("tokens has " + std::to_string(tokens->size()) +
                   " numbers: give one for each of " + std::to_string(sequences.size()) +
                   " sequences");
   }
-  Members members{{}, tokens};
+  Members members{{}, tokens, dtype_named(dtype)};
   for (const Sequence* sequence : sequences) {
     sequence->handle->check_process();
     members.sequences.push_back(sequence->handle);
@@ -416,13 +418,18 @@ Made by Runtime.begin_step. As a context manager it closes at the end of the blo
   add_end(cls);
   nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
       .def("begin_step", &begin_step, "sequences"_a, "compute"_a, "tokens"_a = nb::none(),
+           "dtype"_a = "f32",
            R"(Begins a step of all these sequences, on a queue, with tokens[i] of each, or one.
+
+dtype: that of queries and outputs that its layers will bring, f32, f16 or bf16. Room to convert
+them is made now, where rows still give way; a layer that brings another type fails where there is
+none.
 
 Several tokens are a piece of a prompt that was announced, or a draft that is decoded token by
 token. A sequence that cannot begin takes no part: Step.failures says why. Until the step has
 ended, nothing but length, phase and needs may be asked of the sequences.
 
-Raises InvalidArgument: no sequences, or a sequence or queue of another runtime.)");
+Raises InvalidArgument: no sequences, a sequence or queue of another runtime, or another dtype.)");
 }
 
 }  // namespace terrace::python

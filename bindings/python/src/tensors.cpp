@@ -75,6 +75,13 @@ nb::dlpack::dtype dlpack_dtype(terrace_dtype dtype) {
   return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
 }
 
+terrace_dtype dtype_named(const std::string& name) {
+  if (name == "f32") return TERRACE_DTYPE_F32;
+  if (name == "f16") return TERRACE_DTYPE_F16;
+  if (name == "bf16") return TERRACE_DTYPE_BF16;
+  raise_invalid("dtype is '" + name + "': f32, f16 or bf16");
+}
+
 terrace_dtype dtype_of(const Named& named) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
     if (named.array.dtype == dlpack_dtype(dtype)) return dtype;

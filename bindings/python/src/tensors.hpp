@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "objects.hpp"
@@ -16,6 +17,9 @@ struct Named {
 };
 
 [[nodiscard]] nanobind::dlpack::dtype dlpack_dtype(terrace_dtype dtype);
+
+/// Errors: raises InvalidArgument unless it is f32, f16 or bf16.
+[[nodiscard]] terrace_dtype dtype_named(const std::string& name);
 
 /// Returns f32, f16 or bf16. Errors: raises InvalidArgument for another type.
 [[nodiscard]] terrace_dtype dtype_of(const Named& named);

@@ -58,16 +58,17 @@ Status LentStepMemory::reserve_table(StepMemory::Table& table, std::size_t block
   return {};
 }
 
-Status LentStepMemory::reserve_queries(std::size_t numbers) {
+Status LentStepMemory::reserve_queries() {
+  if (queries_expected_ == 0) return {};
+  const std::size_t bytes = queries_expected_ * sizeof(float);
   for (Buffer* const buffer : {&get().queries, &get().outputs}) {
-    TERRACE_TRY(
-        reserve_buffer(*runtime_.backend, *buffer, numbers * sizeof(float), Purpose::staging));
+    TERRACE_TRY(reserve_buffer(*runtime_.backend, *buffer, bytes, Purpose::staging));
   }
   return {};
 }
 
 void LentStepMemory::give_back() noexcept {
-  tables_reserved_ = blocks_reserved_ = tables_used_ = 0;
+  queries_expected_ = tables_reserved_ = blocks_reserved_ = tables_used_ = 0;
   if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
 }
 

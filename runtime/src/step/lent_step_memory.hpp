@@ -29,8 +29,10 @@ class LentStepMemory {
   /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
   /// was not reserved.
   Result<StepMemory::Table*> next_table(std::size_t blocks);
-  /// Has room for so many numbers of queries, and of outputs. Errors: out_of_memory.
-  Status reserve_queries(std::size_t numbers);
+  /// Says how many numbers of queries, and of outputs, the step converts.
+  void expect_queries(std::size_t numbers) noexcept { queries_expected_ = numbers; }
+  /// Has room for them. Errors: out_of_memory.
+  Status reserve_queries();
 
   /// All work of the step is done.
   void give_back() noexcept;
@@ -42,6 +44,7 @@ class LentStepMemory {
 
   RuntimeState& runtime_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
+  std::size_t queries_expected_ = 0;
   std::size_t tables_reserved_ = 0;
   std::size_t blocks_reserved_ = 0;  ///< of a table
   std::size_t tables_used_ = 0;

@@ -119,6 +119,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
   const auto reserve_all = [&]() -> Status {
+    TERRACE_TRY(memory.reserve_queries());
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
     TERRACE_TRY(parts_.rows.own_blocks(block, end));

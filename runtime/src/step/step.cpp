@@ -11,15 +11,19 @@
 
 namespace terrace {
 
-Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute)
+Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute,
+                   const StepOptions& options)
     : runtime_(runtime), compute_(compute), statuses_(parts.size()), memory_(runtime) {
-  std::vector<Participant*> begun;
   std::size_t first = 0;
+  for (const Part& part : parts) {
+    tokens_.push_back(part.tokens);
+    firsts_.push_back(first);
+    first += part.tokens;
+  }
+  if (options.queries != Dtype::f32) memory_.expect_queries(token_count() * numbers());
+  std::vector<Participant*> begun;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto [sequence, tokens] = parts[i];
-    tokens_.push_back(tokens);
-    firsts_.push_back(first);
-    first += tokens;
     const std::lock_guard lock(sequence->mutex);
     statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens, memory_));
     if (!statuses_[i]) continue;
@@ -184,9 +188,10 @@ std::size_t Step::State::token_count() const noexcept {
 }
 
 Status Step::State::reserve_converted() {
-  const Status reserved = memory_.reserve_queries(token_count() * numbers());
+  memory_.expect_queries(token_count() * numbers());
+  const Status reserved = memory_.reserve_queries();
   if (reserved || !runtime_.trim_pools()) return reserved;
-  return memory_.reserve_queries(token_count() * numbers());
+  return memory_.reserve_queries();
 }
 
 StepTensors Step::State::in_f32(const StepTensors& tensors) {

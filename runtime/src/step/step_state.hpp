@@ -20,7 +20,8 @@ struct Step::Part {
 class Step::State {
  public:
   /// Begins the step of all sequences; who cannot begin does not take part.
-  State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute);
+  State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute,
+        const StepOptions& options);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;

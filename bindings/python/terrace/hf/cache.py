@@ -186,7 +186,8 @@ class TerraceCache(Cache):
         step = None
         if rows:
             step = self.runtime.begin_step([self.sequences[row] for row in rows],
-                                           self._queue_of(query), [tokens[row] for row in rows])
+                                           self._queue_of(query), [tokens[row] for row in rows],
+                                           dtype=dtype_of(query.dtype))
         self._pass = _Pass(step, rows, new, [prompts[row] for row in rows], where)
 
     def expect_prompt(self, columns: int) -> None:

@@ -134,8 +134,11 @@ class Serving:
             turn.give_up()
 
     def _begin_step(self, sequences: list[terrace.Sequence]) -> terrace.Step:
+        # Queries are of the type of vLLM's pages, unless vLLM was told otherwise.
+        dtype = self.runtime.dtype
         while True:
-            step = self._with_room(lambda: self.runtime.begin_step(sequences, self.queue))
+            step = self._with_room(
+                lambda: self.runtime.begin_step(sequences, self.queue, dtype=dtype))
             short = any(isinstance(error, terrace.OutOfMemory) for error in step.failures.values())
             if not short or not self._make_room():
                 return step

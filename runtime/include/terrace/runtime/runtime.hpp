@@ -46,7 +46,8 @@ class Runtime {
   /// A sequence that cannot begin does not take part; Step::status() says why. Sequences and the
   /// compute queue must outlive the step.
   /// Errors: invalid_argument: a sequence of another runtime.
-  Result<std::unique_ptr<Step>> begin_step(std::span<const StepMember> members, Queue& compute);
+  Result<std::unique_ptr<Step>> begin_step(std::span<const StepMember> members, Queue& compute,
+                                           const StepOptions& options = {});
 
   /// Queues and buffers made of it must go before the runtime and the last of its sequences.
   [[nodiscard]] Backend& backend() noexcept;

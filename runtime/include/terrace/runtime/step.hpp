@@ -49,6 +49,13 @@ struct StepMember {
   std::size_t tokens = 1;
 };
 
+struct StepOptions {
+  /// The type of queries and outputs that the layers will bring (StepTensors::dtype). Room to
+  /// convert them is made when the step begins, where rows still give way. A layer that brings
+  /// another type asks for room by itself, and fails where there is none.
+  Dtype queries = Dtype::f32;
+};
+
 /// The tensors of one layer, all tokens of a step: those of the first sequence, then those of the
 /// second. Device memory. The parts of a sequence that has failed are neither read nor written.
 struct StepTensors {
@@ -111,8 +118,7 @@ class Step {
   /// longer by its tokens; the others are idle at their old length.
   ///
   /// Errors   invalid_argument: not all layers were attended; else the step has been given up:
-  /// those
-  ///          of work that the sequences share. status() says what fails of a sequence
+  ///          those of work that the sequences share. status() says what fails of a sequence
   [[nodiscard]] Status end();
 
   /// The same, and keeps of each sequence's tokens the first `accepted[i]` alone: the others of a
