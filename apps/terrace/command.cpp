@@ -106,6 +106,13 @@ CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
   return command.add_option(flag, count, meaning)->check(check)->option_text("N");
 }
 
+void add_model_option(CLI::App& command, std::string& model) {
+  command
+      .add_option("--model", model,
+                  "folder with config.json and model.safetensors [the bundled model]")
+      ->option_text("DIR");
+}
+
 Result<Settings> resolve_settings(const SharedOptions& options) {
   const auto environment = process_environment();
   TERRACE_TRY(tell_unknown(unknown_variables(environment), options));

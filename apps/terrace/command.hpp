@@ -98,6 +98,9 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
 CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
                        const char* meaning);
 
+/// Adds the flag of commands that compute with a model.
+void add_model_option(CLI::App& command, std::string& model);
+
 /// True where something else than a default gave the key its value.
 bool is_set(const Config& config, std::string_view key);
 

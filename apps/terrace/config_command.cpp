@@ -1,7 +1,9 @@
 // `terrace config validate` and `terrace config explain`.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
+#include <ranges>
 
 #include "command.hpp"
 #include "config_check.hpp"
@@ -33,17 +35,14 @@ Result<int> validate(const SharedOptions& options) {
   return 0;
 }
 
-void print_row(std::string_view key, std::string_view value, std::string_view origin,
-               std::string_view meaning) {
-  print_out("{:<26} {:<12} {:<16} {}\n", key, value, origin, meaning);
-}
-
 void print_rows(const Config& config) {
-  print_row("key", "value", "set by", "meaning");
+  const auto names = std::views::transform(config_keys(), &ConfigKey::name);
+  const std::size_t width = std::ranges::max(names, {}, &std::string_view::size).size();
+  print_out("{:<{}} {:<12} {:<16} {}\n", "key", width, "value", "set by", "meaning");
   for (const ConfigKey& key : config_keys()) {
     const std::string_view value = config.text(key.name);
-    print_row(key.name, value.empty() ? "''" : value, describe_source(config.source(key.name)),
-              key.meaning);
+    print_out("{:<{}} {:<12} {:<16} {}\n", key.name, width, value.empty() ? "''" : value,
+              describe_source(config.source(key.name)), key.meaning);
   }
 }
 

@@ -96,6 +96,9 @@ std::string suggestion(const CLI::App& program) {
 
 int report_usage(const CLI::ParseError& error, const CLI::App& program) {
   std::string line = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    line = program.remaining(true).front() + " was not expected";
+  }
   std::ranges::replace(line, '\n', ' ');
   say("{}{}; see --help", line, suggestion(program));
   return wrong_usage;

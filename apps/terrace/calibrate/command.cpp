@@ -77,8 +77,7 @@ void add_calibrate_command(CLI::App& program, Invocation& invocation) {
       program.add_subcommand("calibrate", "which KV heads have keys that are like no others");
   command->footer(columns);
   const auto options = std::make_shared<CalibrateOptions>();
-  command->add_option("--model", options->model, "folder with config.json and model.safetensors")
-      ->option_text("DIR");
+  add_model_option(*command, options->model);
   command->add_option("--text", options->text_file, "text whose bytes are the tokens")
       ->option_text("FILE");
   command->add_option("--tokens", options->tokens_file, "little-endian 32-bit ids")

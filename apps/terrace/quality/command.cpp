@@ -144,8 +144,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   const auto quick = std::make_shared<bool>(false);
   RunOptions& run = options->run;
   command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
-  command->add_option("--model", run.model, "folder with config.json and model.safetensors")
-      ->option_text("DIR");
+  add_model_option(*command, run.model);
   command->add_option("--text", options->text_files, "texts whose bytes are the tokens")
       ->option_text("FILE");
   command->add_option("--tokens", options->token_files, "little-endian 32-bit ids")
@@ -176,8 +175,7 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   RunOptions& run = options->run;
   run.default_policies = "pqcache,qpq,clusterkv,wave";
   command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
-  command->add_option("--model", run.model, "folder with config.json and model.safetensors")
-      ->option_text("DIR");
+  add_model_option(*command, run.model);
   command->add_option("--text", run.text_file, "text whose bytes are the tokens")
       ->option_text("FILE");
   command->add_option("--tokens", run.tokens_file, "little-endian 32-bit ids")->option_text("FILE");

@@ -57,8 +57,7 @@ void read_threads(std::string_view text, SharedOptions& options) {
 }
 
 void add_job_options(CLI::App& command, RunOptions& options) {
-  command.add_option("--model", options.model, "folder with config.json and model.safetensors")
-      ->option_text("DIR");
+  add_model_option(command, options.model);
   CLI::Option* const text = command.add_option(
       "--text", options.text_file, "text whose bytes are the tokens; - is standard input");
   command
