@@ -12,7 +12,9 @@ class CallerQueue final : public ExecutedQueue {
       : ExecutedQueue(std::move(executor), limits) {}
   ~CallerQueue() override { executor().stop(); }
 
-  [[nodiscard]] bool finishes_at_once() const noexcept override { return true; }
+  [[nodiscard]] bool finishes_at_once() const noexcept override {
+    return executor().finishes_at_once();
+  }
 
  private:
   Result<Ticket> enqueue(FunctionRef<void(Piece&)> make) override;

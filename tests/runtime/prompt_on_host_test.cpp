@@ -40,7 +40,7 @@ class PromptOnTheHost : public ::testing::TestWithParam<Placement> {
     EXPECT_EQ(steps, testing::outputs_of(scenario_, length, 10));
   }
 
-  const std::size_t tokens = testing::scenario_slowness > 1 ? 600 : 1500;
+  const std::size_t tokens = testing::scenario_slowness > 1 ? 400 : 1500;
   Scenario scenario_;
 };
 
