@@ -35,13 +35,19 @@ Result<int> validate(const SharedOptions& options) {
   return 0;
 }
 
+/// `width`: of the first column.
+void print_row(std::size_t width, std::string_view key, std::string_view value,
+               std::string_view origin, std::string_view meaning) {
+  print_out("{:<{}} {:<12} {:<16} {}\n", key, width, value, origin, meaning);
+}
+
 void print_rows(const Config& config) {
   const auto names = std::views::transform(config_keys(), &ConfigKey::name);
   const std::size_t width = std::ranges::max(names, {}, &std::string_view::size).size();
-  print_out("{:<{}} {:<12} {:<16} {}\n", "key", width, "value", "set by", "meaning");
+  print_row(width, "key", "value", "set by", "meaning");
   for (const ConfigKey& key : config_keys()) {
     const std::string_view value = config.text(key.name);
-    print_out("{:<{}} {:<12} {:<16} {}\n", key.name, width, value.empty() ? "''" : value,
+    print_row(width, key.name, value.empty() ? "''" : value,
               describe_source(config.source(key.name)), key.meaning);
   }
 }

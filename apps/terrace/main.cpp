@@ -84,23 +84,20 @@ std::vector<std::string> known_words(const CLI::App& command) {
   return words;
 }
 
-/// Returns the word that was meant by the first unknown one, where some known word is near.
-std::string suggestion(const CLI::App& program) {
-  const std::vector<std::string> unknown = program.remaining(true);
-  if (unknown.empty()) return {};
+/// Returns the word that was meant by an unknown one, where some known word is near.
+std::string suggestion(const CLI::App& program, std::string_view unknown) {
   const std::vector<std::string> words = known_words(innermost(program));
   const std::vector<std::string_view> names(words.begin(), words.end());
-  const std::string_view meant = nearest_name(unknown.front(), names);
+  const std::string_view meant = nearest_name(unknown, names);
   return meant.empty() ? std::string() : fmt::format(", did you mean {}?", meant);
 }
 
 int report_usage(const CLI::ParseError& error, const CLI::App& program) {
-  std::string line = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    line = program.remaining(true).front() + " was not expected";
-  }
+  const std::vector<std::string> unknown = program.remaining(true);
+  const bool is_unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  std::string line = is_unknown ? unknown.front() + " was not expected" : error.what();
   std::ranges::replace(line, '\n', ' ');
-  say("{}{}; see --help", line, suggestion(program));
+  say("{}{}; see --help", line, unknown.empty() ? "" : suggestion(program, unknown.front()));
   return wrong_usage;
 }
 
