@@ -1,6 +1,5 @@
 #include <nanobind/stl/string.h>
 
-#include <array>
 #include <chrono>
 #include <limits>
 
@@ -12,11 +11,6 @@ using namespace nb::literals;
 
 namespace terrace::python {
 namespace {
-
-std::string name_of(terrace_dtype dtype) {
-  static constexpr std::array names{"f32", "f16", "bf16"};
-  return names.at(static_cast<std::size_t>(dtype));
-}
 
 nb::object traits(Runtime& runtime) { return json_of(*runtime.handle, &terrace_runtime_traits); }
 

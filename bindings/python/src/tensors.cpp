@@ -1,5 +1,6 @@
 #include "tensors.hpp"
 
+#include <array>
 #include <string>
 
 namespace nb = nanobind;
@@ -75,10 +76,15 @@ nb::dlpack::dtype dlpack_dtype(terrace_dtype dtype) {
   return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
 }
 
+std::string name_of(terrace_dtype dtype) {
+  static constexpr std::array names{"f32", "f16", "bf16"};
+  return names.at(static_cast<std::size_t>(dtype));
+}
+
 terrace_dtype dtype_named(const std::string& name) {
-  if (name == "f32") return TERRACE_DTYPE_F32;
-  if (name == "f16") return TERRACE_DTYPE_F16;
-  if (name == "bf16") return TERRACE_DTYPE_BF16;
+  for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
+    if (name == name_of(dtype)) return dtype;
+  }
   raise_invalid("dtype is '" + name + "': f32, f16 or bf16");
 }
 

@@ -20,6 +20,7 @@ struct Named {
 
 /// Errors: raises InvalidArgument unless it is f32, f16 or bf16.
 [[nodiscard]] terrace_dtype dtype_named(const std::string& name);
+[[nodiscard]] std::string name_of(terrace_dtype dtype);
 
 /// Returns f32, f16 or bf16. Errors: raises InvalidArgument for another type.
 [[nodiscard]] terrace_dtype dtype_of(const Named& named);

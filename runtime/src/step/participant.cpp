@@ -115,7 +115,7 @@ Status Participant::store_on_host(Ticket ready, Queue& compute) {
   TERRACE_TRY(offload.wait_for(ready));
   TERRACE_ASSIGN(layer_->tickets().offloaded,
                  context_.backend().ops().store_rows(offload, Phase::offload, stores_));
-  // On a caller's queue the engine may change its tensors as soon as the call returns.
+  // Where work is done when a call returns, the engine may change its tensors then.
   return compute.finishes_at_once() ? compute.wait_for(layer_->tickets().offloaded) : Status{};
 }
 
