@@ -88,18 +88,23 @@ HWY_INLINE void dot_rows(const float* packed, const std::byte* const* rows, std:
                          std::size_t dims, float* out, std::size_t out_stride,
                          BeforeLine before_line) {
   constexpr std::size_t step = rows_per_step<queries>;
-  std::size_t t = 0;
-  for (; t + step <= count; t += step) {
-    dot_step<Elements, queries>(packed, rows + t, dims, out + t, out_stride, before_line);
-  }
-  if (t == count) return;
-  // The last rows do not fill a step: the last one stands in, its products are dropped.
+  // The last rows may not fill a step: the last one stands in, its products are dropped. One call
+  // serves all steps, because its code is long.
+  const std::size_t whole = count / step * step;
   const std::byte* few[step];
   float products[queries * step];
-  for (std::size_t i = 0; i < step; ++i) few[i] = rows[HWY_MIN(t + i, count - 1)];
-  dot_step<Elements, queries>(packed, few, dims, products, step, before_line);
-  for (std::size_t i = 0; t + i < count; ++i) {
-    for (std::size_t q = 0; q < queries; ++q) out[q * out_stride + t + i] = products[q * step + i];
+  for (std::size_t i = 0; i < step && whole < count; ++i) {
+    few[i] = rows[HWY_MIN(whole + i, count - 1)];
+  }
+  for (std::size_t t = 0; t < count; t += step) {
+    const bool last = t == whole;
+    dot_step<Elements, queries>(packed, last ? few : rows + t, dims, last ? products : out + t,
+                                last ? step : out_stride, before_line);
+  }
+  for (std::size_t i = 0; whole + i < count; ++i) {
+    for (std::size_t q = 0; q < queries; ++q) {
+      out[q * out_stride + whole + i] = products[q * step + i];
+    }
   }
 }
 
