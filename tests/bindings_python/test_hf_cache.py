@@ -204,6 +204,13 @@ def test_encoder_decoder_models_are_refused():
     refused(lambda: TerraceCache.for_model(model), terrace.Unsupported, "encoder")
 
 
+def test_encoders_are_refused():
+    config = transformers.BertConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                     num_attention_heads=2, vocab_size=32)
+    refused(lambda: TerraceCache.for_model(transformers.BertModel(config)), terrace.Unsupported,
+            "later ones")
+
+
 def test_policies_that_need_what_transformers_does_not_give_are_refused():
     refused(lambda: TerraceCache.for_model(small("llama"), policy="infinigen"),
             terrace.Unsupported, "speculates")

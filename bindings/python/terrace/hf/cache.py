@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 import terrace
 from terrace.hf.attention import NAME
 from terrace.hf.columns import Columns
-from terrace.hf.shape import dtype_of, shape_of
+from terrace.hf.shape import dtype_of, refuse_encoder, shape_of
 from terrace.stats import TerraceStats, add_counters
 
 
@@ -111,6 +111,7 @@ class TerraceCache(Cache):
         settings.
         """
         shape = shape_of(model.config)
+        refuse_encoder(model)
         chosen = terrace.Config()
         if isinstance(config, (str, bytes)) or hasattr(config, "__fspath__"):
             chosen.load(config)

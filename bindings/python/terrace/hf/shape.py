@@ -34,6 +34,12 @@ def shape_of(config) -> dict[str, int]:
             "head_dim": getattr(text, "head_dim", None) or text.hidden_size // heads}
 
 
+def refuse_encoder(model) -> None:
+    """Raises Unsupported for a model whose tokens all attend to later ones, as Bert's."""
+    if not any(getattr(module, "is_causal", False) for module in model.modules()):
+        refuse("the model's tokens attend to later ones, so that it decodes nothing")
+
+
 def dtype_of(dtype: torch.dtype) -> str:
     if dtype not in DTYPES:
         refuse(f"keys and values are of {dtype}; Terrace stores float32, float16 and bfloat16")
