@@ -92,6 +92,25 @@ TEST(CRuntime, RefusesADtypeThatSettingsContradict) {
   EXPECT_NE(open_runtime({{"kv.dtype", "f16"}}), nullptr);
 }
 
+TEST(CRuntime, TakesTheShapesDtypeWhereAFileNamesAnotherOne) {
+  const ConfigHandle config = make_config({});
+  ASSERT_EQ(terrace_config_parse(config.get(), "kv.dtype: bf16", "tuned.yaml"), TERRACE_OK);
+  const terrace_shape shape = shape_of(small_shape);
+  terrace_runtime* opened = nullptr;
+  ASSERT_EQ(terrace_runtime_open(config.get(), &shape, &opened), TERRACE_OK);
+  const RuntimeHandle runtime(opened);
+  EXPECT_EQ(terrace_runtime_device_bytes(opened, 1000),
+            terrace_runtime_device_bytes(open_runtime().get(), 1000));
+}
+
+TEST(CRuntime, RefusesSettingsThatWouldHaveNoEffect) {
+  const terrace_shape shape = shape_of(small_shape);
+  expect_no_runtime({{"isa", "avx2"}}, shape, TERRACE_UNSUPPORTED, "isa");
+  for (const char* key : {"profile", "retention.gates", "retention.outlier_heads"}) {
+    expect_no_runtime({{key, "some"}}, shape, TERRACE_UNSUPPORTED, key);
+  }
+}
+
 TEST(CRuntime, RefusesSettingsThatCannotBe) {
   const terrace_shape shape = shape_of(small_shape);
   expect_no_runtime({{"retrieval.policy", "none_such"}}, shape, TERRACE_INVALID_ARGUMENT,

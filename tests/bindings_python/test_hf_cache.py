@@ -234,7 +234,9 @@ def test_what_cannot_be_right_is_refused_and_the_cache_goes_on(model):
 
 def test_settings_come_from_a_file_and_by_name(model, tmp_path):
     file = tmp_path / "tuned.yaml"
-    file.write_text("retrieval.policy: oracle\nretrieval.budget: 64\ncache.policy: lfu\n")
+    # As `terrace tune` writes it, whatever the model's dtype.
+    file.write_text("retrieval.policy: oracle\nretrieval.budget: 64\ncache.policy: lfu\n"
+                    "kv.dtype: f16\n")
     cache = TerraceCache.for_model(model, config=file, budget=32)
     assert cache.runtime.traits()["retrieval"] == "oracle"
     logits(model, ids(1, 100), cache)

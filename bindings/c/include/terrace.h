@@ -151,7 +151,8 @@ typedef struct terrace_shape {
   size_t query_heads; /* a multiple of kv_heads */
   size_t kv_heads;
   size_t head_dim; /* even, at most 1024 */
-  /* terrace_dtype of stored keys and values. Where the settings name kv.dtype, it must be this. */
+  /* terrace_dtype of stored keys and values. It counts more than kv.dtype of a file or of the
+   * environment; where terrace_config_set set kv.dtype, it must be this. */
   int32_t dtype;
   int32_t reserved; /* 0 */
 } terrace_shape;

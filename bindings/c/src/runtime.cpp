@@ -8,14 +8,28 @@
 namespace terrace::bindings {
 namespace {
 
-/// Has the shape's dtype in the settings. Errors: invalid_argument: they name another one.
+/// Has the shape's dtype in the settings, over those of files and the environment: a file serves
+/// models of any dtype. Errors: invalid_argument: the program itself named another one.
 Status agree_on_dtype(Config& config, Dtype dtype) {
-  const bool named = config.source("kv.dtype").origin != ConfigOrigin::default_value;
+  const bool named = config.source("kv.dtype").origin == ConfigOrigin::flag;
   if (named && !config.is("kv.dtype", to_string(dtype))) {
     return fail(Errc::invalid_argument, "shape.dtype is {}, and kv.dtype is {}; they must agree",
                 to_string(dtype), config.text("kv.dtype"));
   }
   return config.set("kv.dtype", to_string(dtype), {ConfigOrigin::flag, "shape.dtype"});
+}
+
+/// Refuses settings that would have no effect: the command line alone heeds them.
+Status refuse_settings_of_the_program(const Config& config) {
+  const Config defaults;
+  for (const char* key : {"isa", "profile", "retention.gates", "retention.outlier_heads"}) {
+    if (config.text(key) == defaults.text(key)) continue;
+    return fail(Errc::unsupported,
+                "{} ({}) has an effect in the program terrace alone, not yet in libterrace.so: "
+                "leave it out",
+                key, config.source(key).place);
+  }
+  return {};
 }
 
 Result<KvShape> read_shape(const terrace_shape* given) {
@@ -33,6 +47,7 @@ Result<KvShape> read_shape(const terrace_shape* given) {
 
 Result<std::shared_ptr<SharedRuntime>> open_runtime(Config config, const KvShape& shape) {
   TERRACE_TRY(agree_on_dtype(config, shape.dtype));
+  TERRACE_TRY(refuse_settings_of_the_program(config));
   TERRACE_TRY(config.validate());
   TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, shape));
   TERRACE_ASSIGN(
