@@ -169,6 +169,13 @@ class Quality(unittest.TestCase):
                      "Entries are the mean of a step"):
             self.assertIn(word, process.stdout)
 
+    def test_a_budget_has_its_entries_beside_a_policy_that_keeps_everything(self):
+        arguments = ("quality", "--policy", "full,streaming", "--budget", "0.5")
+        full, streaming = (row["figures"]["budget_tokens"] for row in rows_of(*arguments)["rows"])
+        self.assertLess(streaming, full)
+        lines = terrace("bench", *arguments, "--quick").stdout.splitlines()
+        self.assertIn(f"budget 0.5 ({streaming} entries)", lines)
+
     def test_table_has_policies_side_by_side_for_each_budget(self):
         arguments = ("quality", "--policy", "streaming,chelsea", "--budget", "0.5,0.7")
         rows = rows_of(*arguments)["rows"]

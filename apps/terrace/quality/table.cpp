@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "quality/report.hpp"
 
@@ -27,11 +28,16 @@ std::string line(const TextQuality& text, const QualityCell& cell) {
       one.pseudo_entries_mean, static_cast<double>(one.index_bytes) / 1e3);
 }
 
-/// A line above the cells of a budget.
-std::string budget_line(const QualityCell& cell) {
-  const bool counts = cell.figures && !cell.budget.starts_with("mass:");
-  return "\nbudget " + cell.budget +
-         (counts ? fmt::format(" ({} entries)", cell.figures->budget_tokens) : "") + "\n";
+/// A line above the cells of a budget. Policies that keep everything have a larger one.
+std::string budget_line(const TextQuality& text, const std::string& budget) {
+  std::size_t entries = std::numeric_limits<std::size_t>::max();
+  for (const QualityCell& cell : text.cells) {
+    if (cell.budget != budget || !cell.figures || cell.counted == Counted::entries) continue;
+    entries = std::min(entries, cell.figures->budget_tokens);
+  }
+  const bool counts =
+      entries < std::numeric_limits<std::size_t>::max() && !budget.starts_with("mass:");
+  return "\nbudget " + budget + (counts ? fmt::format(" ({} entries)", entries) : "") + "\n";
 }
 
 /// The cells of a text, grouped by budget.
@@ -42,7 +48,7 @@ std::string groups(const TextQuality& text) {
                   "entries", "estimates", "index kB");
   const std::string* budget = nullptr;
   for (const QualityCell& cell : text.cells) {
-    if (budget == nullptr || *budget != cell.budget) lines += budget_line(cell);
+    if (budget == nullptr || *budget != cell.budget) lines += budget_line(text, cell.budget);
     budget = &cell.budget;
     lines += line(text, cell);
   }
