@@ -18,8 +18,8 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   const bool clusters = options.cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.stops_at_mass) {
     return fail(Errc::unsupported,
-                "policy {} cannot stop at a share of attention mass; set retrieval.policy to wave, "
-                "or retrieval.budget to a share or a number of tokens",
+                "policy {} cannot stop at a share of attention mass; set retrieval.policy to wave "
+                "and retrieval.refine to off, or retrieval.budget to a share or a number of tokens",
                 traits.name);
   }
   if (layout.empty()) {
@@ -47,12 +47,15 @@ Status check_holding(const RetentionTraits& retention, const RetrievalTraits& re
                 "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "
                 "that are held{}; use pqcache, qpq, oracle, sparq or infinigen",
                 retrieval.name,
-                retrieval.estimates_rest ? ", and would estimate these a second time" : "");
+                retrieval.estimates_rest
+                    ? ", and would estimate these a second time: set "
+                      "retrieval.estimate_tokens to 0 and signs.estimates to off"
+                    : "");
   }
   if (!retention.merges && retention.scores != ScoredQueries::all) return {};
   return fail(Errc::unsupported,
               "retention.dropped is keep, and retention.policy {} {}; use recent, snapkv, "
-              "pyramidkv or smartkv",
+              "pyramidkv or smartkv, and set retention.merge to 0",
               retention.name,
               retention.merges ? "makes entries of several tokens"
                                : "needs the weights of tokens that are not attended to");
