@@ -61,7 +61,8 @@ def test_wrong_usage_is_one_line(run, change, message):
     assert "\n" not in str(stopped.value)
 
 
-def test_settings_are_key_and_value():
+def test_arguments_are_checked():
     assert bench.parse([*SHORT, "--set", "cache.policy=lfu"]).set == {"cache.policy": "lfu"}
-    with pytest.raises(SystemExit):
-        bench.parse([*SHORT, "--set", "lfu"])
+    for wrong in (["--set", "lfu"], ["--context", "0"]):
+        with pytest.raises(SystemExit):
+            bench.parse([*SHORT, *wrong])

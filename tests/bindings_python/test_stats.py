@@ -65,3 +65,14 @@ def test_there_is_no_mass_without_samples():
     for stats in (TerraceStats.of([member.sequence.counters()], {}), TerraceStats.of([], {})):
         assert (stats.attention_mass, stats.mass_samples) == (None, 0)
         assert "mass" not in str(stats)
+
+
+def test_without_a_cache_there_is_no_hit_rate():
+    oracle = {"retrieval.policy": "oracle", "index.until_ready": "wait"}
+    [without] = decode(oracle, 4, prompt=200)
+    stats = TerraceStats.of([without.sequence.counters()], {})
+    assert stats.rows_missed > 0
+    assert stats.cache_tokens == 0 and stats.hit_rate is None and "no cache" in str(stats)
+    [cached] = decode({**oracle, "cache.tokens": 64}, 4, prompt=200)
+    stats = TerraceStats.of([cached.sequence.counters()], {})
+    assert stats.cache_tokens == 64 and stats.hit_rate is not None and "% hits" in str(stats)

@@ -10,6 +10,8 @@ class TerraceStats:
 
     Bytes are those that crossed the link between host and device. attended is the mean number of
     entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
+    cache_tokens is the room of a row's cache, 0 where it has none: `cache.tokens` "auto" gives a
+    cache only to selections of a block and more.
     attention_mass is the mean share of full attention's softmax weight that steps attended to, from
     0 to 1: sinks, window and selected rows, but not estimates that stand for several tokens. It is
     of mass_samples samples, each of one KV head in one layer, taken every `stats.mass_every` steps
@@ -20,6 +22,7 @@ class TerraceStats:
     rows: int = 0
     tokens: int = 0
     budget_tokens: int = 0
+    cache_tokens: int = 0
     attended: float = 0.0
     rows_hit: int = 0
     rows_missed: int = 0
@@ -30,9 +33,12 @@ class TerraceStats:
 
     @property
     def hit_rate(self) -> float | None:
-        """Selected rows that were in device memory, of all that were looked up; None: none were."""
+        """Selected rows that were in device memory, of all that were looked up.
+
+        None where none were, or where there is no cache.
+        """
         looked_up = self.rows_hit + self.rows_missed
-        return self.rows_hit / looked_up if looked_up else None
+        return self.rows_hit / looked_up if looked_up and self.cache_tokens else None
 
     @classmethod
     def of(cls, alive: list[dict], closed: dict) -> "TerraceStats":
@@ -48,6 +54,7 @@ class TerraceStats:
         lists, samples = total["lists"], total["mass_samples"]
         return cls(rows=len(alive), tokens=total["length"],
                    budget_tokens=total["budget_tokens"],
+                   cache_tokens=total["cache"]["capacity_tokens"],
                    attended=total["attended"] / lists if lists else 0.0,
                    rows_hit=total["cache"]["rows_hit"], rows_missed=total["cache"]["rows_missed"],
                    bytes=total["bytes"], waited_seconds=sum(total["waits"].values()),
@@ -55,7 +62,7 @@ class TerraceStats:
                    mass_samples=samples)
 
     def __str__(self) -> str:
-        hits = "no look-ups" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"
+        hits = "no cache" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"
         moved = ", ".join(f"{name} {count / 2**20:.1f} MiB" for name, count in self.bytes.items())
         mass = ("" if self.attention_mass is None
                 else f" with {100 * self.attention_mass:.1f} % of the attention's mass")
@@ -76,7 +83,7 @@ def add_counters(total: dict, one: dict) -> None:
     for name, value in one.items():
         if isinstance(value, dict):
             add_counters(total.setdefault(name, {}), value)
-        elif name in ("length", "budget_tokens"):
+        elif name in ("length", "budget_tokens", "capacity_tokens"):
             total[name] = max(total.get(name, 0), value)
         else:
             total[name] = total.get(name, 0) + value

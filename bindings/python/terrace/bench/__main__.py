@@ -19,7 +19,10 @@ TEXTS = [LICENCES / name for name in ("GPL-3", "MPL-1.1", "Artistic")]
 
 
 def numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
+    values = [int(word) for word in text.split(",")]
+    if min(values) < 1:
+        raise argparse.ArgumentTypeError("give 1 token or more")
+    return values
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
