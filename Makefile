@@ -84,10 +84,11 @@ lint: python  ## clang-format, clang-tidy, headers that compile alone
 
 # Long fuzzing is one compiler's. The sanitizers' builds have the debug assertions on. The thread
 # sanitizer runs what several threads run: the rest has no races to find. A device's threads are
-# fibers, of which it watches each switch: there it gets few steps, three policies, and no test
-# that takes minutes for one shape or length after the other.
+# fibers, of which it watches each switch: there it gets few steps, three policies, not the program
+# with all of them, and no test that takes minutes for one shape or length after the other.
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
-  |GivesBackWhatAPromptLeft|WhenTheBudgetCovers|on_host[.]Mass[.]|MayBeKeptInPart|MayBeGivenUp
+  |GivesBackWhatAPromptLeft|WhenTheBudgetCovers|on_host[.]Mass[.]|MayBeKeptInPart|MayBeGivenUp$\
+  |run[.]CudaBackend
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python lint test-engines  ## everything there is, without a time limit
