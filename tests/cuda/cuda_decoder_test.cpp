@@ -1,6 +1,8 @@
 // The decoder with its arithmetic on the device: the logits of PyTorch, and what observers see.
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "engine/golden.hpp"
 #include "terrace/engine/attention_probe.hpp"
 #include "terrace/engine/decoder.hpp"
@@ -21,7 +23,8 @@ struct Decoding {
                            .policy = policy,
                            .budget = {.kind = TokenBudget::Kind::tokens, .value = 64},
                            .sink_tokens = 8,
-                           .until_ready = UntilReady::wait};
+                           .until_ready = UntilReady::wait,
+                           .deadline = std::chrono::hours{1}};  // sanitizers take minutes
     runtime = Runtime::open(options, std::move(backend)).value();
     decoder = Decoder::create(
                   model, runtime->backend(),
