@@ -63,6 +63,6 @@ def test_wrong_usage_is_one_line(run, change, message):
 
 def test_arguments_are_checked():
     assert bench.parse([*SHORT, "--set", "cache.policy=lfu"]).set == {"cache.policy": "lfu"}
-    for wrong in (["--set", "lfu"], ["--context", "0"]):
+    for wrong in (["--set", "lfu"], ["--context", "0"], ["--model", "/nowhere"]):
         with pytest.raises(SystemExit):
             bench.parse([*SHORT, *wrong])

@@ -45,6 +45,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="PyTorch's")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     options = parser.parse_args(arguments)
+    model = pathlib.Path(options.model)
+    if model.is_absolute() and not model.is_dir():
+        parser.error(f"--model: there is no folder {model}")
     options.text = options.text or TEXTS
     try:
         options.set = dict(one.split("=", 1) for one in options.set)
