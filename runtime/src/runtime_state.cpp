@@ -45,12 +45,10 @@ Status check_holding(const RetentionTraits& retention, const RetrievalTraits& re
   if (!retrieval.leaves_out_held) {
     return fail(Errc::unsupported,
                 "retention.dropped is keep, and retrieval.policy {} cannot select beside entries "
-                "that are held{}; use pqcache, qpq, oracle, sparq or infinigen",
+                "that are held{}; use pqcache, qpq, oracle, sparq or infinigen, and set "
+                "retrieval.estimate_tokens to 0",
                 retrieval.name,
-                retrieval.estimates_rest
-                    ? ", and would estimate these a second time: set "
-                      "retrieval.estimate_tokens to 0 and signs.estimates to off"
-                    : "");
+                retrieval.estimates_rest ? ", and would estimate these a second time" : "");
   }
   if (!retention.merges && retention.scores != ScoredQueries::all) return {};
   return fail(Errc::unsupported,

@@ -21,9 +21,8 @@ Status agree_on_dtype(Config& config, Dtype dtype) {
 
 /// Refuses settings that would have no effect: the command line alone heeds them.
 Status refuse_settings_of_the_program(const Config& config) {
-  const Config defaults;
   for (const char* key : {"isa", "profile", "retention.gates", "retention.outlier_heads"}) {
-    if (config.text(key) == defaults.text(key)) continue;
+    if (config.is(key, find_config_key(key)->default_text)) continue;
     return fail(Errc::unsupported,
                 "{} ({}) has an effect in the program terrace alone, not yet in libterrace.so: "
                 "leave it out",

@@ -62,7 +62,8 @@ class TerraceStats:
                    mass_samples=samples)
 
     def __str__(self) -> str:
-        hits = "no cache" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} % hits"
+        hits = ("no cache" if not self.cache_tokens else "no look-ups" if self.hit_rate is None
+                else f"{100 * self.hit_rate:.1f} % hits")
         moved = ", ".join(f"{name} {count / 2**20:.1f} MiB" for name, count in self.bytes.items())
         mass = ("" if self.attention_mass is None
                 else f" with {100 * self.attention_mass:.1f} % of the attention's mass")
