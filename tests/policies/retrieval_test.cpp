@@ -29,6 +29,12 @@ TEST(MakeRetrievalPolicy, NamesTheKnownOnes) {
               HasSubstr("full, streaming, oracle, pqcache, qpq"));
 }
 
+TEST(MakeRetrievalPolicy, NamesTheKeyOfRetentionPolicies) {
+  const auto made = make_retrieval_policy("snapkv");
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(std::string(made.error().message()), HasSubstr("set retention.policy to snapkv"));
+}
+
 TEST(ProductQuantization, RefusesSettingsThatDoNotFit) {
   for (const std::string_view name : {"pqcache", "qpq"}) {
     EXPECT_FALSE(make_retrieval_policy(name, {.pq = {.subspaces = 0}}).has_value()) << name;

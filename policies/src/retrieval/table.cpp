@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <array>
 
 #include "../name_lookup.hpp"
 #include "estimated.hpp"
 #include "refined.hpp"
 #include "rows.hpp"
+#include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::policies {
@@ -29,12 +31,23 @@ constexpr std::array table{
                    &make_infinigen},
 };
 
+/// Names the key of retention policies, where one of these is asked for as retrieval.
+Status check_not_retention(std::string_view name) {
+  const auto is_named = [&](const RetentionEntry& entry) { return entry.name == name; };
+  if (std::ranges::none_of(retention_policies(), is_named)) return {};
+  return fail(Errc::invalid_argument,
+              "retrieval.policy: {} drops tokens, and so is no retrieval policy; set "
+              "retention.policy to {} and retrieval.policy to streaming",
+              name, name);
+}
+
 }  // namespace
 
 std::span<const RetrievalEntry> retrieval_policies() noexcept { return table; }
 
 Result<std::unique_ptr<RetrievalPolicy>> make_retrieval_policy(std::string_view name,
                                                                const RetrievalOptions& options) {
+  TERRACE_TRY(check_not_retention(name));
   TERRACE_ASSIGN(const RetrievalEntry* entry,
                  find_by_name(retrieval_policies(), "retrieval.policy", name));
   TERRACE_ASSIGN(std::unique_ptr<RetrievalPolicy> policy, entry->make(options));
