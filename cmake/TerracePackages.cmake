@@ -22,6 +22,7 @@ terrace_find_package(nlohmann_json)
 terrace_find_package(yaml-cpp)
 terrace_find_package(PkgConfig)
 terrace_find_module(hwloc hwloc)
+terrace_find_module(liburing liburing)
 terrace_find_module(xxhash libxxhash)
 
 # Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones. Above

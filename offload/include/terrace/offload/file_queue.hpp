@@ -1,0 +1,110 @@
+// Reads and writes of one file that go on beside their caller.
+//
+//   TERRACE_ASSIGN(auto queue, FileQueue::open(file, {.depth = 32}));
+//   TERRACE_TRY(queue->submit(transfers));
+//   TERRACE_ASSIGN(const std::size_t count, queue->reap(finished, std::chrono::seconds(1)));
+//
+// Transfers end in any order. Between two of them that touch the same bytes there is no order: who
+// needs one waits for the first to end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/offload/storage_file.hpp"
+
+namespace terrace::offload {
+
+/// One piece of a file. Its memory is the queue's from submit() until it has been reaped.
+struct FileTransfer {
+  enum class Direction : std::uint8_t { read, write };
+
+  Direction direction = Direction::read;
+  std::byte* data = nullptr;  ///< StorageFile::alignment
+  std::size_t bytes = 0;      ///< multiple of StorageFile::alignment, at most 1 GiB
+  std::uint64_t offset = 0;   ///< in the file; multiple of StorageFile::alignment
+  std::uint64_t tag = 0;      ///< the caller's: by it a finished transfer is known
+};
+
+struct FinishedTransfer {
+  std::uint64_t tag = 0;
+  /// Errors: io_error with the errno: the system's, or 0 where the file ended before the transfer.
+  Status status = {};
+};
+
+/// Who carries transfers out.
+enum class FileEngine : std::uint8_t {
+  best,      ///< io_uring, and threads where the system has none for this process
+  io_uring,  ///< Errors of open(): unsupported, with the reason
+  threads,   ///< each by pread and pwrite
+};
+
+struct FileQueueOptions {
+  FileEngine engine = FileEngine::best;
+  std::size_t depth = 64;  ///< transfers under way, 1 to 4096
+  /// Memory that transfers use, which the kernel is told of once instead of with each: transfers
+  /// that lie in one of these cost less. It must outlive the queue.
+  std::vector<std::span<std::byte>> memory = {};
+  /// How long the queue's end waits for transfers that are under way: a device that does not answer
+  /// may write to their memory after that. Threads wait as long as the device takes.
+  Duration patience = std::chrono::seconds(60);
+};
+
+/// Threads  all is called by the thread that opened it, its end included; wake() by any
+class FileQueue {
+ public:
+  /// Opens a queue of a file, which must outlive it.
+  ///
+  /// Errors   invalid_argument: a depth out of range; unsupported: the engine is not to be had;
+  ///          out_of_memory: no threads are left
+  [[nodiscard]] static Result<std::unique_ptr<FileQueue>> open(const StorageFile& file,
+                                                               const FileQueueOptions& options);
+
+  FileQueue(const FileQueue&) = delete;
+  FileQueue& operator=(const FileQueue&) = delete;
+  virtual ~FileQueue() = default;
+
+  /// Returns "io_uring" or "threads".
+  [[nodiscard]] virtual std::string_view engine() const noexcept = 0;
+  /// Why threads are what FileEngine::best stands for here; empty where they are not.
+  [[nodiscard]] const std::string& fallback_reason() const noexcept { return fallback_reason_; }
+
+  [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+
+  /// Starts transfers, all or none.
+  ///
+  /// Errors   out_of_memory: more than depth() would be under way; invalid_argument: one is not
+  ///          aligned as FileTransfer says, or goes beyond the end that the file had when it was
+  ///          opened
+  [[nodiscard]] Status submit(std::span<const FileTransfer> transfers);
+
+  /// Waits until a transfer has ended, and returns how many of `finished` are filled in: none at
+  /// the deadline, after wake() or a signal.
+  [[nodiscard]] std::size_t reap(std::span<FinishedTransfer> finished, Duration timeout);
+
+  /// Ends a reap() that waits, or the next one that would.
+  virtual void wake() noexcept = 0;
+
+ protected:
+  FileQueue(const StorageFile& file, std::size_t depth) : file_(file), depth_(depth) {}
+  [[nodiscard]] const StorageFile& file() const noexcept { return file_; }
+
+ private:
+  virtual void do_submit(std::span<const FileTransfer> transfers) = 0;
+  virtual std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) = 0;
+
+  const StorageFile& file_;
+  std::size_t depth_;
+  std::size_t in_flight_ = 0;
+  std::string fallback_reason_;
+};
+
+}  // namespace terrace::offload

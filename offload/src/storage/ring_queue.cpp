@@ -1,0 +1,214 @@
+#include "ring_queue.hpp"
+
+#include <liburing.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "pending_transfer.hpp"
+#include "terrace/core/assert.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::uint64_t wake_mark = ~std::uint64_t{0};
+constexpr int registered_file = 0;
+
+tl::unexpected<Error> no_ring(int reason) {
+  return fail(Errc::unsupported, "io_uring: {}", std::strerror(reason));
+}
+
+__kernel_timespec timespec_of(Duration timeout) noexcept {
+  // A day is as good as for ever: who waits asks again.
+  const Duration some = std::clamp<Duration>(timeout, Duration{}, std::chrono::hours(24));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(some);
+  return {.tv_sec = seconds.count(), .tv_nsec = (some - seconds).count()};
+}
+
+class RingQueue final : public FileQueue {
+ public:
+  RingQueue(const StorageFile& file, const FileQueueOptions& options)
+      : FileQueue(file, options.depth),
+        memory_(options.memory),
+        patience_(options.patience),
+        pending_(options.depth) {
+    for (std::size_t slot = options.depth; slot > 0; --slot) free_.push_back(slot - 1);
+  }
+  RingQueue(const RingQueue&) = delete;
+  RingQueue& operator=(const RingQueue&) = delete;
+  ~RingQueue() override;
+
+  Status set_up();
+  [[nodiscard]] std::string_view engine() const noexcept override { return "io_uring"; }
+  void wake() noexcept override;
+
+ private:
+  void do_submit(std::span<const FileTransfer> transfers) override;
+  std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) override;
+
+  Status make_ring();
+  void enqueue(std::size_t slot);
+  void listen_for_wake();
+  /// Takes completions that are there. Returns how many transfers have ended.
+  std::size_t take(std::span<FinishedTransfer> finished);
+  [[nodiscard]] bool any_under_way() const noexcept { return free_.size() < pending_.size(); }
+
+  std::vector<std::span<std::byte>> memory_;
+  Duration patience_;
+  io_uring ring_ = {};
+  bool has_ring_ = false;
+  bool woken_ = false;
+  int event_ = -1;  ///< eventfd that wake() writes to, and the ring reads
+  std::uint64_t event_count_ = 0;
+  std::vector<PendingTransfer> pending_;  ///< by slot, which is a request's user data
+  std::vector<std::size_t> free_;
+};
+
+Status RingQueue::make_ring() {
+  // Both spare a thread that computes interrupts, and let none but it submit. Kernels before 6.1
+  // know neither.
+  constexpr unsigned lean = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+  const auto entries = static_cast<unsigned>(depth() + 1);  // one for wake()
+  int failed = 0;
+  for (const unsigned flags : {lean, 0U}) {
+    io_uring_params parameters{};
+    parameters.flags = flags;
+    failed = io_uring_queue_init_params(entries, &ring_, &parameters);
+    if (failed != -EINVAL) break;
+  }
+  if (failed != 0) return no_ring(-failed);
+  has_ring_ = true;
+  // Waiting with a deadline takes no request then. Kernel 5.11.
+  if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) return no_ring(ENOSYS);
+  return {};
+}
+
+Status RingQueue::set_up() {
+  TERRACE_TRY(make_ring());
+  event_ = eventfd(0, EFD_CLOEXEC);
+  if (event_ < 0) return no_ring(errno);
+  const int descriptor = file().descriptor();
+  const int failed = io_uring_register_files(&ring_, &descriptor, 1);
+  if (failed != 0) return no_ring(-failed);
+  listen_for_wake();
+  if (memory_.empty()) return {};
+  std::vector<iovec> regions;
+  for (const auto& each : memory_) regions.push_back({each.data(), each.size()});
+  // A limit on locked memory may refuse it: transfers cost a little more then.
+  if (io_uring_register_buffers(&ring_, regions.data(), static_cast<unsigned>(regions.size())) !=
+      0) {
+    memory_.clear();
+  }
+  return {};
+}
+
+RingQueue::~RingQueue() {
+  const Deadline deadline(patience_);
+  FinishedTransfer ignored;
+  while (any_under_way() && deadline.left() > Duration{}) {
+    do_reap({&ignored, 1}, deadline.left());
+  }
+  if (has_ring_) io_uring_queue_exit(&ring_);
+  if (event_ >= 0) ::close(event_);
+}
+
+void RingQueue::wake() noexcept {
+  // It fails only where the count is at its end: then a read is due anyway.
+  static_cast<void>(eventfd_write(event_, 1));
+}
+
+void RingQueue::listen_for_wake() {
+  io_uring_sqe* const request = io_uring_get_sqe(&ring_);
+  TERRACE_ASSERT(request != nullptr);
+  io_uring_prep_read(request, event_, &event_count_, sizeof event_count_, 0);
+  io_uring_sqe_set_data64(request, wake_mark);
+}
+
+void RingQueue::enqueue(std::size_t slot) {
+  const PendingTransfer& transfer = pending_[slot];
+  io_uring_sqe* const request = io_uring_get_sqe(&ring_);
+  TERRACE_ASSERT(request != nullptr);  // a request a slot, and one for wake()
+  const auto bytes = static_cast<unsigned>(transfer.bytes());
+  const std::byte* const end = transfer.data() + bytes;
+  const auto region = std::ranges::find_if(memory_, [&](const std::span<std::byte>& each) {
+    return transfer.data() >= each.data() && end <= each.data() + each.size();
+  });
+  const bool registered = region != memory_.end();
+  const int index = static_cast<int>(region - memory_.begin());
+  std::byte* const data = transfer.data();
+  const std::uint64_t offset = transfer.offset();
+  if (transfer.is_read() && registered) {
+    io_uring_prep_read_fixed(request, registered_file, data, bytes, offset, index);
+  } else if (transfer.is_read()) {
+    io_uring_prep_read(request, registered_file, data, bytes, offset);
+  } else if (registered) {
+    io_uring_prep_write_fixed(request, registered_file, data, bytes, offset, index);
+  } else {
+    io_uring_prep_write(request, registered_file, data, bytes, offset);
+  }
+  io_uring_sqe_set_flags(request, IOSQE_FIXED_FILE);
+  io_uring_sqe_set_data64(request, slot);
+}
+
+void RingQueue::do_submit(std::span<const FileTransfer> transfers) {
+  for (const FileTransfer& transfer : transfers) {
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    pending_[slot] = PendingTransfer(transfer);
+    enqueue(slot);
+  }
+  // Where the kernel takes none for now, the next reap() hands them over.
+  static_cast<void>(io_uring_submit(&ring_));
+}
+
+std::size_t RingQueue::take(std::span<FinishedTransfer> finished) {
+  std::size_t count = 0;
+  io_uring_cqe* completion = nullptr;
+  while (count < finished.size() && io_uring_peek_cqe(&ring_, &completion) == 0) {
+    const std::uint64_t mark = io_uring_cqe_get_data64(completion);
+    const std::int64_t result = completion->res;
+    io_uring_cqe_seen(&ring_, completion);
+    if (mark == wake_mark) {
+      woken_ = true;
+      listen_for_wake();
+      continue;
+    }
+    PendingTransfer& transfer = pending_[mark];
+    const std::optional<Status> end = transfer.take(file(), result);
+    if (!end) {
+      enqueue(mark);
+      continue;
+    }
+    finished[count++] = {.tag = transfer.tag(), .status = *end};
+    free_.push_back(mark);
+  }
+  return count;
+}
+
+std::size_t RingQueue::do_reap(std::span<FinishedTransfer> finished, Duration timeout) {
+  const Deadline deadline(timeout);
+  while (true) {
+    const std::size_t count = take(finished);
+    if (count > 0 || std::exchange(woken_, false)) return count;
+    const Duration left = deadline.left();
+    __kernel_timespec some = timespec_of(left);
+    io_uring_cqe* completion = nullptr;
+    const int outcome = io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &some, nullptr);
+    if (outcome == -EINTR) return take(finished);
+    if (left == Duration{}) return take(finished);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileQueue>> open_ring_queue(const StorageFile& file,
+                                                   const FileQueueOptions& options) {
+  auto queue = std::make_unique<RingQueue>(file, options);
+  TERRACE_TRY(queue->set_up());
+  return queue;
+}
+
+}  // namespace terrace::offload
