@@ -82,10 +82,11 @@ def texts(llm, prompts: list[list[int]], tokens: int) -> list[str]:
 
 
 def run_python(*arguments, **environment) -> subprocess.CompletedProcess:
-    """Runs a program with the plugin installed."""
+    """Runs a program with the plugin installed. Only one that hangs takes as long as the timeout,
+    under sanitizers and load, too."""
     path = os.pathsep.join([install_entry_points(), os.environ["PYTHONPATH"]])
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=600,
-                          check=False,
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
+                          timeout=3600, check=False,
                           env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path, **environment})
 
 
