@@ -49,8 +49,7 @@ Status MemoryStore::get(const PageRequest& request) const {
   if (found == pages_.end()) return unknown_page(name(), request.key);
   const Page& page = found->second;
   if (page.bytes.size() != request.bytes) {
-    return fail(Errc::invalid_argument, "store {}: page {:016x}{:016x} has {} bytes, not {}",
-                name(), request.key.high, request.key.low, page.bytes.size(), request.bytes);
+    return other_size(name(), request, page.bytes.size());
   }
   if (checksum(page.bytes) != page.checksum) return corrupt_page(name(), request.key);
   if (request.bytes != 0) std::memcpy(request.data, page.bytes.data(), request.bytes);

@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::size_t granularity = 64;  // a cache line: two owners never share one
 
+FreeRanges<std::byte*>::Region whole(std::span<std::byte> region) noexcept {
+  return {region.data(), region.size()};
+}
+
 }  // namespace
 
 RegionPool::~RegionPool() {
@@ -24,7 +28,7 @@ Result<std::byte*> RegionPool::allocate(std::size_t bytes, std::size_t alignment
   while (true) {
     {
       const std::scoped_lock lock(mutex_);
-      if (std::byte* const data = free_.take(rounded, aligned)) return data;
+      if (const auto data = free_.take(rounded, aligned)) return *data;
     }
     // Another thread may take what is mapped here; then this one maps again.
     TERRACE_TRY(grow(rounded + slack));
@@ -33,14 +37,15 @@ Result<std::byte*> RegionPool::allocate(std::size_t bytes, std::size_t alignment
 
 void RegionPool::release(std::byte* data, std::size_t bytes) noexcept {
   const std::scoped_lock lock(mutex_);
-  free_.put(data, align_up(bytes, granularity), std::prev(regions_.upper_bound(data))->second);
+  const std::span<std::byte> region = std::prev(regions_.upper_bound(data))->second;
+  free_.put(data, align_up(bytes, granularity), whole(region));
 }
 
 Status RegionPool::grow(std::size_t bytes) {
   TERRACE_ASSIGN(const std::span<std::byte> region, source_.map(bytes));
   const std::scoped_lock lock(mutex_);
   regions_.emplace(region.data(), region);
-  free_.put(region.data(), region.size(), region);
+  free_.put(region.data(), region.size(), whole(region));
   return {};
 }
 
@@ -49,7 +54,7 @@ std::size_t RegionPool::trim() noexcept {
   std::size_t unmapped = 0;
   std::erase_if(regions_, [&](const auto& entry) {
     const std::span<std::byte> region = entry.second;
-    if (!free_.remove_whole(region)) return false;
+    if (!free_.remove_whole(whole(region))) return false;
     source_.unmap(region);
     unmapped += region.size();
     return true;

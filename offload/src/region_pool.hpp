@@ -60,7 +60,7 @@ class RegionPool {
   std::size_t region_alignment_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, std::span<std::byte>> regions_;
-  FreeRanges free_;
+  FreeRanges<std::byte*> free_;
 };
 
 }  // namespace terrace::offload

@@ -7,27 +7,30 @@
 #include <vector>
 
 #include "contract/fuzz.hpp"
+#include "core/temporary_folder.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/offload/fault_store.hpp"
 #include "terrace/offload/memory_store.hpp"
+#include "terrace/offload/nvme_store.hpp"
 
 namespace terrace {
 namespace {
 
 using offload::FaultStore;
 using offload::MemoryStore;
+using offload::NvmeStore;
 
 constexpr Duration patience = std::chrono::seconds(60);
 using Bytes = std::vector<std::byte>;
 
 struct StoreCase {
   std::string name;
-  std::function<std::unique_ptr<Store>()> make;
+  std::function<std::unique_ptr<Store>(const TemporaryFolder&)> make;
 };
 
 class StoreContract : public testing::TestWithParam<StoreCase> {
  protected:
-  void SetUp() override { store_ = GetParam().make(); }
+  void SetUp() override { store_ = GetParam().make(folder_); }
 
   void run(std::vector<PageRequest>& batch) {
     const auto ticket = store_->submit(batch);
@@ -36,6 +39,7 @@ class StoreContract : public testing::TestWithParam<StoreCase> {
     EXPECT_TRUE(store_->poll(*ticket).value());
   }
 
+  TemporaryFolder folder_;
   std::unique_ptr<Store> store_;
 };
 
@@ -89,7 +93,7 @@ TEST_P(StoreContract, RefusesATicketItNeverGave) {
 
 TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
   const std::uint64_t seed = fuzz_seed(4);
-  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps(), 20'000);
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps(), 3000);
   Rng rng(seed);
   std::map<std::uint64_t, Bytes> model;
   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -125,15 +129,28 @@ TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
-                         testing::Values(StoreCase{"Memory",
-                                                   [] { return std::make_unique<MemoryStore>(); }},
-                                         StoreCase{"FaultWithoutFaults",
-                                                   [] {
-                                                     return std::make_unique<FaultStore>(
-                                                         std::make_unique<MemoryStore>());
-                                                   }}),
-                         [](const auto& each) { return each.param.name; });
+std::unique_ptr<Store> make_memory_store(const TemporaryFolder& /*folder*/) {
+  return std::make_unique<MemoryStore>();
+}
+std::unique_ptr<Store> make_fault_store(const TemporaryFolder& folder) {
+  return std::make_unique<FaultStore>(make_memory_store(folder));
+}
+auto make_nvme_store(offload::FileEngine engine) {
+  return [engine](const TemporaryFolder& folder) -> std::unique_ptr<Store> {
+    return NvmeStore::open({.file = {.path = folder / "pages", .bytes = 4 << 20},
+                            .pages_max = 200,
+                            .queue = {.engine = engine, .depth = 4}})
+        .value();
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stores, StoreContract,
+    testing::Values(StoreCase{"Memory", &make_memory_store},
+                    StoreCase{"FaultWithoutFaults", &make_fault_store},
+                    StoreCase{"Nvme", make_nvme_store(offload::FileEngine::best)},
+                    StoreCase{"NvmeByThreads", make_nvme_store(offload::FileEngine::threads)}),
+    [](const auto& each) { return each.param.name; });
 
 TEST(MemoryStore, ReportsADamagedPageAsCorruptAndOnlyThat) {
   MemoryStore store;

@@ -8,8 +8,8 @@
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
-#include "offload/aligned_bytes.hpp"
 #include "terrace/core/rng.hpp"
+#include "terrace/offload/aligned_bytes.hpp"
 
 namespace terrace::offload {
 namespace {

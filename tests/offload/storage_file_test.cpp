@@ -44,7 +44,8 @@ TEST_F(StorageFileTest, KeepsTheSizeThatItHas) {
 
 TEST_F(StorageFileTest, IsOpenOnce) {
   const auto first = StorageFile::open({.path = path(), .bytes = mebibyte}).value();
-  const auto second = StorageFile::open({.path = path(), .bytes = mebibyte});
+  const auto second =
+      StorageFile::open({.path = path(), .bytes = mebibyte, .patience = Duration{}});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Errc::io_error);
   EXPECT_THAT(std::string(second.error().message()), HasSubstr("another process has it open"));

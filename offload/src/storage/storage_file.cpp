@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <thread>
 
 #include "terrace/core/file_errors.hpp"
 
@@ -41,7 +43,7 @@ Result<StorageFile> StorageFile::open(const StorageFileOptions& options) {
   }
   if (opened.descriptor < 0) return cannot_write(options.path, errno);
   StorageFile file(options.path, opened.descriptor, direct, opened.created);
-  TERRACE_TRY(file.lock());
+  TERRACE_TRY(file.lock(options.patience));
   if (file.created_) {
     const Status allocated = file.allocate(options.bytes);
     if (!allocated) {
@@ -54,12 +56,24 @@ Result<StorageFile> StorageFile::open(const StorageFileOptions& options) {
 }
 
 StorageFile::~StorageFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ < 0) return;
+  // Rings that have ended keep their files open for a moment.
+  ::flock(descriptor_, LOCK_UN);
+  ::close(descriptor_);
 }
 
-Status StorageFile::lock() const {
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno != EWOULDBLOCK) return cannot_write(path_, errno);
+Status StorageFile::lock(Duration patience) const {
+  const Deadline deadline(patience);
+  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return cannot_write(path_, errno);
+    if (deadline.left() == Duration{}) return in_use();
+    // tidy-allow(library_calls): nothing tells of another process's end
+    std::this_thread::sleep_for(std::min<Duration>(deadline.left(), std::chrono::milliseconds(5)));
+  }
+  return {};
+}
+
+tl::unexpected<Error> StorageFile::in_use() const {
   Error error = make_error(
       Errc::io_error, "{}: another process has it open; end that one, or name another file", path_);
   error.native = EWOULDBLOCK;

@@ -24,9 +24,18 @@ struct PageKey {
   auto operator<=>(const PageKey&) const = default;
 };
 
+/// For hash tables in memory. Keys are hashes, or numbers that follow each other.
+struct PageKeyHash {
+  std::size_t operator()(const PageKey& key) const noexcept {
+    return static_cast<std::size_t>((key.high ^ key.low * 0xff51afd7ed558ccdULL) *
+                                    0x9e3779b97f4a7c15ULL);
+  }
+};
+
 enum class PageVerb : std::uint8_t { get, put, erase };
 
-/// One page of a batch. Bytes must stay valid, and status unread, until the batch is done.
+/// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is
+/// done.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
@@ -58,7 +67,7 @@ class Store {
   [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
 
   /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
-  /// end as cancelled, and no byte is moved after this returns.
+  /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
   [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
 };
 

@@ -38,12 +38,6 @@ class MemoryStore final : public Store {
     std::vector<std::byte> bytes;
     std::uint64_t checksum = 0;
   };
-  struct KeyHash {
-    std::size_t operator()(const PageKey& key) const noexcept {
-      return static_cast<std::size_t>(key.high * 0x9e3779b97f4a7c15ULL ^ key.low);
-    }
-  };
-
   Status carry_out(const PageRequest& request);
   Status get(const PageRequest& request) const;
   Status put(const PageRequest& request);
@@ -51,7 +45,7 @@ class MemoryStore final : public Store {
 
   MemoryStoreOptions options_;
   mutable std::mutex mutex_;
-  std::unordered_map<PageKey, Page, KeyHash> pages_;
+  std::unordered_map<PageKey, Page, PageKeyHash> pages_;
   std::size_t bytes_in_use_ = 0;
   std::uint64_t batches_ = 0;
 };

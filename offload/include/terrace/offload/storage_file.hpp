@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "terrace/core/clock.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace::offload {
@@ -21,6 +22,9 @@ struct StorageFileOptions {
   /// Size of a file that is made; its blocks are taken at once. One that is there keeps its size.
   std::uint64_t bytes = 0;
   DirectIo direct = DirectIo::where_possible;
+  /// How long open() waits for another process to close the file: of one that was ended, the system
+  /// closes files a moment later.
+  Duration patience = std::chrono::seconds(2);
 };
 
 /// Threads  safe from any thread; the file is open until this object goes
@@ -57,7 +61,8 @@ class StorageFile {
  private:
   StorageFile(std::string path, int descriptor, bool direct, bool created) noexcept
       : path_(std::move(path)), descriptor_(descriptor), direct_(direct), created_(created) {}
-  Status lock() const;
+  Status lock(Duration patience) const;
+  [[nodiscard]] tl::unexpected<Error> in_use() const;
   Status allocate(std::uint64_t bytes);
   Status measure();
 

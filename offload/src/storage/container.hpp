@@ -1,0 +1,93 @@
+// A container: a file that keeps pages, and remembers them whatever ends the process.
+//
+// The directory is in memory. Each change of it is a record of the journal, a ring of numbered
+// blocks; what the ring is about to overwrite is in a snapshot of the whole directory before. A
+// page is there once its record is; its bytes are written before, and their place is not used for
+// another page before the record that frees it is there. So after any end the file holds each page
+// whose record was written, and of no other page a byte is taken for its own.
+//
+// This class says what is to be written and hears when that is done: it waits for nothing.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "container_layout.hpp"
+#include "page_directory.hpp"
+#include "record_block.hpp"
+#include "terrace/offload/aligned_bytes.hpp"
+#include "terrace/offload/file_queue.hpp"
+
+namespace terrace::offload {
+
+struct ContainerOptions {
+  std::uint64_t pages_max = 0;
+  std::string contents = {};  ///< whose pages these are; at most Superblock::contents_max bytes
+};
+
+/// Threads  one at a time
+class Container {
+ public:
+  /// Reads what a file holds, or makes a file that only zeros begin a container.
+  ///
+  /// Errors   invalid_argument: too small a file, or one of other contents; unsupported: one of
+  ///          another version; io_error: no container, or one that cannot be read
+  [[nodiscard]] static Result<std::unique_ptr<Container>> open(const StorageFile& file,
+                                                               FileQueue& queue,
+                                                               const ContainerOptions& options);
+
+  [[nodiscard]] PageDirectory& directory() noexcept { return directory_; }
+  [[nodiscard]] const PageDirectory& directory() const noexcept { return directory_; }
+
+  /// Whether records can be written now: no others are on their way, and the journal has room.
+  [[nodiscard]] bool takes_records() const noexcept;
+  /// Returns the transfer that writes records, at most records_of_block.
+  [[nodiscard]] FileTransfer write(std::span<const PageRecord> records);
+  /// Hears that they were written: takes them over and frees what they free.
+  void records_written();
+
+  /// Returns the next transfer of a snapshot, if one is due and none is on its way.
+  [[nodiscard]] std::optional<FileTransfer> write_snapshot();
+  /// Hears that it was written.
+  void snapshot_written();
+
+ private:
+  /// A snapshot that is being written: its blocks, then one superblock after the other.
+  struct Snapshot {
+    std::vector<PageRecord> records;
+    std::uint64_t first_number = 0;  ///< of the journal: the first block that is newer
+    std::uint64_t blocks_written = 0;
+    std::size_t superblocks_written = 0;
+    bool is_under_way = false;  ///< a transfer of it
+  };
+
+  Container(const ContainerLayout& layout, const Superblock& superblock);
+
+  Status read(const StorageFile& file, FileQueue& queue);
+  Status read_snapshot(const StorageFile& file, FileQueue& queue);
+  Status read_journal(const StorageFile& file, FileQueue& queue);
+  Status write_all(const StorageFile& file, FileQueue& queue);
+
+  [[nodiscard]] std::uint64_t blocks_in_use() const noexcept;
+  [[nodiscard]] const FilePart& snapshot_part(std::uint64_t generation) const noexcept;
+  [[nodiscard]] FileTransfer next_of_snapshot();
+  [[nodiscard]] FileTransfer next_superblock();
+
+  ContainerLayout layout_;
+  Superblock superblock_;  ///< the one that holds
+  PageDirectory directory_;
+  std::uint64_t next_number_ = 0;  ///< of the journal's blocks
+  bool asks_for_snapshot_ = false;
+  std::vector<PageRecord> under_way_;
+  AlignedBytes journal_block_;
+  AlignedBytes snapshot_piece_;
+  std::uint64_t snapshot_piece_blocks_ = 0;
+  std::optional<Snapshot> snapshot_;
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,33 @@
+#include "terrace/offload/nvme_store.hpp"
+
+#include "nvme_worker.hpp"
+
+namespace terrace::offload {
+
+Result<std::unique_ptr<NvmeStore>> NvmeStore::open(const NvmeStoreOptions& options) {
+  TERRACE_ASSIGN(StorageFile file, StorageFile::open(options.file));
+  auto worker = std::make_unique<Worker>(std::move(file), options);
+  TERRACE_TRY(worker->open());
+  return std::unique_ptr<NvmeStore>(new NvmeStore(std::move(worker)));
+}
+
+NvmeStore::NvmeStore(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+NvmeStore::~NvmeStore() = default;
+
+Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {
+  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch));
+  worker_->wake();
+  return ticket;
+}
+
+Result<bool> NvmeStore::poll(StoreTicket ticket) { return worker_->batches().poll(ticket); }
+
+Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
+  const Status done = worker_->batches().wait(ticket, timeout);
+  if (!done && done.error().code == Errc::not_ready) worker_->give_up();
+  return done;
+}
+
+NvmeStoreState NvmeStore::state() const { return worker_->state(); }
+
+}  // namespace terrace::offload

@@ -1,0 +1,346 @@
+#include "nvme_worker.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "../store_errors.hpp"
+#include "terrace/core/assert.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages is named
+constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
+constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
+constexpr std::uint64_t records_tag = 0;
+constexpr std::uint64_t snapshot_tag = 1;
+
+bool is_made_of_blocks(const PageRequest& request) noexcept {
+  constexpr std::size_t block = StorageFile::alignment;
+  return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 && request.bytes % block == 0;
+}
+
+tl::unexpected<Error> given_up() {
+  return fail(Errc::cancelled, "store nvme: the batch was given up before the request began");
+}
+
+}  // namespace
+
+NvmeStore::Worker::Worker(StorageFile file, const NvmeStoreOptions& options)
+    : file_(std::move(file)), options_(options), batches_("nvme", options.batches_max) {}
+
+NvmeStore::Worker::~Worker() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stops_ = true;
+    if (queue_ != nullptr) queue_->wake();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+Status NvmeStore::Worker::open() {
+  std::promise<Status> opened;
+  std::future<Status> outcome = opened.get_future();
+  try {
+    thread_ = Thread([this, &opened] { run(opened); });
+  } catch (const std::system_error& error) {
+    return fail(Errc::out_of_memory, "store nvme: no thread for it: {}", error.what());
+  }
+  thread_.set_name("nvme");
+  return outcome.get();
+}
+
+void NvmeStore::Worker::give_up() noexcept {
+  any_given_up_ = true;
+  queue_->wake();
+}
+
+NvmeStoreState NvmeStore::Worker::state() const {
+  const std::scoped_lock lock(mutex_);
+  return state_;
+}
+
+void NvmeStore::Worker::run(std::promise<Status>& opened) {
+  const Status outcome = set_up();
+  opened.set_value(outcome);  // its owner may be gone from here on
+  if (!outcome) return;
+  serve();
+  {
+    const std::scoped_lock lock(mutex_);
+  }  // the destructor is done with the queue
+  queue_.reset();  // by the thread that opened it
+}
+
+Status NvmeStore::Worker::set_up() {
+  FileQueueOptions transfers = options_.queue;
+  transfers.depth += own_transfers;
+  TERRACE_ASSIGN(queue_, options_.open_queue(file_, transfers));
+  const std::uint64_t pages_max = options_.pages_max > 0
+                                      ? options_.pages_max
+                                      : std::max<std::uint64_t>(file_.bytes() / page_bytes_each, 1);
+  auto container =
+      Container::open(file_, *queue_, {.pages_max = pages_max, .contents = options_.contents});
+  if (!container) {
+    queue_.reset();
+    return tl::unexpected(container.error());
+  }
+  container_ = std::move(*container);
+  passages_.resize(own_transfers + options_.queue.depth);
+  for (std::size_t tag = passages_.size(); tag > own_transfers; --tag)
+    free_tags_.push_back(tag - 1);
+  publish();
+  return {};
+}
+
+void NvmeStore::Worker::serve() {
+  constexpr Duration long_time = std::chrono::hours(1);  // whoever has work wakes the thread
+  std::vector<FinishedTransfer> finished(passages_.size());
+  std::optional<Deadline> end;
+  while (true) {
+    take_new();
+    if (any_given_up_.exchange(false) || stops_) cancel_given_up();
+    begin_some();
+    write_records();
+    write_snapshot();
+    hand_over();
+    if (stops_ && !end) end.emplace(options_.queue.patience);
+    const bool is_idle = queue_->in_flight() == 0 && changes_.empty();
+    if (end && (is_idle || end->left() == Duration{})) return;
+    const std::size_t count = queue_->reap(finished, end ? end->left() : long_time);
+    for (const FinishedTransfer& each : std::span(finished).first(count)) hear(each);
+  }
+}
+
+void NvmeStore::Worker::take_new() {
+  for (auto& batch : batches_.take()) {
+    for (PageRequest& request : batch->requests) ready_.push_back({batch, &request});
+  }
+}
+
+void NvmeStore::Worker::cancel_given_up() {
+  const auto cancel = [&](const Work& work) {
+    if (!stops_ && !work.batch->given_up) return false;
+    conclude(batches_, work, given_up());
+    return true;
+  };
+  std::erase_if(ready_, cancel);
+  for (auto& [key, works] : waiting_) std::erase_if(works, cancel);
+}
+
+bool NvmeStore::Worker::has_room() const noexcept { return !free_tags_.empty(); }
+
+void NvmeStore::Worker::begin_some() {
+  while (has_room() && !(granted_.empty() && ready_.empty())) {
+    const bool holds = !granted_.empty();
+    std::deque<Work>& from = holds ? granted_ : ready_;
+    Work work = std::move(from.front());
+    from.pop_front();
+    if (!holds) {
+      const auto [held, is_first] = waiting_.try_emplace(work.request->key);
+      if (!is_first) {
+        held->second.push_back(std::move(work));
+        continue;
+      }
+    }
+    begin(std::move(work));
+  }
+}
+
+void NvmeStore::Worker::begin(Work work) {
+  if (work.batch->given_up || stops_) return finish(work, given_up());
+  switch (work.request->verb) {
+    case PageVerb::get:
+      return begin_get(std::move(work));
+    case PageVerb::put:
+      return begin_put(std::move(work));
+    case PageVerb::erase:
+      return begin_erase(std::move(work));
+  }
+  finish(work, fail(Errc::invalid_argument, "store nvme: no such verb"));
+}
+
+void NvmeStore::Worker::begin_get(Work work) {
+  const PageRequest& request = *work.request;
+  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  if (page == nullptr) return finish(work, unknown_page("nvme", request.key));
+  if (page->bytes != request.bytes) {
+    return finish(work, other_size("nvme", request, page->bytes));
+  }
+  send({.work = std::move(work), .extent = page->extent(), .checksum = page->checksum},
+       FileTransfer::Direction::read);
+}
+
+void NvmeStore::Worker::begin_put(Work work) {
+  const PageRequest& request = *work.request;
+  if (request.bytes == 0 || request.bytes > page_bytes_max) {
+    return finish(work, fail(Errc::invalid_argument,
+                             "store nvme: a page has 1 byte to 1 GiB, not {}", request.bytes));
+  }
+  if (!state_.degraded.empty()) {
+    return finish(work, fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+  }
+  PageDirectory& directory = container_->directory();
+  const bool one_more = directory.size() + puts_under_way_ < directory.pages_max();
+  const auto extent = one_more ? directory.take(request.bytes) : std::nullopt;
+  if (!extent) {
+    return finish(work, fail(Errc::out_of_memory,
+                             "store nvme has no room for {} bytes beside {} pages of {} bytes",
+                             request.bytes, directory.size(), directory.bytes()));
+  }
+  ++puts_under_way_;
+  const std::uint64_t checksum = page_checksum(request.key, {request.data, request.bytes});
+  send({.work = std::move(work), .extent = *extent, .checksum = checksum},
+       FileTransfer::Direction::write);
+}
+
+void NvmeStore::Worker::begin_erase(Work work) {
+  const PageKey key = work.request->key;
+  if (container_->directory().find(key) == nullptr) return finish(work, unknown_page("nvme", key));
+  changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = {}});
+}
+
+void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction) {
+  const PageRequest& request = *passage.work.request;
+  std::byte* data = request.data;
+  if (!is_made_of_blocks(request)) {
+    passage.copy = AlignedBytes(passage.extent.bytes);
+    data = passage.copy.data();
+    if (direction == FileTransfer::Direction::write) {
+      std::memcpy(data, request.data, request.bytes);
+    }
+  }
+  const std::uint64_t tag = free_tags_.back();
+  free_tags_.pop_back();
+  outgoing_.push_back({.direction = direction,
+                       .data = data,
+                       .bytes = passage.extent.bytes,
+                       .offset = passage.extent.offset,
+                       .tag = tag});
+  passages_[tag] = std::move(passage);
+}
+
+void NvmeStore::Worker::write_records() {
+  if (changes_.empty()) return;
+  if (!state_.degraded.empty()) {
+    return finish_changes(std::exchange(changes_, {}),
+                          fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+  }
+  if (!container_->takes_records()) return;
+  const auto count = static_cast<std::ptrdiff_t>(std::min(changes_.size(), records_of_block));
+  std::move(changes_.begin(), changes_.begin() + count, std::back_inserter(changes_under_way_));
+  changes_.erase(changes_.begin(), changes_.begin() + count);
+  std::vector<PageRecord> records;
+  for (const Change& change : changes_under_way_) records.push_back(change.record);
+  FileTransfer transfer = container_->write(records);
+  transfer.tag = records_tag;
+  outgoing_.push_back(transfer);
+}
+
+void NvmeStore::Worker::write_snapshot() {
+  if (!state_.degraded.empty()) return;
+  auto transfer = container_->write_snapshot();
+  if (!transfer) return;
+  transfer->tag = snapshot_tag;
+  outgoing_.push_back(*transfer);
+}
+
+void NvmeStore::Worker::hand_over() {
+  if (outgoing_.empty()) return;
+  const Status submitted = queue_->submit(outgoing_);
+  TERRACE_ASSERT(submitted);  // there is a place in the queue for each tag
+  outgoing_.clear();
+}
+
+void NvmeStore::Worker::hear(const FinishedTransfer& finished) {
+  if (finished.tag == records_tag) return records_passed(finished.status);
+  if (finished.tag == snapshot_tag) {
+    if (!finished.status) return degrade(finished.status.error());
+    return container_->snapshot_written();
+  }
+  free_tags_.push_back(finished.tag);
+  passed(std::exchange(passages_[finished.tag], {}), finished.status);
+}
+
+void NvmeStore::Worker::passed(Passage passage, const Status& status) {
+  const PageRequest& request = *passage.work.request;
+  if (request.verb == PageVerb::put) {
+    if (!status) {
+      --puts_under_way_;
+      container_->directory().give_back(passage.extent);
+      degrade(status.error());
+      return finish(passage.work, status);
+    }
+    changes_.push_back({.record = {.key = request.key,
+                                   .offset = passage.extent.offset,
+                                   .checksum = passage.checksum,
+                                   .bytes = static_cast<std::uint32_t>(request.bytes)},
+                        .work = std::move(passage.work),
+                        .outcome = {}});
+    return;
+  }
+  if (!status) return finish(passage.work, status);
+  const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
+  if (page_checksum(request.key, {data, request.bytes}) != passage.checksum) {
+    {
+      const std::scoped_lock lock(mutex_);
+      ++state_.corrupt;
+    }
+    changes_.push_back({.record = {.key = request.key},
+                        .work = std::move(passage.work),
+                        .outcome = corrupt_page("nvme", request.key)});
+    return;
+  }
+  if (data != request.data) std::memcpy(request.data, data, request.bytes);
+  finish(passage.work, {});
+}
+
+void NvmeStore::Worker::records_passed(const Status& status) {
+  if (status) {
+    container_->records_written();
+  } else {
+    degrade(status.error());
+  }
+  publish();
+  finish_changes(std::exchange(changes_under_way_, {}), status);
+}
+
+void NvmeStore::Worker::finish_changes(std::vector<Change> changes, const Status& written) {
+  for (const Change& change : changes) {
+    if (change.record.bytes > 0) --puts_under_way_;
+    finish(change.work, change.outcome ? written : change.outcome);
+  }
+}
+
+void NvmeStore::Worker::degrade(const Error& error) {
+  if (!state_.degraded.empty()) return;
+  const std::scoped_lock lock(mutex_);
+  state_.degraded = error.message();
+}
+
+void NvmeStore::Worker::finish(const Work& work, const Status& status) {
+  const PageKey key = work.request->key;
+  conclude(batches_, work, status);
+  const auto held = waiting_.find(key);
+  if (held->second.empty()) {
+    waiting_.erase(held);
+    return;
+  }
+  granted_.push_back(std::move(held->second.front()));
+  held->second.pop_front();
+}
+
+void NvmeStore::Worker::conclude(PageBatches& batches, const Work& work, const Status& status) {
+  work.request->status = status;
+  if (--work.batch->left == 0) batches.finish(*work.batch);
+}
+
+void NvmeStore::Worker::publish() {
+  const std::scoped_lock lock(mutex_);
+  state_.pages = container_->directory().size();
+  state_.page_bytes = container_->directory().bytes();
+}
+
+}  // namespace terrace::offload

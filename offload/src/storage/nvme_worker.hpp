@@ -1,0 +1,115 @@
+// The thread of a store on a disk: it has a container and the queue of its file, and carries out
+// requests.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "container.hpp"
+#include "page_batches.hpp"
+#include "terrace/offload/aligned_bytes.hpp"
+#include "terrace/offload/nvme_store.hpp"
+#include "terrace/offload/thread.hpp"
+
+namespace terrace::offload {
+
+/// Requests on one key are carried out one after the other, others in any order: a request *holds*
+/// its key from its beginning to its end, and later ones wait for the key.
+///
+/// Threads  open() and the end by the owner; batches(), wake(), give_up() and state() from any; all
+///          else by the worker's thread
+class NvmeStore::Worker {
+ public:
+  Worker(StorageFile file, const NvmeStoreOptions& options);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();
+
+  /// Starts the thread, which reads the file. Errors: those of NvmeStore::open.
+  [[nodiscard]] Status open();
+
+  [[nodiscard]] PageBatches& batches() noexcept { return batches_; }
+  /// Has the thread look for new batches.
+  void wake() noexcept { queue_->wake(); }
+  /// Has the thread cancel what has not begun of batches that were given up.
+  void give_up() noexcept;
+  [[nodiscard]] NvmeStoreState state() const;
+
+ private:
+  /// A request with its batch.
+  struct Work {
+    std::shared_ptr<PageBatch> batch;
+    PageRequest* request = nullptr;
+  };
+  /// A request whose page is on its way.
+  struct Passage {
+    Work work;
+    FileExtent extent = {};
+    std::uint64_t checksum = 0;
+    AlignedBytes copy = {};  ///< where the request's memory is not made of blocks
+  };
+  /// A record that is to be written, and how its request ends then: a get of a damaged page has the
+  /// page erased, and is corrupt.
+  struct Change {
+    PageRecord record;
+    Work work;
+    Status outcome = {};
+  };
+
+  void run(std::promise<Status>& opened);
+  Status set_up();
+  void serve();
+  void take_new();
+  void cancel_given_up();
+  void begin_some();
+  void begin(Work work);
+  void begin_get(Work work);
+  void begin_put(Work work);
+  void begin_erase(Work work);
+  void send(Passage passage, FileTransfer::Direction direction);
+  void write_records();
+  void write_snapshot();
+  void hand_over();
+
+  void hear(const FinishedTransfer& finished);
+  void passed(Passage passage, const Status& status);
+  void records_passed(const Status& status);
+  void finish_changes(std::vector<Change> changes, const Status& written);
+  void degrade(const Error& error);
+
+  /// Says how a request has ended that holds its key.
+  void finish(const Work& work, const Status& status);
+  /// The same of one that does not.
+  static void conclude(PageBatches& batches, const Work& work, const Status& status);
+  [[nodiscard]] bool has_room() const noexcept;
+  void publish();
+
+  StorageFile file_;
+  NvmeStoreOptions options_;
+  PageBatches batches_;
+  std::unique_ptr<FileQueue> queue_;
+  std::unique_ptr<Container> container_;
+  Thread thread_;
+  std::atomic<bool> stops_{false};
+  std::atomic<bool> any_given_up_{false};
+
+  std::deque<Work> ready_;                                              ///< without their keys yet
+  std::deque<Work> granted_;                                            ///< that hold their keys
+  std::unordered_map<PageKey, std::deque<Work>, PageKeyHash> waiting_;  ///< by keys that are held
+  std::vector<Passage> passages_;                                       ///< by tag
+  std::vector<std::uint64_t> free_tags_;
+  std::size_t puts_under_way_ = 0;  ///< that may become pages
+  std::vector<Change> changes_;
+  std::vector<Change> changes_under_way_;
+  std::vector<FileTransfer> outgoing_;
+
+  mutable std::mutex mutex_;  ///< guards state_, and queue_ between the destructor and the thread
+  NvmeStoreState state_;
+};
+
+}  // namespace terrace::offload

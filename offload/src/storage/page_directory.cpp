@@ -1,0 +1,81 @@
+#include "page_directory.hpp"
+
+#include <algorithm>
+
+#include "terrace/core/bytes.hpp"
+
+namespace terrace::offload {
+
+FileExtent PageDirectory::Page::extent() const noexcept {
+  return {offset, align_up(bytes, StorageFile::alignment)};
+}
+
+PageDirectory::PageDirectory(const FilePart& pages, std::uint64_t pages_max)
+    : part_(pages), pages_max_(pages_max) {}
+
+const PageDirectory::Page* PageDirectory::find(PageKey key) const {
+  const auto found = pages_.find(key);
+  return found == pages_.end() ? nullptr : &found->second;
+}
+
+std::optional<FileExtent> PageDirectory::take(std::uint64_t bytes) {
+  const std::uint64_t rounded = align_up(bytes, StorageFile::alignment);
+  const auto offset = free_.take(rounded, 1);  // all in it is aligned
+  if (!offset) return std::nullopt;
+  return FileExtent{*offset, rounded};
+}
+
+void PageDirectory::give_back(const FileExtent& extent) {
+  free_.put(extent.offset, extent.bytes, {part_.begin, part_.bytes});
+}
+
+std::optional<FileExtent> PageDirectory::apply(const PageRecord& record) {
+  std::optional<FileExtent> unused;
+  const auto found = pages_.find(record.key);
+  if (found != pages_.end()) {
+    unused = found->second.extent();
+    bytes_ -= found->second.bytes;
+  }
+  if (record.bytes == 0) {
+    if (found != pages_.end()) pages_.erase(found);
+    return unused;
+  }
+  bytes_ += record.bytes;
+  pages_.insert_or_assign(
+      record.key,
+      Page{.offset = record.offset, .checksum = record.checksum, .bytes = record.bytes});
+  return unused;
+}
+
+void PageDirectory::find_room() {
+  std::vector<PageRecord> all = records();
+  std::ranges::sort(all, {}, &PageRecord::offset);
+  std::uint64_t used = part_.begin;  // all before it is dealt with
+  const auto leave_free = [&](std::uint64_t end) {
+    if (end > used) give_back({used, end - used});
+  };
+  for (const PageRecord& record : all) {
+    const FileExtent extent = find(record.key)->extent();
+    const bool fits = extent.offset >= used && extent.offset % StorageFile::alignment == 0 &&
+                      extent.offset <= part_.end() && extent.bytes <= part_.end() - extent.offset;
+    if (!fits) {
+      apply({.key = record.key});
+      continue;
+    }
+    leave_free(extent.offset);
+    used = extent.offset + extent.bytes;
+  }
+  leave_free(part_.end());
+}
+
+std::vector<PageRecord> PageDirectory::records() const {
+  std::vector<PageRecord> all;
+  all.reserve(pages_.size());
+  for (const auto& [key, page] : pages_) {
+    all.push_back(
+        {.key = key, .offset = page.offset, .checksum = page.checksum, .bytes = page.bytes});
+  }
+  return all;
+}
+
+}  // namespace terrace::offload

@@ -1,0 +1,147 @@
+// A disk in memory that ends in the middle of its work: writes arrive in any order, the last one in
+// part, and none after it.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "terrace/core/rng.hpp"
+#include "terrace/offload/file_queue.hpp"
+
+namespace terrace::offload {
+
+/// Bytes that outlive the queues over them.
+///
+/// Threads  safe from any thread
+class DiskImage {
+ public:
+  DiskImage(std::size_t bytes, std::uint64_t seed) : bytes_(bytes), rng_(seed) {}
+
+  /// Has the disk end with the `nth` write from now on, which arrives in part.
+  void end_with_write(std::uint64_t nth) {
+    const std::scoped_lock lock(mutex_);
+    writes_left_ = nth;
+  }
+  /// Makes an ended disk work again, with what arrived.
+  void revive() {
+    const std::scoped_lock lock(mutex_);
+    writes_left_ = forever;
+  }
+  [[nodiscard]] bool has_ended() {
+    const std::scoped_lock lock(mutex_);
+    return writes_left_ == 0;
+  }
+  void flip(std::size_t bit) {
+    const std::scoped_lock lock(mutex_);
+    bytes_[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  [[nodiscard]] std::vector<std::byte> copy() {
+    const std::scoped_lock lock(mutex_);
+    return bytes_;
+  }
+
+  /// Fails transfers from now on; 0 = none.
+  void fail_with(int read_error, int write_error) {
+    const std::scoped_lock lock(mutex_);
+    read_error_ = read_error;
+    write_error_ = write_error;
+  }
+  /// Has transfers wait until it is said again, with false.
+  void hold(bool holds) {
+    const std::scoped_lock lock(mutex_);
+    holds_ = holds;
+  }
+  [[nodiscard]] bool holds() {
+    const std::scoped_lock lock(mutex_);
+    return holds_;
+  }
+
+  /// A number below `bound`.
+  std::size_t draw(std::size_t bound) {
+    const std::scoped_lock lock(mutex_);
+    return rng_.below(bound);
+  }
+
+  Status carry_out(const FileTransfer& transfer) {
+    const std::scoped_lock lock(mutex_);
+    const bool is_read = transfer.direction == FileTransfer::Direction::read;
+    if (const int error = is_read ? read_error_ : write_error_; error != 0) {
+      Error failed = make_error(Errc::io_error, "the disk says {}", error);
+      failed.native = error;
+      return tl::unexpected(failed);
+    }
+    if (is_read) {
+      std::memcpy(transfer.data, bytes_.data() + transfer.offset, transfer.bytes);
+      return {};
+    }
+    if (writes_left_ == 0) return {};
+    if (writes_left_ != forever) --writes_left_;
+    constexpr std::size_t sector = 512;  // arrives whole, or not
+    const std::size_t arrives =
+        writes_left_ == 0 ? sector * rng_.below(transfer.bytes / sector) : transfer.bytes;
+    std::memcpy(bytes_.data() + transfer.offset, transfer.data, arrives);
+    return {};
+  }
+
+ private:
+  static constexpr std::uint64_t forever = ~std::uint64_t{0};
+
+  std::mutex mutex_;
+  std::vector<std::byte> bytes_;
+  Rng rng_;
+  std::uint64_t writes_left_ = forever;
+  int read_error_ = 0;
+  int write_error_ = 0;
+  bool holds_ = false;
+};
+
+/// A queue over an image. Of the transfers under way it carries out one at random.
+class ImageQueue final : public FileQueue {
+ public:
+  ImageQueue(const StorageFile& file, const FileQueueOptions& options, DiskImage& image)
+      : FileQueue(file, options.depth), image_(image) {}
+
+  [[nodiscard]] std::string_view engine() const noexcept override { return "image"; }
+  void wake() noexcept override {
+    {
+      const std::scoped_lock lock(mutex_);
+      woken_ = true;
+    }
+    news_.notify_one();
+  }
+
+ private:
+  void do_submit(std::span<const FileTransfer> transfers) override {
+    waiting_.insert(waiting_.end(), transfers.begin(), transfers.end());
+  }
+
+  std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) override {
+    if (waiting_.empty() || image_.holds()) {
+      std::unique_lock lock(mutex_);
+      // Short, for a held image does not wake.
+      news_.wait_for(lock, std::min<Duration>(timeout, std::chrono::milliseconds(1)),
+                     [&] { return woken_; });
+      woken_ = false;
+      return 0;
+    }
+    const auto chosen =
+        waiting_.begin() + static_cast<std::ptrdiff_t>(image_.draw(waiting_.size()));
+    finished[0] = {.tag = chosen->tag, .status = image_.carry_out(*chosen)};
+    waiting_.erase(chosen);
+    return 1;
+  }
+
+  DiskImage& image_;
+  std::deque<FileTransfer> waiting_;
+  std::mutex mutex_;
+  std::condition_variable news_;
+  bool woken_ = false;
+};
+
+}  // namespace terrace::offload
