@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "bench_nvme.hpp"
 #include "bench_pcie.hpp"
 #include "bench_rows.hpp"
 #include "bench_serving.hpp"
@@ -143,6 +144,7 @@ CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning,
 void add_bench_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const bench = program.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
+  add_bench_nvme(*bench, invocation);
   add_bench_pcie(*bench, invocation);
   add_bench_serving(*bench, invocation);
   add_quality_bench(*bench, invocation);

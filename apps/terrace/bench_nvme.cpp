@@ -1,0 +1,74 @@
+#include "bench_nvme.hpp"
+
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "bench_rows.hpp"
+#include "nvme/questions.hpp"
+#include "output.hpp"
+
+namespace terrace::apps {
+namespace {
+
+struct NvmeBenchOptions : BenchOptions {
+  std::string folder;  ///< empty = the system's for temporary files
+};
+
+std::string folder_of(const NvmeBenchOptions& options) {
+  if (!options.folder.empty()) return options.folder;
+  std::error_code ignored;
+  return std::filesystem::temp_directory_path(ignored).string();
+}
+
+bool lies_in_memory(const std::string& folder) noexcept {
+  struct statfs status{};
+  return ::statfs(folder.c_str(), &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+}
+
+Result<int> bench_nvme(const NvmeBenchOptions& options) {
+  TERRACE_ASSIGN(const Config config, bench_config(options));
+  const std::string folder = folder_of(options);
+  if (!std::filesystem::is_directory(folder)) {
+    return fail(Errc::invalid_argument, "--folder {}: there is no such folder", folder);
+  }
+  std::vector<bench::Question> questions =
+      bench::nvme_questions({.folder = folder, .quick = options.quick});
+  TERRACE_TRY(keep_wanted(options, questions));
+  if (lies_in_memory(folder) && !options.shared.quiet) {
+    warn("{} lies in memory; name a folder on the disk to be measured by --folder", folder);
+  }
+  const Machine machine = read_machine();
+  const std::vector<bench::Row> rows = ask_all(questions, options);
+  if (options.shared.json()) {
+    print_rows_document("bench nvme", config, machine, rows);
+  } else {
+    print_out("machine  {}, {} cores\nfolder   {}{}\n\n{}", machine.cpu, machine.cores, folder,
+              quick_note(options), bench::table(rows));
+  }
+  const auto alone = std::ranges::find_if(
+      rows, [](const bench::Row& row) { return row.parameters.contains("no_peer"); });
+  if (alone != rows.end() && !options.shared.quiet) {
+    say("{} has no peer: {}", alone->name, alone->parameters["no_peer"].get<std::string>());
+  }
+  return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
+}
+
+}  // namespace
+
+void add_bench_nvme(CLI::App& bench, Invocation& invocation) {
+  CLI::App* const nvme = bench.add_subcommand("nvme", "pages to and from a disk, beside fio");
+  const auto options = std::make_shared<NvmeBenchOptions>();
+  add_bench_options(*nvme, *options);
+  nvme->add_option("--folder", options->folder, "on the disk to be measured [the temporary one]")
+      ->option_text("DIR");
+  nvme->callback([options, &invocation] {
+    invocation = {[options] { return bench_nvme(*options); }, options->shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps

@@ -1,0 +1,99 @@
+"""Checks `terrace bench nvme`: rows with and without fio, and that no file stays behind."""
+
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from program import terrace
+
+# Stands in for fio: says what it was asked, and figures that can be known again.
+FIO = """#!/bin/sh
+if [ "$1" = --version ]; then echo fio-9.9; exit 0; fi
+echo "$@" >> {log}
+{failure}
+cat <<END
+{{"jobs": [{{"job_runtime": 400, "usr_cpu": 10.0, "sys_cpu": 30.0,
+  "read": {{"bw_bytes": 1000000, "total_ios": 1600}},
+  "write": {{"bw_bytes": 2000000, "total_ios": 1600}}}}]}}
+END
+"""
+
+
+class Nvme(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.disk = self.folder / "disk"
+        self.disk.mkdir()
+
+    def bench(self, *arguments, path="/nowhere"):
+        process = terrace("bench", "nvme", "--quick", "--format", "json", "--folder", self.disk,
+                          *arguments, environment={**os.environ, "PATH": str(path)})
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual(list(self.disk.iterdir()), [])
+        self.said = process.stderr
+        document = json.loads(process.stdout)
+        self.assertEqual(document["command"], "bench nvme")
+        return {row["name"]: row for row in document["rows"]}
+
+    def programs(self, failure=""):
+        """Makes a folder with a program that is called fio."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        program = folder / "fio"
+        program.write_text(FIO.format(log=self.folder / "log", failure=failure))
+        program.chmod(0o755)
+        return f"{folder}:/usr/bin:/bin"
+
+    def test_each_way_has_a_rate(self):
+        rows = self.bench("--only", "4096_d")
+        for kind in ("read", "write"):
+            for order in ("sequential", "scattered"):
+                for depth in (1, 32):
+                    row = rows[f"nvme_{kind}_{order}_4096_d{depth}"]
+                    self.assertGreater(row["value"], 0)
+                    self.assertEqual((row["unit"], row["better"]), ("B/s", "higher"))
+                    self.assertEqual(row["parameters"]["bytes"], 4096)
+                    self.assertEqual(row["parameters"]["depth"], depth)
+        row = rows["nvme_cpu_per_request_read_scattered_4096_d32"]
+        self.assertEqual((row["unit"], row["better"]), ("s", "lower"))
+
+    def test_without_fio_a_row_says_why_it_has_no_peer(self):
+        row = self.bench("--only", "read_sequential_65536_d1")["nvme_read_sequential_65536_d1"]
+        self.assertIsNone(row["peer"])
+        self.assertTrue(row["parameters"]["no_peer"])
+        self.assertIn(row["parameters"]["no_peer"], self.said)
+
+    def test_fio_does_the_same(self):
+        path = self.programs()
+        rows = self.bench("--only", "write_scattered_65536_d32", path=path)
+        row = rows["nvme_write_scattered_65536_d32"]
+        if row["parameters"]["engine"] != "io_uring":
+            self.skipTest("no io_uring here")
+        self.assertEqual(row["peer"], {"name": "fio", "version": "9.9", "value": 2e6})
+        cpu = rows["nvme_cpu_per_request_write_scattered_65536_d32"]
+        self.assertAlmostEqual(cpu["peer"]["value"], 0.4 * 0.4 / 1600)
+        asked = (self.folder / "log").read_text().splitlines()
+        self.assertEqual(len(asked), 1)  # both rows are of one measurement
+        for word in ("--rw=randwrite", "--bs=65536", "--iodepth=32", "--ioengine=io_uring",
+                     f"--direct={int(row['parameters']['direct'])}"):
+            self.assertIn(word, asked[0].split())
+
+    def test_a_fio_that_fails_takes_no_figure_away(self):
+        rows = self.bench("--only", "read_scattered_4096_d1", path=self.programs("exit 3"))
+        row = rows["nvme_read_scattered_4096_d1"]
+        self.assertGreater(row["value"], 0)
+        self.assertIsNone(row["peer"])
+
+    def test_a_folder_that_is_not_there(self):
+        process = terrace("bench", "nvme", "--quick", "--folder", self.folder / "none")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("no such folder", process.stderr)
+        self.assertEqual(process.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
