@@ -9,6 +9,7 @@
 
 #include "harness/samples.hpp"
 #include "nvme/fio.hpp"
+#include "nvme/open_pages.hpp"
 #include "nvme/page_file.hpp"
 
 namespace terrace::bench {
@@ -153,6 +154,7 @@ std::vector<Question> nvme_questions(const NvmeOptions& options) {
       }
     }
   }
+  all.push_back(open_question(options.folder, options.quick));
   return all;
 }
 

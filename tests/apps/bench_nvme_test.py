@@ -88,6 +88,11 @@ class Nvme(unittest.TestCase):
         self.assertGreater(row["value"], 0)
         self.assertIsNone(row["peer"])
 
+    def test_a_container_is_opened(self):
+        row = self.bench("--only", "open")["nvme_open_1000000_pages"]
+        self.assertGreater(row["value"], 0)
+        self.assertEqual(row["parameters"]["pages"], 2000)
+
     def test_a_folder_that_is_not_there(self):
         process = terrace("bench", "nvme", "--quick", "--folder", self.folder / "none")
         self.assertEqual(process.returncode, 2)

@@ -45,6 +45,10 @@ class DiskImage {
     const std::scoped_lock lock(mutex_);
     return bytes_;
   }
+  void restore(const std::vector<std::byte>& copy) {
+    const std::scoped_lock lock(mutex_);
+    bytes_ = copy;
+  }
 
   /// Fails transfers from now on; 0 = none.
   void fail_with(int read_error, int write_error) {

@@ -243,7 +243,7 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   for (std::size_t at = 0; at < whole.size(); ++at) {
     if (whole[at] != std::byte{}) used.push_back(at);
   }
-  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps(), 400);
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 10, 400);
   std::size_t lost = 0;
   for (std::uint64_t step = 0; step < steps; ++step) {
     SCOPED_TRACE(replay(seed, step));
@@ -254,7 +254,7 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
     image_.flip(bit);
     std::size_t missing = 0;
     std::size_t corrupt = 0;
-    const auto store = open_image();
+    auto store = open_image();
     for (std::uint64_t key = 0; key < count; ++key) {
       const auto found = get(*store, key);
       if (found) {
@@ -267,14 +267,8 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
     }
     ASSERT_EQ(store->state().corrupt, corrupt);
     lost += missing;
-    // The image as it was: a damaged page was dropped.
-    const std::vector<std::byte> now = image_.copy();
-    for (std::size_t at = 0; at < now.size(); ++at) {
-      std::byte difference = now[at] ^ whole[at];
-      for (std::size_t i = 0; difference != std::byte{}; ++i, difference >>= 1) {
-        if ((difference & std::byte{1}) != std::byte{}) image_.flip(at * 8 + i);
-      }
-    }
+    store.reset();
+    image_.restore(whole);
   }
   EXPECT_GT(lost, 0U);
 }

@@ -1,0 +1,123 @@
+#include "nvme/open_pages.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "harness/samples.hpp"
+#include "terrace/core/file_errors.hpp"
+#include "terrace/offload/nvme_store.hpp"
+
+namespace terrace::bench {
+namespace {
+
+using offload::NvmeStore;
+
+constexpr Duration patience = std::chrono::minutes(5);
+constexpr std::uint64_t batch_pages = 10'000;
+
+/// A file without a name, of zeros.
+class NamelessFile {
+ public:
+  NamelessFile(const std::string& folder, std::uint64_t bytes)
+      : descriptor_(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)),
+        failure_(descriptor_ < 0 ? errno : 0) {
+    if (failure_ == 0) failure_ = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+  }
+  NamelessFile(const NamelessFile&) = delete;
+  NamelessFile& operator=(const NamelessFile&) = delete;
+  ~NamelessFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] int failure() const noexcept { return failure_; }
+  [[nodiscard]] std::string path() const {
+    return fmt::format("/proc/{}/fd/{}", ::getpid(), descriptor_);
+  }
+
+ private:
+  int descriptor_;
+  int failure_;  ///< errno
+};
+
+/// A page is its own number.
+PageRequest request(PageVerb verb, std::uint64_t& page) {
+  return {.verb = verb,
+          .key = {.low = page},
+          .data = reinterpret_cast<std::byte*>(&page),
+          .bytes = sizeof page,
+          .status = {}};
+}
+
+Status run(NvmeStore& store, std::vector<PageRequest>& batch) {
+  TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
+  TERRACE_TRY(store.wait(ticket, patience));
+  for (const PageRequest& each : batch) TERRACE_TRY(each.status);
+  return {};
+}
+
+Status fill(NvmeStore& store, std::uint64_t pages) {
+  std::vector<std::uint64_t> numbers(batch_pages);
+  for (std::uint64_t first = 0; first < pages; first += batch_pages) {
+    std::vector<PageRequest> batch;
+    for (std::uint64_t i = 0; i < std::min(batch_pages, pages - first); ++i) {
+      numbers[i] = first + i;
+      batch.push_back(request(PageVerb::put, numbers[i]));
+    }
+    TERRACE_TRY(run(store, batch));
+  }
+  return {};
+}
+
+Status check(NvmeStore& store, std::uint64_t pages) {
+  if (store.state().pages != pages) {
+    return fail(Errc::corrupt, "{} pages of {} are there", store.state().pages, pages);
+  }
+  for (std::uint64_t page = 0; page < pages; page += pages / 100) {
+    std::uint64_t found = page;
+    std::vector<PageRequest> batch{request(PageVerb::get, found)};
+    TERRACE_TRY(run(store, batch));
+    if (found != page) return fail(Errc::corrupt, "page {} is {}", page, found);
+  }
+  return {};
+}
+
+Status measure(const std::string& folder, std::uint64_t pages, Row& row) {
+  constexpr std::uint64_t page_bytes = offload::StorageFile::alignment;
+  const std::uint64_t bytes = pages * page_bytes + pages * page_bytes / 32 + (1 << 20);
+  row.parameters["pages"] = pages;
+  row.parameters["file_bytes"] = bytes;
+  const NamelessFile file(folder, bytes);
+  if (file.failure() != 0) return cannot_write(folder, file.failure());
+  const offload::NvmeStoreOptions options{.file = {.path = file.path()}, .pages_max = pages};
+  {
+    TERRACE_ASSIGN(const auto store, NvmeStore::open(options));
+    TERRACE_TRY(fill(*store, pages));
+  }
+  std::vector<double> samples;
+  for (int i = 0; i < 3; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    TERRACE_ASSIGN(const auto store, NvmeStore::open(options));
+    samples.push_back(seconds(std::chrono::steady_clock::now() - begin));
+    TERRACE_TRY(check(*store, pages));
+  }
+  put_samples(row, samples);
+  return {};
+}
+
+}  // namespace
+
+Question open_question(const std::string& folder, bool quick) {
+  const std::uint64_t pages = quick ? 2'000 : 1'000'000;
+  Question asked{.name = "nvme_open_1000000_pages", .unit = "s", .prepare = {}};
+  asked.count = [folder, pages](Row& row) { return measure(folder, pages, row); };
+  return asked;
+}
+
+}  // namespace terrace::bench
