@@ -27,7 +27,9 @@ std::string read_all(int descriptor, const Deadline& deadline) {
   while (true) {
     pollfd waits{.fd = descriptor, .events = POLLIN, .revents = 0};
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
-    if (::poll(&waits, 1, static_cast<int>(left.count())) <= 0 && errno != EINTR) return text;
+    const int ready = ::poll(&waits, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return text;
     const ssize_t count = ::read(descriptor, some.data(), some.size());
     if (count <= 0) return text;
     text.append(some.data(), static_cast<std::size_t>(count));

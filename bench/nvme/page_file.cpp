@@ -23,7 +23,7 @@ using offload::FinishedTransfer;
 using offload::StorageFile;
 
 constexpr std::size_t block = StorageFile::alignment;
-constexpr Duration patience = std::chrono::seconds(60);
+constexpr Duration patience = std::chrono::minutes(5);
 using Words = std::array<std::uint64_t, block / sizeof(std::uint64_t)>;
 
 /// The words of each block behind its first, which says the block and the round.
@@ -94,11 +94,14 @@ class PageFile::Passage {
       batch.push_back(next(place, begun++));
     }
     std::uint64_t done = 0;
+    const Deadline deadline(patience);
     while (done < begun) {
       if (!batch.empty()) TERRACE_TRY(queue_->submit(batch));
       batch.clear();
-      const std::size_t count = queue_->reap(finished, patience);
-      if (count == 0) return fail(Errc::not_ready, "the disk answers no more");
+      const std::size_t count = queue_->reap(finished, deadline.left());
+      if (count == 0 && deadline.left() == Duration{}) {
+        return fail(Errc::not_ready, "the disk answers no more");
+      }
       for (const FinishedTransfer& each : std::span(finished).first(count)) {
         TERRACE_TRY(each.status);
         if (!traffic_.writes) TERRACE_TRY(check(each.tag, compare));

@@ -63,10 +63,16 @@ Result<Bytes> get(Store& store, std::uint64_t key) {
 
 class NvmeStoreTest : public testing::Test {
  protected:
-  Result<std::unique_ptr<NvmeStore>> open(const std::string& contents = "rows") {
-    return NvmeStore::open({.file = {.path = path(), .bytes = file_bytes, .patience = Duration{}},
-                            .contents = contents,
-                            .pages_max = 100});
+  Result<std::unique_ptr<NvmeStore>> open(const NvmeStoreOptions& options = {.contents = "rows"}) {
+    NvmeStoreOptions all = options;
+    all.file.path = path();
+    all.file.bytes = file_bytes;
+    if (all.pages_max == 0) all.pages_max = 100;
+    return NvmeStore::open(all);
+  }
+  std::string refusal(const NvmeStoreOptions& options = {.contents = "rows"}) {
+    const auto store = open(options);
+    return store ? std::string() : std::string(store.error().message());
   }
   [[nodiscard]] std::string path() const { return folder_ / "pages"; }
   TemporaryFolder folder_;
@@ -138,8 +144,7 @@ TEST_F(NvmeStoreTest, RefusesAPageThatDoesNotFitAndKeepsTheOneThere) {
 }
 
 TEST_F(NvmeStoreTest, TakesNoMorePagesThanItsDirectoryHolds) {
-  const auto store =
-      NvmeStore::open({.file = {.path = path(), .bytes = file_bytes}, .pages_max = 3}).value();
+  const auto store = open({.pages_max = 3}).value();
   std::vector<Bytes> contents;
   std::vector<PageRequest> batch;
   for (std::uint64_t key = 0; key < 5; ++key) contents.push_back(content(key, 1));
@@ -150,6 +155,7 @@ TEST_F(NvmeStoreTest, TakesNoMorePagesThanItsDirectoryHolds) {
   EXPECT_EQ(std::ranges::count_if(batch, [](const auto& one) { return one.status.has_value(); }),
             3);
   EXPECT_EQ(store->state().pages, 3U);
+  EXPECT_TRUE(put(*store, 0, 2));  // one that is there
   ASSERT_TRUE(erase(*store, 0));
   EXPECT_TRUE(put(*store, 4, 1));
 }
@@ -166,30 +172,36 @@ TEST_F(NvmeStoreTest, UsesTheRoomOfErasedPagesAgain) {
 TEST_F(NvmeStoreTest, IsOpenOnceAndOfOneContent) {
   {
     const auto store = open().value();
-    EXPECT_THAT(std::string(open().error().message()), HasSubstr("another process has it open"));
+    EXPECT_THAT(refusal({.file = {.patience = Duration{}}}),
+                HasSubstr("another process has it open"));
     ASSERT_TRUE(put(*store, 1, 1));
   }
-  const auto other = open("other rows");
-  ASSERT_FALSE(other);
-  EXPECT_THAT(std::string(other.error().message()), HasSubstr("holds pages of rows, not of other"));
+  EXPECT_THAT(refusal({.contents = "other rows"}), HasSubstr("holds pages of rows, not of other"));
   EXPECT_TRUE(get(*open().value(), 1));
 }
 
 TEST_F(NvmeStoreTest, LeavesAFileThatIsNoContainerAsItIs) {
-  const std::string text(100'000, 'x');
-  folder_.write("pages", text);
-  const auto store = open();
-  ASSERT_FALSE(store);
-  EXPECT_THAT(std::string(store.error().message()), HasSubstr("is no container"));
-  std::ifstream stream(path());
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), text);
+  // Others' files may begin with zeros.
+  for (const std::size_t zeros : {std::size_t{0}, std::size_t{8} << 10, std::size_t{64} << 10}) {
+    const std::string text = std::string(zeros, '\0') + std::string(2 << 20, 'x');
+    folder_.write("pages", text);
+    EXPECT_THAT(refusal(), HasSubstr("is no container"));
+    std::ifstream stream(path());
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), text);
+  }
 }
 
-TEST_F(NvmeStoreTest, NeedsRoomForItsDirectory) {
-  const auto store =
-      NvmeStore::open({.file = {.path = path(), .bytes = file_bytes}, .pages_max = 1 << 20});
-  ASSERT_FALSE(store);
-  EXPECT_THAT(std::string(store.error().message()), HasSubstr("name more bytes, or fewer pages"));
+TEST_F(NvmeStoreTest, TakesAFileThatAnEarlierProcessHadJustMade) {
+  folder_.write("pages", "");
+  EXPECT_TRUE(put(*open().value(), 1, 1));
+  EXPECT_EQ(get(*open().value(), 1).value(), content(1, 1));
+}
+
+TEST_F(NvmeStoreTest, RefusesOptionsThatCannotBe) {
+  EXPECT_THAT(refusal({.pages_max = 1 << 20}), HasSubstr("name more bytes, or fewer pages"));
+  EXPECT_THAT(refusal({.queue = {.depth = 0}}), HasSubstr("depth 0 is not between 1 and 4094"));
+  EXPECT_THAT(refusal({.queue = {.depth = 4095}}), HasSubstr("not between"));
+  EXPECT_THAT(refusal({.contents = std::string(513, 'x')}), HasSubstr("at most 512"));
 }
 
 TEST_F(NvmeStoreTest, ServesManyThreads) {
@@ -273,6 +285,15 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   EXPECT_GT(lost, 0U);
 }
 
+/// One superblock after the other is damaged, and mended when the file is opened in between.
+TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
+  ASSERT_TRUE(put(*open_image(), 1, 1));
+  for (const std::size_t copy : {0U, 1U, 0U, 1U}) {
+    image_.flip((copy * StorageFile::alignment + 20) * 8);
+    EXPECT_EQ(get(*open_image(), 1).value(), content(1, 1));
+  }
+}
+
 /// Lives that end in the middle of a write. What was put before is there; of what was under way,
 /// anything whole may be.
 TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
@@ -286,6 +307,11 @@ TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
   Version next = 1;
   for (std::uint64_t life = 0; life < lives; ++life) {
     SCOPED_TRACE(replay(seed, life));
+    if (rng.below(3) == 0) {  // a life that ends while the file is opened, or a moment later
+      image_.end_with_write(1 + rng.below(6));
+      open_image().reset();
+      image_.revive();
+    }
     auto store = open_image();
     for (auto& [key, versions] : allowed) {
       const auto found = get(*store, key);
@@ -359,6 +385,14 @@ TEST_F(NvmeImageTest, WritesNoMoreAfterAnErrorInWritingAndReadsOn) {
   EXPECT_EQ(erase(*store, 1).error().code, Errc::io_error);
   EXPECT_EQ(get(*store, 1).value(), content(1, 1));
   EXPECT_THAT(store->state().degraded, HasSubstr("28"));
+  // One waits for the other's key.
+  Bytes none;
+  Bytes target(content(1, 1).size());
+  std::vector<PageRequest> batch{request(PageVerb::erase, 1, none),
+                                 request(PageVerb::get, 1, target)};
+  run(*store, batch);
+  EXPECT_EQ(batch[0].status.error().code, Errc::io_error);
+  EXPECT_EQ(target, content(1, 1));
 }
 
 TEST_F(NvmeImageTest, SaysOfAPageThatItCannotBeRead) {

@@ -1,6 +1,7 @@
 #include "container.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -32,10 +33,26 @@ Status run(const StorageFile& file, FileQueue& queue, const FileTransfer& transf
   return fail(Errc::io_error, "{}: does not answer", file.path());
 }
 
+/// Memory of transfers that are waited for: one that has not ended keeps it for ever.
+class Blocks {
+ public:
+  Blocks(const FileQueue& queue, std::size_t bytes) : queue_(queue), memory_(bytes) {}
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+  ~Blocks() {
+    if (queue_.in_flight() > 0) memory_.abandon();
+  }
+  [[nodiscard]] std::span<std::byte> span() const noexcept { return memory_.span(); }
+
+ private:
+  const FileQueue& queue_;
+  AlignedBytes memory_;
+};
+
 /// Shows each block of a part, in order.
 Status read_blocks(const StorageFile& file, FileQueue& queue, const FilePart& part,
                    const std::function<void(std::uint64_t, std::span<const std::byte>)>& show) {
-  const AlignedBytes memory(std::min<std::uint64_t>(piece_bytes, part.bytes));
+  const Blocks memory(queue, std::min<std::uint64_t>(piece_bytes, part.bytes));
   for (std::uint64_t at = 0; at < part.bytes; at += piece_bytes) {
     const auto piece = memory.span().first(std::min<std::uint64_t>(piece_bytes, part.bytes - at));
     TERRACE_TRY(run(file, queue,
@@ -50,36 +67,61 @@ Status read_blocks(const StorageFile& file, FileQueue& queue, const FilePart& pa
   return {};
 }
 
+/// Whether nobody has written to the beginning of a file. What others keep there may begin with
+/// some zeros.
+Result<bool> begins_with_zeros(const StorageFile& file, FileQueue& queue) {
+  bool are_zeros = true;
+  const FilePart part{0, std::min<std::uint64_t>(piece_bytes, file.bytes() / block * block)};
+  TERRACE_TRY(read_blocks(file, queue, part, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    are_zeros =
+        are_zeros && std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+  }));
+  return are_zeros;
+}
+
 struct FoundSuperblock {
-  std::optional<Superblock> newest;  ///< nothing where the file is empty
-  std::size_t copies = 0;            ///< of that one
+  std::optional<Superblock> newest;                ///< nothing where the file is empty
+  std::array<bool, superblock_copies> is_it = {};  ///< by copy
 };
 
 Result<FoundSuperblock> find_superblock(const StorageFile& file, FileQueue& queue) {
   FoundSuperblock best;
-  auto& [newest, copies] = best;
-  bool is_empty = true;
+  auto& [newest, is_it] = best;
   Status readable;
-  const auto look = [&](std::uint64_t, std::span<const std::byte> bytes) {
-    is_empty = is_empty && std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+  const auto look = [&](std::uint64_t copy, std::span<const std::byte> bytes) {
     auto found = read_superblock(bytes, file.path());
     if (!found) {
       readable = tl::unexpected(found.error());
     } else if (*found && (!newest || (*found)->generation > newest->generation)) {
       newest = std::move(*found);
-      copies = 1;
+      is_it = {};
+      is_it[copy] = true;
     } else if (*found && (*found)->generation == newest->generation) {
-      ++copies;
+      is_it[copy] = true;
     }
   };
   TERRACE_TRY(read_blocks(file, queue, {0, superblock_copies * superblock_bytes}, look));
   if (!newest) TERRACE_TRY(readable);
-  if (newest || is_empty) return best;
+  if (newest) return best;
+  TERRACE_ASSIGN(const bool is_empty, begins_with_zeros(file, queue));
+  if (is_empty) return best;
   return fail(
       Errc::io_error,
       "{}: is no container of Terrace, or a damaged one; it was left as it is. Name another "
       "file, or remove it",
       file.path());
+}
+
+/// Writes the superblock that was found to where it is not: of the two places the next snapshot
+/// overwrites one, and may be the last thing that this process does.
+Status mend_superblocks(const StorageFile& file, FileQueue& queue, const FoundSuperblock& found) {
+  for (std::size_t copy = 0; copy < superblock_copies; ++copy) {
+    if (found.is_it[copy]) continue;
+    Blocks memory(queue, superblock_bytes);
+    write_superblock(memory.span(), *found.newest);
+    TERRACE_TRY(run(file, queue, write_of(copy * superblock_bytes, memory.span())));
+  }
+  return {};
 }
 
 Status check(const StorageFile& file, const Superblock& found, const ContainerOptions& options) {
@@ -115,9 +157,12 @@ Result<std::unique_ptr<Container>> Container::open(const StorageFile& file, File
   TERRACE_ASSIGN(const ContainerLayout layout,
                  ContainerLayout::divide(superblock.file_bytes, superblock.pages_max, file.path()));
   std::unique_ptr<Container> container(new Container(layout, superblock));
-  // A copy that is lost is written anew with the next snapshot.
-  container->asks_for_snapshot_ = best.copies < superblock_copies;
-  TERRACE_TRY(found ? container->read(file, queue) : container->write_all(file, queue));
+  if (!found) {
+    TERRACE_TRY(container->write_all(file, queue));
+    return container;
+  }
+  TERRACE_TRY(mend_superblocks(file, queue, best));
+  TERRACE_TRY(container->read(file, queue));
   return container;
 }
 
@@ -125,19 +170,20 @@ Container::Container(const ContainerLayout& layout, const Superblock& superblock
     : layout_(layout),
       superblock_(superblock),
       directory_(layout.pages, superblock.pages_max),
-      journal_block_(record_block_bytes),
+      journal_block_(journal_copies * record_block_bytes),
       snapshot_piece_(piece_bytes) {}
 
 /// Makes the file a container without pages.
 Status Container::write_all(const StorageFile& file, FileQueue& queue) {
   // A device may hold blocks of an older journal: numbers would begin among them.
-  const AlignedBytes zeros(std::min<std::uint64_t>(piece_bytes, layout_.journal.bytes));
+  const Blocks zeros(queue, std::min<std::uint64_t>(piece_bytes, layout_.journal.bytes));
   for (std::uint64_t at = 0; at < layout_.journal.bytes; at += piece_bytes) {
     const auto piece =
         zeros.span().first(std::min<std::uint64_t>(piece_bytes, layout_.journal.bytes - at));
     TERRACE_TRY(run(file, queue, write_of(layout_.journal.begin + at, piece)));
   }
   directory_.find_room();
+  asks_for_snapshot_ = true;
   while (const auto transfer = write_snapshot()) {
     TERRACE_TRY(run(file, queue, *transfer));
     snapshot_written();
@@ -170,7 +216,7 @@ Status Container::read_snapshot(const StorageFile& file, FileQueue& queue) {
 }
 
 Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
-  const std::uint64_t blocks = layout_.journal.blocks();
+  const std::uint64_t blocks = ring_blocks();
   std::vector<std::optional<RecordBlock>> ring(blocks);
   std::uint64_t newest = superblock_.first_number;  // one behind the last that was written
   TERRACE_TRY(read_blocks(file, queue, layout_.journal,
@@ -179,7 +225,7 @@ Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
                             if (!found || found->name.purpose != RecordPurpose::journal) return;
                             if (found->name.number < superblock_.first_number) return;
                             newest = std::max(newest, found->name.number + 1);
-                            ring[at] = std::move(*found);
+                            ring[at / journal_copies] = std::move(*found);
                           }));
   next_number_ = superblock_.first_number;
   while (next_number_ - superblock_.first_number < blocks) {
@@ -196,6 +242,10 @@ Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
   return {};
 }
 
+std::uint64_t Container::ring_blocks() const noexcept {
+  return layout_.journal.blocks() / journal_copies;
+}
+
 std::uint64_t Container::blocks_in_use() const noexcept {
   return next_number_ - superblock_.first_number;
 }
@@ -206,15 +256,19 @@ const FilePart& Container::snapshot_part(std::uint64_t generation) const noexcep
 
 bool Container::takes_records() const noexcept {
   // A gap behind a damaged block may be wider than the ring, until the snapshot is there.
-  return under_way_.empty() && !asks_for_snapshot_ && blocks_in_use() < layout_.journal.blocks();
+  return under_way_.empty() && !asks_for_snapshot_ && blocks_in_use() < ring_blocks();
 }
 
 FileTransfer Container::write(std::span<const PageRecord> records) {
   TERRACE_ASSERT(takes_records() && !records.empty());
   under_way_.assign(records.begin(), records.end());
-  write_records(journal_block_.span(), {RecordPurpose::journal, 0, next_number_}, records);
-  const std::uint64_t place = next_number_ % layout_.journal.blocks();
-  return write_of(layout_.journal.begin + place * block, journal_block_.span());
+  const auto bytes = journal_block_.span();
+  const BlockName name{RecordPurpose::journal, 0, next_number_};
+  for (std::size_t at = 0; at < bytes.size(); at += block) {
+    write_records(bytes.subspan(at, block), name, records);
+  }
+  const std::uint64_t place = next_number_ % ring_blocks();
+  return write_of(layout_.journal.begin + place * bytes.size(), bytes);
 }
 
 void Container::records_written() {
@@ -226,7 +280,7 @@ void Container::records_written() {
 
 std::optional<FileTransfer> Container::write_snapshot() {
   if (!snapshot_) {
-    const bool is_due = asks_for_snapshot_ || blocks_in_use() > layout_.journal.blocks() / 2;
+    const bool is_due = asks_for_snapshot_ || blocks_in_use() > ring_blocks() / 2;
     // Records on their way are in no directory yet.
     if (!is_due || !under_way_.empty()) return std::nullopt;
     snapshot_ = Snapshot{.records = directory_.records(), .first_number = next_number_};
@@ -234,7 +288,10 @@ std::optional<FileTransfer> Container::write_snapshot() {
   if (snapshot_->is_under_way) return std::nullopt;
   snapshot_->is_under_way = true;
   const bool is_whole = snapshot_->blocks_written * records_of_block >= snapshot_->records.size();
-  return is_whole ? next_superblock() : next_of_snapshot();
+  if (!is_whole) return next_of_snapshot();
+  // Else the machine's end could leave a superblock without the snapshot that it names.
+  if (!snapshot_->is_flushed) return FileTransfer{.direction = FileTransfer::Direction::flush};
+  return next_superblock();
 }
 
 FileTransfer Container::next_of_snapshot() {
@@ -261,15 +318,19 @@ FileTransfer Container::next_superblock() {
   next.snapshot_records = snapshot_->records.size();
   next.first_number = snapshot_->first_number;
   const auto bytes = snapshot_piece_.span().first(superblock_bytes);
-  snapshot_piece_blocks_ = 0;
   write_superblock(bytes, next);
   return write_of(snapshot_->superblocks_written * superblock_bytes, bytes);
 }
 
 void Container::snapshot_written() {
   snapshot_->is_under_way = false;
-  snapshot_->blocks_written += snapshot_piece_blocks_;
-  if (snapshot_piece_blocks_ > 0 || ++snapshot_->superblocks_written < superblock_copies) return;
+  const bool is_whole = snapshot_->blocks_written * records_of_block >= snapshot_->records.size();
+  if (!is_whole) {
+    snapshot_->blocks_written += snapshot_piece_blocks_;
+    return;
+  }
+  if (!std::exchange(snapshot_->is_flushed, !snapshot_->is_flushed)) return;
+  if (++snapshot_->superblocks_written < superblock_copies) return;
   ++superblock_.generation;
   superblock_.snapshot_records = snapshot_->records.size();
   superblock_.first_number = snapshot_->first_number;

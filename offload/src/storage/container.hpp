@@ -1,10 +1,10 @@
 // A container: a file that keeps pages, and remembers them whatever ends the process.
 //
 // The directory is in memory. Each change of it is a record of the journal, a ring of numbered
-// blocks; what the ring is about to overwrite is in a snapshot of the whole directory before. A
-// page is there once its record is; its bytes are written before, and their place is not used for
-// another page before the record that frees it is there. So after any end the file holds each page
-// whose record was written, and of no other page a byte is taken for its own.
+// blocks, each there twice; what the ring is about to overwrite is in a snapshot of the whole
+// directory before. A page is there once its record is; its bytes are written before, and their
+// place is not used for another page before the record that frees it is there. So after any end the
+// file holds each page whose record was written, and of no other page a byte is taken for its own.
 //
 // This class says what is to be written and hears when that is done: it waits for nothing.
 #pragma once
@@ -57,12 +57,14 @@ class Container {
   void snapshot_written();
 
  private:
-  /// A snapshot that is being written: its blocks, then one superblock after the other.
+  /// A snapshot that is being written: its blocks, then one superblock after the other, each behind
+  /// a flush.
   struct Snapshot {
     std::vector<PageRecord> records;
     std::uint64_t first_number = 0;  ///< of the journal: the first block that is newer
     std::uint64_t blocks_written = 0;
     std::size_t superblocks_written = 0;
+    bool is_flushed = false;    ///< all that was written of it
     bool is_under_way = false;  ///< a transfer of it
   };
 
@@ -73,6 +75,7 @@ class Container {
   Status read_journal(const StorageFile& file, FileQueue& queue);
   Status write_all(const StorageFile& file, FileQueue& queue);
 
+  [[nodiscard]] std::uint64_t ring_blocks() const noexcept;
   [[nodiscard]] std::uint64_t blocks_in_use() const noexcept;
   [[nodiscard]] const FilePart& snapshot_part(std::uint64_t generation) const noexcept;
   [[nodiscard]] FileTransfer next_of_snapshot();

@@ -49,7 +49,7 @@ Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::u
     return part;
   };
   // Snapshots become due before half of it is full: the longer it is, the fewer there are.
-  layout.journal = next(std::max(journal_blocks_min, snapshot_blocks / 4));
+  layout.journal = next(journal_copies * std::max(journal_blocks_min, snapshot_blocks / 4));
   for (FilePart& snapshot : layout.snapshots) snapshot = next(snapshot_blocks);
   if (at >= file_bytes) {
     return fail(Errc::invalid_argument,

@@ -2,9 +2,9 @@
 //
 //   superblock | superblock | journal | snapshot | snapshot | pages
 //
-// The superblock is there twice, written one after the other: one of the two is always whole. It
-// names the snapshot that holds, and the first block of the journal that changes it; the other
-// snapshot's place is free for the next one.
+// The superblock is there twice, written one after the other: one of the two is always whole, and
+// the other is mended when the file is opened. It names the snapshot that holds, and the first
+// block of the journal that changes it; the other snapshot's place is free for the next one.
 #pragma once
 
 #include <array>
@@ -21,6 +21,9 @@ namespace terrace::offload {
 
 inline constexpr std::size_t superblock_bytes = StorageFile::alignment;
 inline constexpr std::size_t superblock_copies = 2;
+/// Of each block of the journal, side by side: without one of them, what it changed would be as it
+/// was before.
+inline constexpr std::size_t journal_copies = 2;
 
 /// A part of the file, of whole blocks.
 struct FilePart {

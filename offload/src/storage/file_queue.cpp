@@ -12,6 +12,7 @@ constexpr std::size_t transfer_bytes_max = std::size_t{1} << 30;
 bool is_aligned(std::uint64_t number) noexcept { return number % StorageFile::alignment == 0; }
 
 Status check(const FileTransfer& transfer, const StorageFile& file) {
+  if (transfer.direction == FileTransfer::Direction::flush) return {};
   const auto address = reinterpret_cast<std::uintptr_t>(transfer.data);
   if (address == 0 || transfer.bytes == 0 || transfer.bytes > transfer_bytes_max ||
       !is_aligned(address) || !is_aligned(transfer.bytes) || !is_aligned(transfer.offset)) {

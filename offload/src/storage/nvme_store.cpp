@@ -6,13 +6,18 @@ namespace terrace::offload {
 
 Result<std::unique_ptr<NvmeStore>> NvmeStore::open(const NvmeStoreOptions& options) {
   TERRACE_ASSIGN(StorageFile file, StorageFile::open(options.file));
-  auto worker = std::make_unique<Worker>(std::move(file), options);
-  TERRACE_TRY(worker->open());
-  return std::unique_ptr<NvmeStore>(new NvmeStore(std::move(worker)));
+  std::unique_ptr<NvmeStore> store(
+      new NvmeStore(std::make_unique<Worker>(std::move(file), options)));
+  TERRACE_TRY(store->worker_->open());
+  return store;
 }
 
 NvmeStore::NvmeStore(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
-NvmeStore::~NvmeStore() = default;
+
+NvmeStore::~NvmeStore() {
+  worker_->end();
+  if (worker_->is_abandoned()) static_cast<void>(worker_.release());
+}
 
 Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {
   TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -15,12 +16,20 @@ namespace {
 constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages is named
 constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
+constexpr std::size_t depth_max = 4096 - own_transfers;
 constexpr std::uint64_t records_tag = 0;
 constexpr std::uint64_t snapshot_tag = 1;
 
 bool is_made_of_blocks(const PageRequest& request) noexcept {
   constexpr std::size_t block = StorageFile::alignment;
   return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 && request.bytes % block == 0;
+}
+
+tl::unexpected<Error> no_copy(const PageRequest& request) {
+  return fail(
+      Errc::out_of_memory,
+      "store nvme: no memory to move {} bytes through; memory of whole blocks of {} needs none",
+      request.bytes, StorageFile::alignment);
 }
 
 tl::unexpected<Error> given_up() {
@@ -32,7 +41,9 @@ tl::unexpected<Error> given_up() {
 NvmeStore::Worker::Worker(StorageFile file, const NvmeStoreOptions& options)
     : file_(std::move(file)), options_(options), batches_("nvme", options.batches_max) {}
 
-NvmeStore::Worker::~Worker() {
+NvmeStore::Worker::~Worker() { end(); }
+
+void NvmeStore::Worker::end() noexcept {
   {
     const std::scoped_lock lock(mutex_);
     stops_ = true;
@@ -42,6 +53,10 @@ NvmeStore::Worker::~Worker() {
 }
 
 Status NvmeStore::Worker::open() {
+  if (options_.queue.depth == 0 || options_.queue.depth > depth_max) {
+    return fail(Errc::invalid_argument, "store nvme: its depth {} is not between 1 and {}",
+                options_.queue.depth, depth_max);
+  }
   std::promise<Status> opened;
   std::future<Status> outcome = opened.get_future();
   try {
@@ -68,10 +83,13 @@ void NvmeStore::Worker::run(std::promise<Status>& opened) {
   opened.set_value(outcome);  // its owner may be gone from here on
   if (!outcome) return;
   serve();
-  {
-    const std::scoped_lock lock(mutex_);
-  }  // the destructor is done with the queue
-  queue_.reset();  // by the thread that opened it
+  // The owner is done with the queue, which ends by the thread that opened it.
+  const std::scoped_lock lock(mutex_);
+  if (!is_abandoned()) queue_.reset();
+}
+
+bool NvmeStore::Worker::is_abandoned() const noexcept {
+  return queue_ != nullptr && queue_->in_flight() > 0;
 }
 
 Status NvmeStore::Worker::set_up() {
@@ -84,7 +102,7 @@ Status NvmeStore::Worker::set_up() {
   auto container =
       Container::open(file_, *queue_, {.pages_max = pages_max, .contents = options_.contents});
   if (!container) {
-    queue_.reset();
+    if (!is_abandoned()) queue_.reset();
     return tl::unexpected(container.error());
   }
   container_ = std::move(*container);
@@ -102,9 +120,11 @@ void NvmeStore::Worker::serve() {
   while (true) {
     take_new();
     if (any_given_up_.exchange(false) || stops_) cancel_given_up();
-    begin_some();
-    write_records();
     write_snapshot();
+    do {
+      begin_some();
+      write_records();
+    } while (has_room() && !granted_.empty());  // what could not be written freed its key
     hand_over();
     if (stops_ && !end) end.emplace(options_.queue.patience);
     const bool is_idle = queue_->in_flight() == 0 && changes_.empty();
@@ -183,16 +203,17 @@ void NvmeStore::Worker::begin_put(Work work) {
     return finish(work, fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
   }
   PageDirectory& directory = container_->directory();
-  const bool one_more = directory.size() + puts_under_way_ < directory.pages_max();
+  const bool adds_page = directory.find(request.key) == nullptr;
+  const bool one_more = !adds_page || directory.size() + new_pages_ < directory.pages_max();
   const auto extent = one_more ? directory.take(request.bytes) : std::nullopt;
   if (!extent) {
     return finish(work, fail(Errc::out_of_memory,
                              "store nvme has no room for {} bytes beside {} pages of {} bytes",
                              request.bytes, directory.size(), directory.bytes()));
   }
-  ++puts_under_way_;
+  if (adds_page) ++new_pages_;
   const std::uint64_t checksum = page_checksum(request.key, {request.data, request.bytes});
-  send({.work = std::move(work), .extent = *extent, .checksum = checksum},
+  send({.work = std::move(work), .extent = *extent, .checksum = checksum, .adds_page = adds_page},
        FileTransfer::Direction::write);
 }
 
@@ -206,7 +227,12 @@ void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction)
   const PageRequest& request = *passage.work.request;
   std::byte* data = request.data;
   if (!is_made_of_blocks(request)) {
-    passage.copy = AlignedBytes(passage.extent.bytes);
+    try {
+      passage.copy = AlignedBytes(passage.extent.bytes);
+    } catch (const std::bad_alloc&) {
+      if (direction == FileTransfer::Direction::write) take_back(passage);
+      return finish(passage.work, no_copy(request));
+    }
     data = passage.copy.data();
     if (direction == FileTransfer::Direction::write) {
       std::memcpy(data, request.data, request.bytes);
@@ -220,6 +246,11 @@ void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction)
                        .offset = passage.extent.offset,
                        .tag = tag});
   passages_[tag] = std::move(passage);
+}
+
+void NvmeStore::Worker::take_back(const Passage& passage) {
+  if (passage.adds_page) --new_pages_;
+  container_->directory().give_back(passage.extent);
 }
 
 void NvmeStore::Worker::write_records() {
@@ -268,8 +299,7 @@ void NvmeStore::Worker::passed(Passage passage, const Status& status) {
   const PageRequest& request = *passage.work.request;
   if (request.verb == PageVerb::put) {
     if (!status) {
-      --puts_under_way_;
-      container_->directory().give_back(passage.extent);
+      take_back(passage);
       degrade(status.error());
       return finish(passage.work, status);
     }
@@ -278,7 +308,8 @@ void NvmeStore::Worker::passed(Passage passage, const Status& status) {
                                    .checksum = passage.checksum,
                                    .bytes = static_cast<std::uint32_t>(request.bytes)},
                         .work = std::move(passage.work),
-                        .outcome = {}});
+                        .outcome = {},
+                        .adds_page = passage.adds_page});
     return;
   }
   if (!status) return finish(passage.work, status);
@@ -309,7 +340,7 @@ void NvmeStore::Worker::records_passed(const Status& status) {
 
 void NvmeStore::Worker::finish_changes(std::vector<Change> changes, const Status& written) {
   for (const Change& change : changes) {
-    if (change.record.bytes > 0) --puts_under_way_;
+    if (change.adds_page) --new_pages_;
     finish(change.work, change.outcome ? written : change.outcome);
   }
 }

@@ -33,12 +33,19 @@ class NvmeStore::Worker {
   /// Starts the thread, which reads the file. Errors: those of NvmeStore::open.
   [[nodiscard]] Status open();
 
+  /// Ends the thread. It waits for transfers under way, for the queue's patience.
+  void end() noexcept;
+
   [[nodiscard]] PageBatches& batches() noexcept { return batches_; }
   /// Has the thread look for new batches.
   void wake() noexcept { queue_->wake(); }
   /// Has the thread cancel what has not begun of batches that were given up.
   void give_up() noexcept;
   [[nodiscard]] NvmeStoreState state() const;
+  /// Whether the thread has ended with transfers under way that the disk has not answered: they may
+  /// still write to memory of this object, and to the file, which has to stay locked. Such an
+  /// object stays for ever.
+  [[nodiscard]] bool is_abandoned() const noexcept;
 
  private:
   /// A request with its batch.
@@ -51,6 +58,7 @@ class NvmeStore::Worker {
     Work work;
     FileExtent extent = {};
     std::uint64_t checksum = 0;
+    bool adds_page = false;  ///< a put of a page that is not there yet
     AlignedBytes copy = {};  ///< where the request's memory is not made of blocks
   };
   /// A record that is to be written, and how its request ends then: a get of a damaged page has the
@@ -59,6 +67,7 @@ class NvmeStore::Worker {
     PageRecord record;
     Work work;
     Status outcome = {};
+    bool adds_page = false;
   };
 
   void run(std::promise<Status>& opened);
@@ -72,6 +81,8 @@ class NvmeStore::Worker {
   void begin_put(Work work);
   void begin_erase(Work work);
   void send(Passage passage, FileTransfer::Direction direction);
+  /// Takes back what a put was given that comes to nothing.
+  void take_back(const Passage& passage);
   void write_records();
   void write_snapshot();
   void hand_over();
@@ -103,7 +114,7 @@ class NvmeStore::Worker {
   std::unordered_map<PageKey, std::deque<Work>, PageKeyHash> waiting_;  ///< by keys that are held
   std::vector<Passage> passages_;                                       ///< by tag
   std::vector<std::uint64_t> free_tags_;
-  std::size_t puts_under_way_ = 0;  ///< that may become pages
+  std::size_t new_pages_ = 0;  ///< that are on their way
   std::vector<Change> changes_;
   std::vector<Change> changes_under_way_;
   std::vector<FileTransfer> outgoing_;

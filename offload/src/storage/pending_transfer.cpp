@@ -12,6 +12,7 @@ std::optional<Status> PendingTransfer::take(const StorageFile& file, std::int64_
     const int reason = static_cast<int>(-result);
     return is_read() ? cannot_read(file.path(), reason) : cannot_write(file.path(), reason);
   }
+  if (is_flush()) return Status{};
   if (result == 0) {
     return fail(Errc::io_error,
                 "{}: ends at byte {}, {} bytes before a transfer does; the file "

@@ -53,6 +53,7 @@ class RingQueue final : public FileQueue {
 
   Status make_ring();
   void enqueue(std::size_t slot);
+  void prepare(io_uring_sqe& request, const PendingTransfer& transfer);
   void listen_for_wake();
   /// Takes completions that are there. Returns how many transfers have ended.
   std::size_t take(std::span<FinishedTransfer> finished);
@@ -133,6 +134,16 @@ void RingQueue::enqueue(std::size_t slot) {
   const PendingTransfer& transfer = pending_[slot];
   io_uring_sqe* const request = io_uring_get_sqe(&ring_);
   TERRACE_ASSERT(request != nullptr);  // a request a slot, and one for wake()
+  if (transfer.is_flush()) {
+    io_uring_prep_fsync(request, registered_file, IORING_FSYNC_DATASYNC);
+  } else {
+    prepare(*request, transfer);
+  }
+  io_uring_sqe_set_flags(request, IOSQE_FIXED_FILE);
+  io_uring_sqe_set_data64(request, slot);
+}
+
+void RingQueue::prepare(io_uring_sqe& request, const PendingTransfer& transfer) {
   const auto bytes = static_cast<unsigned>(transfer.bytes());
   const std::byte* const end = transfer.data() + bytes;
   const auto region = std::ranges::find_if(memory_, [&](const std::span<std::byte>& each) {
@@ -143,16 +154,14 @@ void RingQueue::enqueue(std::size_t slot) {
   std::byte* const data = transfer.data();
   const std::uint64_t offset = transfer.offset();
   if (transfer.is_read() && registered) {
-    io_uring_prep_read_fixed(request, registered_file, data, bytes, offset, index);
+    io_uring_prep_read_fixed(&request, registered_file, data, bytes, offset, index);
   } else if (transfer.is_read()) {
-    io_uring_prep_read(request, registered_file, data, bytes, offset);
+    io_uring_prep_read(&request, registered_file, data, bytes, offset);
   } else if (registered) {
-    io_uring_prep_write_fixed(request, registered_file, data, bytes, offset, index);
+    io_uring_prep_write_fixed(&request, registered_file, data, bytes, offset, index);
   } else {
-    io_uring_prep_write(request, registered_file, data, bytes, offset);
+    io_uring_prep_write(&request, registered_file, data, bytes, offset);
   }
-  io_uring_sqe_set_flags(request, IOSQE_FIXED_FILE);
-  io_uring_sqe_set_data64(request, slot);
 }
 
 void RingQueue::do_submit(std::span<const FileTransfer> transfers) {

@@ -14,7 +14,8 @@
 namespace terrace::offload {
 namespace {
 
-constexpr int access_flags = O_RDWR | O_CLOEXEC;
+// Exclusive: of a device, that nobody has mounted it.
+constexpr int access_flags = O_RDWR | O_CLOEXEC | O_EXCL;
 constexpr mode_t owner_only = 0600;  // keys and values are what a user wrote
 
 struct Opened {
@@ -42,24 +43,20 @@ Result<StorageFile> StorageFile::open(const StorageFileOptions& options) {
     opened.created = opened.created || made;
   }
   if (opened.descriptor < 0) return cannot_write(options.path, errno);
-  StorageFile file(options.path, opened.descriptor, direct, opened.created);
+  StorageFile file(options.path, opened.descriptor, direct);
   TERRACE_TRY(file.lock(options.patience));
-  if (file.created_) {
-    const Status allocated = file.allocate(options.bytes);
-    if (!allocated) {
-      ::unlink(file.path_.c_str());
-      return tl::unexpected(allocated.error());
-    }
-  }
   TERRACE_TRY(file.measure());
-  return file;
+  if (file.bytes_ > 0) return file;
+  // Made a moment ago, or by a process that ended before it went on.
+  file.created_ = true;
+  const Status allocated = file.allocate(options.bytes);
+  if (allocated) return file;
+  if (opened.created) ::unlink(file.path_.c_str());
+  return tl::unexpected(allocated.error());
 }
 
 StorageFile::~StorageFile() {
-  if (descriptor_ < 0) return;
-  // Rings that have ended keep their files open for a moment.
-  ::flock(descriptor_, LOCK_UN);
-  ::close(descriptor_);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 Status StorageFile::lock(Duration patience) const {
@@ -87,6 +84,7 @@ Status StorageFile::allocate(std::uint64_t bytes) {
   }
   const int reason = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
   if (reason != 0) return cannot_write(path_, reason);
+  bytes_ = bytes;
   return {};
 }
 

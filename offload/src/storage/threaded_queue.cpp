@@ -121,8 +121,10 @@ FinishedTransfer ThreadedQueue::carry_out(const FileTransfer& transfer) const {
   while (!end) {
     const auto offset = static_cast<off_t>(pending.offset());
     const ssize_t moved =
-        pending.is_read() ? ::pread(file().descriptor(), pending.data(), pending.bytes(), offset)
-                          : ::pwrite(file().descriptor(), pending.data(), pending.bytes(), offset);
+        pending.is_flush() ? ::fdatasync(file().descriptor())
+        : pending.is_read()
+            ? ::pread(file().descriptor(), pending.data(), pending.bytes(), offset)
+            : ::pwrite(file().descriptor(), pending.data(), pending.bytes(), offset);
     end = pending.take(file(), moved < 0 ? -errno : moved);
   }
   return {.tag = transfer.tag, .status = *end};

@@ -17,6 +17,9 @@ class AlignedBytes {
   explicit AlignedBytes(std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.get(); }
+  /// Leaves the memory to a device that has not answered, and may still write to it.
+  void abandon() noexcept { static_cast<void>(memory_.release()); }
+
   /// At least the bytes asked for.
   [[nodiscard]] std::span<std::byte> span() const noexcept { return {memory_.get(), bytes_}; }
 

@@ -24,7 +24,9 @@ namespace terrace::offload {
 
 /// One piece of a file. Its memory is the queue's from submit() until it has been reaped.
 struct FileTransfer {
-  enum class Direction : std::uint8_t { read, write };
+  /// A flush moves nothing: what was written before it was submitted outlasts the machine's end
+  /// once it has ended. Of its fields the tag alone counts.
+  enum class Direction : std::uint8_t { read, write, flush };
 
   Direction direction = Direction::read;
   std::byte* data = nullptr;  ///< StorageFile::alignment

@@ -19,11 +19,11 @@ enum class DirectIo : std::uint8_t {
 
 struct StorageFileOptions {
   std::string path;
-  /// Size of a file that is made; its blocks are taken at once. One that is there keeps its size.
+  /// Size of a file that is made, or is empty; its blocks are taken at once. Others keep theirs.
   std::uint64_t bytes = 0;
   DirectIo direct = DirectIo::where_possible;
-  /// How long open() waits for another process to close the file: of one that was ended, the system
-  /// closes files a moment later.
+  /// How long open() waits for others to close the file: of a process that was ended, and of a
+  /// ring, the system closes files a moment later.
   Duration patience = std::chrono::seconds(2);
 };
 
@@ -37,8 +37,8 @@ class StorageFile {
   ///
   /// Errors   invalid_argument: a size of 0, or no multiple of `alignment`, where there is no file;
   ///          io_error naming the file: it cannot be opened, is no regular file and no block
-  ///          device, another process has it open, or the disk has no room for it (a file that was
-  ///          made for it is removed)
+  ///          device, is a device that is mounted, another process has it open, or the disk has no
+  ///          room for it (a file that was made for it is removed)
   [[nodiscard]] static Result<StorageFile> open(const StorageFileOptions& options);
 
   StorageFile(StorageFile&& other) noexcept
@@ -55,12 +55,12 @@ class StorageFile {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Whether transfers pass the page cache by.
   [[nodiscard]] bool direct() const noexcept { return direct_; }
-  /// Whether open() made the file, which then reads as zeros.
+  /// Whether open() gave the file its size: it then reads as zeros.
   [[nodiscard]] bool created() const noexcept { return created_; }
 
  private:
-  StorageFile(std::string path, int descriptor, bool direct, bool created) noexcept
-      : path_(std::move(path)), descriptor_(descriptor), direct_(direct), created_(created) {}
+  StorageFile(std::string path, int descriptor, bool direct) noexcept
+      : path_(std::move(path)), descriptor_(descriptor), direct_(direct) {}
   Status lock(Duration patience) const;
   [[nodiscard]] tl::unexpected<Error> in_use() const;
   Status allocate(std::uint64_t bytes);
@@ -70,7 +70,7 @@ class StorageFile {
   int descriptor_;
   std::uint64_t bytes_ = 0;
   bool direct_;
-  bool created_;
+  bool created_ = false;
 };
 
 }  // namespace terrace::offload
