@@ -35,6 +35,7 @@ struct Rounds {
 std::vector<double> samples_of(const std::vector<TrafficFigures>& rounds,
                                double TrafficFigures::* figure) {
   std::vector<double> samples;
+  samples.reserve(rounds.size());
   for (const TrafficFigures& round : rounds) samples.push_back(round.*figure);
   return samples;
 }

@@ -264,6 +264,7 @@ void NvmeStore::Worker::write_records() {
   std::move(changes_.begin(), changes_.begin() + count, std::back_inserter(changes_under_way_));
   changes_.erase(changes_.begin(), changes_.begin() + count);
   std::vector<PageRecord> records;
+  records.reserve(changes_under_way_.size());
   for (const Change& change : changes_under_way_) records.push_back(change.record);
   FileTransfer transfer = container_->write(records);
   transfer.tag = records_tag;
@@ -338,7 +339,7 @@ void NvmeStore::Worker::records_passed(const Status& status) {
   finish_changes(std::exchange(changes_under_way_, {}), status);
 }
 
-void NvmeStore::Worker::finish_changes(std::vector<Change> changes, const Status& written) {
+void NvmeStore::Worker::finish_changes(const std::vector<Change>& changes, const Status& written) {
   for (const Change& change : changes) {
     if (change.adds_page) --new_pages_;
     finish(change.work, change.outcome ? written : change.outcome);

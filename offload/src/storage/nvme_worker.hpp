@@ -90,7 +90,7 @@ class NvmeStore::Worker {
   void hear(const FinishedTransfer& finished);
   void passed(Passage passage, const Status& status);
   void records_passed(const Status& status);
-  void finish_changes(std::vector<Change> changes, const Status& written);
+  void finish_changes(const std::vector<Change>& changes, const Status& written);
   void degrade(const Error& error);
 
   /// Says how a request has ended that holds its key.

@@ -99,6 +99,7 @@ Status RingQueue::set_up() {
   listen_for_wake();
   if (memory_.empty()) return {};
   std::vector<iovec> regions;
+  regions.reserve(memory_.size());
   for (const auto& each : memory_) regions.push_back({each.data(), each.size()});
   // A limit on locked memory may refuse it: transfers cost a little more then.
   if (io_uring_register_buffers(&ring_, regions.data(), static_cast<unsigned>(regions.size())) !=

@@ -108,9 +108,9 @@ void ThreadedQueue::work() {
     const FileTransfer transfer = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    FinishedTransfer finished = carry_out(transfer);
+    const FinishedTransfer finished = carry_out(transfer);
     lock.lock();
-    ended_.push_back(std::move(finished));
+    ended_.push_back(finished);
     news_.notify_one();
   }
 }
