@@ -16,7 +16,7 @@ NvmeStore::NvmeStore(std::unique_ptr<Worker> worker) : worker_(std::move(worker)
 
 NvmeStore::~NvmeStore() {
   worker_->end();
-  if (worker_->is_abandoned()) static_cast<void>(worker_.release());
+  if (worker_->is_abandoned()) Worker::keep(std::move(worker_));
 }
 
 Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {

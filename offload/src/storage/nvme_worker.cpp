@@ -92,6 +92,14 @@ bool NvmeStore::Worker::is_abandoned() const noexcept {
   return queue_ != nullptr && queue_->in_flight() > 0;
 }
 
+void NvmeStore::Worker::keep(std::unique_ptr<Worker> worker) {
+  static std::mutex guard;
+  // Never destroyed: not even the end of the process stops the disk.
+  static auto* const kept = new std::vector<std::unique_ptr<Worker>>();
+  const std::scoped_lock lock(guard);
+  kept->push_back(std::move(worker));
+}
+
 Status NvmeStore::Worker::set_up() {
   FileQueueOptions transfers = options_.queue;
   transfers.depth += own_transfers;

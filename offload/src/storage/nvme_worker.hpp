@@ -46,6 +46,8 @@ class NvmeStore::Worker {
   /// still write to memory of this object, and to the file, which has to stay locked. Such an
   /// object stays for ever.
   [[nodiscard]] bool is_abandoned() const noexcept;
+  /// Keeps such an object until the process ends.
+  static void keep(std::unique_ptr<Worker> worker);
 
  private:
   /// A request with its batch.
