@@ -1,9 +1,14 @@
 #include "terrace/offload/nvme_store.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <thread>
@@ -218,6 +223,66 @@ TEST_F(NvmeStoreTest, ServesManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(store->state().pages, 20U);
+}
+
+/// A process that puts versions 1, 2, ... of ten pages, and says which it has put, until it is
+/// killed.
+class PuttingProcess {
+ public:
+  explicit PuttingProcess(const std::function<std::unique_ptr<NvmeStore>()>& open) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    process_ = ::fork();
+    if (process_ == 0) put_for_ever(open, ends[1]);
+    ::close(ends[1]);
+    from_ = ends[0];
+  }
+  PuttingProcess(const PuttingProcess&) = delete;
+  PuttingProcess& operator=(const PuttingProcess&) = delete;
+  ~PuttingProcess() { ::close(from_); }
+
+  /// Waits for so many puts, kills it, and returns the last version it has said.
+  [[nodiscard]] std::uint64_t kill_after(std::uint64_t puts) const {
+    std::uint64_t last = 0;
+    std::uint64_t version = 0;
+    while (last < puts && ::read(from_, &version, sizeof version) == sizeof version) last = version;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    while (::read(from_, &version, sizeof version) == sizeof version) last = version;
+    return last;
+  }
+
+ private:
+  [[noreturn]] static void put_for_ever(const std::function<std::unique_ptr<NvmeStore>()>& open,
+                                        int to) {
+    const auto store = open();
+    for (std::uint64_t version = 1;; ++version) {
+      if (!put(*store, version % 10, version)) ::_exit(1);
+      if (::write(to, &version, sizeof version) != sizeof version) ::_exit(1);
+    }
+  }
+
+  pid_t process_ = 0;
+  int from_ = -1;
+};
+
+TEST_F(NvmeStoreTest, HasWhatWasPutBeforeItsProcessWasKilled) {
+  const std::uint64_t seed = fuzz_seed(9);
+  Rng rng(seed);
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    SCOPED_TRACE(replay(seed, round));
+    const std::uint64_t last =
+        PuttingProcess([this] { return open().value(); }).kill_after(1 + rng.below(300));
+    ASSERT_GT(last, 0U);
+    const auto store = open({.file = {.patience = patience}, .contents = "rows"}).value();
+    for (std::uint64_t version = last > 10 ? last - 9 : 1; version <= last; ++version) {
+      const Bytes found = get(*store, version % 10).value_or(Bytes());
+      // The next version of one page may have been put and not yet said.
+      EXPECT_TRUE(found == content(version % 10, version) ||
+                  (version + 10 == last + 1 && found == content(version % 10, last + 1)))
+          << version << " of " << last;
+    }
+  }
 }
 
 /// Over a disk in memory that can be damaged.
