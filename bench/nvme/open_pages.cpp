@@ -1,17 +1,12 @@
 #include "nvme/open_pages.hpp"
 
-#include <fcntl.h>
-#include <fmt/core.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <vector>
 
 #include "harness/samples.hpp"
+#include "nvme/nameless_file.hpp"
 #include "terrace/core/file_errors.hpp"
 #include "terrace/offload/nvme_store.hpp"
 
@@ -22,29 +17,6 @@ using offload::NvmeStore;
 
 constexpr Duration patience = std::chrono::minutes(5);
 constexpr std::uint64_t batch_pages = 10'000;
-
-/// A file without a name, of zeros.
-class NamelessFile {
- public:
-  NamelessFile(const std::string& folder, std::uint64_t bytes)
-      : descriptor_(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)),
-        failure_(descriptor_ < 0 ? errno : 0) {
-    if (failure_ == 0) failure_ = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
-  }
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
-  ~NamelessFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int failure() const noexcept { return failure_; }
-  [[nodiscard]] std::string path() const {
-    return fmt::format("/proc/{}/fd/{}", ::getpid(), descriptor_);
-  }
-
- private:
-  int descriptor_;
-  int failure_;  ///< errno
-};
 
 /// A page is its own number.
 PageRequest request(PageVerb verb, std::uint64_t& page) {

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "nvme/fio.hpp"
 #include "nvme/open_pages.hpp"
 #include "nvme/page_file.hpp"
+#include "nvme/store_traffic.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -155,6 +158,7 @@ std::vector<Question> nvme_questions(const NvmeOptions& options) {
       }
     }
   }
+  std::ranges::move(store_questions(options.folder, options.quick), std::back_inserter(all));
   all.push_back(open_question(options.folder, options.quick));
   return all;
 }

@@ -13,9 +13,9 @@ struct NvmeOptions {
   bool quick = false;  ///< small files and short times
 };
 
-/// Returns the rows of reading, those of writing, and that of opening. The files are made when the
-/// first question is asked, and kept by the questions: one for Terrace, which fio reads, too, and
-/// one that fio writes. fio has its turn behind each of Terrace's.
+/// Returns the rows of reading, those of writing, and those of the store. The files are made when
+/// the first question is asked, and kept by the questions: one for Terrace, which fio reads, too,
+/// and one that fio writes. fio has its turn behind each of Terrace's.
 [[nodiscard]] std::vector<Question> nvme_questions(const NvmeOptions& options);
 
 }  // namespace terrace::bench

@@ -88,6 +88,13 @@ class Nvme(unittest.TestCase):
         self.assertGreater(row["value"], 0)
         self.assertIsNone(row["peer"])
 
+    def test_the_store_is_beside_its_file(self):
+        rows = self.bench("--only", "nvme_store")
+        for verb in ("get", "put"):
+            row = rows[f"nvme_store_{verb}_65536"]
+            self.assertGreater(row["value"], 0)
+            self.assertEqual(row["peer"]["name"], "the file alone")
+
     def test_a_container_is_opened(self):
         row = self.bench("--only", "open")["nvme_open_1000000_pages"]
         self.assertGreater(row["value"], 0)

@@ -1,0 +1,16 @@
+// How fast the store moves pages, beside the file alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/question.hpp"
+
+namespace terrace::bench {
+
+/// Asks for the rates of puts and gets of pages of 64 KiB in random order, eight batches of eight
+/// under way. The peer is the same traffic over a file without a directory, checksums or journal,
+/// in turns.
+[[nodiscard]] std::vector<Question> store_questions(const std::string& folder, bool quick);
+
+}  // namespace terrace::bench
