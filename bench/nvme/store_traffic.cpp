@@ -22,6 +22,7 @@ using offload::NvmeStore;
 constexpr Duration patience = std::chrono::minutes(5);
 constexpr std::size_t page_bytes = 64 << 10;
 constexpr std::size_t batch_pages = 8;
+constexpr std::size_t depth = 32;   // of the disk: as many more wait for their turn
 constexpr std::size_t batches = 8;  // under way
 
 /// A store with pages that begin with their numbers.
@@ -34,7 +35,7 @@ class StoreTraffic {
     if (traffic->file_.failure() != 0) return cannot_write(folder, traffic->file_.failure());
     offload::NvmeStoreOptions options;
     options.file.path = traffic->file_.path();
-    options.queue.depth = batches * batch_pages;
+    options.queue.depth = depth;
     options.queue.memory = {traffic->memory_.span()};
     TERRACE_ASSIGN(traffic->store_, NvmeStore::open(options));
     std::uint64_t next = 0;
@@ -119,7 +120,7 @@ Status measure(const std::string& folder, PageVerb verb, bool quick, Row& row) {
     TERRACE_ASSIGN(const TrafficFigures figures, alone->run({.writes = verb == PageVerb::put,
                                                              .scattered = true,
                                                              .page_bytes = page_bytes,
-                                                             .depth = batches * batch_pages},
+                                                             .depth = depth},
                                                             time));
     alone_rates.push_back(figures.bytes_per_second);
   }
@@ -136,7 +137,7 @@ std::vector<Question> store_questions(const std::string& folder, bool quick) {
     Question asked{.name = verb == PageVerb::get ? "nvme_store_get_65536" : "nvme_store_put_65536",
                    .unit = "B/s",
                    .better = Better::higher,
-                   .parameters = {{"bytes", page_bytes}, {"depth", batches * batch_pages}},
+                   .parameters = {{"bytes", page_bytes}, {"depth", depth}},
                    .prepare = {}};
     asked.count = [folder, verb, quick](Row& row) { return measure(folder, verb, quick, row); };
     all.push_back(std::move(asked));

@@ -126,20 +126,31 @@ void NvmeStore::Worker::serve() {
   std::vector<FinishedTransfer> finished(passages_.size());
   std::optional<Deadline> end;
   while (true) {
-    take_new();
-    if (any_given_up_.exchange(false) || stops_) cancel_given_up();
-    write_snapshot();
-    do {
-      begin_some();
-      write_records();
-    } while (has_room() && !granted_.empty());  // what could not be written freed its key
-    hand_over();
+    advance();
+    if (!arrived_.empty()) {
+      // Checksums take time, in which the disk is at what has begun.
+      for (auto& [passage, status] : std::exchange(arrived_, {})) {
+        passed(std::move(passage), status);
+      }
+      advance();
+    }
     if (stops_ && !end) end.emplace(options_.queue.patience);
     const bool is_idle = queue_->in_flight() == 0 && changes_.empty();
     if (end && (is_idle || end->left() == Duration{})) return;
     const std::size_t count = queue_->reap(finished, end ? end->left() : long_time);
     for (const FinishedTransfer& each : std::span(finished).first(count)) hear(each);
   }
+}
+
+void NvmeStore::Worker::advance() {
+  take_new();
+  if (any_given_up_.exchange(false) || stops_) cancel_given_up();
+  write_snapshot();
+  do {
+    begin_some();
+    write_records();
+  } while (has_room() && !granted_.empty());  // what could not be written freed its key
+  hand_over();
 }
 
 void NvmeStore::Worker::take_new() {
@@ -301,7 +312,7 @@ void NvmeStore::Worker::hear(const FinishedTransfer& finished) {
     return container_->snapshot_written();
   }
   free_tags_.push_back(finished.tag);
-  passed(std::exchange(passages_[finished.tag], {}), finished.status);
+  arrived_.emplace_back(std::exchange(passages_[finished.tag], {}), finished.status);
 }
 
 void NvmeStore::Worker::passed(Passage passage, const Status& status) {

@@ -75,6 +75,8 @@ class NvmeStore::Worker {
   void run(std::promise<Status>& opened);
   Status set_up();
   void serve();
+  /// Begins what can begin.
+  void advance();
   void take_new();
   void cancel_given_up();
   void begin_some();
@@ -116,7 +118,8 @@ class NvmeStore::Worker {
   std::unordered_map<PageKey, std::deque<Work>, PageKeyHash> waiting_;  ///< by keys that are held
   std::vector<Passage> passages_;                                       ///< by tag
   std::vector<std::uint64_t> free_tags_;
-  std::size_t new_pages_ = 0;  ///< that are on their way
+  std::vector<std::pair<Passage, Status>> arrived_;  ///< that are still to be looked at
+  std::size_t new_pages_ = 0;                        ///< that are on their way
   std::vector<Change> changes_;
   std::vector<Change> changes_under_way_;
   std::vector<FileTransfer> outgoing_;
