@@ -5,13 +5,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 namespace terrace::bench {
 
-NamelessFile::NamelessFile(const std::string& folder, std::uint64_t bytes)
-    : descriptor_(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)),
-      failure_(descriptor_ < 0 ? errno : 0) {
-  if (failure_ == 0) failure_ = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+NamelessFile::NamelessFile(const std::string& folder, std::uint64_t bytes) {
+  // Not O_TMPFILE, which file systems of containers may not have.
+  std::string name = folder + "/terrace-bench-XXXXXX";
+  descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+  failure_ = descriptor_ < 0 ? errno : 0;
+  if (failure_ != 0) return;
+  ::unlink(name.c_str());
+  failure_ = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
 }
 
 NamelessFile::~NamelessFile() {

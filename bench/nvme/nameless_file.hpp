@@ -20,8 +20,8 @@ class NamelessFile {
   [[nodiscard]] std::string path() const;
 
  private:
-  int descriptor_;
-  int failure_;
+  int descriptor_ = -1;
+  int failure_ = 0;
 };
 
 }  // namespace terrace::bench
