@@ -52,7 +52,7 @@ class Lrfu final : public ReplacementPolicy {
 
   void track(UnitKey key, std::uint32_t /*slots*/) override {
     Unit& unit = units_[key];
-    unit.rank = rank_once_tracked(key);
+    unit.rank = rank_once_tracked(key) & rank_max;
     unit.tracked = 1;
     lists_.push_newest(list_of(unit.rank), key);
     ++size_;
@@ -98,7 +98,8 @@ class Lrfu final : public ReplacementPolicy {
   }
 
  private:
-  enum class List : std::uint32_t { below };  ///< the others are a ring, by rank
+  static constexpr Rank rank_max = ~Rank{0} >> 1;  ///< has a bit less than a word
+  enum class List : std::uint32_t { below };       ///< the others are a ring, by rank
   struct Unit {
     Rank rank : 63 = 0;
     Rank tracked : 1 = 0;
@@ -126,7 +127,7 @@ class Lrfu final : public ReplacementPolicy {
     Unit& unit = units_[key];
     const Rank higher = std::max<Rank>(unit.rank, now_);
     const Rank apart = higher - std::min<Rank>(unit.rank, now_);
-    unit.rank = higher + (apart < sum_range ? rises_[apart] : 0);
+    unit.rank = (higher + (apart < sum_range ? rises_[apart] : 0)) & rank_max;
     return unit.rank;
   }
 
