@@ -7,16 +7,20 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "terrace/core/file_errors.hpp"
+
 namespace terrace::bench {
 
-NamelessFile::NamelessFile(const std::string& folder, std::uint64_t bytes) {
+Result<NamelessFile> NamelessFile::create(const std::string& folder, std::uint64_t bytes) {
   // Not O_TMPFILE, which file systems of containers may not have.
   std::string name = folder + "/terrace-bench-XXXXXX";
-  descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-  failure_ = descriptor_ < 0 ? errno : 0;
-  if (failure_ != 0) return;
+  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor < 0) return cannot_write(folder, errno);
   ::unlink(name.c_str());
-  failure_ = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+  NamelessFile file(descriptor);
+  const int reason = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (reason != 0) return cannot_write(folder, reason);
+  return file;
 }
 
 NamelessFile::~NamelessFile() {

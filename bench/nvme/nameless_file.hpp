@@ -3,25 +3,29 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+
+#include "terrace/core/result.hpp"
 
 namespace terrace::bench {
 
 /// A file of zeros without a name.
 class NamelessFile {
  public:
-  NamelessFile(const std::string& folder, std::uint64_t bytes);
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
+  /// Errors   io_error naming the folder: no file can be made in it, or none so large
+  [[nodiscard]] static Result<NamelessFile> create(const std::string& folder, std::uint64_t bytes);
+
+  NamelessFile(NamelessFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  NamelessFile& operator=(NamelessFile&&) = delete;
   ~NamelessFile();
 
-  /// Why there is none, as an errno; 0 = there is.
-  [[nodiscard]] int failure() const noexcept { return failure_; }
   /// A path by which it is opened while this object lives.
   [[nodiscard]] std::string path() const;
 
  private:
-  int descriptor_ = -1;
-  int failure_ = 0;
+  explicit NamelessFile(int descriptor) noexcept : descriptor_(descriptor) {}
+
+  int descriptor_;
 };
 
 }  // namespace terrace::bench

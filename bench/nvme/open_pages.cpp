@@ -7,7 +7,6 @@
 
 #include "harness/samples.hpp"
 #include "nvme/nameless_file.hpp"
-#include "terrace/core/file_errors.hpp"
 #include "terrace/offload/nvme_store.hpp"
 
 namespace terrace::bench {
@@ -65,8 +64,7 @@ Status measure(const std::string& folder, std::uint64_t pages, Row& row) {
   const std::uint64_t bytes = pages * page_bytes + pages * page_bytes / 32 + (1 << 20);
   row.parameters["pages"] = pages;
   row.parameters["file_bytes"] = bytes;
-  const NamelessFile file(folder, bytes);
-  if (file.failure() != 0) return cannot_write(folder, file.failure());
+  TERRACE_ASSIGN(const NamelessFile file, NamelessFile::create(folder, bytes));
   const offload::NvmeStoreOptions options{.file = {.path = file.path()}, .pages_max = pages};
   {
     TERRACE_ASSIGN(const auto store, NvmeStore::open(options));

@@ -1,8 +1,6 @@
 #include "nvme/page_file.hpp"
 
-#include <fmt/core.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -62,7 +60,7 @@ std::vector<std::uint32_t> order_of_pages(std::size_t count, bool scattered) {
 /// Pages on their way, one in each of `depth` places of memory.
 class PageFile::Passage {
  public:
-  /// Of each page the first block's number, which costs no time that would be measured, or all.
+  /// The number of a page's first block, which costs no time that would be measured, or all of it.
   enum class Compare : std::uint8_t { number, whole };
 
   Passage(PageFile& file, const Traffic& traffic)
@@ -160,18 +158,13 @@ class PageFile::Passage {
 };
 
 Result<std::unique_ptr<PageFile>> PageFile::create(const std::string& folder, std::uint64_t bytes) {
-  const std::string path = fmt::format("{}/terrace-bench-{}", folder, ::getpid());
-  TERRACE_ASSIGN(StorageFile storage, StorageFile::open({.path = path, .bytes = bytes}));
-  ::unlink(path.c_str());
-  std::unique_ptr<PageFile> file(new PageFile(std::move(storage)));
+  TERRACE_ASSIGN(NamelessFile nameless, NamelessFile::create(folder, bytes));
+  TERRACE_ASSIGN(StorageFile storage, StorageFile::open({.path = nameless.path()}));
+  std::unique_ptr<PageFile> file(new PageFile(std::move(nameless), std::move(storage)));
   file->rounds_.resize(bytes / block);
   TERRACE_TRY(file->pass(/*writes=*/true));
   TERRACE_TRY(file->pass(/*writes=*/false));
   return file;
-}
-
-std::string PageFile::path() const {
-  return fmt::format("/proc/{}/fd/{}", ::getpid(), file_.descriptor());
 }
 
 Status PageFile::pass(bool writes) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nvme/nameless_file.hpp"
 #include "terrace/core/clock.hpp"
 #include "terrace/offload/file_queue.hpp"
 
@@ -28,7 +29,8 @@ struct TrafficFigures {
 class PageFile {
  public:
   /// Makes a file in a folder and fills it. It has no name from then on: whatever happens, nothing
-  /// stays behind. Errors: those of StorageFile::open and of transfers.
+  /// stays behind. Errors: those of NamelessFile::create, StorageFile::open and of
+  /// transfers.
   [[nodiscard]] static Result<std::unique_ptr<PageFile>> create(const std::string& folder,
                                                                 std::uint64_t bytes);
 
@@ -39,7 +41,7 @@ class PageFile {
   [[nodiscard]] Result<TrafficFigures> run(const Traffic& traffic, Duration time);
 
   /// A path by which another program opens the file while this object lives.
-  [[nodiscard]] std::string path() const;
+  [[nodiscard]] std::string path() const { return nameless_.path(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return file_.bytes(); }
   [[nodiscard]] bool direct() const noexcept { return file_.direct(); }
   [[nodiscard]] const std::string& engine() const noexcept { return engine_; }
@@ -47,10 +49,12 @@ class PageFile {
  private:
   class Passage;
 
-  PageFile(offload::StorageFile file) : file_(std::move(file)) {}
+  PageFile(NamelessFile nameless, offload::StorageFile file)
+      : nameless_(std::move(nameless)), file_(std::move(file)) {}
   /// Writes each block, or reads and compares each whole.
   Status pass(bool writes);
 
+  NamelessFile nameless_;
   offload::StorageFile file_;
   std::string engine_;
   std::uint32_t round_ = 0;            ///< of writing: each leaves other bytes

@@ -29,7 +29,7 @@ std::string name_of(const Traffic& traffic) {
                      traffic.depth);
 }
 
-/// What each round found: Terrace's figures and, where there is fio, fio's.
+/// The figures of each round: Terrace's and, where there is fio, fio's.
 struct Rounds {
   std::vector<TrafficFigures> ours;
   std::vector<TrafficFigures> peers;

@@ -4,12 +4,13 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "harness/samples.hpp"
 #include "nvme/nameless_file.hpp"
 #include "nvme/page_file.hpp"
-#include "terrace/core/file_errors.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 #include "terrace/offload/nvme_store.hpp"
@@ -31,8 +32,8 @@ class StoreTraffic {
   static Result<std::unique_ptr<StoreTraffic>> create(const std::string& folder,
                                                       std::uint64_t pages) {
     const std::uint64_t bytes = 2 * pages * page_bytes + (4 << 20);
-    auto traffic = std::unique_ptr<StoreTraffic>(new StoreTraffic(folder, bytes, pages));
-    if (traffic->file_.failure() != 0) return cannot_write(folder, traffic->file_.failure());
+    TERRACE_ASSIGN(NamelessFile file, NamelessFile::create(folder, bytes));
+    std::unique_ptr<StoreTraffic> traffic(new StoreTraffic(std::move(file), pages));
     offload::NvmeStoreOptions options;
     options.file.path = traffic->file_.path();
     options.queue.depth = depth;
@@ -60,8 +61,8 @@ class StoreTraffic {
     StoreTicket ticket = {};
   };
 
-  StoreTraffic(const std::string& folder, std::uint64_t bytes, std::uint64_t pages)
-      : file_(folder, bytes), pages_(pages), memory_(batches * batch_pages * page_bytes) {}
+  StoreTraffic(NamelessFile file, std::uint64_t pages)
+      : file_(std::move(file)), pages_(pages), memory_(batches * batch_pages * page_bytes) {}
 
   /// Moves pages as `next` names them, up to one that is not there. Returns how many.
   Result<std::uint64_t> move(PageVerb verb, const std::function<std::uint64_t()>& next) {

@@ -19,7 +19,7 @@ namespace terrace::offload {
 template <typename Address>
 class FreeRanges {
  public:
-  /// What a range given back may merge within.
+  /// A range that is given back merges within one.
   struct Region {
     Address begin = {};
     std::size_t bytes = 0;

@@ -106,7 +106,7 @@ class DiskImage {
   bool holds_ = false;
 };
 
-/// A queue over an image. Of the transfers under way it carries out one at random.
+/// A queue over an image. It carries out one at random of the transfers under way.
 class ImageQueue final : public FileQueue {
  public:
   ImageQueue(const StorageFile& file, const FileQueueOptions& options, DiskImage& image)

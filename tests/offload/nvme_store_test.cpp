@@ -27,7 +27,7 @@ using Bytes = std::vector<std::byte>;
 constexpr Duration patience = std::chrono::minutes(10);
 constexpr std::uint64_t file_bytes = 2 << 20;
 
-/// What version `version` of a page holds. A page has one size for ever.
+/// The bytes of a page in version `version`. A page has one size for ever.
 Bytes content(std::uint64_t key, std::uint64_t version) {
   Rng rng(version, {key});
   Bytes bytes(1 + Rng(key).below(20'000));
@@ -359,8 +359,8 @@ TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
   }
 }
 
-/// Lives that end in the middle of a write. What was put before is there; of what was under way,
-/// anything whole may be.
+/// Lives that end in the middle of a write. Pages that were put before are there; those under way
+/// may be, whole.
 TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
   const std::uint64_t seed = fuzz_seed(7);
   const std::uint64_t lives = std::min<std::uint64_t>(fuzz_steps() / 20, 300);

@@ -6,19 +6,14 @@
 #include <cstdlib>
 #include <new>
 
+#include "../mapped_region.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/storage_file.hpp"
 
 namespace terrace::offload {
-namespace {
-
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
-
-}  // namespace
-
 AlignedBytes::AlignedBytes(std::size_t bytes) : bytes_(align_up(bytes, StorageFile::alignment)) {
-  const bool is_large = bytes_ >= huge_page_bytes;
-  const std::size_t alignment = is_large ? huge_page_bytes : StorageFile::alignment;
+  const bool is_large = bytes_ >= MappedRegion::alignment;
+  const std::size_t alignment = is_large ? MappedRegion::alignment : StorageFile::alignment;
   const std::size_t taken = align_up(bytes_, alignment);
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, taken)));
   if (memory_ == nullptr) throw std::bad_alloc();

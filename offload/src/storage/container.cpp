@@ -67,8 +67,7 @@ Status read_blocks(const StorageFile& file, FileQueue& queue, const FilePart& pa
   return {};
 }
 
-/// Whether nobody has written to the beginning of a file. What others keep there may begin with
-/// some zeros.
+/// Whether nobody has written to the beginning of a file. Others' files may begin with some zeros.
 Result<bool> begins_with_zeros(const StorageFile& file, FileQueue& queue) {
   bool are_zeros = true;
   const FilePart part{0, std::min<std::uint64_t>(piece_bytes, file.bytes() / block * block)};
@@ -209,7 +208,7 @@ Status Container::read_snapshot(const StorageFile& file, FileQueue& queue) {
   return read_blocks(file, queue, part, [&](std::uint64_t at, std::span<const std::byte> bytes) {
     const auto found = read_records(bytes);
     const BlockName name{RecordPurpose::snapshot, superblock_.generation, at};
-    // Of a damaged one the pages are lost, and no others.
+    // The pages of a damaged one are lost, and no others.
     if (!found || found->name != name) return;
     for (const PageRecord& record : found->records) directory_.apply(record);
   });
@@ -283,19 +282,26 @@ std::optional<FileTransfer> Container::write_snapshot() {
     const bool is_due = asks_for_snapshot_ || blocks_in_use() > ring_blocks() / 2;
     // Records on their way are in no directory yet.
     if (!is_due || !under_way_.empty()) return std::nullopt;
-    snapshot_ = Snapshot{.records = directory_.records(), .first_number = next_number_};
+    snapshot_ = begin_snapshot();
   }
   if (snapshot_->is_under_way) return std::nullopt;
   snapshot_->is_under_way = true;
-  const bool is_whole = snapshot_->blocks_written * records_of_block >= snapshot_->records.size();
-  if (!is_whole) return next_of_snapshot();
+  if (!snapshot_->is_whole()) return next_of_snapshot();
   // Else the machine's end could leave a superblock without the snapshot that it names.
   if (!snapshot_->is_flushed) return FileTransfer{.direction = FileTransfer::Direction::flush};
   return next_superblock();
 }
 
+Container::Snapshot Container::begin_snapshot() const {
+  Snapshot begun{.records = directory_.records(), .superblock = superblock_};
+  ++begun.superblock.generation;
+  begun.superblock.snapshot_records = begun.records.size();
+  begun.superblock.first_number = next_number_;
+  return begun;
+}
+
 FileTransfer Container::next_of_snapshot() {
-  const std::uint64_t generation = superblock_.generation + 1;
+  const std::uint64_t generation = snapshot_->superblock.generation;
   const auto piece = snapshot_piece_.span();
   const std::span<const PageRecord> all = snapshot_->records;
   std::uint64_t blocks = 0;
@@ -307,33 +313,26 @@ FileTransfer Container::next_of_snapshot() {
     write_records(piece.subspan(blocks * block, block),
                   {RecordPurpose::snapshot, generation, number}, records);
   }
-  snapshot_piece_blocks_ = blocks;
+  snapshot_->blocks_under_way = blocks;
   const std::uint64_t offset = snapshot_part(generation).begin + snapshot_->blocks_written * block;
   return write_of(offset, piece.first(blocks * block));
 }
 
 FileTransfer Container::next_superblock() {
-  Superblock next = superblock_;
-  ++next.generation;
-  next.snapshot_records = snapshot_->records.size();
-  next.first_number = snapshot_->first_number;
   const auto bytes = snapshot_piece_.span().first(superblock_bytes);
-  write_superblock(bytes, next);
+  write_superblock(bytes, snapshot_->superblock);
   return write_of(snapshot_->superblocks_written * superblock_bytes, bytes);
 }
 
 void Container::snapshot_written() {
   snapshot_->is_under_way = false;
-  const bool is_whole = snapshot_->blocks_written * records_of_block >= snapshot_->records.size();
-  if (!is_whole) {
-    snapshot_->blocks_written += snapshot_piece_blocks_;
+  if (!snapshot_->is_whole()) {
+    snapshot_->blocks_written += snapshot_->blocks_under_way;
     return;
   }
   if (!std::exchange(snapshot_->is_flushed, !snapshot_->is_flushed)) return;
   if (++snapshot_->superblocks_written < superblock_copies) return;
-  ++superblock_.generation;
-  superblock_.snapshot_records = snapshot_->records.size();
-  superblock_.first_number = snapshot_->first_number;
+  superblock_ = snapshot_->superblock;
   asks_for_snapshot_ = false;
   snapshot_.reset();
 }

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,11 +60,17 @@ class Container {
   /// a flush.
   struct Snapshot {
     std::vector<PageRecord> records;
-    std::uint64_t first_number = 0;  ///< of the journal: the first block that is newer
+    Superblock superblock;  ///< that will hold
     std::uint64_t blocks_written = 0;
+    std::uint64_t blocks_under_way = 0;
     std::size_t superblocks_written = 0;
     bool is_flushed = false;    ///< all that was written of it
     bool is_under_way = false;  ///< a transfer of it
+
+    /// Whether all of its blocks are written.
+    [[nodiscard]] bool is_whole() const noexcept {
+      return blocks_written * records_of_block >= records.size();
+    }
   };
 
   Container(const ContainerLayout& layout, const Superblock& superblock);
@@ -78,6 +83,7 @@ class Container {
   [[nodiscard]] std::uint64_t ring_blocks() const noexcept;
   [[nodiscard]] std::uint64_t blocks_in_use() const noexcept;
   [[nodiscard]] const FilePart& snapshot_part(std::uint64_t generation) const noexcept;
+  [[nodiscard]] Snapshot begin_snapshot() const;
   [[nodiscard]] FileTransfer next_of_snapshot();
   [[nodiscard]] FileTransfer next_superblock();
 
@@ -89,7 +95,6 @@ class Container {
   std::vector<PageRecord> under_way_;
   AlignedBytes journal_block_;
   AlignedBytes snapshot_piece_;
-  std::uint64_t snapshot_piece_blocks_ = 0;
   std::optional<Snapshot> snapshot_;
 };
 

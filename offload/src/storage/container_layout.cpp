@@ -1,10 +1,9 @@
 #include "container_layout.hpp"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "sealed_block.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -18,7 +17,7 @@ constexpr std::uint64_t journal_blocks_min = 64;
 
 /// As it lies in the file.
 struct Written {
-  std::uint64_t checksum = 0;  ///< of the block's bytes behind it
+  std::uint64_t checksum = 0;  ///< written by seal()
   std::array<char, 8> magic = {};
   std::uint32_t version = 0;
   std::uint32_t contents_bytes = 0;
@@ -30,11 +29,7 @@ struct Written {
   std::array<char, Superblock::contents_max> contents = {};
 };
 static_assert(sizeof(Written) <= superblock_bytes);
-
-std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
-  constexpr std::size_t own = sizeof(Written::checksum);
-  return XXH3_64bits(bytes.data() + own, bytes.size() - own);
-}
+static_assert(sizeof(Written::checksum) == seal_bytes);
 
 }  // namespace
 
@@ -75,8 +70,7 @@ void write_superblock(std::span<std::byte> bytes, const Superblock& superblock) 
   std::ranges::copy(superblock.contents, written.contents.begin());
   std::ranges::fill(bytes, std::byte{});
   std::memcpy(bytes.data(), &written, sizeof written);
-  written.checksum = checksum(bytes);
-  std::memcpy(bytes.data(), &written.checksum, sizeof written.checksum);
+  seal(bytes);
 }
 
 Result<std::optional<Superblock>> read_superblock(std::span<const std::byte> bytes,
@@ -84,7 +78,7 @@ Result<std::optional<Superblock>> read_superblock(std::span<const std::byte> byt
   TERRACE_ASSERT(bytes.size() == superblock_bytes);
   Written written;
   std::memcpy(&written, bytes.data(), sizeof written);
-  if (written.magic != magic || written.checksum != checksum(bytes)) return std::nullopt;
+  if (written.magic != magic || !is_sealed(bytes)) return std::nullopt;
   if (written.version != version) {
     return fail(Errc::unsupported,
                 "{}: is a container of version {}, and this is a program for version {}: use that "

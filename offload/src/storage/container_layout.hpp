@@ -21,8 +21,8 @@ namespace terrace::offload {
 
 inline constexpr std::size_t superblock_bytes = StorageFile::alignment;
 inline constexpr std::size_t superblock_copies = 2;
-/// Of each block of the journal, side by side: without one of them, what it changed would be as it
-/// was before.
+/// Each block of the journal is there so often, side by side: if it were lost, a page would be as
+/// it was before.
 inline constexpr std::size_t journal_copies = 2;
 
 /// A part of the file, of whole blocks.

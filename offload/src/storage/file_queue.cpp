@@ -39,9 +39,7 @@ Result<std::unique_ptr<FileQueue>> FileQueue::open(const StorageFile& file,
   if (options.engine == FileEngine::threads) return open_threaded_queue(file, options);
   auto ring = open_ring_queue(file, options);
   if (ring || options.engine == FileEngine::io_uring) return ring;
-  TERRACE_ASSIGN(auto threaded, open_threaded_queue(file, options));
-  threaded->fallback_reason_ = ring.error().message();
-  return threaded;
+  return open_threaded_queue(file, options);
 }
 
 Status FileQueue::submit(std::span<const FileTransfer> transfers) {

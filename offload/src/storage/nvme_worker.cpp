@@ -162,7 +162,7 @@ void NvmeStore::Worker::take_new() {
 void NvmeStore::Worker::cancel_given_up() {
   const auto cancel = [&](const Work& work) {
     if (!stops_ && !work.batch->given_up) return false;
-    conclude(batches_, work, given_up());
+    conclude(work, given_up());
     return true;
   };
   std::erase_if(ready_, cancel);
@@ -373,7 +373,7 @@ void NvmeStore::Worker::degrade(const Error& error) {
 
 void NvmeStore::Worker::finish(const Work& work, const Status& status) {
   const PageKey key = work.request->key;
-  conclude(batches_, work, status);
+  conclude(work, status);
   const auto held = waiting_.find(key);
   if (held->second.empty()) {
     waiting_.erase(held);
@@ -383,9 +383,9 @@ void NvmeStore::Worker::finish(const Work& work, const Status& status) {
   held->second.pop_front();
 }
 
-void NvmeStore::Worker::conclude(PageBatches& batches, const Work& work, const Status& status) {
+void NvmeStore::Worker::conclude(const Work& work, const Status& status) {
   work.request->status = status;
-  if (--work.batch->left == 0) batches.finish(*work.batch);
+  if (--work.batch->left == 0) batches_.finish(*work.batch);
 }
 
 void NvmeStore::Worker::publish() {

@@ -100,7 +100,7 @@ class NvmeStore::Worker {
   /// Says how a request has ended that holds its key.
   void finish(const Work& work, const Status& status);
   /// The same of one that does not.
-  static void conclude(PageBatches& batches, const Work& work, const Status& status);
+  void conclude(const Work& work, const Status& status);
   [[nodiscard]] bool has_room() const noexcept;
   void publish();
 

@@ -37,7 +37,7 @@ class PageDirectory {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::uint64_t pages_max() const noexcept { return pages_max_; }
 
-  /// Takes room for a page; nothing where none is left. Of a page that is not recorded later, the
+  /// Takes room for a page; nothing where none is left. Where the page is not recorded later, the
   /// room is to be given back.
   [[nodiscard]] std::optional<FileExtent> take(std::uint64_t bytes);
   void give_back(const FileExtent& extent);

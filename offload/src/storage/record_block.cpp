@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sealed_block.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {
 namespace {
 
 struct Head {
-  std::uint64_t checksum = 0;  ///< of the block's bytes behind it
+  std::uint64_t checksum = 0;  ///< written by seal()
   std::uint64_t purpose = 0;
   std::uint64_t generation = 0;
   std::uint64_t number = 0;
@@ -19,12 +20,8 @@ struct Head {
 };
 
 static_assert(sizeof(PageRecord) == 40 && sizeof(Head) == 40);
+static_assert(sizeof(Head::checksum) == seal_bytes);
 static_assert(sizeof(Head) + records_of_block * sizeof(PageRecord) <= record_block_bytes);
-
-std::uint64_t checksum(std::span<const std::byte> block) noexcept {
-  constexpr std::size_t own = sizeof(Head::checksum);
-  return XXH3_64bits(block.data() + own, block.size() - own);
-}
 
 }  // namespace
 
@@ -32,23 +29,22 @@ void write_records(std::span<std::byte> block, const BlockName& name,
                    std::span<const PageRecord> records) {
   TERRACE_ASSERT(block.size() == record_block_bytes && records.size() <= records_of_block);
   std::ranges::fill(block, std::byte{});
-  Head head{.purpose = static_cast<std::uint64_t>(name.purpose),
-            .generation = name.generation,
-            .number = name.number,
-            .count = records.size()};
+  const Head head{.purpose = static_cast<std::uint64_t>(name.purpose),
+                  .generation = name.generation,
+                  .number = name.number,
+                  .count = records.size()};
   std::memcpy(block.data(), &head, sizeof head);
   if (!records.empty()) {
     std::memcpy(block.data() + sizeof head, records.data(), records.size_bytes());
   }
-  head.checksum = checksum(block);
-  std::memcpy(block.data(), &head.checksum, sizeof head.checksum);
+  seal(block);
 }
 
 std::optional<RecordBlock> read_records(std::span<const std::byte> block) {
   TERRACE_ASSERT(block.size() == record_block_bytes);
   Head head;
   std::memcpy(&head, block.data(), sizeof head);
-  if (head.checksum != checksum(block) || head.count > records_of_block) return std::nullopt;
+  if (!is_sealed(block) || head.count > records_of_block) return std::nullopt;
   RecordBlock found{.name = {.purpose = static_cast<RecordPurpose>(head.purpose),
                              .generation = head.generation,
                              .number = head.number},

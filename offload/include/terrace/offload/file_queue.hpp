@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +24,7 @@ namespace terrace::offload {
 /// One piece of a file. Its memory is the queue's from submit() until it has been reaped.
 struct FileTransfer {
   /// A flush moves nothing: what was written before it was submitted outlasts the machine's end
-  /// once it has ended. Of its fields the tag alone counts.
+  /// once it has ended. Its tag alone counts.
   enum class Direction : std::uint8_t { read, write, flush };
 
   Direction direction = Direction::read;
@@ -41,7 +40,7 @@ struct FinishedTransfer {
   Status status = {};
 };
 
-/// Who carries transfers out.
+/// The part of the system that carries transfers out.
 enum class FileEngine : std::uint8_t {
   best,      ///< io_uring, and threads where the system has none for this process
   io_uring,  ///< Errors of open(): unsupported, with the reason
@@ -75,8 +74,6 @@ class FileQueue {
 
   /// Returns "io_uring" or "threads".
   [[nodiscard]] virtual std::string_view engine() const noexcept = 0;
-  /// Why threads are what FileEngine::best stands for here; empty where they are not.
-  [[nodiscard]] const std::string& fallback_reason() const noexcept { return fallback_reason_; }
 
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
@@ -106,7 +103,6 @@ class FileQueue {
   const StorageFile& file_;
   std::size_t depth_;
   std::size_t in_flight_ = 0;
-  std::string fallback_reason_;
 };
 
 }  // namespace terrace::offload

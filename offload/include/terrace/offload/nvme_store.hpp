@@ -33,7 +33,7 @@ struct NvmeStoreOptions {
   /// Most pages in a file that is made; 0 = one for each 64 KiB. A file that is there keeps its
   /// own.
   std::uint64_t pages_max = 0;
-  /// Of transfers, at most 4094 under way. Pages that lie in `memory` cost less.
+  /// How transfers are made, at most 4094 at a time. Pages that lie in `memory` cost less.
   FileQueueOptions queue = {};
   std::size_t batches_max = 1024;  ///< under way
   /// Opens the queue of transfers; tests bring their own.

@@ -33,7 +33,7 @@ class StorageFile {
   /// Transfers begin and end at multiples of so many bytes, in the file and in memory.
   static constexpr std::size_t alignment = 4096;
 
-  /// Opens a file, and makes it where there is none. What it holds is left as it is.
+  /// Opens a file, and makes it where there is none. Its bytes are left as they are.
   ///
   /// Errors   invalid_argument: a size of 0, or no multiple of `alignment`, where there is no file;
   ///          io_error naming the file: it cannot be opened, is no regular file and no block
