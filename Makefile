@@ -29,7 +29,8 @@ build: packages  ## builds the program, build/release/bin/terrace, and the libra
 	@cmake --preset release
 	@cmake --build --preset release
 
-demo: build  ## runs the program over real text; MODEL=smollm2 for a larger model
+demo: packages  ## runs the program over real text; MODEL=smollm2 for a larger model
+	@tools/build-demo
 	@tools/demo $(MODEL)
 
 check: packages  ## builds and tests what changed, in minutes; says what it left out

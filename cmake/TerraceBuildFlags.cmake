@@ -1,9 +1,13 @@
 # Flags of this build alone: warnings and sanitizers. Never exported to those who link Terrace.
 add_library(terrace_build_flags INTERFACE)
 set(warnings
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wnon-virtual-dtor
   # A designated initializer leaves fields out on purpose: they keep their defaults.
   -Wno-missing-field-initializers)
+# A local name may be that of another file's constant in the same unit.
+if(NOT TERRACE_UNITY)
+  list(APPEND warnings -Wshadow)
+endif()
 target_compile_options(terrace_build_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${warnings}>
   # g++ 12's library calls a deprecated function of its own to sort, and clang warns of that at each

@@ -37,6 +37,7 @@ function(terrace_layer name)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON VERIFY_INTERFACE_HEADER_SETS ON)
   set_property(GLOBAL APPEND PROPERTY TERRACE_LAYERS ${target})
+  terrace_unity(${target})
   # The stand-in for CUDA's runtime compiles them too, as plain C++.
   list(TRANSFORM arg_CUDA_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   set_property(GLOBAL PROPERTY TERRACE_CUDA_SOURCES_${name} ${arg_CUDA_SOURCES})

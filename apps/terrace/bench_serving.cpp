@@ -21,7 +21,7 @@
 namespace terrace::apps {
 namespace {
 
-constexpr std::array key_flags{
+constexpr std::array serving_flags{
     KeyFlag{"--policy", "retrieval.policy", "policies to serve with, separated by commas, or all"},
     KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
     KeyFlag{"--cache", "cache.policy", "replacement policy of the device cache, or none"},
@@ -49,7 +49,7 @@ constexpr std::array shapes{
 constexpr const char* bundled = "tiny";
 
 constexpr std::size_t sequences_max = std::size_t{1} << 16;
-constexpr std::size_t tokens_max = std::size_t{1} << 30;
+constexpr std::size_t serving_tokens_max = std::size_t{1} << 30;
 
 struct ServingBenchOptions : BenchOptions {
   std::string shape = shapes.front().name;
@@ -95,8 +95,8 @@ Status check_counts(const ServingBenchOptions& options) {
   for (const auto& [flag, count] :
        {std::pair{"--context", options.context}, std::pair{"--steps", options.steps},
         std::pair{"--prefill-chunk", options.prefill_chunk}}) {
-    if (count > 0 && count <= tokens_max) continue;
-    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, tokens_max);
+    if (count > 0 && count <= serving_tokens_max) continue;
+    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, serving_tokens_max);
   }
   return {};
 }
@@ -226,7 +226,7 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
             "tokens of a prompt's piece, which comes in one step [512]");
   add_bench_options(*serving, *options);
-  add_key_flags(*serving, key_flags, options->shared);
+  add_key_flags(*serving, serving_flags, options->shared);
   serving->callback([options, &invocation] {
     invocation = {[options] { return bench_serving(*options); }, options->shared.verbose};
   });

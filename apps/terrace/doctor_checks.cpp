@@ -31,8 +31,6 @@ namespace terrace::apps {
 namespace {
 
 namespace fs = std::filesystem;
-using enum CheckStatus;
-
 struct CpuLevel {
   std::string_view name;  ///< as compilers say it
   bool narrow = false;    ///< host kernels have but short vectors
@@ -51,10 +49,11 @@ CpuLevel cpu_level() {
 CheckResult check_cpu() {
   const Machine machine = read_machine();
   const CpuLevel level = cpu_level();
-  CheckResult result{
-      "cpu", ok, fmt::format("{}: {}, kernels use {}", machine.cpu, level.name, machine.isa), ""};
+  CheckResult result{"cpu", CheckStatus::ok,
+                     fmt::format("{}: {}, kernels use {}", machine.cpu, level.name, machine.isa),
+                     ""};
   if (level.narrow) {
-    result.status = warn;
+    result.status = CheckStatus::warn;
     result.advice = "without AVX2 attention on the host is several times slower";
   }
   return result;
@@ -62,7 +61,7 @@ CheckResult check_cpu() {
 
 CheckResult check_numa() {
   const Machine machine = read_machine();
-  return {"numa", ok,
+  return {"numa", CheckStatus::ok,
           fmt::format("{} core{}, {} NUMA node{}", machine.cores, machine.cores == 1 ? "" : "s",
                       machine.numa_nodes, machine.numa_nodes == 1 ? "" : "s"),
           ""};
@@ -73,11 +72,12 @@ CheckResult check_container(const Config& config) {
   const std::string memory =
       limits.memory_bytes ? format_size(*limits.memory_bytes) : std::string("no limit");
   const std::string cpus = limits.cpus ? fmt::format("{:.3g}", *limits.cpus) : std::string("all");
-  CheckResult result{"container", ok, fmt::format("memory: {}; CPU time: {}", memory, cpus), ""};
+  CheckResult result{"container", CheckStatus::ok,
+                     fmt::format("memory: {}; CPU time: {}", memory, cpus), ""};
   const auto threads =
       static_cast<double>(config.integer("threads.device") + config.integer("threads.host"));
   if (limits.cpus && threads > std::max(2.0, *limits.cpus)) {
-    result.status = warn;
+    result.status = CheckStatus::warn;
     result.advice = fmt::format(
         "threads.device and threads.host are {:.0f} together, and stand still for most of each "
         "period: give them no more than the CPU time that the container has",
@@ -88,9 +88,10 @@ CheckResult check_container(const Config& config) {
 
 CheckResult check_huge_pages() {
   const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
-  if (setting.empty()) return {"huge_pages", skip, "the kernel does not say", ""};
-  if (setting.find("[never]") == std::string::npos) return {"huge_pages", ok, setting, ""};
-  return {"huge_pages", warn, setting,
+  if (setting.empty()) return {"huge_pages", CheckStatus::skip, "the kernel does not say", ""};
+  if (setting.find("[never]") == std::string::npos)
+    return {"huge_pages", CheckStatus::ok, setting, ""};
+  return {"huge_pages", CheckStatus::warn, setting,
           "write madvise to /sys/kernel/mm/transparent_hugepage/enabled: gathers from host memory "
           "get faster"};
 }
@@ -98,11 +99,11 @@ CheckResult check_huge_pages() {
 CheckResult check_pinned_memory() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) return {"pinned_memory", ok, "unlimited", ""};
+  if (limit.rlim_cur == RLIM_INFINITY) return {"pinned_memory", CheckStatus::ok, "unlimited", ""};
   constexpr std::size_t enough = std::size_t{1} << 30;
   const std::size_t bytes = limit.rlim_cur;
-  if (bytes >= enough) return {"pinned_memory", ok, format_size(bytes), ""};
-  return {"pinned_memory", warn, format_size(bytes),
+  if (bytes >= enough) return {"pinned_memory", CheckStatus::ok, format_size(bytes), ""};
+  return {"pinned_memory", CheckStatus::warn, format_size(bytes),
           "raise it (ulimit -l unlimited) if host memory is to be locked for a device"};
 }
 
@@ -111,9 +112,9 @@ CheckResult check_io_uring() {
   const long ring = syscall(SYS_io_uring_setup, 1, &params);
   if (ring >= 0) {
     close(static_cast<int>(ring));
-    return {"io_uring", ok, "available", ""};
+    return {"io_uring", CheckStatus::ok, "available", ""};
   }
-  return {"io_uring", warn, std::strerror(errno),
+  return {"io_uring", CheckStatus::warn, std::strerror(errno),
           "allow io_uring (kernel.io_uring_disabled, container profile) before KV goes to NVMe"};
 }
 
@@ -124,9 +125,10 @@ CheckResult check_direct_io() {
   const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) {
     close(file);
-    return {"direct_io", ok, fmt::format("O_DIRECT works in {}", folder.string()), ""};
+    return {"direct_io", CheckStatus::ok, fmt::format("O_DIRECT works in {}", folder.string()), ""};
   }
-  return {"direct_io", warn, fmt::format("{}: {}", folder.string(), std::strerror(errno)),
+  return {"direct_io", CheckStatus::warn,
+          fmt::format("{}: {}", folder.string(), std::strerror(errno)),
           "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"};
 }
 
@@ -145,7 +147,7 @@ CheckResult check_profile(const Settings& settings) {
   const auto& [config, profile] = settings;
   const std::string& path = config.text("profile");
   if (path.empty()) {
-    return {"profile", skip, "none named; nothing is predicted from one",
+    return {"profile", CheckStatus::skip, "none named; nothing is predicted from one",
             "measure this machine: `terrace bench kernels --write-profile FILE`, then name the "
             "file by --profile"};
   }
@@ -156,30 +158,30 @@ CheckResult check_profile(const Settings& settings) {
   }
   const MachineProfile& found = **profile;
   if (names_preset(config)) {
-    return {"profile", ok, fmt::format("preset {}: {}", path, found.cpu), ""};
+    return {"profile", CheckStatus::ok, fmt::format("preset {}: {}", path, found.cpu), ""};
   }
   if (!is_of(found, read_machine())) {
-    return {"profile", warn,
+    return {"profile", CheckStatus::warn,
             fmt::format("measured on {} with {}, not here", found.cpu,
                         found.isa.empty() ? "an unknown isa" : found.isa),
             "measure this machine: `terrace bench kernels --write-profile FILE`"};
   }
   const std::optional<std::chrono::days> age = days_since(found.date);
   if (!age) {
-    return {"profile", warn, fmt::format("its date, '{}', is none", found.date),
+    return {"profile", CheckStatus::warn, fmt::format("its date, '{}', is none", found.date),
             "measure the machine again"};
   }
   constexpr auto fresh = std::chrono::days{90};
   const std::string old = fmt::format("{} days old", age->count());
-  if (*age > fresh) return {"profile", warn, old, "measure the machine again"};
-  if (found.link) return {"profile", ok, old, ""};
-  return {"profile", ok, fmt::format("{}, and says nothing of the link", old),
+  if (*age > fresh) return {"profile", CheckStatus::warn, old, "measure the machine again"};
+  if (found.link) return {"profile", CheckStatus::ok, old, ""};
+  return {"profile", CheckStatus::ok, fmt::format("{}, and says nothing of the link", old),
           fmt::format("add the link: `terrace bench pcie --write-profile {}`", path)};
 }
 
 CheckResult check_backend(const Config& config) {
   const auto backend = find_backend(config);
-  if (backend) return {"backend", ok, describe(*backend), ""};
+  if (backend) return {"backend", CheckStatus::ok, describe(*backend), ""};
   return {"backend", CheckStatus::fail, std::string(backend.error().message()),
           config.is("backend", "auto") ? "mend that, or set backend to host"
                                        : "set backend to auto, which takes the best there is"};
@@ -196,7 +198,8 @@ CheckResult check_config_in_force(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     if (is_set(config, key.name)) ++changed;
   }
-  return {"config", ok, fmt::format("valid; {} keys differ from the defaults", changed), ""};
+  return {"config", CheckStatus::ok,
+          fmt::format("valid; {} keys differ from the defaults", changed), ""};
 }
 
 }  // namespace

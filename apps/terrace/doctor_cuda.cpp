@@ -15,8 +15,6 @@ namespace terrace::apps {
 namespace {
 
 namespace fs = std::filesystem;
-using enum CheckStatus;
-
 constexpr int toolkit_min = 12'080;  // the build refuses older ones
 
 /// The first driver that runs programs of a toolkit's major version.
@@ -77,14 +75,15 @@ CheckResult check_cuda_driver(std::string_view line, std::string_view toolkit) {
   const int needed = driver_needed(toolkit);
   const std::string advice = fmt::format(
       "install NVIDIA's driver {} or newer; without one everything runs on the host", needed);
-  if (line.empty()) return {"cuda_driver", skip, "no NVIDIA driver is loaded", advice};
+  if (line.empty()) return {"cuda_driver", CheckStatus::skip, "no NVIDIA driver is loaded", advice};
   const std::string found(line);
   const int version = driver_version(found);
   if (version == 0) {
-    return {"cuda_driver", warn, fmt::format("{}, of unknown version", found), advice};
+    return {"cuda_driver", CheckStatus::warn, fmt::format("{}, of unknown version", found), advice};
   }
-  if (version >= needed) return {"cuda_driver", ok, found, ""};
-  return {"cuda_driver", warn, fmt::format("{}, older than {}", found, needed), advice};
+  if (version >= needed) return {"cuda_driver", CheckStatus::ok, found, ""};
+  return {"cuda_driver", CheckStatus::warn, fmt::format("{}, older than {}", found, needed),
+          advice};
 }
 
 CheckResult check_cuda_toolkit(std::span<const fs::path> folders) {
@@ -92,23 +91,25 @@ CheckResult check_cuda_toolkit(std::span<const fs::path> folders) {
                                          toolkit_min / 1000, toolkit_min % 1000 / 10);
   const auto folder = std::ranges::find_if(folders, has_compiler);
   if (folder == folders.end()) {
-    return {"cuda_toolkit", skip, "no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda",
-            advice};
+    return {"cuda_toolkit", CheckStatus::skip,
+            "no nvcc in CUDA_HOME, on the PATH or in /usr/local/cuda", advice};
   }
   const int version = toolkit_version(*folder);
   if (version == 0) {
-    return {"cuda_toolkit", warn, fmt::format("{}, of unknown version", folder->string()), advice};
+    return {"cuda_toolkit", CheckStatus::warn,
+            fmt::format("{}, of unknown version", folder->string()), advice};
   }
   const std::string found =
       fmt::format("{}, CUDA {}.{}", folder->string(), version / 1000, version % 1000 / 10);
-  if (version < toolkit_min) return {"cuda_toolkit", warn, found, advice};
-  return {"cuda_toolkit", ok, found, ""};
+  if (version < toolkit_min) return {"cuda_toolkit", CheckStatus::warn, found, advice};
+  return {"cuda_toolkit", CheckStatus::ok, found, ""};
 }
 
 CheckResult check_cuda_device(const offload::BackendInfo& cuda, bool seen) {
-  if (cuda.available) return {"cuda_device", ok, cuda.reason, ""};
-  if (seen) return {"cuda_device", warn, "a device is there, and is not used", cuda.reason};
-  return {"cuda_device", skip, cuda.reason, ""};
+  if (cuda.available) return {"cuda_device", CheckStatus::ok, cuda.reason, ""};
+  if (seen)
+    return {"cuda_device", CheckStatus::warn, "a device is there, and is not used", cuda.reason};
+  return {"cuda_device", CheckStatus::skip, cuda.reason, ""};
 }
 
 std::vector<fs::path> toolkit_folders(std::string_view home, std::string_view path) {

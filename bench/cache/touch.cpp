@@ -108,7 +108,7 @@ std::vector<UnitKey> expected_to_go(std::string_view policy, Touching& untimed, 
   return textbook.oldest(victims_compared);
 }
 
-Question question(const policies::ReplacementEntry& entry) {
+Question touch_question(const policies::ReplacementEntry& entry) {
   const auto prepare = [entry](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(std::shared_ptr<Touching> touching, make_touching(entry, quick));
     TERRACE_ASSIGN(std::shared_ptr<Touching> untimed, make_touching(entry, quick));
@@ -148,7 +148,7 @@ Question question(const policies::ReplacementEntry& entry) {
 std::vector<Question> touch_questions() {
   std::vector<Question> questions;
   for (const policies::ReplacementEntry& entry : policies::replacement_policies()) {
-    if (!entry.needs_foresight) questions.push_back(question(entry));
+    if (!entry.needs_foresight) questions.push_back(touch_question(entry));
   }
   return questions;
 }

@@ -15,7 +15,7 @@
 namespace terrace::bench {
 namespace {
 
-struct Setting {
+struct AttentionSetting {
   std::string name;
   std::size_t group = 4;
   std::size_t head_dim = 128;
@@ -26,7 +26,7 @@ struct Setting {
 /// One step's attention over all rows there are, or over some of them through pointers.
 class Attention {
  public:
-  static Result<std::shared_ptr<Attention>> create(const Setting& setting, bool quick) {
+  static Result<std::shared_ptr<Attention>> create(const AttentionSetting& setting, bool quick) {
     auto step = std::make_shared<Attention>();
     TERRACE_ASSIGN(step->threads_, offload::make_parallel({.threads = setting.threads}));
     step->shape_ = {
@@ -97,7 +97,7 @@ class Attention {
   std::vector<float> scratch_;
 };
 
-Contender contender(const std::string& name, const std::shared_ptr<Attention>& step) {
+Contender attention_contender(const std::string& name, const std::shared_ptr<Attention>& step) {
   return {.name = name,
           .version = std::string(version()),
           .bytes = static_cast<double>(step->bytes()),
@@ -105,12 +105,13 @@ Contender contender(const std::string& name, const std::shared_ptr<Attention>& s
           .verify = [step] { return step->verify(); }};
 }
 
-Question question(const Setting& setting) {
+Question attention_question(const AttentionSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(const std::shared_ptr<Attention> step, Attention::create(setting, quick));
-    return Contest{.ours = contender(setting.name, step),
-                   .peer = setting.threads == 1 ? memory_read(step->rows()->memory())
-                                                : contender("one thread", step->on_one_thread())};
+    return Contest{.ours = attention_contender(setting.name, step),
+                   .peer = setting.threads == 1
+                               ? memory_read(step->rows()->memory())
+                               : attention_contender("one thread", step->on_one_thread())};
   };
   return {.name = setting.name,
           .unit = "B/s",
@@ -128,11 +129,14 @@ Question question(const Setting& setting) {
 
 std::vector<Question> attention_questions() {
   return {
-      question({.name = "decode_attention_g4_d128_f16_contiguous"}),
-      question({.name = "decode_attention_g4_d64_f16_contiguous", .head_dim = 64}),
-      question({.name = "decode_attention_g4_d64_f16_gathered", .head_dim = 64, .gathered = true}),
-      question({.name = "decode_attention_g1_d64_f16_contiguous", .group = 1, .head_dim = 64}),
-      question({.name = "decode_attention_g4_d128_f16_contiguous_two_threads", .threads = 2}),
+      attention_question({.name = "decode_attention_g4_d128_f16_contiguous"}),
+      attention_question({.name = "decode_attention_g4_d64_f16_contiguous", .head_dim = 64}),
+      attention_question(
+          {.name = "decode_attention_g4_d64_f16_gathered", .head_dim = 64, .gathered = true}),
+      attention_question(
+          {.name = "decode_attention_g1_d64_f16_contiguous", .group = 1, .head_dim = 64}),
+      attention_question(
+          {.name = "decode_attention_g4_d128_f16_contiguous_two_threads", .threads = 2}),
   };
 }
 

@@ -15,7 +15,7 @@ constexpr std::size_t head_dim = 128;
 constexpr std::size_t chunk_tokens = 64;  // as policies have them
 constexpr std::size_t selected_rows = 1024;
 
-struct Setting {
+struct ChannelSetting {
   std::string name;
   std::size_t tokens;
   std::size_t group;
@@ -25,7 +25,7 @@ struct Setting {
 /// One KV head's selection.
 class Selecting {
  public:
-  static Result<std::shared_ptr<Selecting>> create(const Setting& setting, bool quick) {
+  static Result<std::shared_ptr<Selecting>> create(const ChannelSetting& setting, bool quick) {
     const KvShape shape{
         .layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim};
     const std::size_t tokens = quick ? 4096 : setting.tokens;
@@ -78,7 +78,7 @@ class Selecting {
   std::vector<std::byte*> chunks_;
 };
 
-Question question(const Setting& setting) {
+Question channel_question(const ChannelSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(const auto selecting, Selecting::create(setting, quick));
     return Contest{.ours = contender(setting.name, selecting, &Selecting::run, &Selecting::verify),
@@ -99,9 +99,9 @@ Question question(const Setting& setting) {
 }  // namespace
 
 std::vector<Question> channel_questions() {
-  return {question({"channel_select_g4_n16384_r32", 16'384, 4}),
-          question({"channel_select_g4_n131072_r32", 131'072, 4}),
-          question({"channel_select_g1_n131072_r32", 131'072, 1})};
+  return {channel_question({"channel_select_g4_n16384_r32", 16'384, 4}),
+          channel_question({"channel_select_g4_n131072_r32", 131'072, 4}),
+          channel_question({"channel_select_g1_n131072_r32", 131'072, 1})};
 }
 
 }  // namespace terrace::bench

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t members = 16;  // of a cluster, as policies have it in the mean
 constexpr std::size_t full_tokens = 32'768;
 constexpr std::size_t full_count = 1024;
-constexpr KvShape shape{.layers = 1, .query_heads = 4, .kv_heads = 1, .head_dim = 128};
+constexpr KvShape cluster_shape{.layers = 1, .query_heads = 4, .kv_heads = 1, .head_dim = 128};
 constexpr ClusterShape clusters{.chunk_tokens = 256, .slots = 256 / members};
 
 /// One KV head's selection for the query heads of its group. Members of a cluster lie anywhere.
@@ -24,11 +24,11 @@ class ClusterChoice {
   explicit ClusterChoice(bool quick)
       : tokens_(quick ? 2048 : full_tokens),
         count_(std::min(full_count, tokens_ / 4)),
-        query_(normal_numbers(shape.query_heads * shape.head_dim, 12)),
+        query_(normal_numbers(cluster_shape.query_heads * cluster_shape.head_dim, 12)),
         memory_(tokens_ / clusters.chunk_tokens * plane_bytes()),
         chunks_(cut_chunks(memory_, plane_bytes())),
         ids_(count_),
-        scratch_(cluster_scratch_floats(shape, clusters, tokens_)) {
+        scratch_(cluster_scratch_floats(cluster_shape, clusters, tokens_)) {
     write_clusters();
     kernels::reference::cluster_select(op());
     expected_ = ids_;
@@ -45,21 +45,22 @@ class ClusterChoice {
   }
 
  private:
-  static std::size_t plane_bytes() { return kernels::cluster_plane_bytes(shape, clusters); }
+  static std::size_t plane_bytes() { return kernels::cluster_plane_bytes(cluster_shape, clusters); }
 
   [[nodiscard]] kernels::ClusterPlane plane(std::size_t chunk) const {
-    return kernels::cluster_plane(shape, clusters, chunks_[chunk], 0);
+    return kernels::cluster_plane(cluster_shape, clusters, chunks_[chunk], 0);
   }
 
   void write_clusters() {
-    const std::vector<float> centroids = normal_numbers(tokens_ / members * shape.head_dim, 13);
+    const std::vector<float> centroids =
+        normal_numbers(tokens_ / members * cluster_shape.head_dim, 13);
     std::vector<std::uint32_t> order = shuffled(tokens_, 14);
     for (std::uint32_t cluster = 0; cluster < tokens_ / members; ++cluster) {
       const kernels::ClusterPlane its = plane(cluster / clusters.slots);
       const std::size_t slot = cluster % clusters.slots;
-      for (std::size_t i = 0; i < shape.head_dim; ++i) {
-        store_f32(its.centroids, shape.dtype, slot * shape.head_dim + i,
-                  centroids[cluster * shape.head_dim + i]);
+      for (std::size_t i = 0; i < cluster_shape.head_dim; ++i) {
+        store_f32(its.centroids, cluster_shape.dtype, slot * cluster_shape.head_dim + i,
+                  centroids[cluster * cluster_shape.head_dim + i]);
       }
       const auto own = std::span(order).subspan(cluster * members, members);
       its.sizes[slot] = members;
@@ -71,7 +72,7 @@ class ClusterChoice {
   }
 
   [[nodiscard]] ClusterSelect op() {
-    return {.common = {.shape = shape,
+    return {.common = {.shape = cluster_shape,
                        .query = query_.data(),
                        .candidates = {0, tokens_},
                        .count = {.mean = count_},
@@ -113,8 +114,8 @@ std::vector<Question> cluster_questions() {
            .parameters = {{"threads", 1},
                           {"rows", full_tokens},
                           {"clusters", full_tokens / members},
-                          {"head_dim", shape.head_dim},
-                          {"query_heads", shape.query_heads},
+                          {"head_dim", cluster_shape.head_dim},
+                          {"query_heads", cluster_shape.query_heads},
                           {"selected", full_count},
                           {"dtype", "f16"}},
            .prepare = prepare}};

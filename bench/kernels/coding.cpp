@@ -11,21 +11,23 @@
 namespace terrace::bench {
 namespace {
 
-constexpr KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 128};
+constexpr KvShape coding_shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 128};
 constexpr PqShape pq{.subspaces = 2, .bits = 6};
-constexpr std::size_t dims = shape.head_dim / pq.subspaces;
-constexpr std::size_t full_tokens = 32'768;
-constexpr std::size_t chunk_tokens = 256;   // as policies have them
-constexpr std::size_t checked_tokens = 16;  // of each `check_step`
+constexpr std::size_t dims = coding_shape.head_dim / pq.subspaces;
+constexpr std::size_t coding_full_tokens = 32'768;
+constexpr std::size_t coding_chunk_tokens = 256;  // as policies have them
+constexpr std::size_t checked_tokens = 16;        // of each `check_step`
 constexpr std::size_t check_step = 512;
 
 /// Codes of some tokens, chunk after chunk.
 struct Codes {
   explicit Codes(std::size_t tokens)
-      : memory(tokens * pq.subspaces), chunks(cut_chunks(memory, chunk_tokens * pq.subspaces)) {}
+      : memory(tokens * pq.subspaces),
+        chunks(cut_chunks(memory, coding_chunk_tokens * pq.subspaces)) {}
   [[nodiscard]] std::size_t of(std::size_t token, std::size_t subspace) const {
-    const std::byte* const chunk = chunks[token / chunk_tokens];
-    return std::to_integer<std::size_t>(chunk[subspace * chunk_tokens + token % chunk_tokens]);
+    const std::byte* const chunk = chunks[token / coding_chunk_tokens];
+    return std::to_integer<std::size_t>(
+        chunk[subspace * coding_chunk_tokens + token % coding_chunk_tokens]);
   }
 
   std::vector<std::byte> memory;
@@ -71,20 +73,20 @@ class Coding {
 
  private:
   [[nodiscard]] kernels::PqEncode op(const Codes& codes, TokenRange tokens) const {
-    return {.shape = shape,
+    return {.shape = coding_shape,
             .pq = pq,
             .rows = rows_->table(),
             .tokens = tokens,
             .index = {.fixed = reinterpret_cast<const std::byte*>(centroids_.data()),
                       .chunks = codes.chunks.data(),
-                      .chunk_tokens = chunk_tokens}};
+                      .chunk_tokens = coding_chunk_tokens}};
   }
 
   [[nodiscard]] double distance(std::size_t token, std::size_t part, std::size_t code) const {
     const float* const centroid = centroids_.data() + (part * pq.centroids() + code) * dims;
     double squares = 0;
     for (std::size_t i = 0; i < dims; ++i) {
-      const float x = load_f32(rows_->row(token), shape.dtype, part * dims + i);
+      const float x = load_f32(rows_->row(token), coding_shape.dtype, part * dims + i);
       squares += std::pow(double{x} - double{centroid[i]}, 2);
     }
     return squares;
@@ -103,8 +105,9 @@ class Coding {
 std::vector<Question> coding_questions() {
   const std::string name = "pq_encode_n32768_d128_m2_b6";
   const auto prepare = [name](bool quick) -> Result<Contest> {
-    const std::size_t tokens = quick ? 1024 : full_tokens;
-    TERRACE_ASSIGN(const std::shared_ptr<SampleRows> rows, SampleRows::create(shape, tokens, 16));
+    const std::size_t tokens = quick ? 1024 : coding_full_tokens;
+    TERRACE_ASSIGN(const std::shared_ptr<SampleRows> rows,
+                   SampleRows::create(coding_shape, tokens, 16));
     const auto coding = std::make_shared<Coding>(rows, tokens);
     return Contest{.ours = {.name = name,
                             .version = std::string(version()),
@@ -115,8 +118,8 @@ std::vector<Question> coding_questions() {
   return {{.name = name,
            .unit = "s",
            .parameters = {{"threads", 1},
-                          {"rows", full_tokens},
-                          {"head_dim", shape.head_dim},
+                          {"rows", coding_full_tokens},
+                          {"head_dim", coding_shape.head_dim},
                           {"subspaces", pq.subspaces},
                           {"bits", pq.bits},
                           {"dtype", "f16"}},

@@ -19,7 +19,7 @@ using kernels::Metric;
 
 constexpr std::size_t iterations = 10;
 
-struct Setting {
+struct KmeansSetting {
   std::string name;
   std::size_t rows = 32768;
   std::size_t dims = 64;
@@ -29,13 +29,13 @@ struct Setting {
 };
 
 /// So many that searches are rounded where they are.
-std::size_t quick_rows(const Setting& setting) {
+std::size_t quick_rows(const KmeansSetting& setting) {
   return std::max<std::size_t>(1024, 4 * setting.clusters);
 }
 
 class Clustering {
  public:
-  Clustering(const Setting& setting, std::unique_ptr<Parallel> threads, bool quick)
+  Clustering(const KmeansSetting& setting, std::unique_ptr<Parallel> threads, bool quick)
       : setting_(setting),
         threads_(std::move(threads)),
         row_count_(quick ? quick_rows(setting) : setting.rows),
@@ -89,7 +89,7 @@ class Clustering {
     return setting_.metric == Metric::l2 ? squares : -product / std::sqrt(length);
   }
 
-  Setting setting_;
+  KmeansSetting setting_;
   std::unique_ptr<Parallel> threads_;
   std::size_t row_count_;
   std::vector<float> rows_;
@@ -98,7 +98,7 @@ class Clustering {
   Result<KmeansReport> report_;
 };
 
-Result<Contender> contender(const Setting& setting, std::size_t threads, bool quick) {
+Result<Contender> kmeans_contender(const KmeansSetting& setting, std::size_t threads, bool quick) {
   TERRACE_ASSIGN(std::unique_ptr<Parallel> parallel, offload::make_parallel({.threads = threads}));
   const auto clustering = std::make_shared<Clustering>(setting, std::move(parallel), quick);
   return Contender{.name = threads == 1 ? "one thread" : setting.name,
@@ -107,11 +107,11 @@ Result<Contender> contender(const Setting& setting, std::size_t threads, bool qu
                    .verify = [clustering] { return clustering->verify(); }};
 }
 
-Question question(const Setting& setting) {
+Question kmeans_question(const KmeansSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
-    TERRACE_ASSIGN(Contender ours, contender(setting, setting.threads, quick));
+    TERRACE_ASSIGN(Contender ours, kmeans_contender(setting, setting.threads, quick));
     if (setting.threads == 1) return Contest{.ours = std::move(ours), .peer = {}};
-    TERRACE_ASSIGN(Contender peer, contender(setting, 1, quick));
+    TERRACE_ASSIGN(Contender peer, kmeans_contender(setting, 1, quick));
     return Contest{.ours = std::move(ours), .peer = std::move(peer)};
   };
   return {.name = setting.name,
@@ -130,13 +130,13 @@ Question question(const Setting& setting) {
 
 std::vector<Question> kmeans_questions() {
   return {
-      question({.name = "kmeans_l2_n32768_d64_k64_i10"}),
-      question({.name = "kmeans_l2_n32768_d64_k256_i10", .clusters = 256}),
-      question({.name = "kmeans_cosine_n32768_d128_k400_i10",
-                .dims = 128,
-                .clusters = 400,
-                .metric = Metric::cosine}),
-      question(
+      kmeans_question({.name = "kmeans_l2_n32768_d64_k64_i10"}),
+      kmeans_question({.name = "kmeans_l2_n32768_d64_k256_i10", .clusters = 256}),
+      kmeans_question({.name = "kmeans_cosine_n32768_d128_k400_i10",
+                       .dims = 128,
+                       .clusters = 400,
+                       .metric = Metric::cosine}),
+      kmeans_question(
           {.name = "kmeans_l2_n32768_d64_k256_i10_two_threads", .clusters = 256, .threads = 2})};
 }
 

@@ -12,10 +12,10 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t head_dim = 128;
-constexpr std::size_t chunk_tokens = 256;  // as policies have them
+constexpr std::size_t pq_head_dim = 128;
+constexpr std::size_t pq_chunk_tokens = 256;  // as policies have them
 
-struct Setting {
+struct PqSetting {
   std::string name;
   std::size_t codes = 131'072;
   std::size_t count = 1024;
@@ -24,14 +24,14 @@ struct Setting {
 };
 
 /// One KV head's selection.
-class Selecting {
+class PqSelecting {
  public:
-  Selecting(const Setting& setting, bool quick)
+  PqSelecting(const PqSetting& setting, bool quick)
       : choice_(choice_of(setting, quick)),
         pq_(setting.pq),
-        fixed_(normal_numbers(pq_.centroids() * head_dim, 9)),
+        fixed_(normal_numbers(pq_.centroids() * pq_head_dim, 9)),
         memory_(choice_.tokens() * pq_.subspaces),
-        chunks_(cut_chunks(memory_, chunk_tokens * pq_.subspaces)) {
+        chunks_(cut_chunks(memory_, pq_chunk_tokens * pq_.subspaces)) {
     Rng rng(11);
     for (std::byte& code : memory_) code = static_cast<std::byte>(rng.below(pq_.centroids()));
     kernels::reference::pq_select(op());
@@ -47,9 +47,9 @@ class Selecting {
   [[nodiscard]] Status verify() const { return choice_.verify(choice_.count() / 1000); }
 
  private:
-  static Choice choice_of(const Setting& setting, bool quick) {
+  static Choice choice_of(const PqSetting& setting, bool quick) {
     const std::size_t codes = quick ? 4096 : setting.codes;
-    return {{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim},
+    return {{.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = pq_head_dim},
             codes,
             std::min(setting.count, codes / 4)};
   }
@@ -58,7 +58,7 @@ class Selecting {
             .pq = pq_,
             .index = {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
                       .chunks = chunks_.data(),
-                      .chunk_tokens = chunk_tokens,
+                      .chunk_tokens = pq_chunk_tokens,
                       .token_count = choice_.tokens()}};
   }
 
@@ -69,9 +69,9 @@ class Selecting {
   std::vector<std::byte*> chunks_;
 };
 
-Question question(const Setting& setting) {
+Question pq_question(const PqSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
-    const auto selecting = std::make_shared<Selecting>(setting, quick);
+    const auto selecting = std::make_shared<PqSelecting>(setting, quick);
     return Contest{.ours = {.name = setting.name,
                             .version = std::string(version()),
                             .run = [selecting] { selecting->run(); },
@@ -84,7 +84,7 @@ Question question(const Setting& setting) {
                          {"codes", setting.codes},
                          {"subspaces", setting.pq.subspaces},
                          {"bits", setting.pq.bits},
-                         {"head_dim", head_dim},
+                         {"head_dim", pq_head_dim},
                          {"query_heads", setting.group},
                          {"selected", setting.count}},
           .prepare = prepare};
@@ -93,15 +93,16 @@ Question question(const Setting& setting) {
 }  // namespace
 
 std::vector<Question> pq_questions() {
-  return {question({.name = "pq_scan_topk_n131072_m2_b6_k1024"}),
-          question({.name = "pq_scan_topk_n131072_m2_b6_k13107", .count = 13'107}),
-          question({.name = "pq_scan_topk_n131072_m4_b6_k1024", .pq = {.subspaces = 4, .bits = 6}}),
-          question({.name = "pq_scan_topk_n131072_m4_b8_k1024", .pq = {.subspaces = 4, .bits = 8}}),
-          question({.name = "pq_scan_topk_n131072_m8_b8_k1024", .pq = {.subspaces = 8, .bits = 8}}),
-          question({.name = "pq_select_g4_n131072_m2_b6_k1024", .group = 4}),
-          question({.name = "pq_select_g4_n131072_m4_b6_k1024",
-                    .group = 4,
-                    .pq = {.subspaces = 4, .bits = 6}})};
+  return {
+      pq_question({.name = "pq_scan_topk_n131072_m2_b6_k1024"}),
+      pq_question({.name = "pq_scan_topk_n131072_m2_b6_k13107", .count = 13'107}),
+      pq_question({.name = "pq_scan_topk_n131072_m4_b6_k1024", .pq = {.subspaces = 4, .bits = 6}}),
+      pq_question({.name = "pq_scan_topk_n131072_m4_b8_k1024", .pq = {.subspaces = 4, .bits = 8}}),
+      pq_question({.name = "pq_scan_topk_n131072_m8_b8_k1024", .pq = {.subspaces = 8, .bits = 8}}),
+      pq_question({.name = "pq_select_g4_n131072_m2_b6_k1024", .group = 4}),
+      pq_question({.name = "pq_select_g4_n131072_m4_b6_k1024",
+                   .group = 4,
+                   .pq = {.subspaces = 4, .bits = 6}})};
 }
 
 }  // namespace terrace::bench

@@ -15,10 +15,10 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t chunk_tokens = 256;  // as policies have them
+constexpr std::size_t refine_chunk_tokens = 256;  // as policies have them
 constexpr std::size_t factor = 4;
 
-struct Setting {
+struct RefineSetting {
   std::string name;
   std::size_t codes;
   std::size_t count;
@@ -30,12 +30,13 @@ struct Setting {
 /// One KV head's selection.
 class Refining {
  public:
-  Refining(const Setting& setting, bool quick)
+  Refining(const RefineSetting& setting, bool quick)
       : choice_(choice_of(setting, quick)),
-        shapes_{.bits = setting.bits, .pq = {}, .chunk_begin = pq_.subspaces * chunk_tokens},
+        shapes_{.bits = setting.bits, .pq = {}, .chunk_begin = pq_.subspaces * refine_chunk_tokens},
         fixed_(normal_numbers(pq_.centroids() * setting.head_dim, 9)),
-        chunk_bytes_(shapes_.chunk_begin + shapes_.chunk_bytes(choice_.shape(), chunk_tokens)),
-        memory_(divide_up(choice_.tokens(), chunk_tokens) * chunk_bytes_),
+        chunk_bytes_(shapes_.chunk_begin +
+                     shapes_.chunk_bytes(choice_.shape(), refine_chunk_tokens)),
+        memory_(divide_up(choice_.tokens(), refine_chunk_tokens) * chunk_bytes_),
         chunks_(cut_chunks(memory_, chunk_bytes_)),
         proposed_(factor * choice_.count()) {
     Rng rng(11);
@@ -72,7 +73,7 @@ class Refining {
   [[nodiscard]] Status verify_coarse() const { return choice_.verify_count(); }
 
  private:
-  static Choice choice_of(const Setting& setting, bool quick) {
+  static Choice choice_of(const RefineSetting& setting, bool quick) {
     const std::size_t codes = quick ? std::min<std::size_t>(4096, setting.codes) : setting.codes;
     return {
         {.layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = setting.head_dim},
@@ -82,7 +83,7 @@ class Refining {
   [[nodiscard]] IndexView index() {
     return {.fixed = reinterpret_cast<const std::byte*>(fixed_.data()),
             .chunks = chunks_.data(),
-            .chunk_tokens = chunk_tokens,
+            .chunk_tokens = refine_chunk_tokens,
             .token_count = choice_.tokens()};
   }
   [[nodiscard]] PqSelect first() {
@@ -108,7 +109,7 @@ class Refining {
   std::uint32_t proposed_count_ = 0;
 };
 
-Question question(const Setting& setting) {
+Question refine_question(const RefineSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
     const auto refining = std::make_shared<Refining>(setting, quick);
     return Contest{
@@ -133,9 +134,9 @@ std::vector<Question> refine_questions() {
   std::vector<Question> all;
   for (const std::size_t bits : {std::size_t{1}, std::size_t{2}}) {
     const std::string end = "_r" + std::to_string(bits);
-    all.push_back(question({"refine_g3_n3876_k189" + end, 3876, 189, 3, 64, bits}));
-    all.push_back(question({"refine_g4_n16384_k512" + end, 16'384, 512, 4, 128, bits}));
-    all.push_back(question({"refine_g4_n131072_k1024" + end, 131'072, 1024, 4, 128, bits}));
+    all.push_back(refine_question({"refine_g3_n3876_k189" + end, 3876, 189, 3, 64, bits}));
+    all.push_back(refine_question({"refine_g4_n16384_k512" + end, 16'384, 512, 4, 128, bits}));
+    all.push_back(refine_question({"refine_g4_n131072_k1024" + end, 131'072, 1024, 4, 128, bits}));
   }
   return all;
 }

@@ -14,10 +14,10 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t chunk_tokens = 256;  // as policies have them
-constexpr std::size_t page_tokens = 64;
+constexpr std::size_t rests_chunk_tokens = 256;  // as policies have them
+constexpr std::size_t rests_page_tokens = 64;
 
-struct Setting {
+struct RestsSetting {
   std::string name;
   std::size_t tokens;
   std::size_t count;
@@ -29,8 +29,8 @@ struct Setting {
 /// One KV head's attention.
 class Attending {
  public:
-  static Result<std::shared_ptr<Attending>> create(const Setting& setting, bool quick) {
-    Setting own = setting;
+  static Result<std::shared_ptr<Attending>> create(const RestsSetting& setting, bool quick) {
+    RestsSetting own = setting;
     if (quick) own.tokens = std::min<std::size_t>(4096, setting.tokens);
     own.count = std::min(setting.count, own.tokens / 8);
     auto made = std::make_shared<Attending>(own);
@@ -39,18 +39,20 @@ class Attending {
     return made;
   }
 
-  explicit Attending(const Setting& setting)
+  explicit Attending(const RestsSetting& setting)
       : shape_{.layers = 1,
                .query_heads = setting.group,
                .kv_heads = 1,
                .head_dim = setting.head_dim},
-        groups_{.page_tokens = page_tokens, .groups = page_tokens / setting.group_tokens},
+        groups_{.page_tokens = rests_page_tokens,
+                .groups = rests_page_tokens / setting.group_tokens},
         tokens_(setting.tokens),
         entries_(groups_.count(setting.tokens)),
         query_(normal_numbers(setting.group * setting.head_dim, 32)),
         output_(query_.size()),
-        memory_(divide_up(tokens_, chunk_tokens) * groups_.chunk_bytes(shape_, chunk_tokens)),
-        chunks_(cut_chunks(memory_, groups_.chunk_bytes(shape_, chunk_tokens))),
+        memory_(divide_up(tokens_, rests_chunk_tokens) *
+                groups_.chunk_bytes(shape_, rests_chunk_tokens)),
+        chunks_(cut_chunks(memory_, groups_.chunk_bytes(shape_, rests_chunk_tokens))),
         ids_(setting.count),
         rows_(setting.count),
         means_(entries_ * shape_.row_bytes()),
@@ -84,11 +86,11 @@ class Attending {
       rows_[i] = sample_->row(ids_[i]);
     }
     id_count_ = static_cast<std::uint32_t>(ids_.size());
-    std::vector<std::uint8_t> group_of(page_tokens);
-    for (std::size_t i = 0; i < page_tokens; ++i) {
+    std::vector<std::uint8_t> group_of(rests_page_tokens);
+    for (std::size_t i = 0; i < rests_page_tokens; ++i) {
       group_of[i] = static_cast<std::uint8_t>(i % groups_.groups);
     }
-    for (std::size_t page = 0; page < tokens_ / page_tokens; ++page) {
+    for (std::size_t page = 0; page < tokens_ / rests_page_tokens; ++page) {
       kernels::host::average_groups({.shape = shape_,
                                      .groups = groups_,
                                      .index = index(),
@@ -101,7 +103,7 @@ class Attending {
   }
 
   [[nodiscard]] IndexView index() const {
-    return {.chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .token_count = tokens_};
+    return {.chunks = chunks_.data(), .chunk_tokens = rests_chunk_tokens, .token_count = tokens_};
   }
   [[nodiscard]] DecodeAttention op() {
     return {.shape = shape_,
@@ -146,7 +148,7 @@ class Attending {
   std::vector<float> expected_;
 };
 
-Question question(const Setting& setting) {
+Question rests_question(const RestsSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
     TERRACE_ASSIGN(const auto attending, Attending::create(setting, quick));
     return Contest{.ours = contender(setting.name, attending, &Attending::run, &Attending::verify),
@@ -167,9 +169,9 @@ Question question(const Setting& setting) {
 }  // namespace
 
 std::vector<Question> rest_questions() {
-  return {question({"rests_g3_n3876_k189", 3876, 189, 3, 64, 32}),
-          question({"rests_g4_n16384_k1638", 16'384, 1638, 4, 128, 32}),
-          question({"rests_g4_n131072_k1024", 131'072, 1024, 4, 128, 32})};
+  return {rests_question({"rests_g3_n3876_k189", 3876, 189, 3, 64, 32}),
+          rests_question({"rests_g4_n16384_k1638", 16'384, 1638, 4, 128, 32}),
+          rests_question({"rests_g4_n131072_k1024", 131'072, 1024, 4, 128, 32})};
 }
 
 }  // namespace terrace::bench

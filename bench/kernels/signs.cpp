@@ -14,40 +14,40 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t head_dim = 128;
-constexpr std::size_t chunk_tokens = 256;  // as policies have them
-constexpr std::size_t page_tokens = 64;
+constexpr std::size_t sign_head_dim = 128;
+constexpr std::size_t sign_chunk_tokens = 256;  // as policies have them
+constexpr std::size_t sign_page_tokens = 64;
 constexpr std::size_t group_tokens = 16;
-constexpr std::size_t selected_rows = 1024;
+constexpr std::size_t sign_selected_rows = 1024;
 
-struct Setting {
+struct SignSetting {
   std::string name;
   std::size_t tokens;
   std::size_t group;
 };
 
 /// One KV head's selection.
-class Selecting {
+class SignSelecting {
  public:
-  static Result<std::shared_ptr<Selecting>> create(const Setting& setting, bool quick) {
+  static Result<std::shared_ptr<SignSelecting>> create(const SignSetting& setting, bool quick) {
     const KvShape shape{
-        .layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = head_dim};
+        .layers = 1, .query_heads = setting.group, .kv_heads = 1, .head_dim = sign_head_dim};
     const std::size_t tokens = quick ? 4096 : setting.tokens;
     TERRACE_ASSIGN(const std::shared_ptr<SampleRows> rows, SampleRows::create(shape, tokens, 9));
     TERRACE_ASSIGN(WholeKeys keys, WholeKeys::create(shape, tokens, *rows));
-    auto selecting = std::make_shared<Selecting>(
-        Choice(shape, tokens, std::min(selected_rows, tokens / 4)), std::move(keys));
+    auto selecting = std::make_shared<SignSelecting>(
+        Choice(shape, tokens, std::min(sign_selected_rows, tokens / 4)), std::move(keys));
     TERRACE_TRY(selecting->index(*rows));
     kernels::reference::sign_select(selecting->op());
     selecting->choice_.expect();
     return selecting;
   }
 
-  Selecting(Choice choice, WholeKeys keys)
+  SignSelecting(Choice choice, WholeKeys keys)
       : choice_(std::move(choice)),
         signs_(signs_of(choice_.shape())),
         keys_(std::move(keys)),
-        memory_(choice_.tokens() / chunk_tokens * chunk_bytes()),
+        memory_(choice_.tokens() / sign_chunk_tokens * chunk_bytes()),
         chunks_(cut_chunks(memory_, chunk_bytes())) {}
 
   void run() {
@@ -65,20 +65,21 @@ class Selecting {
 
  private:
   static SignShape signs_of(const KvShape& shape) {
-    const GroupShape groups{.page_tokens = page_tokens, .groups = page_tokens / group_tokens};
-    return {.groups = groups, .chunk_begin = groups.chunk_bytes(shape, chunk_tokens)};
+    const GroupShape groups{.page_tokens = sign_page_tokens,
+                            .groups = sign_page_tokens / group_tokens};
+    return {.groups = groups, .chunk_begin = groups.chunk_bytes(shape, sign_chunk_tokens)};
   }
   [[nodiscard]] std::size_t chunk_bytes() const {
-    return signs_.chunk_begin + signs_.chunk_bytes(choice_.shape(), chunk_tokens);
+    return signs_.chunk_begin + signs_.chunk_bytes(choice_.shape(), sign_chunk_tokens);
   }
 
   /// Each token is of the group of its place.
   [[nodiscard]] Status index(const SampleRows& rows) {
-    std::vector<std::uint8_t> group_of(page_tokens);
-    for (std::size_t i = 0; i < page_tokens; ++i) {
+    std::vector<std::uint8_t> group_of(sign_page_tokens);
+    for (std::size_t i = 0; i < sign_page_tokens; ++i) {
       group_of[i] = static_cast<std::uint8_t>(i / group_tokens);
     }
-    for (std::size_t page = 0; page < choice_.tokens() / page_tokens; ++page) {
+    for (std::size_t page = 0; page < choice_.tokens() / sign_page_tokens; ++page) {
       kernels::host::average_groups({.shape = choice_.shape(),
                                      .groups = signs_.groups,
                                      .index = view(),
@@ -86,11 +87,11 @@ class Selecting {
                                      .rows = rows.table(),
                                      .group_of = group_of});
     }
-    std::vector<float> keys(choice_.tokens() * head_dim);
+    std::vector<float> keys(choice_.tokens() * sign_head_dim);
     TERRACE_TRY(kernels::host::read_keys({.shape = choice_.shape(),
                                           .rows = rows.table(),
                                           .tokens = {0, choice_.tokens()},
-                                          .dims = head_dim},
+                                          .dims = sign_head_dim},
                                          keys.data()));
     kernels::host::sign_encode({.shape = choice_.shape(),
                                 .signs = signs_,
@@ -102,8 +103,9 @@ class Selecting {
   }
 
   [[nodiscard]] IndexView view() const {
-    return {
-        .chunks = chunks_.data(), .chunk_tokens = chunk_tokens, .token_count = choice_.tokens()};
+    return {.chunks = chunks_.data(),
+            .chunk_tokens = sign_chunk_tokens,
+            .token_count = choice_.tokens()};
   }
   [[nodiscard]] SignSelect op() { return {choice_.common(), signs_, view()}; }
 
@@ -114,30 +116,31 @@ class Selecting {
   std::vector<std::byte*> chunks_;
 };
 
-Question question(const Setting& setting) {
+Question sign_question(const SignSetting& setting) {
   const auto prepare = [setting](bool quick) -> Result<Contest> {
-    TERRACE_ASSIGN(const auto selecting, Selecting::create(setting, quick));
-    return Contest{.ours = contender(setting.name, selecting, &Selecting::run, &Selecting::verify),
-                   .peer = contender("whole keys", selecting, &Selecting::run_exact,
-                                     &Selecting::verify_exact)};
+    TERRACE_ASSIGN(const auto selecting, SignSelecting::create(setting, quick));
+    return Contest{
+        .ours = contender(setting.name, selecting, &SignSelecting::run, &SignSelecting::verify),
+        .peer = contender("whole keys", selecting, &SignSelecting::run_exact,
+                          &SignSelecting::verify_exact)};
   };
   return {.name = setting.name,
           .unit = "s",
           .parameters = {{"threads", 1},
                          {"tokens", setting.tokens},
                          {"group_tokens", group_tokens},
-                         {"head_dim", head_dim},
+                         {"head_dim", sign_head_dim},
                          {"query_heads", setting.group},
-                         {"selected", selected_rows}},
+                         {"selected", sign_selected_rows}},
           .prepare = prepare};
 }
 
 }  // namespace
 
 std::vector<Question> sign_questions() {
-  return {question({"sign_select_g4_n16384", 16'384, 4}),
-          question({"sign_select_g4_n131072", 131'072, 4}),
-          question({"sign_select_g1_n131072", 131'072, 1})};
+  return {sign_question({"sign_select_g4_n16384", 16'384, 4}),
+          sign_question({"sign_select_g4_n131072", 131'072, 4}),
+          sign_question({"sign_select_g1_n131072", 131'072, 1})};
 }
 
 }  // namespace terrace::bench

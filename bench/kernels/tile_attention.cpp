@@ -10,14 +10,14 @@ namespace terrace::bench {
 namespace {
 
 constexpr std::size_t token_count = 64;
-constexpr const KvShape& shape = TilePiece::shape;
+constexpr const KvShape& tile_shape = TilePiece::shape;
 
 class TileStep {
  public:
   static Result<std::shared_ptr<TileStep>> create(bool quick) {
     auto step = std::make_shared<TileStep>();
     TERRACE_ASSIGN(step->piece_, TilePiece::create(token_count, quick ? 256 : 4096));
-    step->scratch_.resize(attention_scratch_floats(shape, step->piece_.row_count));
+    step->scratch_.resize(attention_scratch_floats(tile_shape, step->piece_.row_count));
     kernels::reference::tile_attention(step->piece_.op());
     step->expected_ = step->piece_.output;
     return step;
@@ -32,7 +32,7 @@ class TileStep {
     Serial serial;
     const TileAttention all = piece_.op();
     for (std::size_t token = 0; token < token_count; ++token) {
-      kernels::host::decode_attention({.shape = shape,
+      kernels::host::decode_attention({.shape = tile_shape,
                                        .query = all.query + token * all.query_stride,
                                        .output = all.output + token * all.output_stride,
                                        .resident = all.rows,
@@ -68,9 +68,9 @@ std::vector<Question> tile_attention_questions() {
            .parameters = {{"threads", 1},
                           {"tokens", token_count},
                           {"rows", 4096},
-                          {"query_heads", shape.query_heads},
-                          {"kv_heads", shape.kv_heads},
-                          {"head_dim", shape.head_dim},
+                          {"query_heads", tile_shape.query_heads},
+                          {"kv_heads", tile_shape.kv_heads},
+                          {"head_dim", tile_shape.head_dim},
                           {"dtype", "f16"}},
            .prepare = prepare}};
 }

@@ -10,7 +10,7 @@
 namespace terrace::bench {
 namespace {
 
-constexpr const KvShape& shape = TilePiece::shape;
+constexpr const KvShape& weighed_shape = TilePiece::shape;
 constexpr std::size_t tokens_max = 512;
 constexpr std::size_t rows_max = 2048;
 
@@ -74,9 +74,9 @@ std::vector<Question> tile_weights_questions() {
            .parameters = {{"threads", 1},
                           {"tokens", tokens_max},
                           {"rows", rows_max},
-                          {"query_heads", shape.query_heads},
-                          {"kv_heads", shape.kv_heads},
-                          {"head_dim", shape.head_dim},
+                          {"query_heads", weighed_shape.query_heads},
+                          {"kv_heads", weighed_shape.kv_heads},
+                          {"head_dim", weighed_shape.head_dim},
                           {"dtype", "f16"}},
            .prepare = prepare}};
 }

@@ -14,8 +14,8 @@ namespace {
 
 using offload::NvmeStore;
 
-constexpr Duration patience = std::chrono::minutes(5);
-constexpr std::uint64_t batch_pages = 10'000;
+constexpr Duration opening_patience = std::chrono::minutes(5);
+constexpr std::uint64_t opening_batch_pages = 10'000;
 
 /// A page is its own number.
 PageRequest request(PageVerb verb, std::uint64_t& page) {
@@ -28,16 +28,16 @@ PageRequest request(PageVerb verb, std::uint64_t& page) {
 
 Status run(NvmeStore& store, std::vector<PageRequest>& batch) {
   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
-  TERRACE_TRY(store.wait(ticket, patience));
+  TERRACE_TRY(store.wait(ticket, opening_patience));
   for (const PageRequest& each : batch) TERRACE_TRY(each.status);
   return {};
 }
 
 Status fill(NvmeStore& store, std::uint64_t pages) {
-  std::vector<std::uint64_t> numbers(batch_pages);
-  for (std::uint64_t first = 0; first < pages; first += batch_pages) {
+  std::vector<std::uint64_t> numbers(opening_batch_pages);
+  for (std::uint64_t first = 0; first < pages; first += opening_batch_pages) {
     std::vector<PageRequest> batch;
-    for (std::uint64_t i = 0; i < std::min(batch_pages, pages - first); ++i) {
+    for (std::uint64_t i = 0; i < std::min(opening_batch_pages, pages - first); ++i) {
       numbers[i] = first + i;
       batch.push_back(request(PageVerb::put, numbers[i]));
     }

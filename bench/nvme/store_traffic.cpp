@@ -20,9 +20,9 @@ namespace {
 
 using offload::NvmeStore;
 
-constexpr Duration patience = std::chrono::minutes(5);
-constexpr std::size_t page_bytes = 64 << 10;
-constexpr std::size_t batch_pages = 8;
+constexpr Duration store_patience = std::chrono::minutes(5);
+constexpr std::size_t store_page_bytes = 64 << 10;
+constexpr std::size_t store_batch_pages = 8;
 constexpr std::size_t depth = 32;   // of the disk: as many more wait for their turn
 constexpr std::size_t batches = 8;  // under way
 
@@ -31,7 +31,7 @@ class StoreTraffic {
  public:
   static Result<std::unique_ptr<StoreTraffic>> create(const std::string& folder,
                                                       std::uint64_t pages) {
-    const std::uint64_t bytes = 2 * pages * page_bytes + (4 << 20);
+    const std::uint64_t bytes = 2 * pages * store_page_bytes + (4 << 20);
     TERRACE_ASSIGN(NamelessFile file, NamelessFile::create(folder, bytes));
     std::unique_ptr<StoreTraffic> traffic(new StoreTraffic(std::move(file), pages));
     offload::NvmeStoreOptions options;
@@ -52,7 +52,7 @@ class StoreTraffic {
                      return goes_on ? rng_.below(pages_) : pages_;
                    }));
     const double elapsed = seconds(std::chrono::steady_clock::now() - begin);
-    return static_cast<double>(moved * page_bytes) / elapsed;
+    return static_cast<double>(moved * store_page_bytes) / elapsed;
   }
 
  private:
@@ -62,7 +62,9 @@ class StoreTraffic {
   };
 
   StoreTraffic(NamelessFile file, std::uint64_t pages)
-      : file_(std::move(file)), pages_(pages), memory_(batches * batch_pages * page_bytes) {}
+      : file_(std::move(file)),
+        pages_(pages),
+        memory_(batches * store_batch_pages * store_page_bytes) {}
 
   /// Moves pages as `next` names them, up to one that is not there. Returns how many.
   Result<std::uint64_t> move(PageVerb verb, const std::function<std::uint64_t()>& next) {
@@ -75,14 +77,17 @@ class StoreTraffic {
       moved += batch.requests.size();
       batch.requests.clear();
       if (!goes_on) continue;
-      std::byte* data = memory_.data() + turn % batches * batch_pages * page_bytes;
-      for (std::size_t i = 0; i < batch_pages && goes_on; ++i, data += page_bytes) {
+      std::byte* data = memory_.data() + turn % batches * store_batch_pages * store_page_bytes;
+      for (std::size_t i = 0; i < store_batch_pages && goes_on; ++i, data += store_page_bytes) {
         const std::uint64_t page = next();
         goes_on = page < pages_;
         if (!goes_on) break;
         if (verb == PageVerb::put) std::memcpy(data, &page, sizeof page);
-        batch.requests.push_back(
-            {.verb = verb, .key = {.low = page}, .data = data, .bytes = page_bytes, .status = {}});
+        batch.requests.push_back({.verb = verb,
+                                  .key = {.low = page},
+                                  .data = data,
+                                  .bytes = store_page_bytes,
+                                  .status = {}});
       }
       TERRACE_ASSIGN(batch.ticket, store_->submit(batch.requests));
     }
@@ -91,7 +96,7 @@ class StoreTraffic {
 
   Status end(Batch& batch) {
     if (batch.requests.empty()) return {};
-    TERRACE_TRY(store_->wait(batch.ticket, patience));
+    TERRACE_TRY(store_->wait(batch.ticket, store_patience));
     for (const PageRequest& request : batch.requests) {
       TERRACE_TRY(request.status);
       if (std::memcmp(request.data, &request.key.low, sizeof request.key.low) != 0) {
@@ -112,7 +117,7 @@ Status measure(const std::string& folder, PageVerb verb, bool quick, Row& row) {
   const std::uint64_t pages = quick ? 128 : 4096;
   const Duration time = std::chrono::milliseconds(quick ? 20 : 400);
   TERRACE_ASSIGN(const auto ours, StoreTraffic::create(folder, pages));
-  TERRACE_ASSIGN(const auto alone, PageFile::create(folder, pages * page_bytes));
+  TERRACE_ASSIGN(const auto alone, PageFile::create(folder, pages * store_page_bytes));
   std::vector<double> rates;
   std::vector<double> alone_rates;
   for (int round = 0; round < (quick ? 1 : 5); ++round) {
@@ -120,7 +125,7 @@ Status measure(const std::string& folder, PageVerb verb, bool quick, Row& row) {
     rates.push_back(rate);
     TERRACE_ASSIGN(const TrafficFigures figures, alone->run({.writes = verb == PageVerb::put,
                                                              .scattered = true,
-                                                             .page_bytes = page_bytes,
+                                                             .page_bytes = store_page_bytes,
                                                              .depth = depth},
                                                             time));
     alone_rates.push_back(figures.bytes_per_second);
@@ -138,7 +143,7 @@ std::vector<Question> store_questions(const std::string& folder, bool quick) {
     Question asked{.name = verb == PageVerb::get ? "nvme_store_get_65536" : "nvme_store_put_65536",
                    .unit = "B/s",
                    .better = Better::higher,
-                   .parameters = {{"bytes", page_bytes}, {"depth", depth}},
+                   .parameters = {{"bytes", store_page_bytes}, {"depth", depth}},
                    .prepare = {}};
     asked.count = [folder, verb, quick](Row& row) { return measure(folder, verb, quick, row); };
     all.push_back(std::move(asked));

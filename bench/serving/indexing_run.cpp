@@ -7,7 +7,7 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t warm_up_steps = 3;
+constexpr std::size_t indexing_warm_up_steps = 3;
 constexpr std::size_t rounds = 4;
 
 /// Steps one sequence until another one's index is there.
@@ -18,7 +18,7 @@ class StepsWhileIndexing {
 
   Result<IndexingFigures> run() {
     TERRACE_ASSIGN(stepping_, store(0));
-    for (std::size_t i = 0; i < warm_up_steps; ++i) {
+    for (std::size_t i = 0; i < indexing_warm_up_steps; ++i) {
       TERRACE_TRY(engine_.step(stepping_->next()));
     }
     for (std::size_t round = 1; round <= rounds; ++round) {

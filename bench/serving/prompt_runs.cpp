@@ -5,7 +5,7 @@
 namespace terrace::bench {
 namespace {
 
-constexpr std::size_t warm_up_steps = 3;
+constexpr std::size_t prompt_warm_up_steps = 3;
 constexpr std::size_t prompt_rounds = 5;
 constexpr std::size_t beside_rounds = 3;
 
@@ -38,7 +38,7 @@ class StepsBesideAPiece {
       TERRACE_ASSIGN(batch_.emplace_back(), engine_.store(prompt_of(i)));
     }
     for (const auto& served : batch_) TERRACE_TRY(served->sequence->await_indexes());
-    for (std::size_t i = 0; i < warm_up_steps; ++i) TERRACE_TRY(engine_.step(members()));
+    for (std::size_t i = 0; i < prompt_warm_up_steps; ++i) TERRACE_TRY(engine_.step(members()));
     for (std::size_t round = 0; round < beside_rounds; ++round) TERRACE_TRY(take_prompt(round));
     return std::move(figures_);
   }

@@ -12,14 +12,14 @@ namespace terrace::engine {
 namespace {
 
 // Rows of cheap per-row work in one part: some microseconds.
-constexpr std::size_t tile_rows = 8;
+constexpr std::size_t rows_at_once = 8;
 
 /// Calls row(r) for all rows, in parts of fixed size.
 template <typename Row>
 void for_each_row(std::size_t rows, Parallel& parallel, Row row) {
-  parallel.for_each(divide_up(rows, tile_rows), [&](std::size_t tile) {
-    const std::size_t end = std::min(rows, (tile + 1) * tile_rows);
-    for (std::size_t r = tile * tile_rows; r < end; ++r) row(r);
+  parallel.for_each(divide_up(rows, rows_at_once), [&](std::size_t tile) {
+    const std::size_t end = std::min(rows, (tile + 1) * rows_at_once);
+    for (std::size_t r = tile * rows_at_once; r < end; ++r) row(r);
   });
 }
 

@@ -14,13 +14,12 @@ namespace terrace::engine {
 namespace {
 
 // Large enough for sgemm to reach its speed, small enough to give many threads work.
-constexpr std::size_t tile_rows = multiply_tile_rows;
 constexpr std::size_t tile_outputs = 256;
 // Weights of one part of a single-row product: 256 KiB, some 20 microseconds of reading.
 constexpr std::size_t part_weights = 65536;
 
 void multiply_tile(const MatrixProduct& product, std::size_t row, std::size_t output) {
-  const auto rows = std::min(tile_rows, product.rows - row);
+  const auto rows = std::min(multiply_tile_rows, product.rows - row);
   const auto outputs = std::min(tile_outputs, product.outputs - output);
   const auto inputs = static_cast<blasint>(product.inputs);
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<blasint>(rows),
@@ -72,8 +71,8 @@ Status check_room_for_blas(std::size_t threads) {
 void multiply(const MatrixProduct& product, Parallel& parallel) {
   if (product.rows == 1) return multiply_one_row(product, parallel);
   const std::size_t columns = divide_up(product.outputs, tile_outputs);
-  parallel.for_each(divide_up(product.rows, tile_rows) * columns, [&](std::size_t tile) {
-    multiply_tile(product, tile / columns * tile_rows, tile % columns * tile_outputs);
+  parallel.for_each(divide_up(product.rows, multiply_tile_rows) * columns, [&](std::size_t tile) {
+    multiply_tile(product, tile / columns * multiply_tile_rows, tile % columns * tile_outputs);
   });
 }
 

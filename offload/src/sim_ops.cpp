@@ -20,7 +20,7 @@ std::size_t cached_bytes(const CacheRows& call) { return call.count * call.shape
 
 /// Enqueues a piece that costs a call's time and moves bytes_of(call) of each call across the link.
 template <auto bytes_of, typename Arguments>
-Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> batch) {
+Result<Ticket> enqueue_costs(Queue& queue, Phase phase, std::span<const Arguments> batch) {
   TERRACE_TRY(validate(batch));
   const std::size_t bytes =
       std::transform_reduce(batch.begin(), batch.end(), std::size_t{0}, std::plus<>(), bytes_of);
@@ -28,28 +28,28 @@ Result<Ticket> enqueue(Queue& queue, Phase phase, std::span<const Arguments> bat
 }
 
 template <typename Arguments>
-constexpr auto compute = enqueue<nothing<Arguments>, Arguments>;
+constexpr auto compute = enqueue_costs<nothing<Arguments>, Arguments>;
 
 // fetch_rows costs its phase's time: how many rows are missed is known only where bytes are.
-constexpr Ops table{.store_rows = enqueue<stored_bytes, StoreRows>,
-                    .pq_select = compute<PqSelect>,
-                    .exact_select = compute<ExactSelect>,
-                    .channel_select = compute<ChannelSelect>,
-                    .map_queries = compute<MapQueries>,
-                    .convert_queries = compute<ConvertQueries>,
-                    .page_select = compute<PageSelect>,
-                    .cluster_select = compute<ClusterSelect>,
-                    .refine_select = compute<RefineSelect>,
-                    .sign_select = compute<SignSelect>,
-                    .resolve_rows = compute<ResolveRows>,
-                    .fetch_rows = compute<FetchRows>,
-                    .cache_rows = enqueue<cached_bytes, CacheRows>,
-                    .decode_attention = compute<DecodeAttention>,
-                    .tile_attention = compute<TileAttention>,
-                    .tile_weights = compute<TileWeights>};
+constexpr Ops sim_table{.store_rows = enqueue_costs<stored_bytes, StoreRows>,
+                        .pq_select = compute<PqSelect>,
+                        .exact_select = compute<ExactSelect>,
+                        .channel_select = compute<ChannelSelect>,
+                        .map_queries = compute<MapQueries>,
+                        .convert_queries = compute<ConvertQueries>,
+                        .page_select = compute<PageSelect>,
+                        .cluster_select = compute<ClusterSelect>,
+                        .refine_select = compute<RefineSelect>,
+                        .sign_select = compute<SignSelect>,
+                        .resolve_rows = compute<ResolveRows>,
+                        .fetch_rows = compute<FetchRows>,
+                        .cache_rows = enqueue_costs<cached_bytes, CacheRows>,
+                        .decode_attention = compute<DecodeAttention>,
+                        .tile_attention = compute<TileAttention>,
+                        .tile_weights = compute<TileWeights>};
 
 }  // namespace
 
-const Ops& sim_ops() noexcept { return table; }
+const Ops& sim_ops() noexcept { return sim_table; }
 
 }  // namespace terrace::offload

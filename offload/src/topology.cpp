@@ -14,11 +14,6 @@ struct BitmapFree {
 };
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapFree>;
 
-struct TopologyFree {
-  void operator()(hwloc_topology_t topology) const noexcept { hwloc_topology_destroy(topology); }
-};
-using Handle = std::unique_ptr<hwloc_topology, TopologyFree>;
-
 std::vector<CpuIndex> cpus_of(hwloc_const_bitmap_t set) {
   std::vector<CpuIndex> cpus;
   for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu)) {
@@ -42,6 +37,11 @@ std::vector<NumaNode> read_nodes(hwloc_topology_t handle) {
 }  // namespace
 
 struct Topology::State {
+  struct Free {
+    void operator()(hwloc_topology_t topology) const noexcept { hwloc_topology_destroy(topology); }
+  };
+  using Handle = std::unique_ptr<hwloc_topology, Free>;
+
   Handle handle;
   std::vector<NumaNode> nodes;
   std::size_t core_count = 1;
@@ -52,7 +52,7 @@ Result<Topology> Topology::discover() {
   if (hwloc_topology_init(&raw) != 0) {
     return fail(Errc::unsupported, "hwloc cannot start; the machine's topology is not known");
   }
-  Handle handle(raw);
+  State::Handle handle(raw);
   // Only what the process may use: a container or a batch system binds it to some CPUs.
   hwloc_topology_set_flags(
       raw, HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM | HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);

@@ -12,7 +12,7 @@
 namespace terrace::tuning {
 namespace {
 
-using Json = nlohmann::json;
+using nlohmann::json;
 
 /// Returns the complaint of a JSON parser, without the text that it was reading: it may be long.
 std::string reason_of(std::string_view what) {
@@ -25,7 +25,7 @@ std::string reason_of(std::string_view what) {
 }
 
 /// Keeps the two fields of a request while its line is parsed, and nothing of the others.
-class RequestParser final : public Json::json_sax_t {
+class RequestParser final : public json::json_sax_t {
  public:
   explicit RequestParser(MooncakeRequest& request) : request_(request) {}
 
@@ -47,7 +47,7 @@ class RequestParser final : public Json::json_sax_t {
     return take(whole_number(value));
   }
   bool string(std::string& /*value*/) override { return take(std::nullopt); }
-  bool binary(Json::binary_t& /*value*/) override { return take(std::nullopt); }
+  bool binary(json::binary_t& /*value*/) override { return take(std::nullopt); }
   bool start_object(std::size_t /*size*/) override {
     if (depth_ > 0 && !take(std::nullopt)) return false;
     ++depth_;
@@ -73,7 +73,7 @@ class RequestParser final : public Json::json_sax_t {
     return true;
   }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
-                   const Json::exception& error) override {
+                   const json::exception& error) override {
     return refuse(reason_of(error.what()));
   }
 
@@ -121,7 +121,7 @@ std::string MooncakeRequest::read(std::string_view line) {
     return fmt::format("no JSON: {}", flaw);
   }
   RequestParser parser(*this);
-  Json::sax_parse(line.begin(), line.end(), &parser);
+  json::sax_parse(line.begin(), line.end(), &parser);
   return parser.flaw();
 }
 

@@ -11,12 +11,12 @@
 namespace terrace::apps {
 namespace {
 
-constexpr std::array key_flags{
+constexpr std::array calibrate_flags{
     KeyFlag{"--backend", "backend", "auto, host or cuda"},
     KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
 };
 
-constexpr const char* columns = R"(
+constexpr const char* calibrate_columns = R"(
 Columns:
   share     of a KV head's keys, those that find no match: of every other key in a chunk
             (retention.merge_chunk) the likeness to the nearest of the others is below the
@@ -25,8 +25,8 @@ Columns:
             file for retention.outlier_heads, with which chelsea keeps their tokens unmerged
 )";
 
-void print_table(const CalibrateOptions& options, const Calibration& found, const Machine& machine,
-                 std::span<const policies::KvHead> outliers) {
+void print_calibration(const CalibrateOptions& options, const Calibration& found,
+                       const Machine& machine, std::span<const policies::KvHead> outliers) {
   print_out("model     {}\ntext      {}: {} windows of {} tokens\nmachine   {}, {}\n", found.model,
             found.text, options.windows, options.window, machine.cpu, machine.isa);
   print_out("threshold {:.4f}, quantile {} of the likeness of nearest keys\n\n",
@@ -38,8 +38,8 @@ void print_table(const CalibrateOptions& options, const Calibration& found, cons
   }
 }
 
-void print_json(const CalibrateOptions& options, const Calibration& found, const Machine& machine,
-                std::span<const policies::KvHead> outliers) {
+void print_calibration_json(const CalibrateOptions& options, const Calibration& found,
+                            const Machine& machine, std::span<const policies::KvHead> outliers) {
   Json document = document_head("calibrate", found.config, machine);
   document["model"] = found.model;
   document["text"] = {
@@ -61,7 +61,8 @@ Result<int> run_calibrate(const CalibrateOptions& options) {
   TERRACE_ASSIGN(const Calibration found, calibrate(options, progress));
   const std::vector<policies::KvHead> outliers = found.shares.largest(options.outlier_share);
   const Machine machine = read_machine(found.gpu);
-  (options.shared.json() ? print_json : print_table)(options, found, machine, outliers);
+  (options.shared.json() ? print_calibration_json : print_calibration)(options, found, machine,
+                                                                       outliers);
   // Behind the table, which must not be lost with the file.
   if (!options.target.empty()) {
     TERRACE_TRY(replace_file(options.target,
@@ -75,7 +76,7 @@ Result<int> run_calibrate(const CalibrateOptions& options) {
 void add_calibrate_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const command =
       program.add_subcommand("calibrate", "which KV heads have keys that are like no others");
-  command->footer(columns);
+  command->footer(calibrate_columns);
   const auto options = std::make_shared<CalibrateOptions>();
   add_model_option(*command, options->model);
   command->add_option("--text", options->text_file, "text whose bytes are the tokens")
@@ -91,7 +92,7 @@ void add_calibrate_command(CLI::App& program, Invocation& invocation) {
   command->add_option("--outlier-share", options->outlier_share, "of all KV heads [0.04]")
       ->option_text("NUMBER");
   command->add_option("--write", options->target, "write the outlier heads")->option_text("FILE");
-  add_key_flags(*command, key_flags, options->shared);
+  add_key_flags(*command, calibrate_flags, options->shared);
   add_shared_options(*command, options->shared);
   command->callback([options, &invocation] {
     invocation = {[options] { return run_calibrate(*options); }, options->shared.verbose};

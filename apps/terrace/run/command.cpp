@@ -169,7 +169,7 @@ Result<int> run(const RunOptions& options) {
   return 0;
 }
 
-constexpr std::string_view turns = R"(Turns (--turns):
+constexpr std::string_view turns_help = R"(Turns (--turns):
   Behind the context and what is decoded, each turn is a prompt over the tiers, in pieces of
   --prefill-chunk tokens [512], and --decode steps are decoded behind it: greedily with --generate,
   else with what follows in the text, which goes on where it had stopped. The table is of the
@@ -206,7 +206,7 @@ std::string legend() {
     if (entry.needs_foresight) continue;
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
-  text += turns;
+  text += turns_help;
   text += needle_help();
   text += columns;
   return text;

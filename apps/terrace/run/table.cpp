@@ -156,6 +156,37 @@ std::string upkeep_line(std::span<const PolicyFigures> figures) {
   return fmt::format("\nupkeep   of the cache, % of decode time: {}\n", fmt::join(shares, ", "));
 }
 
+const PolicyFigures* figures_of(std::span<const PolicyFigures> figures, std::string_view policy) {
+  const auto found = std::ranges::find(figures, policy, &PolicyFigures::policy);
+  return found == figures.end() ? nullptr : &*found;
+}
+
+std::string bound_line(std::span<const PolicyFigures> figures) {
+  if (figures.size() < 2 || figures_of(figures, "oracle") == nullptr) return {};
+  return "\nbound    oracle selects by the exact scores of all keys: a bound, too slow to be "
+         "used\n";
+}
+
+/// Says in a sentence what the policy with the least loss gains over full attention.
+std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures) {
+  const PolicyFigures* const full = figures_of(figures, "full");
+  const PolicyFigures* best = nullptr;
+  for (const PolicyFigures& one : figures) {
+    if (&one == full || one.policy == "oracle" || !one.bits_delta) continue;
+    if (best == nullptr || one.bits_delta->mean < best->bits_delta->mean) best = &one;
+  }
+  if (full == nullptr || best == nullptr || full->device_peak_bytes == 0) return {};
+  const auto percent = [](double part, double whole) { return 100 * part / whole; };
+  return fmt::format(
+      "gain     {}: attends to {:.0f} % of the tokens, in {:.0f} % of the device memory of full, "
+      "for "
+      "{:+.3f} bits/{}\n",
+      best->policy, percent(best->attended_tokens_mean, full->attended_tokens_mean),
+      percent(static_cast<double>(best->device_peak_bytes),
+              static_cast<double>(full->device_peak_bytes)),
+      best->bits_delta->mean, job.tokens_are_bytes() ? "byte" : "token");
+}
+
 /// The budget of a policy that has one: full attention's is all there is.
 std::size_t budget_of(std::span<const PolicyFigures> figures) {
   std::size_t budget = figures.front().budget_tokens;
@@ -196,7 +227,8 @@ std::string run_table(const RunJob& job, const Machine& machine,
   }
   for (const PolicyFigures& one : figures) text += generated_text(job, one);
   for (const PolicyFigures& one : figures) text += turn_lines(job, one);
-  return text;
+  text += bound_line(figures);
+  return text + gain_line(job, figures);
 }
 
 }  // namespace terrace::apps

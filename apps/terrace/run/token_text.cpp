@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t byte_vocabulary = 256;
-
 /// Regular files of a folder by name; links would repeat what they point to.
 std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> files = list_folder(folder).value_or(std::vector<fs::path>());

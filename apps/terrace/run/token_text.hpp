@@ -11,6 +11,8 @@
 
 namespace terrace::apps {
 
+constexpr std::size_t byte_vocabulary = 256;  ///< a model of this vocabulary reads bytes
+
 struct TextSource {
   std::string text_file = {};    ///< bytes are tokens; "-" is standard input, here and below
   std::string tokens_file = {};  ///< 32-bit ids; both empty = the default text

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "run/token_list.hpp"
+#include "run/token_text.hpp"
 #include "terrace/core/input_file.hpp"
 #include "terrace/core/json_text.hpp"
 
@@ -13,9 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t byte_vocabulary = 256;
 // Ids are at most 11 characters each: prompts of some million tokens.
-constexpr std::size_t file_bytes_max = std::size_t{64} << 20;
+constexpr std::size_t turns_bytes_max = std::size_t{64} << 20;
 
 Turn tokens_of(const std::string& text) {
   Turn tokens;
@@ -69,7 +69,7 @@ Status check_turn(const Turn& turn, const std::string& place, std::size_t vocabu
 Result<std::vector<Turn>> read_turns_file(const std::string& path, std::size_t vocabulary) {
   TERRACE_ASSIGN(InputFile input, InputFile::open_named(path));
   const std::string& file = input.name();
-  TERRACE_ASSIGN(const std::string text, input.read_whole(file_bytes_max));
+  TERRACE_ASSIGN(const std::string text, input.read_whole(turns_bytes_max));
   TERRACE_ASSIGN(const json list, parse_list(text, file));
   if (list.empty()) return fail(Errc::invalid_argument, "{}: has no turn in its list", file);
   std::vector<Turn> turns;

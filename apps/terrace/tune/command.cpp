@@ -24,7 +24,7 @@
 namespace terrace::apps {
 namespace {
 
-constexpr std::array key_flags{
+constexpr std::array tune_flags{
     KeyFlag{"--device-memory", "device.memory", "all there is for KV, index, staging and cache"},
     KeyFlag{"--profile", "profile", "a preset machine, or the link of a measured one"},
     KeyFlag{"--link-bandwidth", "link.bandwidth", "of the link when no profile is named"},
@@ -229,7 +229,7 @@ Result<int> tune(const TuneOptions& options) {
   return 0;
 }
 
-constexpr std::string_view columns = R"(Columns:
+constexpr std::string_view tune_columns = R"(Columns:
   hit rate                  of rows, of units
   kB/tok, kB/req            on demand, refills: of a token, or of an imported request
   of optimum                hits over a bound: what a cache of that size could hit that knows
@@ -248,7 +248,7 @@ std::string footer() {
   for (const auto& entry : policies::replacement_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
-  return text.append(columns);
+  return text.append(tune_columns);
 }
 
 }  // namespace
@@ -270,7 +270,7 @@ void add_tune_command(CLI::App& program, Invocation& invocation) {
       ->option_text("FILE");
   command->add_option("--report", options->report_target, "write a page of drawings and figures")
       ->option_text("FILE.html");
-  add_key_flags(*command, key_flags, options->shared);
+  add_key_flags(*command, tune_flags, options->shared);
   add_shared_options(*command, options->shared);
   command->callback([options, &invocation] {
     invocation = {[options] { return tune(*options); }, options->shared.verbose};

@@ -14,7 +14,7 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float never_chosen = -std::numeric_limits<float>::infinity();
 constexpr std::size_t pages_at_once = 64;
 
 class PagesOfHead {
@@ -87,7 +87,7 @@ class PagesOfHead {
                     .stride = stride_});
     }
     for (std::size_t q = 0; q < group(); ++q) {
-      std::fill(scores_ + q * stride_ + pages_, scores_ + (q + 1) * stride_, minus_infinity);
+      std::fill(scores_ + q * stride_ + pages_, scores_ + (q + 1) * stride_, never_chosen);
     }
   }
 

@@ -17,7 +17,7 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+constexpr float no_logit = -std::numeric_limits<float>::infinity();
 
 /// Cuts a KV head's part of GroupRests::scratch.
 class Scratch {
@@ -46,7 +46,7 @@ struct OfRowsLeft {
 
   OfRowsLeft() noexcept {
     inverse[0] = 0;
-    logarithm[0] = minus_infinity;
+    logarithm[0] = no_logit;
     for (std::size_t rows = 1; rows < inverse.size(); ++rows) {
       inverse[rows] = 1 / static_cast<float>(rows);
       logarithm[rows] = std::log(static_cast<float>(rows));
@@ -123,7 +123,7 @@ class RestAttention {
     for (float* const numbers : {sizes_, per_left_}) {
       std::fill(numbers + groups_, numbers + group_stride_, 0.0F);
     }
-    std::fill(bias_ + groups_, bias_ + group_stride_, minus_infinity);
+    std::fill(bias_ + groups_, bias_ + group_stride_, no_logit);
   }
 
   /// `begin`: position of the page's first token. Selected rows [first, last) are of the page.
@@ -177,7 +177,7 @@ class RestAttention {
     for (std::size_t q = 0; q < shape_.group(); ++q) {
       float* const rows = row_logits_ + q * row_stride_;
       float* const groups = group_logits_ + q * group_stride_;
-      std::fill(rows + ids_.size(), rows + row_stride_, minus_infinity);
+      std::fill(rows + ids_.size(), rows + row_stride_, no_logit);
       std::fill(groups + groups_, groups + group_stride_, 0.0F);
     }
   }
@@ -211,7 +211,7 @@ class RestAttention {
   void drop(std::size_t group) noexcept {
     per_left_[group] = 0;
     for (std::size_t q = 0; q < shape_.group(); ++q) {
-      group_logits_[q * group_stride_ + group] = minus_infinity;
+      group_logits_[q * group_stride_ + group] = no_logit;
     }
   }
 

@@ -5,9 +5,9 @@
 namespace terrace::kernels::host {
 namespace {
 
-constexpr std::size_t limit = std::size_t{1} << 32;  // as of ops
+constexpr std::size_t size_max = std::size_t{1} << 32;  // as of ops
 
-constexpr bool is_size(std::size_t size) noexcept { return size > 0 && size <= limit; }
+constexpr bool is_size(std::size_t size) noexcept { return size > 0 && size <= size_max; }
 
 /// The pieces of `size` tokens that a range, which is not empty, touches.
 TokenRange pieces_of(std::size_t begin, std::size_t end, std::size_t size) noexcept {
@@ -26,7 +26,7 @@ Status check_rows(std::string_view kernel, const TokenRows& source) {
     return fail(Errc::invalid_argument, "{}: {} KV heads of head_dim {}; use 1 to 2^32 of each",
                 kernel, shape.kv_heads, shape.head_dim);
   }
-  if (tokens.begin > tokens.end || tokens.end > limit) {
+  if (tokens.begin > tokens.end || tokens.end > size_max) {
     return fail(Errc::invalid_argument, "{}: tokens must be a range below 2^32", kernel);
   }
   if (tokens.empty()) return {};

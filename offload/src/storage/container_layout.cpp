@@ -10,7 +10,7 @@
 namespace terrace::offload {
 namespace {
 
-constexpr std::uint64_t block = StorageFile::alignment;
+constexpr std::uint64_t layout_block = StorageFile::alignment;
 constexpr std::array<char, 8> magic{'T', 'e', 'r', 'r', 'a', 'c', 'e', '\n'};
 constexpr std::uint32_t version = 1;
 constexpr std::uint64_t journal_blocks_min = 64;
@@ -39,7 +39,7 @@ Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::u
   ContainerLayout layout;
   std::uint64_t at = superblock_copies * superblock_bytes;
   const auto next = [&at](std::uint64_t blocks) {
-    const FilePart part{at, blocks * block};
+    const FilePart part{at, blocks * layout_block};
     at = part.end();
     return part;
   };
@@ -52,7 +52,7 @@ Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::u
                 "pages",
                 path, format_size(file_bytes), pages_max, format_size(at));
   }
-  layout.pages = {at, (file_bytes - at) / block * block};
+  layout.pages = {at, (file_bytes - at) / layout_block * layout_block};
   return layout;
 }
 

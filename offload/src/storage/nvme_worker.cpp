@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages is named
 constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
-constexpr std::size_t depth_max = 4096 - own_transfers;
+constexpr std::size_t store_depth_max = 4096 - own_transfers;
 constexpr std::uint64_t records_tag = 0;
 constexpr std::uint64_t snapshot_tag = 1;
 
@@ -53,9 +53,9 @@ void NvmeStore::Worker::end() noexcept {
 }
 
 Status NvmeStore::Worker::open() {
-  if (options_.queue.depth == 0 || options_.queue.depth > depth_max) {
+  if (options_.queue.depth == 0 || options_.queue.depth > store_depth_max) {
     return fail(Errc::invalid_argument, "store nvme: its depth {} is not between 1 and {}",
-                options_.queue.depth, depth_max);
+                options_.queue.depth, store_depth_max);
   }
   std::promise<Status> opened;
   std::future<Status> outcome = opened.get_future();

@@ -20,15 +20,16 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 320;
+constexpr std::size_t clusterkv_chunk_tokens = 320;
 // Places beyond the rule's are for extensions shorter than a chunk: at most five of 64 tokens end
 // in it, and one cluster of the prompt.
 constexpr std::size_t spare_slots = 2;
 constexpr std::size_t shortest_batch = 64;
 
 ClusterIndexOptions index_options(const ClusterKvOptions& options) {
-  return {.shape = {.chunk_tokens = chunk_tokens,
-                    .slots = std::max<std::size_t>(1, chunk_tokens / options.tokens_per_cluster) +
+  return {.shape = {.chunk_tokens = clusterkv_chunk_tokens,
+                    .slots = std::max<std::size_t>(
+                                 1, clusterkv_chunk_tokens / options.tokens_per_cluster) +
                              spare_slots},
           .tokens_per_cluster = options.tokens_per_cluster,
           .metric = kernels::Metric::cosine};
@@ -43,7 +44,7 @@ class ClusterKv final : public ClusterIndex {
                       .clusters = true,
                       .clustering = fmt::format("{} tokens a cluster", options.tokens_per_cluster),
                       .batch_tokens_min = shortest_batch,
-                      .batch_tokens_max = chunk_tokens},
+                      .batch_tokens_max = clusterkv_chunk_tokens},
                      index_options(options)) {}
 
   [[nodiscard]] Result<Ticket> select(std::span<const SelectRequest> batch, Queue& queue,
@@ -61,9 +62,9 @@ class ClusterKv final : public ClusterIndex {
 
 MadeRetrievalPolicy make_clusterkv(const RetrievalOptions& options) {
   const std::size_t tokens = options.clusterkv.tokens_per_cluster;
-  if (tokens == 0 || tokens > chunk_tokens) {
+  if (tokens == 0 || tokens > clusterkv_chunk_tokens) {
     return fail(Errc::invalid_argument, "clusterkv.tokens_per_cluster {}: use 1 to {}", tokens,
-                chunk_tokens);
+                clusterkv_chunk_tokens);
   }
   return std::make_unique<ClusterKv>(options.clusterkv);
 }

@@ -22,8 +22,8 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 64;
-constexpr std::size_t query_window = 256;
+constexpr std::size_t infinigen_chunk_tokens = 64;
+constexpr std::size_t infinigen_query_window = 256;
 
 /// The mean of |x| over rows of a KV head, element by element.
 class MeanSize {
@@ -49,7 +49,7 @@ class InfiniGen final : public RetrievalPolicy {
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override {
     static const RetrievalTraits traits{.name = "infinigen",
                                         .needs_speculated_query = true,
-                                        .query_window_tokens = query_window,
+                                        .query_window_tokens = infinigen_query_window,
                                         .leaves_out_held = true};
     return traits;
   }
@@ -57,8 +57,8 @@ class InfiniGen final : public RetrievalPolicy {
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
     const std::size_t count = shape.kv_heads * channels_of(shape).count;
     return IndexLayout{.fixed_bytes = count * sizeof(std::uint32_t),
-                       .chunk_tokens = chunk_tokens,
-                       .chunk_bytes = count * chunk_tokens * size_bytes(shape.dtype)};
+                       .chunk_tokens = infinigen_chunk_tokens,
+                       .chunk_bytes = count * infinigen_chunk_tokens * size_bytes(shape.dtype)};
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,
@@ -106,9 +106,9 @@ class InfiniGen final : public RetrievalPolicy {
     const KvShape& shape = request.shape;
     const std::size_t dims = shape.head_dim;
     MeanSize keys(dims);
-    std::vector<float> some(chunk_tokens * dims);
+    std::vector<float> some(infinigen_chunk_tokens * dims);
     for (std::size_t begin = request.tokens.begin; begin < request.tokens.end;) {
-      const TokenRange tokens{begin, std::min(begin + chunk_tokens, request.tokens.end)};
+      const TokenRange tokens{begin, std::min(begin + infinigen_chunk_tokens, request.tokens.end)};
       TERRACE_TRY(read_head_keys(request, tokens, head, some.data()));
       keys.add(std::span(some).first(tokens.size() * dims));
       begin = tokens.end;

@@ -20,14 +20,14 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t query_window = 256;
+constexpr std::size_t infllm_query_window = 256;
 
 class InfLlm final : public PageIndex {
  public:
   explicit InfLlm(const InfLlmOptions& options)
       : PageIndex({.name = "infllm",
                    .indexed_together = options.block_tokens,
-                   .query_window_tokens = query_window},
+                   .query_window_tokens = infllm_query_window},
                   {.page_tokens = options.block_tokens}, GroupReduction::sum_logits),
         representatives_(options.representatives) {}
 

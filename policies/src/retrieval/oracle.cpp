@@ -11,7 +11,7 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 64;
+constexpr std::size_t oracle_chunk_tokens = 64;
 
 class Oracle final : public RetrievalPolicy {
  public:
@@ -23,8 +23,8 @@ class Oracle final : public RetrievalPolicy {
   }
 
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
-    return IndexLayout{.chunk_tokens = chunk_tokens,
-                       .chunk_bytes = chunk_tokens * shape.token_bytes() / 2};
+    return IndexLayout{.chunk_tokens = oracle_chunk_tokens,
+                       .chunk_bytes = oracle_chunk_tokens * shape.token_bytes() / 2};
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,

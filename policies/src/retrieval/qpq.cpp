@@ -29,7 +29,7 @@ namespace terrace::policies {
 namespace {
 
 // Fewer say too little about where queries look; more are of another part of the text.
-constexpr std::size_t query_window = 1024;
+constexpr std::size_t qpq_query_window = 1024;
 
 /// Behind the codebooks, per KV head: how queries and keys are mapped, and where keys are centred.
 class Maps {
@@ -223,7 +223,7 @@ class Qpq final : public CodingPolicy {
                 .clusters = true,
                 .clustering = in_words(options.pq),
                 .training_tokens = 16 * options.pq.centroids(),
-                .query_window_tokens = query_window,
+                .query_window_tokens = qpq_query_window,
                 .leaves_out_held = true} {}
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }

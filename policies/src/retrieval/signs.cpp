@@ -24,8 +24,8 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 256;
-constexpr std::size_t page_tokens = Groups::page_tokens;
+constexpr std::size_t signs_chunk_tokens = 256;
+constexpr std::size_t signs_page_tokens = Groups::page_tokens;
 
 class Signs final : public RetrievalPolicy {
  public:
@@ -44,8 +44,9 @@ class Signs final : public RetrievalPolicy {
 
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
     const SignShape signs = signs_of(shape);
-    return IndexLayout{.chunk_tokens = chunk_tokens,
-                       .chunk_bytes = signs.chunk_begin + signs.chunk_bytes(shape, chunk_tokens)};
+    return IndexLayout{
+        .chunk_tokens = signs_chunk_tokens,
+        .chunk_bytes = signs.chunk_begin + signs.chunk_bytes(shape, signs_chunk_tokens)};
   }
 
   [[nodiscard]] std::size_t pseudo_capacity(std::size_t tokens) const noexcept override {
@@ -70,10 +71,12 @@ class Signs final : public RetrievalPolicy {
                                                std::size_t head) const override {
     groups_.write(request, head);
     const std::size_t first = request.index.first_token;
-    const auto page_of = [&](std::size_t position) { return (position - first) / page_tokens; };
-    const std::size_t full = first + page_of(request.tokens.end) * page_tokens;
+    const auto page_of = [&](std::size_t position) {
+      return (position - first) / signs_page_tokens;
+    };
+    const std::size_t full = first + page_of(request.tokens.end) * signs_page_tokens;
     // A page that becomes full is coded anew, as its tokens now have groups.
-    const std::size_t begin = first + page_of(request.tokens.begin) * page_tokens;
+    const std::size_t begin = first + page_of(request.tokens.begin) * signs_page_tokens;
     if (full > begin) TERRACE_TRY(code(request, head, {begin, full}, true));
     const std::size_t alone = std::max(full, request.tokens.begin);
     if (request.tokens.end > alone) {
@@ -97,7 +100,7 @@ class Signs final : public RetrievalPolicy {
   [[nodiscard]] Result<bool> do_cut(const BuildRequest& request) const override {
     const std::size_t first = request.index.first_token;
     const std::size_t end = first + request.index.token_count;
-    const TokenRange rest{end - request.index.token_count % page_tokens, end};
+    const TokenRange rest{end - request.index.token_count % signs_page_tokens, end};
     if (rest.empty()) return false;
     for (std::size_t head = 0; head < request.shape.kv_heads; ++head) {
       TERRACE_TRY(code(request, head, rest, false));
@@ -108,9 +111,9 @@ class Signs final : public RetrievalPolicy {
  private:
   [[nodiscard]] SignShape signs_of(const KvShape& shape) const noexcept {
     const GroupShape& groups = groups_.shape();
-    return {
-        .groups = groups,
-        .chunk_begin = align_up(groups.chunk_begin + groups.chunk_bytes(shape, chunk_tokens), 4)};
+    return {.groups = groups,
+            .chunk_begin =
+                align_up(groups.chunk_begin + groups.chunk_bytes(shape, signs_chunk_tokens), 4)};
   }
 
   /// Writes the signs of tokens, which have groups or not.

@@ -14,7 +14,7 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 64;
+constexpr std::size_t sparq_chunk_tokens = 64;
 
 class SparQ final : public RetrievalPolicy {
  public:
@@ -40,8 +40,8 @@ class SparQ final : public RetrievalPolicy {
           "fewer, or retrieval.refine off",
           channels_);
     }
-    return IndexLayout{.chunk_tokens = chunk_tokens,
-                       .chunk_bytes = chunk_tokens * shape.token_bytes() / 2};
+    return IndexLayout{.chunk_tokens = sparq_chunk_tokens,
+                       .chunk_bytes = sparq_chunk_tokens * shape.token_bytes() / 2};
   }
 
   [[nodiscard]] std::size_t select_scratch_floats(const KvShape& shape,

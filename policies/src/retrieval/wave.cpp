@@ -25,16 +25,17 @@
 namespace terrace::policies {
 namespace {
 
-constexpr std::size_t chunk_tokens = 256;
+constexpr std::size_t wave_chunk_tokens = 256;
 constexpr std::size_t split_above = 4;  // times the mean size
 
 // A quarter more than the mean size asks for holds what splitting adds; two are for short batches.
 std::size_t slots_for(std::size_t tokens_per_cluster) {
-  return chunk_tokens / tokens_per_cluster + divide_up(chunk_tokens, 4 * tokens_per_cluster) + 2;
+  return wave_chunk_tokens / tokens_per_cluster +
+         divide_up(wave_chunk_tokens, 4 * tokens_per_cluster) + 2;
 }
 
 ClusterIndexOptions index_options(const WaveOptions& options) {
-  return {.shape = {.chunk_tokens = chunk_tokens,
+  return {.shape = {.chunk_tokens = wave_chunk_tokens,
                     .slots = slots_for(options.tokens_per_cluster),
                     .estimates = true},
           .tokens_per_cluster = options.tokens_per_cluster,
@@ -48,16 +49,17 @@ ClusterIndexOptions index_options(const WaveOptions& options) {
 class Wave final : public ClusterIndex {
  public:
   Wave(const WaveOptions& options, bool trims)
-      : ClusterIndex({.name = "wave",
-                      .indexed_together = options.segment_tokens,
-                      .clusters = true,
-                      .clustering = fmt::format("{} tokens a cluster in segments of {}",
-                                                options.tokens_per_cluster, options.segment_tokens),
-                      .batch_tokens_min = std::min(chunk_tokens, 4 * options.tokens_per_cluster),
-                      .batch_tokens_max = chunk_tokens,
-                      .gives_pseudo_entries = options.estimated_share > 0,
-                      .stops_at_mass = true},
-                     index_options(options)),
+      : ClusterIndex(
+            {.name = "wave",
+             .indexed_together = options.segment_tokens,
+             .clusters = true,
+             .clustering = fmt::format("{} tokens a cluster in segments of {}",
+                                       options.tokens_per_cluster, options.segment_tokens),
+             .batch_tokens_min = std::min(wave_chunk_tokens, 4 * options.tokens_per_cluster),
+             .batch_tokens_max = wave_chunk_tokens,
+             .gives_pseudo_entries = options.estimated_share > 0,
+             .stops_at_mass = true},
+            index_options(options)),
         options_(options),
         trims_(trims) {}
 
@@ -103,13 +105,13 @@ MadeRetrievalPolicy make_wave(const RetrievalOptions& options) {
   // A second stage takes single rows of clusters: what it leaves has no mean to stand for it.
   const bool proposes = options.refine.bits > 0;
   if (proposes) wave.estimated_share = 0;
-  if (wave.tokens_per_cluster == 0 || wave.tokens_per_cluster > chunk_tokens) {
+  if (wave.tokens_per_cluster == 0 || wave.tokens_per_cluster > wave_chunk_tokens) {
     return fail(Errc::invalid_argument, "wave.tokens_per_cluster {}: use 1 to {}",
-                wave.tokens_per_cluster, chunk_tokens);
+                wave.tokens_per_cluster, wave_chunk_tokens);
   }
-  if (wave.segment_tokens == 0 || wave.segment_tokens % chunk_tokens != 0) {
+  if (wave.segment_tokens == 0 || wave.segment_tokens % wave_chunk_tokens != 0) {
     return fail(Errc::invalid_argument, "wave.segment_tokens {}: use a multiple of {}",
-                wave.segment_tokens, chunk_tokens);
+                wave.segment_tokens, wave_chunk_tokens);
   }
   if (!(wave.estimated_share >= 0 && wave.estimated_share <= 1)) {
     return fail(Errc::invalid_argument, "wave.estimated_share is {}; use 0 to 1",
