@@ -1,5 +1,7 @@
 #include "terrace/core/shape.hpp"
 
+#include <cmath>
+
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
@@ -22,6 +24,11 @@ Status KvShape::validate() const {
   if (head_dim % 2 != 0 || head_dim > head_dim_max) {
     return fail(Errc::invalid_argument, "head_dim {} is not supported; it must be even, up to {}",
                 head_dim, head_dim_max);
+  }
+  if (!std::isfinite(softmax_scale) || softmax_scale < 0) {
+    return fail(Errc::invalid_argument,
+                "softmax_scale {}: give a finite number above 0, or 0 for 1 / sqrt(head_dim)",
+                softmax_scale);
   }
   return {};
 }

@@ -82,8 +82,8 @@ TEST(CRuntime, RefusesShapesThatAreNone) {
   shape.dtype = 7;
   expect_no_runtime({}, shape, TERRACE_INVALID_ARGUMENT, "shape.dtype is 7");
   shape = shape_of(small_shape);
-  shape.reserved = 1;
-  expect_no_runtime({}, shape, TERRACE_INVALID_ARGUMENT, "reserved");
+  shape.softmax_scale = -1;
+  expect_no_runtime({}, shape, TERRACE_INVALID_ARGUMENT, "softmax_scale");
 }
 
 TEST(CRuntime, RefusesADtypeThatSettingsContradict) {

@@ -30,7 +30,7 @@ TEST(CStructSize, OfAnOlderProgramLeavesLaterFieldsAtTheirDefaults) {
   terrace_shape shape = shape_of(small_shape);
   shape.size = offsetof(terrace_shape, dtype);
   shape.dtype = 99;  // memory behind the older struct
-  shape.reserved = 99;
+  shape.softmax_scale = -99;
   EXPECT_OK(open_with(shape));
 }
 

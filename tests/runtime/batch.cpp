@@ -34,7 +34,8 @@ void Batch::fill(LayerData& data, std::size_t layer, std::span<const BatchMember
     const std::size_t begin = drives_[member.sequence]->sequence().length();
     std::vector<float>& window = data.windows.emplace_back();
     for (std::size_t position = begin; position < begin + member.tokens; ++position) {
-      const auto query = traffic.query(layer, position);
+      std::vector<float> query = traffic.query(layer, position);
+      for (float& number : query) number *= query_factor_;
       data.queries.insert(data.queries.end(), query.begin(), query.end());
       window.insert(window.end(), query.begin(), query.end());
       const auto rows = traffic.rows(layer, {position, position + 1});

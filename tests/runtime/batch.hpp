@@ -52,6 +52,9 @@ class Batch {
     in_f32_ = in_f32;
   }
 
+  /// Queries are those of the traffic times `factor`.
+  void scale_queries(float factor) { query_factor_ = factor; }
+
   /// Closes sequence i, and puts another one in its place.
   void replace(std::size_t i, std::unique_ptr<Sequence> sequence, const Traffic& traffic);
 
@@ -88,6 +91,7 @@ class Batch {
 
   Runtime& runtime_;
   Dtype dtype_ = Dtype::f32;
+  float query_factor_ = 1;
   bool in_f32_ = true;
   KvShape shape_;
   std::unique_ptr<Queue> compute_;

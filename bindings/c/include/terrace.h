@@ -154,7 +154,7 @@ typedef struct terrace_shape {
   /* terrace_dtype of stored keys and values. It counts more than kv.dtype of a file or of the
    * environment; where terrace_config_set set kv.dtype, it must be this. */
   int32_t dtype;
-  int32_t reserved; /* 0 */
+  float softmax_scale; /* what a query times a key is multiplied by; 0 = 1 / sqrt(head_dim) */
 } terrace_shape;
 #define TERRACE_SHAPE_INIT {sizeof(terrace_shape), 0, 0, 0, 0, TERRACE_DTYPE_F16, 0}
 
@@ -273,9 +273,8 @@ TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequen
                                                   terrace_needs* needs);
 
 /* Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps in
- * pieces of any size. They attend exactly, and are indexed together once all are there; a budget
- * that is a share is of the length with the prompt. 0 ends a prompt that will not come whole: what
- * there is of it is indexed.
+ * pieces of any size. They attend exactly, and are indexed together once all are there. 0 ends a
+ * prompt that will not come whole: what there is of it is indexed.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long */
 TERRACE_API terrace_status terrace_sequence_begin_prompt(terrace_sequence* sequence, size_t tokens);

@@ -35,13 +35,13 @@ Result<KvShape> read_shape(const terrace_shape* given) {
   constexpr std::size_t size_min = offsetof(terrace_shape, dtype);
   TERRACE_ASSIGN(const terrace_shape shape,
                  read_struct<terrace_shape>(given, TERRACE_SHAPE_INIT, size_min, "shape"));
-  TERRACE_TRY(check_reserved(shape.reserved, "shape"));
   TERRACE_ASSIGN(const Dtype dtype, dtype_of(shape.dtype, "shape.dtype"));
   return KvShape{.layers = shape.layers,
                  .query_heads = shape.query_heads,
                  .kv_heads = shape.kv_heads,
                  .head_dim = shape.head_dim,
-                 .dtype = dtype};
+                 .dtype = dtype,
+                 .softmax_scale = shape.softmax_scale};
 }
 
 Result<std::shared_ptr<SharedRuntime>> open_runtime(Config config, const KvShape& shape) {

@@ -71,8 +71,9 @@ __device__ void find_channels(const ChannelSelect& op, unsigned head, const Read
 }
 
 /// Writes the factors of `used` query heads, a warp each; a barrier must follow.
-__device__ void scale_queries(const float* queries, unsigned dims, unsigned used,
+__device__ void scale_queries(const float* queries, const KvShape& shape, unsigned used,
                               const ReadChannels& read) {
+  const auto dims = static_cast<unsigned>(shape.head_dim);
   const unsigned q = threadIdx.x / 32;
   const unsigned lane = threadIdx.x % 32;
   if (q >= heads) return;
@@ -86,7 +87,9 @@ __device__ void scale_queries(const float* queries, unsigned dims, unsigned used
   whole = warp_sum(whole);
   part = warp_sum(part);
   const float share = part > 0 ? part / whole : 1.0F;
-  const float scale = whole < INFINITY ? 1.0F / sqrtf(static_cast<float>(dims) * share) : NAN;
+  const float wanted = shape.softmax_scale;
+  const float divisor = wanted != 0 ? 1 / (wanted * wanted) : static_cast<float>(dims);
+  const float scale = whole < INFINITY ? 1.0F / sqrtf(divisor * share) : NAN;
   auto* const factors = reinterpret_cast<float*>(read.factors);
   for (unsigned c = lane; c < read.count; c += 32) {
     factors[c * heads + q] = q < used ? query[read.numbers[c]] * scale : 0.0F;
@@ -110,8 +113,7 @@ __global__ void __launch_bounds__(threads)
   const ReadChannels read(op, dynamic_shared_memory);
   find_channels(op, head, read);
   __syncthreads();
-  scale_queries(op.common.query + row * shape.head_dim, static_cast<unsigned>(shape.head_dim), used,
-                read);
+  scale_queries(op.common.query + row * shape.head_dim, shape, used, read);
   __syncthreads();
   const bool partial = op.channels.partial;
   const std::size_t channel_bytes = op.index.chunk_tokens * Elements::bytes;

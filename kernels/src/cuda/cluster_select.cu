@@ -413,7 +413,7 @@ Status launch_scores(const Calls<ClusterSelect, capacity>& calls, const Launch& 
   const std::size_t shared =
       heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(shape.head_dim));
   return launch_kernel(launch, {grid, score_threads, shared}, "cluster_select",
-                       score_clusters<Elements, capacity>, calls, logit_scale(shape));
+                       score_clusters<Elements, capacity>, calls, shape.logit_scale());
 }
 
 template <unsigned capacity>

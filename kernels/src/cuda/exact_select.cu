@@ -62,7 +62,7 @@ Status launch_logits(const Calls<ExactSelect, capacity>& calls, std::size_t cand
   const std::size_t shared =
       heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(shape.head_dim));
   return launch_kernel(launch, {grid, threads, shared}, "exact_select",
-                       write_exact_logits<Elements, capacity>, calls, logit_scale(shape));
+                       write_exact_logits<Elements, capacity>, calls, shape.logit_scale());
 }
 
 template <unsigned capacity>

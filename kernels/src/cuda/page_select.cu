@@ -94,7 +94,7 @@ Status launch_logits(const Calls<PageCall, capacity>& calls, std::size_t pages,
   const std::size_t shared =
       heads * sizeof(float) * padded_dims<Elements>(static_cast<unsigned>(op.pages.dims(shape)));
   return launch_kernel(launch, {grid, threads, shared}, "page_select",
-                       write_page_logits<Elements, capacity>, calls, logit_scale(shape));
+                       write_page_logits<Elements, capacity>, calls, shape.logit_scale());
 }
 
 template <unsigned capacity>

@@ -128,7 +128,7 @@ Status launch_logits(const Calls<PqSelect, capacity>& calls, const Launch& launc
                                static_cast<unsigned>(op.common.shape.kv_heads));
   const std::size_t shared = TableCut::of(op).bytes(op.pq.centroids());
   return launch_kernel(launch, {grid, threads, shared}, "pq_select", write_pq_logits<capacity>,
-                       calls, logit_scale(op.common.shape));
+                       calls, op.common.shape.logit_scale());
 }
 
 }  // namespace

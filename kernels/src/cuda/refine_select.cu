@@ -126,7 +126,7 @@ Status launch_logits(const Calls<RefineSelect, capacity>& calls, const Launch& l
   const dim3 grid = calls.grid(blocks_for(proposed, threads, 0x7fffffffU),
                                static_cast<unsigned>(shape.query_heads));
   return launch_kernel(launch, {grid, threads, shape.head_dim * sizeof(float)}, "refine_select",
-                       write_refined_logits<capacity>, calls, logit_scale(shape));
+                       write_refined_logits<capacity>, calls, shape.logit_scale());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The part that selections have in common once the logits of all candidates are there.
 #pragma once
 
-#include <cmath>
 #include <span>
 
 #include "terrace/core/ops.hpp"
@@ -9,11 +8,6 @@
 #include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
-
-/// Returns what scores are multiplied by to be logits.
-inline float logit_scale(const KvShape& shape) noexcept {
-  return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
-}
 
 /// Returns how far rows of `entries` logits lie apart in the scratch memory, [kv_heads, group + 1,
 /// stride]: logits of the group's query heads, then a row of the head's weights.

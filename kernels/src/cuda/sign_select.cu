@@ -209,7 +209,7 @@ Status launch_logits(const Calls<SignCall, capacity>& calls, const Launch& launc
                                static_cast<unsigned>(shape.query_heads));
   const std::size_t shared = shape.head_dim * sizeof(float) + SignShape::quads(shape) * sizeof(int);
   return launch_kernel(launch, {grid, threads, shared}, "sign_select",
-                       write_sign_logits<Elements, capacity>, calls, logit_scale(shape));
+                       write_sign_logits<Elements, capacity>, calls, shape.logit_scale());
 }
 
 template <unsigned capacity>

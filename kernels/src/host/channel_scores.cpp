@@ -175,15 +175,17 @@ class ReadChannels {
 };
 
 /// Returns what scores of some channels are multiplied by to be logits.
-float channel_scale(const float* query, std::size_t dims,
+float channel_scale(const KvShape& shape, const float* query,
                     std::span<const std::uint32_t> channels) noexcept {
   float whole = 0;
-  for (std::size_t i = 0; i < dims; ++i) whole += std::abs(query[i]);
+  for (std::size_t i = 0; i < shape.head_dim; ++i) whole += std::abs(query[i]);
   if (!std::isfinite(whole)) return std::numeric_limits<float>::quiet_NaN();
   float part = 0;
   for (const std::uint32_t channel : channels) part += std::abs(query[channel]);
   const float share = part > 0 ? part / whole : 1.0F;
-  return 1.0F / std::sqrt(static_cast<float>(dims) * share);
+  const float scale = shape.softmax_scale;
+  const auto divisor = scale != 0 ? 1 / (scale * scale) : static_cast<float>(shape.head_dim);
+  return 1.0F / std::sqrt(divisor * share);
 }
 
 }  // namespace
@@ -200,7 +202,7 @@ void write_channel_logits(const ChannelSelect& op, std::size_t head, float* logi
     const std::size_t queries = std::min(channel_queries_max, shape.group() - done);
     for (std::size_t q = 0; q < queries; ++q) {
       const float* const query = op.common.query + (head * shape.group() + done + q) * dims;
-      const float scale = channel_scale(query, dims, channels);
+      const float scale = channel_scale(op.common.shape, query, channels);
       for (std::size_t c = 0; c < channels.size(); ++c) {
         factors[c * channel_queries_max + q] = query[channels[c]] * scale;
       }

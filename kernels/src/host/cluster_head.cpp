@@ -129,7 +129,7 @@ void ClusterHead::score() noexcept {
     const std::size_t next = ask_for_centroids(begin + count, keys[1 - turn].data());
     row_products({.dtype = shape.dtype,
                   .dims = shape.head_dim,
-                  .scale = logit_scale(shape),
+                  .scale = shape.logit_scale(),
                   .queries = queries,
                   .query_count = group(),
                   .keys = keys[turn].data(),
@@ -183,7 +183,7 @@ void ClusterHead::score_steady_rows() noexcept {
         }
         row_products({.dtype = shape.dtype,
                       .dims = shape.head_dim,
-                      .scale = logit_scale(shape),
+                      .scale = shape.logit_scale(),
                       .queries = op_.common.query + (head_ * group() + first) * shape.head_dim,
                       .query_count = queries,
                       .keys = keys.data(),

@@ -91,7 +91,7 @@ void write_exact_logits(const ExactSelect& op, std::size_t head, float* logits,
         .elements = op.common.query + (head * shape.group() + done) * shape.head_dim,
         .count = std::min(queries_at_once, shape.group() - done),
         .dims = shape.head_dim,
-        .scale = logit_scale(shape)};
+        .scale = shape.logit_scale()};
     for_each_chunk(
         op.index, op.common.candidates,
         [&](const std::byte* chunk, std::size_t offset, std::size_t first, std::size_t count) {

@@ -78,7 +78,7 @@ class PagesOfHead {
       }
       row_products({.dtype = shape.dtype,
                     .dims = dims,
-                    .scale = logit_scale(shape),
+                    .scale = shape.logit_scale(),
                     .queries = queries_,
                     .query_count = group(),
                     .keys = vectors.data(),

@@ -180,7 +180,7 @@ void write_pq_table(const PqSelect& op, std::size_t query_head, std::size_t subs
   HWY_DYNAMIC_DISPATCH(fill_table)
   (op.common.query + query_head * shape.head_dim + subspace * dims,
    reinterpret_cast<const float*>(op.index.fixed) + plane * centroids * dims, centroids, dims,
-   logit_scale(shape), table);
+   shape.logit_scale(), table);
 }
 
 void write_pq_logits(const PqSelect& op, std::size_t head, float* logits,

@@ -46,7 +46,7 @@ class RefinedHead {
     std::array<float, queries_of_codes_max> units{};
     for (std::size_t q = 0; q < queries; ++q) {
       const float* const query = op_.common.query + (head_ * group() + first_query + q) * dims;
-      units[q] = round_query(query, dims, &numbers[q * dims]).unit * logit_scale(shape());
+      units[q] = round_query(query, dims, &numbers[q * dims]).unit * shape().logit_scale();
     }
     ChunkWalk walk(op_.index);
     for (std::size_t begin = 0; begin < count_; begin += candidates_at_once) {
@@ -97,7 +97,7 @@ class RefinedHead {
       std::array<float, queries_of_codes_max * candidates_at_once> products;
       row_products({.dtype = Dtype::f32,
                     .dims = dims,
-                    .scale = logit_scale(shape()),
+                    .scale = shape().logit_scale(),
                     .queries = op_.common.query + (head_ * group() + first_query) * dims,
                     .query_count = queries,
                     .keys = vectors.data(),

@@ -61,7 +61,7 @@ std::vector<float> write_logits(const QueryWeights& op) {
     for (std::size_t token = 0; token < op.tokens; ++token) {
       row_products({.dtype = op.shape.dtype,
                     .dims = op.shape.head_dim,
-                    .scale = logit_scale(op.shape) * log2e,
+                    .scale = op.shape.logit_scale() * log2e,
                     .queries = op.queries + token * op.query_stride,
                     .query_count = group,
                     .keys = op.rows.data() + begin,

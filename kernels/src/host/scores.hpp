@@ -1,16 +1,9 @@
 // Logits of all candidates of one KV head: the part of a selection that depends on its index.
 #pragma once
 
-#include <cmath>
-
 #include "terrace/core/ops.hpp"
 
 namespace terrace::kernels::host {
-
-/// Returns what scores are multiplied by to be logits.
-inline float logit_scale(const KvShape& shape) noexcept {
-  return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
-}
 
 /// Writes the logits that the centroids of one sub-space give to a query head: [centroids].
 void write_pq_table(const PqSelect& op, std::size_t query_head, std::size_t subspace,

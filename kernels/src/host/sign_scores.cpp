@@ -200,7 +200,7 @@ class HeadScan {
     const std::size_t dims = shape().head_dim;
     const float* const query = op_.common.query + (first_query_ + q) * dims;
     tables_.units[q] =
-        round_query(query, dims, numbers.data(), sign_query_max).unit * logit_scale(shape());
+        round_query(query, dims, numbers.data(), sign_query_max).unit * shape().logit_scale();
     std::fill_n(numbers.data() + dims, align_up(dims, 4) - dims, 0.0F);
     const std::size_t quads = SignShape::quads(shape());
     for (std::size_t quad = 0; quad < quads; ++quad) {
@@ -264,7 +264,7 @@ class HeadScan {
     }
     row_products({.dtype = shape().dtype,
                   .dims = shape().head_dim,
-                  .scale = logit_scale(shape()),
+                  .scale = shape().logit_scale(),
                   .queries = op_.common.query + first_query_ * shape().head_dim,
                   .query_count = queries_,
                   .keys = keys.data(),

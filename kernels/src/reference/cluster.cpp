@@ -33,7 +33,7 @@ double logit(const ClusterSelect& op, std::size_t query_head, const std::byte* k
     sum += double{op.common.query[query_head * shape.head_dim + i]} *
            double{load_f32(key, shape.dtype, i)};
   }
-  return sum / std::sqrt(static_cast<double>(shape.head_dim));
+  return sum * static_cast<double>(shape.logit_scale());
 }
 
 std::vector<Cluster> clusters_of(const ClusterSelect& op, std::size_t head) {

@@ -26,7 +26,7 @@ double score(const PageSelect& op, std::size_t query_head, std::size_t page) {
     sum += std::max(q, 0.0) * double{load_f32(vector, shape.dtype, i)};
     sum += std::min(q, 0.0) * double{load_f32(vector, shape.dtype, shape.head_dim + i)};
   }
-  return sum / std::sqrt(static_cast<double>(shape.head_dim));
+  return sum * static_cast<double>(shape.logit_scale());
 }
 
 /// Weights of the pages from `first` on.

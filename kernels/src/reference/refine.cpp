@@ -49,7 +49,7 @@ namespace {
 std::vector<double> weights_of(const RefineSelect& op, std::size_t head,
                                std::span<const std::uint32_t> proposed) {
   const KvShape& shape = op.common.shape;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  const double scale = static_cast<double>(shape.logit_scale());
   std::vector<double> weights(proposed.size());
   for (std::size_t q = 0; q < shape.group(); ++q) {
     std::vector<double> logits;

@@ -27,7 +27,7 @@ template <typename Score>
 void weigh(const SelectCommon& common, std::size_t head, Score score, double* weights) {
   const std::size_t candidates = common.candidates.size();
   const std::size_t group = common.shape.group();
-  const double scale = 1.0 / std::sqrt(static_cast<double>(common.shape.head_dim));
+  const double scale = static_cast<double>(common.shape.logit_scale());
   std::fill_n(weights, candidates, 0.0);
   for (std::size_t q = 0; q < group; ++q) {
     const float* query = common.query + (head * group + q) * common.shape.head_dim;

@@ -88,7 +88,7 @@ Result<Ticket> TileStream::pass_tiles(SequenceContext& context, Layer& layer,
                      .state = memory_.get().state.as<float>(),
                      .first = true,
                      .output_stride = queries.output_stride,
-                     .scale = 1.0F / std::sqrt(static_cast<float>(context.shape().head_dim))};
+                     .scale = context.shape().logit_scale()};
   Ticket attended;
   for (std::size_t begin = 0; begin < end; begin += size) {
     const std::size_t tile_end = std::min(begin + size, end);

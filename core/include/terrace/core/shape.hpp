@@ -5,6 +5,7 @@
 // positions of one layer, [kv_heads, block_tokens] rows. Keys are post-RoPE.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 
 #include "terrace/core/dtype.hpp"
@@ -20,6 +21,7 @@ struct KvShape {
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;  ///< even, up to head_dim_max
   Dtype dtype = Dtype::f16;
+  float softmax_scale = 0;  ///< what a query times a key is multiplied by; 0 = 1 / sqrt(head_dim)
 
   /// Query heads that share one KV head.
   [[nodiscard]] constexpr std::size_t group() const noexcept { return query_heads / kv_heads; }
@@ -31,11 +33,16 @@ struct KvShape {
     return kv_heads * row_bytes();
   }
 
+  /// Returns what a query times a key is multiplied by to be a logit.
+  [[nodiscard]] float logit_scale() const noexcept {
+    return softmax_scale != 0 ? softmax_scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
+  }
+
   /// Bytes of a block. Errors: out_of_memory where they do not fit in 64 bits.
   [[nodiscard]] Result<std::size_t> block_bytes(std::size_t block_tokens) const noexcept;
 
-  /// Errors: invalid_argument for a zero, query_heads no multiple of kv_heads, or head_dim odd
-  /// or above head_dim_max.
+  /// Errors: invalid_argument for a zero, query_heads no multiple of kv_heads, head_dim odd or
+  /// above head_dim_max, or a softmax_scale that is negative or not finite.
   [[nodiscard]] Status validate() const;
 
   bool operator==(const KvShape&) const = default;
