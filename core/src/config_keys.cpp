@@ -21,6 +21,13 @@ constexpr std::array keys{
         .kind = budget,
         .default_text = "0.1",
         .meaning = "tokens attended per step: a share of the context, a number, or mass:SHARE"},
+    ConfigKey{
+        .name = "retrieval.budget_min",
+        .kind = integer,
+        .default_text = "512",
+        .low = 1,
+        .high = 1 << 20,
+        .meaning = "least tokens of a budget that is a share: shorter sequences attend to all"},
     ConfigKey{.name = "retrieval.when",
               .kind = choice,
               .default_text = "always",

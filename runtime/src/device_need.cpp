@@ -14,14 +14,18 @@ namespace terrace {
 DeviceNeed::DeviceNeed(const RuntimeState& runtime, std::size_t tokens) noexcept
     : runtime_(runtime),
       tokens_(tokens),
-      split_(policies::split_budget(runtime.budget_terms(tokens), runtime.policy->traits())) {}
+      split_(runtime.budget_grows()
+                 ? runtime.grown_split(tokens)
+                 : policies::split_budget(runtime.budget_terms(tokens), runtime.policy->traits())) {
+}
 
 bool DeviceNeed::may_select() const noexcept {
   return runtime_.policy->traits().selects && split_.selected > 0;
 }
 
 std::size_t DeviceNeed::listed_rows() const noexcept {
-  return list_count(runtime_.shape(), runtime_.policy->traits().lists) * split_.selected;
+  return list_count(runtime_.shape(), runtime_.policy->traits().lists) *
+         runtime_.room_for(split_.selected);
 }
 
 std::size_t DeviceNeed::rows() const noexcept {
@@ -69,7 +73,8 @@ std::size_t DeviceNeed::attention_entries() const noexcept {
     return split_.sinks + runtime_.most_kept(split_.kept) + split_.kept + 2 * split_.window + 1;
   }
   const std::size_t held = runtime_.holds() ? runtime_.most_kept(split_.kept) : 0;
-  return split_.sinks + split_.window + split_.selected + held + 1 + pseudo_entries();
+  const std::size_t listed = split_.sinks + split_.window + split_.selected + held + 1;
+  return runtime_.room_for(listed + pseudo_entries());
 }
 
 std::size_t DeviceNeed::kept_entries() const noexcept {
@@ -108,7 +113,7 @@ std::size_t DeviceNeed::selections() const noexcept {
   if (!may_select()) return 0;
   const KvShape& shape = runtime_.shape();
   const std::size_t lists = list_count(shape, runtime_.policy->traits().lists);
-  return shape.layers * SelectionLists::bytes_for(lists, split_.selected);
+  return shape.layers * SelectionLists::bytes_for(lists, runtime_.room_for(split_.selected));
 }
 
 std::size_t DeviceNeed::indexes() const noexcept {

@@ -128,6 +128,7 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
       {{"release", DroppedTokens::release}, {"keep", DroppedTokens::keep}});
   options.held_share = config.number("retention.hold");
   options.budget = config.budget("retrieval.budget");
+  options.budget_min = config.integer("retrieval.budget_min");
   options.sink_tokens = config.integer("retrieval.sink_tokens");
   options.window_share = config.number("retrieval.window_share");
   options.dense_layers = config.integer("retrieval.dense_layers");
@@ -191,8 +192,11 @@ Status RuntimeOptions::validate() const {
   return {};
 }
 
-policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t prompt_tokens) const noexcept {
-  policies::BudgetTerms terms{.budget_tokens = budget.tokens(prompt_tokens),
+policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t tokens) const noexcept {
+  const bool is_share = budget.kind == TokenBudget::Kind::share;
+  // Sinks stay as many while the budget grows, since an index begins behind them.
+  const std::size_t least = is_share ? std::max(budget_min, sink_tokens + 3) : 1;
+  policies::BudgetTerms terms{.budget_tokens = std::max(budget.tokens(tokens), least),
                               .sink_tokens = sink_tokens,
                               .window_share = window_share,
                               .retains = own_retention != nullptr || retention_policy != "none"};

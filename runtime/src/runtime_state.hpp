@@ -41,6 +41,22 @@ class RuntimeState {
     return terms;
   }
 
+  /// Whether a sequence's budget grows with its length. Entries that retention keeps have memory
+  /// for one budget.
+  [[nodiscard]] bool budget_grows() const noexcept {
+    return options.budget.kind == TokenBudget::Kind::share && retention == nullptr &&
+           !policy->traits().keeps_everything;
+  }
+  /// Returns how the budget of the token at `position` is dealt out, where budgets grow.
+  [[nodiscard]] policies::BudgetSplit grown_split(std::size_t position) const noexcept {
+    return policies::split_budget(budget_terms(position + 1), policy->traits());
+  }
+  /// Returns how many there is room for where `tokens` are attended to: lists that grow with the
+  /// budget grow by an eighth at once.
+  [[nodiscard]] std::size_t room_for(std::size_t tokens) const noexcept {
+    return budget_grows() ? tokens + tokens / 8 + 16 : tokens;
+  }
+
   /// Whether tokens that retention does not keep are gone.
   [[nodiscard]] bool drops() const noexcept {
     return retention != nullptr && options.dropped == DroppedTokens::release;

@@ -120,6 +120,7 @@ struct Scenario {
       .policy = "pqcache",
       .retrieval = retrieval_options(),
       .budget = {.kind = TokenBudget::Kind::tokens, .value = 48},
+      .budget_min = 1,
       .sink_tokens = 4,
       .until_ready = UntilReady::wait,
       .block_tokens = 8,

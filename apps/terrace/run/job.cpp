@@ -15,12 +15,16 @@ namespace {
 
 constexpr std::size_t tokens_max = std::size_t{1} << 30;
 
-/// Whoever names no policy anywhere gets those of the command.
+/// Where no policy is named, the command's are run; where no least budget is, policies are compared
+/// at the share that was asked for.
 Result<Settings> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
   Config& config = settings.config;
   if (!is_set(config, "retrieval.policy")) {
     TERRACE_TRY(config.set("retrieval.policy", options.default_policies, {}));
+  }
+  if (!is_set(config, "retrieval.budget_min")) {
+    TERRACE_TRY(config.set("retrieval.budget_min", "1", {}));
   }
   return settings;
 }

@@ -32,12 +32,14 @@ Status SequenceCache::reserve(std::size_t length) {
 Status SequenceCache::fit() {
   const CacheOptions& options = context_.options().cache;
   const std::size_t sharers = context_.runtime.cache_sharers();
-  if (options.none() || !context_.selects() || sharers == sharers_) return {};
-  const std::size_t slots = cache_slots(options, {.slot_tokens = slot_tokens(),
-                                                  .selected_tokens = context_.split.selected,
-                                                  .sharers = sharers});
+  const bool same = sharers == sharers_ && context_.list_rows() == list_rows_;
+  if (options.none() || !context_.selects() || same) return {};
+  const std::size_t selected = context_.split_at(context_.length).selected;
+  const std::size_t slots = cache_slots(
+      options, {.slot_tokens = slot_tokens(), .selected_tokens = selected, .sharers = sharers});
   for (const auto& layer : layers_) TERRACE_TRY(layer->cache->await_changes());
   sharers_ = sharers;
+  list_rows_ = context_.list_rows();
   tokens_ = slots * slot_tokens();
   for (const auto& layer : layers_) layer->cache->resize(slots);
   context_.journal.note_share(sharers);

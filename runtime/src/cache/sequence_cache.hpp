@@ -49,7 +49,8 @@ class SequenceCache {
   LayerSpan layers_;
   CacheScratch scratch_;
   std::size_t tokens_ = 0;
-  std::size_t sharers_ = 0;  ///< as of the last step; 0 = not in the deal
+  std::size_t sharers_ = 0;    ///< as of the last step; 0 = not in the deal
+  std::size_t list_rows_ = 0;  ///< that the cache's size was chosen for
 };
 
 }  // namespace terrace

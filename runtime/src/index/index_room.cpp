@@ -24,7 +24,7 @@ void IndexRoom::start_over() {
 
 Status IndexRoom::reserve(std::size_t tokens_end) {
   const IndexLayout& layout = context_.layout();
-  if (layout.empty() || context_.split.selected == 0) return {};
+  if (layout.empty() || context_.list_rows() == 0) return {};
   const std::size_t first = context_.sinks_at(tokens_end).end;
   const std::size_t chunks = divide_up(tokens_end - first, layout.chunk_tokens);
   if (chunks == 0) return {};

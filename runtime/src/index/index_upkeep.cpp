@@ -137,8 +137,7 @@ TokenRange IndexUpkeep::middle_at(std::size_t length) const noexcept {
 }
 
 bool IndexUpkeep::has_index(const Layer& layer) const noexcept {
-  return !context_.layout().empty() && context_.split.selected > 0 &&
-         !context_.is_dense(layer.number);
+  return !context_.layout().empty() && context_.list_rows() > 0 && !context_.is_dense(layer.number);
 }
 
 bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noexcept {
@@ -263,9 +262,8 @@ bool IndexUpkeep::is_outgrown(const LayerIndex& index, std::size_t tokens) const
   return trained < context_.traits().training_tokens && tokens >= 2 * trained;
 }
 
-std::size_t IndexUpkeep::batch_tokens() const noexcept {
+std::size_t IndexUpkeep::batch_tokens(const policies::BudgetSplit& split) const noexcept {
   const RetrievalTraits& traits = context_.traits();
-  const policies::BudgetSplit& split = context_.split;
   // As many tokens as the window holds anyway cost no budget while they wait. Beyond these they
   // take the place of selected ones: of half of them at most, half a batch of delay included.
   const std::size_t batch =
@@ -275,8 +273,8 @@ std::size_t IndexUpkeep::batch_tokens() const noexcept {
 }
 
 bool IndexUpkeep::batch_is_due(const Layer& layer, std::size_t length) const noexcept {
-  const policies::BudgetSplit& split = context_.split;
-  const std::size_t batch = batch_tokens();
+  const policies::BudgetSplit split = context_.split_at(length);
+  const std::size_t batch = batch_tokens(split);
   const std::size_t waiting = length - std::min(length, layer.index.coverage.tokens.end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.
   const bool on_turn = (length + layer.number * batch / layers_.size()) % batch == 0;

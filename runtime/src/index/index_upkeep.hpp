@@ -3,6 +3,7 @@
 #pragma once
 
 #include "index_builder.hpp"
+#include "terrace/policies/budget.hpp"
 
 namespace terrace {
 
@@ -63,7 +64,7 @@ class IndexUpkeep {
 
   [[nodiscard]] bool takes_batches() const noexcept;
   /// Tokens that wait in the window for each other before they are indexed.
-  [[nodiscard]] std::size_t batch_tokens() const noexcept;
+  [[nodiscard]] std::size_t batch_tokens(const policies::BudgetSplit& split) const noexcept;
   [[nodiscard]] bool batch_is_due(const Layer& layer, std::size_t length) const noexcept;
   /// Whether the index is built anew before the token at `length`, or for the first time.
   [[nodiscard]] bool build_is_due(const Layer& layer, std::size_t length) const noexcept;

@@ -31,7 +31,7 @@ TokenRange Layer::own_window_at(std::size_t position) const noexcept {
   } else if (context_.drops()) {
     at.begin = context_.undecided_from(position);
   } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
-    at.begin -= std::min(at.begin - indexed.end, context_.split.selected);
+    at.begin -= std::min(at.begin - indexed.end, context_.split_at(position).selected);
   }
   return at;
 }
@@ -67,7 +67,7 @@ void Layer::open_all_tokens(std::size_t end) noexcept {
 }
 
 bool Layer::selection_applies() const noexcept {
-  return context_.selects() && context_.split.selected > 0 && !index.coverage.tokens.empty() &&
+  return context_.selects() && context_.list_rows() > 0 && !index.coverage.tokens.empty() &&
          !candidates().empty();
 }
 

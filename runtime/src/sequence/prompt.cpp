@@ -134,7 +134,7 @@ Status Prompt::finish(LayerId id, Queue& compute) {
     TERRACE_TRY(indexes.builder.note_compute(*parts_.layers[layer.number - 1], compute));
   }
   TERRACE_ASSIGN(layer.tickets().attended, compute.record());
-  if (!context_.layout().empty() && context_.split.selected > 0) {
+  if (!context_.layout().empty() && context_.list_rows() > 0) {
     const TokenRange tokens{context_.sinks_at(end_).end, end_};
     TERRACE_TRY(indexes.upkeep.add_prompt(layer, tokens, {context_.length, end_}));
   }

@@ -131,9 +131,14 @@ TokenRange Sequence::window() const noexcept {
       context.drops() ? context.undecided_from(length()) : context.window_at(length()).begin;
   return {begin, length()};
 }
-std::size_t Sequence::budget_tokens() const noexcept { return state_->parts.context.budget_tokens; }
+std::size_t Sequence::budget_tokens() const noexcept {
+  const SequenceContext& context = state_->parts.context;
+  const bool grows = context.budget_resolved && context.runtime.budget_grows();
+  return grows ? context.runtime.budget_terms(length() + 1).budget_tokens : context.budget_tokens;
+}
 std::size_t Sequence::selected_tokens() const noexcept {
-  return state_->parts.context.split.selected;
+  const SequenceContext& context = state_->parts.context;
+  return context.budget_resolved ? context.split_at(length()).selected : 0;
 }
 std::size_t Sequence::query_window_tokens() const noexcept {
   return state_->parts.query_window_tokens();

@@ -52,7 +52,9 @@ TokenRange SequenceContext::sinks_at(std::size_t position) const noexcept {
 }
 
 TokenRange SequenceContext::window_at(std::size_t position) const noexcept {
-  const std::size_t recent = position > split.window ? position - split.window : 0;
+  // A window never takes a token back that had left it: it grows by one token with each, at most.
+  const std::size_t window = split_at(position).window;
+  const std::size_t recent = position > window ? position - window : 0;
   return {std::max(sinks_at(position).end, recent), position + 1};
 }
 
@@ -104,13 +106,14 @@ void SequenceContext::resolve_budget(std::size_t context) {
   budget_tokens = terms.budget_tokens;
   budget_context = context;
   split = policies::split_budget(terms, traits());
+  list_room = runtime.room_for(split.selected);
   budget_resolved = true;
 }
 
 void SequenceContext::forget_budget() noexcept {
   budget_resolved = false;
   budget_tokens = 0;
-  budget_context = 0;
+  budget_context = list_room = 0;
   split = {};
 }
 

@@ -33,6 +33,7 @@ struct SequenceCourse {
   std::size_t budget_tokens = 0;
   std::size_t budget_context = 0;  ///< tokens that the budget is for
   policies::BudgetSplit split;
+  std::size_t list_room = 0;     ///< rows that a list has room for
   std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
   std::size_t flushes_from = 0;  ///< no flush is due before that length
 };
@@ -76,7 +77,12 @@ struct SequenceContext : SequenceCourse {
   /// Lists of one KV head.
   [[nodiscard]] std::size_t group() const noexcept { return lists() / shape().kv_heads; }
   /// Rows that a list has room for.
-  [[nodiscard]] std::size_t list_rows() const noexcept { return split.selected; }
+  [[nodiscard]] std::size_t list_rows() const noexcept { return list_room; }
+
+  /// How the budget of the token at `position` is dealt out.
+  [[nodiscard]] policies::BudgetSplit split_at(std::size_t position) const noexcept {
+    return runtime.budget_grows() ? runtime.grown_split(position) : split;
+  }
 
   /// Entries of a KV head that retention may keep in a layer, at most.
   [[nodiscard]] std::size_t most_kept() const noexcept;

@@ -68,6 +68,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
   const AttendedToken& token = layer_->token();
   const TokenBudget& budget = context_.options().budget;
+  const std::size_t position = context_.length + token_;
   SelectRequest request{
       .shape = context_.shape(),
       .layer = layer_->id(),
@@ -76,7 +77,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
                               ? nullptr
                               : input_.speculated_query + token_ * input_.speculated_query_stride,
       .candidates = layer_->candidates(),
-      .count = {.mean = context_.split.selected - layer_->borrowed_at(context_.length + token_)},
+      .count = {.mean = context_.split_at(position).selected - layer_->borrowed_at(position)},
       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
       .held = layer_->attends_to_entries() ? layer_->retention.entries.held() : HeldPositions{},
       .index = view,
@@ -270,7 +271,7 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
       .pseudo = layer_->attends_to_entries() ? layer_->retention.entries.view()
                                              : parts_.workspace.pseudo(*layer_),
       .rests = rows.selected == nullptr ? GroupRests{} : rests_,
-      .scale = 1.0F / std::sqrt(static_cast<float>(context_.shape().head_dim)),
+      .scale = context_.shape().logit_scale(),
       .scratch = parts_.workspace.attention_scratch(),
       .weights = weights,
       .weights_scratch = weights.sums == nullptr ? nullptr : parts_.retention.weights.scratch()};

@@ -111,6 +111,9 @@ class Participant {
  private:
   /// Whether the next tokens, of which the sequence has been told or not, are a prompt's.
   [[nodiscard]] bool brings_prompt() const noexcept;
+  /// Lets selections have as many rows as a budget that has grown. Errors: not_ready, those of
+  /// queues.
+  Status make_room_in_lists();
   /// Whether nothing is being built, or the options say to wait for it.
   [[nodiscard]] bool may_use_indexes() const noexcept;
   /// Whether indexes that steps read are there. Errors: those of building, which is tried again;

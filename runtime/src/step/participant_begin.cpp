@@ -26,6 +26,7 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   // A budget that is a share follows a prompt that nobody announced.
   if (prompt_ && !context_.prompt_comes) context_.forget_budget();
   context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
+  TERRACE_TRY(make_room_in_lists());
   if (!prompt_) TERRACE_TRY(parts_.recovering(parts_.retention.start_if_due()));
   TERRACE_ASSIGN(bool indexed, has_indexes());
   Result<bool> prepared = prepare(indexed);
@@ -38,6 +39,19 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   context_.compute = nullptr;
   gathers_ = false;
   context_.phase = SequencePhase::step;
+  return {};
+}
+
+Status Participant::make_room_in_lists() {
+  const std::size_t rows = context_.split_at(context_.length + tokens_ - 1).selected;
+  if (rows <= context_.list_rows()) return {};
+  // Work of earlier steps reads the lists that are about to be replaced.
+  for (const auto& layer : parts_.layers) TERRACE_TRY(layer->cache->await_changes());
+  if (!parts_.come_to_rest()) {
+    return fail(Errc::not_ready, "copies are still under way; try again");
+  }
+  for (const auto& layer : parts_.layers) layer->forget_tokens();
+  context_.list_room = context_.runtime.room_for(rows);
   return {};
 }
 
@@ -82,7 +96,7 @@ void Participant::choose_attention(bool indexed) noexcept {
     const auto has_index = [&](const auto& layer) {
       return context_.is_dense(layer->number) || !layer->index.coverage.tokens.empty();
     };
-    context_.prompt_selects = indexed && context_.selects() && context_.split.selected > 0 &&
+    context_.prompt_selects = indexed && context_.selects() && context_.list_rows() > 0 &&
                               context_.options().prompts == PromptAttention::retrieved &&
                               std::ranges::all_of(parts_.layers, has_index);
   }

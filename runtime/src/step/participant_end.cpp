@@ -135,7 +135,7 @@ Status Participant::end_prompt() {
 Status Participant::index_prompt() {
   const std::size_t length = context_.length;
   const TokenRange tokens{context_.sinks_at(length).end, length};
-  if (!context_.layout().empty() && context_.split.selected > 0 && !tokens.empty()) {
+  if (!context_.layout().empty() && context_.list_rows() > 0 && !tokens.empty()) {
     for (const auto& layer : parts_.layers) TERRACE_TRY(index_prompt(*layer, tokens));
   }
   context_.prompt_comes = false;

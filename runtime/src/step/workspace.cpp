@@ -10,7 +10,7 @@ namespace terrace {
 // A buffer that has to grow has room for nothing meanwhile: the old memory is given back first.
 
 Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<Layer>> layers) {
-  const bool may_select = context_.split.selected > 0;
+  const bool may_select = context_.list_rows() > 0;
   if (may_select) TERRACE_TRY(reserve_pseudo_entries(length));
   TERRACE_TRY(reserve_attention(length));
   if (!context_.selects() || !may_select) return {};
@@ -26,7 +26,7 @@ Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<La
 }
 
 Status Workspace::reserve_attention(std::size_t length) {
-  const policies::BudgetSplit& split = context_.split;
+  const policies::BudgetSplit split = context_.split_at(length - 1);
   const bool everything = context_.keeps_everything() || context_.options().dense_layers > 0 ||
                           context_.options().when == RetrievalWhen::spilled ||
                           context_.prompt_selects;
@@ -37,7 +37,7 @@ Status Workspace::reserve_attention(std::size_t length) {
                                  : split.sinks + split.window + split.selected + held;
   const std::size_t entries = listed + 1 + pseudo_entries_;
   if (entries <= entries_) return {};
-  const std::size_t room = everything ? with_room(entries) : entries;
+  const std::size_t room = everything ? with_room(entries) : context_.runtime.room_for(entries);
   const std::size_t floats = attention_scratch_floats(context_.shape(), room);
   entries_ = 0;
   TERRACE_TRY(reserve_buffer(context_.backend(), attention_scratch_, floats * sizeof(float),

@@ -16,9 +16,9 @@ struct TokenBudget {
   Kind kind = Kind::share;
   double value = 1.0;  ///< share and mass: in (0, 1]; tokens: a whole number from 1
 
-  /// Returns the limit in tokens for a prompt of that length, at least 1. A number of tokens may be
-  /// more than the prompt: the sequence grows. A mass sets no limit beforehand: it returns the
-  /// prompt.
+  /// Returns the limit in tokens for a context of that length, at least 1. A number of tokens may
+  /// be more than the context: the sequence grows. A mass sets no limit beforehand: it returns the
+  /// context.
   [[nodiscard]] std::size_t tokens(std::size_t context_tokens) const noexcept;
 
   /// Errors: invalid_argument: a value out of its kind's range.
@@ -27,8 +27,8 @@ struct TokenBudget {
   bool operator==(const TokenBudget&) const = default;
 };
 
-/// Reads a budget. The decimal point decides: "1.0" is as many tokens as the prompt has (those that
-/// come behind it are more), "1" is one token.
+/// Reads a budget. The decimal point decides: "1.0" is all tokens of the context, "1" is
+/// one token.
 ///
 /// Errors   invalid_argument: not one of the three forms, or out of range
 Result<TokenBudget> parse_token_budget(std::string_view text);

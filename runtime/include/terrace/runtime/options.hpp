@@ -92,7 +92,12 @@ struct RuntimeOptions {
   /// With DroppedTokens::keep: the entries' part of what sinks and window leave of the budget; the
   /// rest is selected at each step.
   double held_share = 0.5;
+  /// A share is of the tokens so far, so that the budget grows with the sequence; with retention,
+  /// which has memory for one budget, of the first prompt.
   TokenBudget budget{.kind = TokenBudget::Kind::share, .value = 0.1};
+  /// Least budget that a share gives, tokens. Sinks, a token of the window and a selected one are
+  /// always in it.
+  std::size_t budget_min = 512;
   std::size_t sink_tokens = 32;
   double window_share = 0.5;
   std::size_t dense_layers = 0;  ///< first layers that attend to everything, in device memory
@@ -130,8 +135,8 @@ struct RuntimeOptions {
   /// Errors: invalid_argument naming the key.
   static Result<RuntimeOptions> from(const Config& config, const KvShape& shape);
 
-  /// Returns how the budget of a prompt of that length is dealt out.
-  [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t prompt_tokens) const noexcept;
+  /// Returns how the budget of a sequence of that length is dealt out.
+  [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t tokens) const noexcept;
 
   /// Errors: invalid_argument naming what does not fit.
   [[nodiscard]] Status validate() const;

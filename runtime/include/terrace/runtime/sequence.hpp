@@ -43,8 +43,8 @@ class Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   /// Announces `tokens` more tokens, behind what is there, and waits for indexes that are still
-  /// being built. The first prefill, or step, resolves a budget given as a share. Layers are given
-  /// one after the other; begin_prompt() takes a prompt piece by piece through all layers.
+  /// being built. Layers are given one after the other; begin_prompt() takes a prompt piece by
+  /// piece through all layers.
   ///
   /// Errors   invalid_argument: zero tokens, or a prompt that comes in steps is not whole;
   /// out_of_memory: host or device memory too small;
@@ -52,10 +52,9 @@ class Sequence {
   [[nodiscard]] Status begin_prefill(std::size_t tokens);
 
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
-  /// (Runtime::begin_step) in pieces of any size. A budget that is a share is of the length with
-  /// the prompt. Its tokens attend exactly, and are indexed together once all are there. 0 ends a
-  /// prompt that will not come whole: what there is of it is indexed. truncate() ends it, too. A
-  /// step brings no more tokens than the prompt lacks.
+  /// (Runtime::begin_step) in pieces of any size. Its tokens attend exactly, and are indexed
+  /// together once all are there. 0 ends a prompt that will not come whole: what there is of it is
+  /// indexed. truncate() ends it, too. A step brings no more tokens than the prompt lacks.
   ///
   /// Errors   invalid_argument: the sequence is not idle, or would get too long
   [[nodiscard]] Status begin_prompt(std::size_t tokens);
@@ -154,6 +153,7 @@ class Sequence {
   /// Returns where the ranges lie for a token at position length().
   [[nodiscard]] TokenRange sinks() const noexcept;
   [[nodiscard]] TokenRange window() const noexcept;
+  /// The budget of that token, and the rows that it selects; 0 before the first step.
   [[nodiscard]] std::size_t budget_tokens() const noexcept;
   [[nodiscard]] std::size_t selected_tokens() const noexcept;
 
