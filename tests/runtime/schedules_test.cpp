@@ -7,127 +7,23 @@
 #include <array>
 #include <string>
 
-#include "runtime/batch.hpp"
-#include "sequence/sequence_state.hpp"
-#include "terrace/core/rng.hpp"
-#include "terrace/policies/retention.hpp"
-#include "terrace/policies/retrieval.hpp"
+#include "runtime/lives.hpp"
 
 namespace terrace {
 namespace {
 
 using testing::Batch;
 using testing::BatchMember;
+using testing::drops;
+using testing::Event;
+using testing::Life;
+using testing::random_holding;
+using testing::random_retention;
+using testing::random_scenario;
+using testing::retains;
 using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
-
-struct Event {
-  enum class Kind : std::uint8_t { prompt, decode, cut, pause } kind;
-  std::size_t tokens = 0;   ///< of a cut: that are left
-  std::size_t brought = 0;  ///< of a draft, some of which were rejected
-};
-
-/// All that one of the sequences has been through.
-struct Life {
-  Traffic traffic;
-  std::vector<Event> events = {};
-  std::size_t prompt_left = 0;
-  std::size_t longest = 0;         ///< that the sequence has been
-  std::size_t outputs_before = 0;  ///< that a fork's parent has
-};
-
-std::ostream& operator<<(std::ostream& out, const Life& life) {
-  constexpr std::array names{"prompt", "decode", "cut to", "pause"};
-  for (const auto& [kind, tokens, brought] : life.events) {
-    out << names[static_cast<std::size_t>(kind)] << ' ' << tokens;
-    if (brought > 0) out << " of " << brought;
-    out << ", ";
-  }
-  return out;
-}
-
-/// Outputs of a life alone.
-std::vector<StepOutput> alone(const Scenario& scenario, const Life& life) {
-  const auto runtime = scenario.open();
-  Batch batch(*runtime, 1);
-  batch.replace(0, runtime->open_sequence().value(), life.traffic);
-  Sequence& sequence = batch.sequence(0);
-  for (const auto& [kind, tokens, brought] : life.events) {
-    switch (kind) {
-      case Event::Kind::prompt:
-        EXPECT_TRUE(sequence.begin_prompt(tokens).has_value());
-        batch.expect_step(std::array{BatchMember{0, tokens}});
-        break;
-      case Event::Kind::decode:
-        for (std::size_t i = 0; i < tokens; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
-        break;
-      case Event::Kind::cut:
-        EXPECT_TRUE(sequence.truncate(tokens).has_value());
-        break;
-      case Event::Kind::pause:
-        EXPECT_TRUE(sequence.pause().has_value());
-        EXPECT_TRUE(sequence.resume().has_value());
-        break;
-    }
-  }
-  return batch.outputs(0);
-}
-
-Scenario random_scenario(Rng& rng) {
-  constexpr std::size_t blocks[] = {3, 8, 32};
-  Scenario scenario;
-  RuntimeOptions& options = scenario.runtime;
-  const auto policies = policies::retrieval_policies();
-  do {
-    options.policy = policies[rng.below(policies.size())].name;
-  } while (policies::make_retrieval_policy(options.policy).value()->traits().keeps_everything);
-  options.retrieval.pq = {.subspaces = 2, .bits = 4};
-  options.block_tokens = blocks[rng.below(3)];
-  options.window_share = 0.1 + 0.8 * rng.uniform();
-  options.cache.tokens = 1 + rng.below(128);
-  const auto policy = policies::make_retrieval_policy(options.policy, options.retrieval).value();
-  if (policy->index_layout(options.shape)->chunk_clusters > 0 && rng.below(2) == 0) {
-    options.cache.granularity = CacheGranularity::cluster;
-  }
-  options.placement = rng.below(2) == 0 ? Placement::offload : Placement::resident_first;
-  options.index_residency = rng.below(2) == 0 ? IndexResidency::device : IndexResidency::host;
-  options.prompts = rng.below(2) == 0 ? PromptAttention::exact : PromptAttention::retrieved;
-  options.planning.iterations = {2};
-  return scenario;
-}
-
-/// Sequences keep what a retention policy chooses.
-Scenario random_retention(Rng& rng) {
-  Scenario scenario = random_scenario(rng);
-  RuntimeOptions& options = scenario.runtime;
-  options.policy = "streaming";
-  constexpr std::array policies{"recent",  "snapkv", "pyramidkv", "chelsea",
-                                "kvcrush", "h2o",    "cam"};
-  options.retention_policy = policies[rng.below(policies.size())];
-  options.retention.base = rng.below(2) == 0 ? "h2o" : "snapkv";
-  options.retention.score_window = 8;
-  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
-  options.retention.merge.share = rng.below(2) == 0 ? 0.5 : 0;
-  options.cache = {};
-  return scenario;
-}
-
-/// Sequences hold what a retention policy chooses, and select of the rest.
-Scenario random_holding(Rng& rng) {
-  Scenario scenario = random_scenario(rng);
-  RuntimeOptions& options = scenario.runtime;
-  constexpr std::array retrieval{"pqcache", "qpq", "oracle"};
-  constexpr std::array retention{"recent", "snapkv", "pyramidkv"};
-  options.policy = retrieval[rng.below(retrieval.size())];
-  options.cache.granularity = CacheGranularity::block;
-  options.retention_policy = retention[rng.below(retention.size())];
-  options.retention.score_window = 8;
-  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
-  options.dropped = DroppedTokens::keep;
-  options.held_share = 0.1 + 0.8 * rng.uniform();
-  return scenario;
-}
 
 class Schedule {
  public:
@@ -168,11 +64,6 @@ class Schedule {
     announce(i, 20 + rng_.below(100));
   }
 
-  [[nodiscard]] bool retains() const { return scenario_.runtime.retention_policy != "none"; }
-  [[nodiscard]] bool drops() const {
-    return retains() && scenario_.runtime.dropped == DroppedTokens::release;
-  }
-
   void announce(std::size_t i, std::size_t tokens) {
     ASSERT_TRUE(batch_.sequence(i).begin_prompt(tokens).has_value());
     lives_[i].events.push_back({Event::Kind::prompt, tokens});
@@ -182,12 +73,12 @@ class Schedule {
   /// A life that ends in the middle of a prompt is compared up to there alone.
   void close(std::size_t i) {
     Life& life = lives_[i];
-    if (drops()) {
+    if (drops(scenario_)) {
       batch_.drive(i).expect_kept_rows_right();
     } else {
       batch_.drive(i).expect_all_rows_right();
     }
-    std::vector<StepOutput> expected = alone(scenario_, life);
+    std::vector<StepOutput> expected = testing::alone(scenario_, life);
     const std::vector<StepOutput>& outputs = batch_.outputs(i);
     ASSERT_EQ(expected.size(), life.outputs_before + outputs.size() + life.prompt_left);
     for (std::size_t token = 0; token < outputs.size(); ++token) {
@@ -221,20 +112,11 @@ class Schedule {
       const std::size_t tokens = 1 + rng_.below(life.prompt_left);
       return {{i, tokens}, tokens};
     }
-    // Entries change hands between two steps: a draft may be of the tokens up to there.
-    const std::size_t most = retains() ? std::min<std::size_t>(6, tokens_to_flush(i)) : 6;
+    const std::size_t most =
+        retains(scenario_) ? std::min<std::size_t>(6, testing::tokens_to_flush(batch_.sequence(i)))
+                           : 6;
     const std::size_t tokens = rng_.below(2) == 0 ? 1 : 1 + rng_.below(most);
     return {{i, tokens}, rng_.below(tokens + 1)};
-  }
-
-  /// Tokens that sequence i may bring before a flush is due; 1 where one is.
-  std::size_t tokens_to_flush(std::size_t i) {
-    const SequenceContext& context = state_of(batch_.sequence(i)).parts.context;
-    const policies::BudgetSplit& split = context.split;
-    const std::size_t decided = std::max(context.retained_end, split.sinks + split.kept);
-    const std::size_t due =
-        std::max(decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
-    return due > context.length ? due - context.length : 1;
   }
 
   void step(std::span<const Member> members, std::span<const BatchMember> brought) {
@@ -276,13 +158,8 @@ class Schedule {
       announce(i, 1 + rng_.below(60));
     } else if (rng_.below(3) == 0) {
       // Shorter than what is always attended a sequence has no index that it could go on with.
-      std::size_t length = sequence.length() - rng_.below(sequence.length() / 4);
-      if (drops()) {
-        ASSERT_TRUE(sequence.await_indexes().has_value());
-        if (sequence.window().begin > sequence.sinks().end) {
-          length = std::max(length, sequence.window().begin);
-        }
-      }
+      const std::size_t cut = sequence.length() - rng_.below(sequence.length() / 4);
+      const std::size_t length = std::max(cut, testing::shortest_cut(sequence, scenario_).value());
       ASSERT_TRUE(sequence.truncate(length).has_value());
       life.events.push_back({Event::Kind::cut, length});
     } else if (rng_.below(2) == 0) {

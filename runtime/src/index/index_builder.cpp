@@ -34,6 +34,7 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(queue.wait_for(index.uploaded));  // it may still read the old index
   const bool anew = index.coverage.trained > 0;
+  room_.ready = false;  // what is on its way is the old index
   index.members_stale = true;
   ++index.epoch;
   index.coverage.tokens = {};

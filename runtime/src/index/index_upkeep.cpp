@@ -34,6 +34,7 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   request.anew = !request.extends() && coverage.trained > 0;
   TERRACE_ASSIGN(index.coded, enqueue(request, of_prompt));
   coverage.tokens.end = end;
+  room_.ready = false;  // what is on its way lacks them
   if (takes_batches() || !request.extends()) coverage.batches.push_back(tokens.begin);
   index.members_stale = true;
   const Result<std::size_t> bytes = room_.device().stage(layer, tokens, /*with_fixed=*/false);

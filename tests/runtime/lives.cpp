@@ -1,0 +1,118 @@
+#include "runtime/lives.hpp"
+
+#include <array>
+#include <ostream>
+#include <string>
+
+#include "sequence/sequence_state.hpp"
+#include "terrace/policies/retention.hpp"
+#include "terrace/policies/retrieval.hpp"
+
+namespace terrace::testing {
+
+std::ostream& operator<<(std::ostream& out, const Life& life) {
+  constexpr std::array names{"prompt", "decode", "cut to", "pause"};
+  for (const auto& [kind, tokens, brought] : life.events) {
+    out << names[static_cast<std::size_t>(kind)] << ' ' << tokens;
+    if (brought > 0) out << " of " << brought;
+    out << ", ";
+  }
+  return out;
+}
+
+std::vector<StepOutput> alone(const Scenario& scenario, const Life& life) {
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  batch.replace(0, runtime->open_sequence().value(), life.traffic);
+  Sequence& sequence = batch.sequence(0);
+  for (const auto& [kind, tokens, brought] : life.events) {
+    switch (kind) {
+      case Event::Kind::prompt:
+        EXPECT_TRUE(sequence.begin_prompt(tokens).has_value());
+        batch.expect_step(std::array{BatchMember{0, tokens}});
+        break;
+      case Event::Kind::decode:
+        for (std::size_t i = 0; i < tokens; ++i) batch.expect_step(std::array<std::size_t, 1>{0});
+        break;
+      case Event::Kind::cut:
+        EXPECT_TRUE(sequence.truncate(tokens).has_value());
+        break;
+      case Event::Kind::pause:
+        EXPECT_TRUE(sequence.pause().has_value());
+        EXPECT_TRUE(sequence.resume().has_value());
+        break;
+    }
+  }
+  return batch.outputs(0);
+}
+
+Scenario random_scenario(Rng& rng) {
+  constexpr std::size_t blocks[] = {3, 8, 32};
+  Scenario scenario;
+  RuntimeOptions& options = scenario.runtime;
+  const auto policies = policies::retrieval_policies();
+  do {
+    options.policy = policies[rng.below(policies.size())].name;
+  } while (policies::make_retrieval_policy(options.policy).value()->traits().keeps_everything);
+  options.retrieval.pq = {.subspaces = 2, .bits = 4};
+  options.block_tokens = blocks[rng.below(3)];
+  options.window_share = 0.1 + 0.8 * rng.uniform();
+  options.cache.tokens = 1 + rng.below(128);
+  const auto policy = policies::make_retrieval_policy(options.policy, options.retrieval).value();
+  if (policy->index_layout(options.shape)->chunk_clusters > 0 && rng.below(2) == 0) {
+    options.cache.granularity = CacheGranularity::cluster;
+  }
+  options.placement = rng.below(2) == 0 ? Placement::offload : Placement::resident_first;
+  options.index_residency = rng.below(2) == 0 ? IndexResidency::device : IndexResidency::host;
+  options.prompts = rng.below(2) == 0 ? PromptAttention::exact : PromptAttention::retrieved;
+  options.planning.iterations = {2};
+  return scenario;
+}
+
+Scenario random_retention(Rng& rng) {
+  Scenario scenario = random_scenario(rng);
+  RuntimeOptions& options = scenario.runtime;
+  options.policy = "streaming";
+  constexpr std::array policies{"recent",  "snapkv", "pyramidkv", "chelsea",
+                                "kvcrush", "h2o",    "cam"};
+  options.retention_policy = policies[rng.below(policies.size())];
+  options.retention.base = rng.below(2) == 0 ? "h2o" : "snapkv";
+  options.retention.score_window = 8;
+  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
+  options.retention.merge.share = rng.below(2) == 0 ? 0.5 : 0;
+  options.cache = {};
+  return scenario;
+}
+
+Scenario random_holding(Rng& rng) {
+  Scenario scenario = random_scenario(rng);
+  RuntimeOptions& options = scenario.runtime;
+  constexpr std::array retrieval{"pqcache", "qpq", "oracle"};
+  constexpr std::array retention{"recent", "snapkv", "pyramidkv"};
+  options.policy = retrieval[rng.below(retrieval.size())];
+  options.cache.granularity = CacheGranularity::block;
+  options.retention_policy = retention[rng.below(retention.size())];
+  options.retention.score_window = 8;
+  options.retention.rerun = rng.below(2) == 0 ? policies::Rerun::flush : policies::Rerun::once;
+  options.dropped = DroppedTokens::keep;
+  options.held_share = 0.1 + 0.8 * rng.uniform();
+  return scenario;
+}
+
+std::size_t tokens_to_flush(Sequence& sequence) {
+  const SequenceContext& context = state_of(sequence).parts.context;
+  const policies::BudgetSplit& split = context.split;
+  const std::size_t decided = std::max(context.retained_end, split.sinks + split.kept);
+  const std::size_t due =
+      std::max(decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
+  return due > context.length ? due - context.length : 1;
+}
+
+Result<std::size_t> shortest_cut(Sequence& sequence, const Scenario& scenario) {
+  if (!drops(scenario)) return 0;
+  TERRACE_TRY(sequence.await_indexes());
+  const std::size_t window = sequence.window().begin;
+  return window > sequence.sinks().end ? window : 0;
+}
+
+}  // namespace terrace::testing
