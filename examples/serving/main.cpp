@@ -130,7 +130,7 @@ class Engine {
 
   /// Device memory of a request once its sequence is as long as it will be.
   [[nodiscard]] std::size_t device_bytes(const Request& request) const {
-    return runtime_->device_bytes(request.prompt_tokens + request.output_tokens);
+    return *runtime_->device_bytes(request.prompt_tokens + request.output_tokens);
   }
 
   /// Nobody may lack memory because somebody else has come. One alone is let in, and told.

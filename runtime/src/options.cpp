@@ -11,6 +11,10 @@ namespace {
 // A budget of mass has no size that a window could be a share of.
 constexpr std::size_t mass_window_tokens = 256;
 
+// Far above any model, and low enough that sizes of a layer fit in 64 bits.
+constexpr std::size_t shape_max = 16'384;
+constexpr std::size_t sinks_max = std::size_t{1} << 20;
+
 /// Returns what the word that stands at `key` means: one of `words`, as the schema has checked.
 template <typename Meaning>
 Meaning meaning_of(const Config& config, std::string_view key,
@@ -164,7 +168,15 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
 
 Status RuntimeOptions::validate() const {
   TERRACE_TRY(shape.validate());
+  if (std::max(shape.layers, shape.query_heads) > shape_max) {
+    return fail(Errc::invalid_argument, "{} layers, {} query heads; a model may have {} of each",
+                shape.layers, shape.query_heads, shape_max);
+  }
   TERRACE_TRY(budget.validate());
+  if (sink_tokens > sinks_max) {
+    return fail(Errc::invalid_argument, "retrieval.sink_tokens is {}; use up to {}", sink_tokens,
+                sinks_max);
+  }
   if (std::ranges::find(planning.iterations, 0U) != planning.iterations.end()) {
     return fail(Errc::invalid_argument, "planning.iterations has a 0; use 1 or more");
   }

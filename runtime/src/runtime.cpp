@@ -24,7 +24,10 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 
 Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
                                                   Queue& compute, const StepOptions& options) {
+  if (members.empty()) return fail(Errc::invalid_argument, "begin_step: a step without a member");
+  TERRACE_TRY(state_->check_compute(compute));
   std::vector<Step::Part> parts;
+  std::size_t tokens = 0;
   for (const StepMember& member : members) {
     if (member.sequence == nullptr) {
       return fail(Errc::invalid_argument, "begin_step: member {} has no sequence", parts.size());
@@ -36,6 +39,12 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
                   "begin_step: member {}, sequence {} of its runtime, is of another runtime",
                   parts.size(), index(context.id));
     }
+    if (member.tokens > max_positions - tokens) {
+      return fail(Errc::invalid_argument,
+                  "begin_step: member {} brings {} tokens; all of a step may bring {}",
+                  parts.size(), member.tokens, max_positions);
+    }
+    tokens += member.tokens;
     parts.push_back({state, member.tokens});
   }
   return std::unique_ptr<Step>(
@@ -49,7 +58,8 @@ const RetentionTraits* Runtime::retention_traits() const noexcept {
   return state_->retention == nullptr ? nullptr : &state_->retention->traits();
 }
 
-std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
+Result<std::size_t> Runtime::index_bytes(std::size_t tokens) const {
+  TERRACE_TRY(state_->check_countable(tokens));
   const IndexLayout& layout = state_->index_layout;
   if (layout.empty()) return 0;
   const std::size_t layers = state_->shape().layers - state_->options.dense_layers;
@@ -57,7 +67,8 @@ std::size_t Runtime::index_bytes(std::size_t tokens) const noexcept {
          (layout.fixed_bytes + divide_up(tokens, layout.chunk_tokens) * layout.chunk_bytes);
 }
 
-std::size_t Runtime::device_bytes(std::size_t tokens) const noexcept {
+Result<std::size_t> Runtime::device_bytes(std::size_t tokens) const {
+  TERRACE_TRY(state_->check_countable(tokens));
   return DeviceNeed(*state_, tokens).bytes();
 }
 

@@ -259,6 +259,28 @@ void RuntimeState::observe_compute(const policies::HiddenClustering& clustering,
   planner_.observe_compute(clustering, seconds(time));
 }
 
+Status RuntimeState::check_compute(Queue& queue) const {
+  if (&queue.threads() == &backend->device_threads()) return {};
+  return fail(Errc::invalid_argument,
+              "queue {} is not one of this runtime's device; make it with Runtime::backend()",
+              queue.name());
+}
+
+Status RuntimeState::check_countable(std::size_t tokens) const {
+  if (tokens > max_positions) {
+    return fail(Errc::invalid_argument, "{} tokens; a sequence may have {}", tokens, max_positions);
+  }
+  // More than a number of a query takes anywhere: as a row, in an index, in what steps work in.
+  Result<std::size_t> bytes = 256;
+  for (const std::size_t factor : {tokens, shape().layers, shape().query_heads, shape().head_dim}) {
+    bytes = checked_multiply(*bytes, factor);
+    if (bytes) continue;
+    return fail(Errc::invalid_argument,
+                "{} tokens of this model take more bytes than 64 bits count", tokens);
+  }
+  return {};
+}
+
 void RuntimeState::enter(SequenceState& sequence) {
   const std::lock_guard lock(sequences_mutex_);
   sequences_.push_back(&sequence);

@@ -140,6 +140,13 @@ class RuntimeState {
     return fail(Errc::invalid_argument, "the runtime was closed before {}", who);
   }
 
+  /// Errors: invalid_argument: no queue of the backend's device. Tickets of others mean nothing to
+  /// it, nor does it see their memory.
+  [[nodiscard]] Status check_compute(Queue& queue) const;
+
+  /// Errors: invalid_argument: no sequence has so many tokens, or sizes of them would wrap.
+  [[nodiscard]] Status check_countable(std::size_t tokens) const;
+
   [[nodiscard]] SequenceId next_sequence() noexcept {
     return SequenceId{opened_.fetch_add(1, std::memory_order_relaxed)};
   }

@@ -175,7 +175,8 @@ TERRACE_API void terrace_runtime_close(terrace_runtime* runtime);
 
 /* Returns the device memory, in bytes, that one more sequence takes at most while it decodes up to
  * `tokens` tokens, for admission. Left out are its share of the cache, what steps share, and what a
- * prompt or a draft takes beyond a step of one token. Threads: any, at once. */
+ * prompt or a draft takes beyond a step of one token. Of more tokens than a sequence may have it
+ * returns SIZE_MAX: no memory has room for them. Threads: any, at once. */
 TERRACE_API size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens);
 
 /* Returns how many sequences there are, of which steps may keep some whose handles are closed.

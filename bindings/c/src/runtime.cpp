@@ -85,7 +85,9 @@ void terrace_runtime_close(terrace_runtime* runtime) {
 }
 
 size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens) {
-  return runtime == nullptr ? 0 : runtime->shared->runtime->device_bytes(tokens);
+  if (runtime == nullptr) return 0;
+  // No memory has room for tokens that no sequence may have.
+  return runtime->shared->runtime->device_bytes(tokens).value_or(SIZE_MAX);
 }
 
 size_t terrace_runtime_sequences(const terrace_runtime* runtime) {

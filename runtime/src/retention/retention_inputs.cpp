@@ -44,6 +44,25 @@ Status RetentionInputs::check(const Layer& layer, const PromptHints& hints,
               traits().name, numbers, hints.pre_rope_keys.size());
 }
 
+Status RetentionInputs::check_piece(const Layer& layer, const PromptPiece& piece,
+                                    std::size_t prompt_end) const {
+  TERRACE_TRY(check(layer, piece.hints, piece.tokens.size()));
+  if (piece.tokens.end < prompt_end) return {};
+  const KvShape& shape = context_.shape();
+  if (wants_queries(layer) &&
+      piece.hints.query_window.size() < shape.query_heads * shape.head_dim) {
+    return fail(Errc::invalid_argument,
+                "retention.policy {} needs the queries of the prompt's last tokens", traits().name);
+  }
+  if (!wants_weights(layer)) return {};
+  const std::size_t weights = traits().score_heads(shape) * prompt_end;
+  if (piece.hints.attention_scores.size() == weights) return {};
+  return fail(Errc::invalid_argument,
+              "retention.policy {} needs attention weights: give the prompt in steps, or "
+              "attention_scores, {} numbers, with its last piece",
+              traits().name, weights);
+}
+
 Status RetentionInputs::keep_step(Layer& layer, TokenRange tokens, const StepInput& input,
                                   Queue& compute) const {
   if (wants_queries(layer)) {
@@ -57,7 +76,7 @@ Status RetentionInputs::keep_step(Layer& layer, TokenRange tokens, const StepInp
 
 Status RetentionInputs::keep_piece(Layer& layer, const PromptPiece& piece, std::size_t prompt_end,
                                    Queue& compute) const {
-  TERRACE_TRY(keep_queries(layer, piece, prompt_end, compute));
+  TERRACE_TRY(keep_queries(layer, piece, compute));
   TERRACE_TRY(rate(layer, piece.tokens, piece.hints, compute));
   return keep_weights(layer, piece, prompt_end, compute);
 }
@@ -69,15 +88,10 @@ Status RetentionInputs::rate(Layer& layer, TokenRange tokens, const PromptHints&
   return mine.ratings.keep(context_, layer.id(), tokens, hints.pre_rope_keys, compute, mine.scores);
 }
 
-Status RetentionInputs::keep_queries(Layer& layer, const PromptPiece& piece, std::size_t prompt_end,
-                                     Queue& compute) const {
+Status RetentionInputs::keep_queries(Layer& layer, const PromptPiece& piece, Queue& compute) const {
   if (!wants_queries(layer)) return {};
   const std::size_t numbers = context_.shape().query_heads * context_.shape().head_dim;
   const std::size_t tokens = piece.hints.query_window.size() / numbers;
-  if (piece.tokens.end == prompt_end && tokens == 0) {
-    return fail(Errc::invalid_argument,
-                "retention.policy {} needs the queries of the prompt's last tokens", traits().name);
-  }
   std::vector<CopyExtent> extents;
   layer.retention.queries.list_copies({piece.tokens.end - tokens, piece.tokens.end},
                                       piece.hints.query_window.data(), numbers, extents);
@@ -92,12 +106,6 @@ Status RetentionInputs::keep_weights(Layer& layer, const PromptPiece& piece, std
                                      Queue& compute) const {
   if (!wants_weights(layer) || piece.tokens.end < prompt_end) return {};
   const std::size_t lists = traits().score_heads(context_.shape());
-  if (piece.hints.attention_scores.size() != lists * prompt_end) {
-    return fail(Errc::invalid_argument,
-                "retention.policy {} needs attention weights: give the prompt in steps, or "
-                "attention_scores, {} numbers, with its last piece",
-                traits().name, lists * prompt_end);
-  }
   auto sums = std::make_shared<std::vector<float>>();
   const auto copy = [sums, given = piece.hints.attention_scores]() -> Result<std::size_t> {
     sums->assign(given.begin(), given.end());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "step/tensor_checks.hpp"
+
 namespace terrace {
 
 Status Prompt::begin(std::size_t tokens) {
@@ -74,7 +76,7 @@ void Prompt::make_indexes_resident() {
   for (const auto& layer : parts_.layers) parts_.indexes.room.device().mark_stale(*layer);
 }
 
-Status Prompt::check_turn(LayerId id, const Queue& compute) const {
+Status Prompt::check_turn(LayerId id, Queue& compute) const {
   TERRACE_TRY(context_.require(SequencePhase::prefill));
   return context_.check_layer(id, next_layer_, compute);
 }
@@ -106,9 +108,10 @@ Result<Ticket> Prompt::append(LayerId id, const PromptPiece& piece, Queue& compu
                 "positions [{}, {}) do not follow {}, or go beyond the announced {}",
                 piece.tokens.begin, piece.tokens.end, appended_, end_);
   }
+  TERRACE_TRY(check_kv(context_.shape(), piece.kv, piece.tokens.size()));
   TERRACE_TRY(check_hints(context_, piece.hints, piece.tokens.size()));
   Layer& layer = *parts_.layers[index(id)];
-  TERRACE_TRY(parts_.retention.inputs.check(layer, piece.hints, piece.tokens.size()));
+  TERRACE_TRY(parts_.retention.inputs.check_piece(layer, piece, end_));
   context_.compute = &compute;
   TERRACE_TRY(keep_hints(context_, layer.index.build.hints, piece, compute));
   TERRACE_TRY(parts_.retention.inputs.keep_piece(layer, piece, end_, compute));

@@ -28,7 +28,7 @@ class Prompt {
   /// Brings indexes back that gave way to a prompt.
   void make_indexes_resident();
 
-  [[nodiscard]] Status check_turn(LayerId layer, const Queue& compute) const;
+  [[nodiscard]] Status check_turn(LayerId layer, Queue& compute) const;
   Status store_on_device(Layer& layer, const PromptPiece& piece, Queue& compute);
   Result<Ticket> store_on_host(Layer& layer, const PromptPiece& piece, Ticket ready);
 

@@ -80,7 +80,7 @@ Status SequenceContext::check_length(std::size_t tokens) const {
               max_positions);
 }
 
-Status SequenceContext::check_layer(LayerId layer, std::size_t next, const Queue& queue) const {
+Status SequenceContext::check_layer(LayerId layer, std::size_t next, Queue& queue) const {
   if (next == shape().layers) {
     return fail(Errc::invalid_argument, "layer {}: all {} layers are done", index(layer), next);
   }
@@ -88,6 +88,7 @@ Status SequenceContext::check_layer(LayerId layer, std::size_t next, const Queue
     return fail(Errc::invalid_argument, "layer {} is not the next one; layer {} is", index(layer),
                 next);
   }
+  TERRACE_TRY(runtime.check_compute(queue));
   // Layers share buffers, in the order of one queue.
   if (compute == nullptr || compute == &queue) return {};
   return fail(Errc::invalid_argument, "layer {} is for queue {}, and the layers before it for {}",
@@ -108,13 +109,6 @@ void SequenceContext::resolve_budget(std::size_t context) {
   split = policies::split_budget(terms, traits());
   list_room = runtime.room_for(split.selected);
   budget_resolved = true;
-}
-
-void SequenceContext::forget_budget() noexcept {
-  budget_resolved = false;
-  budget_tokens = 0;
-  budget_context = list_room = 0;
-  split = {};
 }
 
 Status SequenceContext::await(WaitReason reason, const Ticket& ticket, Duration patience) {

@@ -19,8 +19,17 @@ namespace terrace {
 /// Positions are 32-bit in selections.
 inline constexpr std::size_t max_positions = std::size_t{1} << 31;
 
+/// A budget, and how it is dealt out, once a length has said how large it is.
+struct ResolvedBudget {
+  bool budget_resolved = false;
+  std::size_t budget_tokens = 0;
+  std::size_t budget_context = 0;  ///< tokens that the budget is for
+  policies::BudgetSplit split;
+  std::size_t list_room = 0;  ///< rows that a list has room for
+};
+
 /// How far a sequence has come: a fork begins with the same.
-struct SequenceCourse {
+struct SequenceCourse : ResolvedBudget {
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
   TokenRange prompt;             ///< that comes in steps, or came
@@ -29,11 +38,6 @@ struct SequenceCourse {
   bool prompt_given = false;     ///< there has been one, whichever way it came
   bool has_decoded = false;      ///< a token outside of prompts has been attended
   bool is_behind_prompt = true;  ///< none has since the last prompt
-  bool budget_resolved = false;
-  std::size_t budget_tokens = 0;
-  std::size_t budget_context = 0;  ///< tokens that the budget is for
-  policies::BudgetSplit split;
-  std::size_t list_room = 0;     ///< rows that a list has room for
   std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
   std::size_t flushes_from = 0;  ///< no flush is due before that length
 };
@@ -110,8 +114,8 @@ struct SequenceContext : SequenceCourse {
   /// Errors: invalid_argument: too long with so many tokens more.
   [[nodiscard]] Status check_length(std::size_t tokens) const;
   /// Errors: invalid_argument: another layer comes next, or the layers before it came on another
-  /// queue.
-  [[nodiscard]] Status check_layer(LayerId layer, std::size_t next, const Queue& queue) const;
+  /// queue, or the queue is of another backend.
+  [[nodiscard]] Status check_layer(LayerId layer, std::size_t next, Queue& queue) const;
 
   /// Returns what a call has done. Its error names the call and the sequence.
   template <typename T>
@@ -123,7 +127,10 @@ struct SequenceContext : SequenceCourse {
   [[nodiscard]] Error named(std::string_view call, const Error& error) const;
 
   void resolve_budget(std::size_t context);
-  void forget_budget() noexcept;
+  void forget_budget() noexcept { set_budget({}); }
+  void set_budget(const ResolvedBudget& budget) noexcept {
+    static_cast<ResolvedBudget&>(*this) = budget;
+  }
 
   /// Waits until the deadline, and counts how long.
   Status await(WaitReason reason, const Ticket& ticket) {

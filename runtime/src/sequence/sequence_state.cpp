@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "step/tensor_checks.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/drain_to_end.hpp"
 
@@ -53,13 +54,24 @@ Status SequenceState::begin_step() {
 }
 
 Status SequenceState::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
+  TERRACE_TRY(participant.check_own_step(memory_));
+  TERRACE_TRY(check_query(input));
+  const KvShape& shape = parts.context.shape();
+  TERRACE_TRY(check_outputs(shape, {.first = output}, Dtype::f32, 1));
+  TERRACE_TRY(check_apart(shape, {.first = input.query}, {.first = output}, 1, true));
   const StepOutput outputs[] = {{.data = output}};
   TERRACE_TRY(alone_.attend(layer, {&input, 1}, outputs, compute));
   return step_status();
 }
 
+Status SequenceState::check_query(const StepInput& input) const {
+  return check_queries(parts.context.shape(), {.first = input.query}, Dtype::f32, 1);
+}
+
 Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queue& compute) {
   TERRACE_TRY(Participant::check_gathers(parts.context.runtime));
+  TERRACE_TRY(participant.check_own_step(memory_));
+  TERRACE_TRY(check_query(input));
   TERRACE_TRY(participant.check_rows_are_here());
   participant.leave_attention_to_engine();
   TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));
@@ -68,7 +80,7 @@ Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queu
 }
 
 Status SequenceState::end_step() {
-  TERRACE_TRY(parts.context.require(SequencePhase::step));
+  TERRACE_TRY(participant.check_own_step(memory_));
   if (!participant.all_layers_done()) {
     return fail(Errc::invalid_argument, "{} of {} layers were attended", participant.layers_done(),
                 parts.layers.size());
@@ -82,7 +94,7 @@ Status SequenceState::end_step() {
 }
 
 Status SequenceState::abandon_step() {
-  TERRACE_TRY(parts.context.require(SequencePhase::step));
+  TERRACE_TRY(participant.check_own_step(memory_));
   step_status() = {};
   alone_.give_up();
   return step_status();
@@ -93,10 +105,10 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
   TERRACE_TRY(context.require(SequencePhase::idle));
   TERRACE_TRY(context.check_length(tokens));
   if (tokens == 0) return end_prompt();
+  // Tokens before the prompt do not wait for it to be indexed: it may select of them.
+  if (!context.in_prompt()) TERRACE_TRY(parts.recovering(participant.prepare_prompt()));
   context.prompt.end = context.length + tokens;
   if (!context.prompt_comes) {
-    // Tokens that are to be indexed do not wait for the prompt. The next step reports a failure.
-    static_cast<void>(participant.prepare_next());
     context.prompt.begin = context.length;
     context.prompt_selects = false;
     for (const auto& layer : parts.layers) layer->index.hints.emplace();

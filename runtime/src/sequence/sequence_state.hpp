@@ -60,6 +60,7 @@ class SequenceState {
 
  private:
   SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);
+  [[nodiscard]] Status check_query(const StepInput& input) const;
   /// `bytes`: of the target.
   [[nodiscard]] Status check_rows(LayerId layer, HeadId head,
                                   std::span<const std::uint32_t> positions,

@@ -4,15 +4,24 @@
 #include <cmath>
 
 #include "sequence/sequence_state.hpp"
+#include "tensor_checks.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
 
-Status Participant::check_turn(LayerId id, const StepInput& input, const Queue& compute) const {
+Status Participant::check_own_step(const LentStepMemory& memory) const {
+  TERRACE_TRY(context_.require(SequencePhase::step));
+  if (step_ == &memory) return {};
+  return fail(Errc::invalid_argument,
+              "the step under way was begun by Runtime::begin_step; go on with that Step's calls");
+}
+
+Status Participant::check_turn(LayerId id, const StepInput& input, Queue& compute) const {
   TERRACE_TRY(context_.require(SequencePhase::step));
   TERRACE_TRY(context_.check_layer(id, next_layer_, compute));
+  TERRACE_TRY(check_kv(context_.shape(), input.kv, tokens_));
   if (context_.in_prompt()) {
     TERRACE_TRY(check_hints(context_, input.hints, tokens_));
   }

@@ -27,11 +27,14 @@ class Participant {
   /// Makes room for `tokens` tokens from the sequence's length on, and in `memory` for tiles where
   /// rows pass in tiles. Errors: those of Sequence::begin_step.
   Status begin(std::size_t tokens, LentStepMemory& memory);
+  /// Errors: invalid_argument: no step is under way, or one that was begun with other memory: whose
+  /// calls alone go on with it.
+  [[nodiscard]] Status check_own_step(const LentStepMemory& memory) const;
 
   // A layer, in this order.
 
   /// Errors: invalid_argument where it is not this layer's turn, or on another queue than before.
-  Status check_turn(LayerId layer, const StepInput& input, const Queue& compute) const;
+  Status check_turn(LayerId layer, const StepInput& input, Queue& compute) const;
   /// Lets changes of the cache take effect, and says what the token attends to.
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
   /// Adds to `stores` how new rows get into device memory; the others have no room there.
@@ -86,6 +89,8 @@ class Participant {
 
   /// Has ready, beside the engine's work, what the next step reads.
   Status prepare_next();
+  /// The same before a prompt that begins. Errors: those of indexing what is there.
+  Status prepare_prompt();
   /// No more tokens of the prompt will come.
   Status end_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
@@ -109,6 +114,8 @@ class Participant {
   }
 
  private:
+  /// The same once it is known that so many tokens may come.
+  Status begin_tokens(std::size_t tokens, LentStepMemory& memory);
   /// Whether the next tokens, of which the sequence has been told or not, are a prompt's.
   [[nodiscard]] bool brings_prompt() const noexcept;
   /// Lets selections have as many rows as a budget that has grown. Errors: not_ready, those of
@@ -170,7 +177,8 @@ class Participant {
   bool prompt_ = false;    ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
-  bool gathers_ = false;  ///< the step's attention is the embedder's own
+  bool gathers_ = false;                  ///< the step's attention is the embedder's own
+  const LentStepMemory* step_ = nullptr;  ///< with which the last step was begun
   std::vector<CopyExtent> extents_;
   std::vector<StoreRows> stores_;
 };

@@ -15,11 +15,19 @@ bool Participant::brings_prompt() const noexcept {
 Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   TERRACE_TRY(context_.require(SequencePhase::idle));
   if (tokens == 0) return fail(Errc::invalid_argument, "a step of no token");
+  TERRACE_TRY(context_.check_length(tokens));
   if (context_.in_prompt() && context_.length + tokens > context_.prompt.end) {
     return fail(Errc::invalid_argument, "{} tokens; the prompt that was announced lacks {}", tokens,
                 context_.prompt.end - context_.length);
   }
-  TERRACE_TRY(context_.check_length(tokens));
+  const ResolvedBudget before = context_;
+  const Status begun = begin_tokens(tokens, memory);
+  // Tokens that do not come decide on nothing.
+  if (!begun) context_.set_budget(before);
+  return begun;
+}
+
+Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   tokens_ = tokens;
   token_ = 0;
   prompt_ = brings_prompt();
@@ -38,6 +46,7 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   next_layer_ = 0;
   context_.compute = nullptr;
   gathers_ = false;
+  step_ = &memory;
   context_.phase = SequencePhase::step;
   return {};
 }

@@ -61,7 +61,10 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
-  TERRACE_TRY(accept(accepted));
+  const Status kept = accept(accepted);
+  // The tokens are there. Behind them, no window has found room: the sequence is paused.
+  const bool is_paused = context_.phase == SequencePhase::paused;
+  if (!kept && !is_paused) return kept;
   if (parts_.retention.inputs.wants_weights()) {
     TERRACE_TRY(parts_.retention.weights.keep(accepted));
   }
@@ -72,9 +75,10 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   const std::size_t offloaded =
       context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
   context_.counters.bytes.offload += offloaded;
-  context_.phase = SequencePhase::idle;
   if (!prompt_ && accepted > 0) context_.has_decoded = true;
   if (accepted > 0) context_.is_behind_prompt = prompt_;
+  if (is_paused) return kept;
+  context_.phase = SequencePhase::idle;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
   context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
@@ -125,6 +129,11 @@ Status Participant::prepare_next() {
   if (!prompt_may_go_on) TERRACE_TRY(parts_.retention.start_if_due());
   // Tokens that are added to an index that is being built would wait for it.
   return may_use_indexes() ? parts_.indexes.prepare() : Status{};
+}
+
+Status Participant::prepare_prompt() {
+  if (context_.prompt_waits()) TERRACE_TRY(end_prompt());
+  return prepare_next();
 }
 
 Status Participant::end_prompt() {

@@ -7,6 +7,7 @@
 
 #include "sequence/sequence_state.hpp"
 #include "step_state.hpp"
+#include "tensor_checks.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace {
@@ -40,34 +41,38 @@ Step::State::~State() {
 }
 
 Status Step::State::check(std::string_view call, const StepTensors& tensors) const {
-  if (tensors.kv.keys == nullptr || tensors.kv.values == nullptr) {
-    return fail(Errc::invalid_argument, "{}: keys or values are missing", call);
-  }
+  if (ended_) return fail(Errc::invalid_argument, "{}: the step has ended", call);
+  TERRACE_TRY(runtime_.check_open("the step"));
+  const Status kv = check_kv(runtime_.shape(), tensors.kv, token_count());
+  if (!kv) return tl::unexpected(kv.error().while_doing(call));
   if (tensors.speculated_query != nullptr && tensors.speculated_query_stride == 0) {
     return fail(Errc::invalid_argument, "{}: speculated_query has no stride", call);
-  }
-  const std::size_t key_bytes = runtime_.shape().row_bytes() / 2;
-  if (token_count() > 1 && tensors.kv.token_stride < key_bytes) {
-    return fail(Errc::invalid_argument, "{}: kv.token_stride is {}; a key has {} bytes", call,
-                tensors.kv.token_stride, key_bytes);
   }
   if (!tensors.hints.empty() && tensors.hints.size() != statuses_.size()) {
     return fail(Errc::invalid_argument, "{}: hints of {} sequences; the step has {}", call,
                 tensors.hints.size(), statuses_.size());
   }
-  if (ended_) return fail(Errc::invalid_argument, "{}: the step has ended", call);
-  return runtime_.check_open("the step");
+  return {};
+}
+
+Status Step::State::check_outputs(const StepTensors& tensors) const {
+  const KvShape& shape = runtime_.shape();
+  const TokenVectors outputs{tensors.output, tensors.output_stride};
+  TERRACE_TRY(terrace::check_outputs(shape, outputs, tensors.dtype, token_count()));
+  // Others are converted into memory of the step's own.
+  if (tensors.dtype != Dtype::f32) return {};
+  const bool token_by_token = std::ranges::none_of(
+      batch_->members(),
+      [](const StepBatch::Member& member) { return member.participant->attends_exactly(); });
+  return check_apart(shape, {tensors.query, tensors.query_stride}, outputs, token_count(),
+                     token_by_token);
 }
 
 Status Step::State::check_queries(std::string_view call, const StepTensors& tensors) const {
-  if (tensors.query == nullptr) {
-    return fail(Errc::invalid_argument, "{}: queries are missing", call);
-  }
-  if (std::min(tensors.query_stride, tensors.output_stride) < numbers()) {
-    return fail(Errc::invalid_argument, "{}: tokens of {} numbers overlap at strides {} and {}",
-                call, numbers(), tensors.query_stride, tensors.output_stride);
-  }
-  return {};
+  const Status queries = terrace::check_queries(
+      runtime_.shape(), {tensors.query, tensors.query_stride}, tensors.dtype, token_count());
+  if (queries) return {};
+  return tl::unexpected(queries.error().while_doing(call));
 }
 
 StepTensors Step::State::with_strides(StepTensors tensors) const noexcept {
@@ -100,11 +105,11 @@ void Step::State::hand_out(const StepTensors& tensors) {
 
 Status Step::State::attend(LayerId layer, const StepTensors& given) {
   const StepTensors tensors = with_strides(given);
-  if (tensors.output == nullptr) {
-    return fail(Errc::invalid_argument, "attend: the output is missing");
-  }
-  TERRACE_TRY(check_queries("attend", tensors));
   TERRACE_TRY(check("attend", tensors));
+  TERRACE_TRY(check_queries("attend", tensors));
+  if (const Status right = check_outputs(tensors); !right) {
+    return tl::unexpected(right.error().while_doing("attend"));
+  }
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors);
   return batch_->attend(layer, inputs_, outputs_, compute_);
@@ -155,8 +160,8 @@ Status Step::State::check_gather(std::size_t views) const {
 Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<KvView> views) {
   const StepTensors tensors = with_strides(given);
   TERRACE_TRY(check_gather(views.size()));
-  TERRACE_TRY(check_queries("gather", tensors));
   TERRACE_TRY(check("gather", tensors));
+  TERRACE_TRY(check_queries("gather", tensors));
   const bool converts = tensors.dtype != Dtype::f32;
   if (converts) TERRACE_TRY(reserve_converted());
   hand_out(converts ? in_f32(tensors) : tensors);

@@ -28,8 +28,7 @@ Status StepBatch::sharing(Status done) {
   return done;
 }
 
-Status StepBatch::check(LayerId layer, std::span<const StepInput> inputs,
-                        const Queue& compute) const {
+Status StepBatch::check(LayerId layer, std::span<const StepInput> inputs, Queue& compute) const {
   TERRACE_TRY(failure_);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].status) continue;

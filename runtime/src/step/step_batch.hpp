@@ -28,7 +28,7 @@ class StepBatch {
   /// Errors: invalid_argument: it is not the layer's turn, or an input lacks something; what the
   /// members share has failed before.
   [[nodiscard]] Status check(LayerId layer, std::span<const StepInput> inputs,
-                             const Queue& compute) const;
+                             Queue& compute) const;
   /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
   /// Errors: those of check(), and nothing is enqueued; those of ops, which all members share.
   Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);

@@ -36,6 +36,7 @@ class Step::State {
  private:
   [[nodiscard]] Status check(std::string_view call, const StepTensors& tensors) const;
   [[nodiscard]] Status check_queries(std::string_view call, const StepTensors& tensors) const;
+  [[nodiscard]] Status check_outputs(const StepTensors& tensors) const;
   [[nodiscard]] Status check_gather(std::size_t views) const;
   /// The tensors with strides in place of 0.
   [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;

@@ -45,7 +45,8 @@ class Runtime {
   /// Begins a step of all these sequences, with tokens from their length() on: makes room for them.
   /// A sequence that cannot begin does not take part; Step::status() says why. Sequences and the
   /// compute queue must outlive the step.
-  /// Errors: invalid_argument: a sequence of another runtime.
+  /// Errors: invalid_argument: no members, a sequence of another runtime, a queue that backend()
+  /// has not made, more tokens than positions can number.
   Result<std::unique_ptr<Step>> begin_step(std::span<const StepMember> members, Queue& compute,
                                            const StepOptions& options = {});
 
@@ -57,7 +58,8 @@ class Runtime {
   [[nodiscard]] std::size_t block_pool_bytes() const;
 
   /// Memory that the indexes of a sequence of `tokens` tokens take, all layers: what a step scans.
-  [[nodiscard]] std::size_t index_bytes(std::size_t tokens) const noexcept;
+  /// Errors: invalid_argument: no sequence gets that long.
+  [[nodiscard]] Result<std::size_t> index_bytes(std::size_t tokens) const;
 
   /// Device memory that one more sequence takes at most while it decodes up to `tokens` tokens, for
   /// admission: blocks of sinks and window, dense layers, indexes, selections, scratch. Under
@@ -66,7 +68,9 @@ class Runtime {
   /// Left out: its share of the cache; what steps of any batch share (tiles of exact attention);
   /// what a prompt takes, or a draft, beyond a step of one token; what other sequences give back
   /// meanwhile of slabs that they share.
-  [[nodiscard]] std::size_t device_bytes(std::size_t tokens) const noexcept;
+  ///
+  /// Errors: invalid_argument: no sequence gets that long.
+  [[nodiscard]] Result<std::size_t> device_bytes(std::size_t tokens) const;
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
   /// Returns null where every token stays.

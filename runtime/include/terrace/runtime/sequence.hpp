@@ -56,7 +56,9 @@ class Sequence {
   /// together once all are there. 0 ends a prompt that will not come whole: what there is of it is
   /// indexed. truncate() ends it, too. A step brings no more tokens than the prompt lacks.
   ///
-  /// Errors   invalid_argument: the sequence is not idle, or would get too long
+  /// Errors   invalid_argument: the sequence is not idle, or would get too long; those of indexing
+  ///          what is there, before a prompt begins or where it ends: out_of_memory, not_ready. A
+  ///          prompt that was to begin has not; one that was to end has, and is indexed later
   [[nodiscard]] Status begin_prompt(std::size_t tokens);
 
   /// Whether the next step would wait for no index to be built.
