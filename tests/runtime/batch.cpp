@@ -122,6 +122,8 @@ std::vector<Status> Batch::step(std::span<const BatchMember> members,
                                 std::span<const std::size_t> accepted) {
   std::vector<LayerData> layers(shape_.layers);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) fill(layers[layer], layer, members);
+  std::vector<std::size_t> lengths;
+  for (const BatchMember& member : members) lengths.push_back(sequence(member.sequence).length());
   const auto step = begin(members);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) attend(*step, layer, layers[layer]);
   const Status ended = step->end(accepted);
@@ -133,7 +135,8 @@ std::vector<Status> Batch::step(std::span<const BatchMember> members,
   for (std::size_t i = 0; i < members.size(); ++i) {
     statuses.push_back(step->status(i));
     const std::size_t kept = accepted.empty() ? members[i].tokens : accepted[i];
-    if (statuses.back()) keep(layers, members[i].sequence, first, kept);
+    const bool is_longer = sequence(members[i].sequence).length() > lengths[i];
+    if (statuses.back() || is_longer) keep(layers, members[i].sequence, first, kept);
     first += members[i].tokens;
   }
   return statuses;

@@ -12,13 +12,15 @@
 
 #include "kernels/seed.hpp"
 #include "policies/selecting_policies.hpp"
-#include "runtime/scenario.hpp"
-#include "terrace/core/rng.hpp"
+#include "runtime/lives.hpp"
 
 namespace terrace {
 namespace {
 
+using testing::Batch;
+using testing::BatchMember;
 using testing::Drive;
+using testing::Event;
 using testing::Scenario;
 using testing::Traffic;
 
@@ -216,7 +218,7 @@ TEST(TightMemory, ARefusedPromptLeavesStepsTheirBuffers) {
     drive.sequence().reset_counters();
     const Status done = drive.steps(3);
     EXPECT_TRUE(done.has_value()) << done.error().message();
-    EXPECT_LT(drive.sequence().counters().bytes.index, runtime->index_bytes(150))
+    EXPECT_LT(drive.sequence().counters().bytes.index, *runtime->index_bytes(150))
         << policy << ": an index that was resident is streamed";
   }
 }
@@ -265,6 +267,42 @@ TEST(TightMemory, ARefusedPromptTakesNoPagesFromOthers) {
   EXPECT_TRUE(lacks_memory(refused.sequence().begin_prefill(3'000'000)));
   ASSERT_TRUE(refused.prefill(300).has_value());
   ASSERT_TRUE(other.steps(100).has_value());
+}
+
+TEST(TightMemory, ARefusedMemberLeavesOthersTheMemoryOfTheStep) {
+  // The state of the second one's queries finds no room, or the tables of its blocks.
+  for (const std::size_t tokens : {6'000U, 9'000U}) {
+    Scenario scenario;
+    scenario.runtime.policy = "streaming";
+    Scenario tight = scenario;
+    tight.backend.device_memory_limit = 1'200'000;
+    const auto runtime = tight.open();
+    Batch batch(*runtime, 2);
+    ASSERT_TRUE(batch.sequence(0).begin_prompt(130).has_value());
+    ASSERT_TRUE(batch.sequence(1).begin_prompt(tokens).has_value());
+    for (const std::size_t piece : {90U, 40U}) {
+      const auto statuses = batch.step(std::array{BatchMember{0, piece}, BatchMember{1, tokens}});
+      EXPECT_TRUE(statuses[0].has_value()) << statuses[0].error().message();
+      ASSERT_FALSE(statuses[1].has_value());
+      EXPECT_EQ(statuses[1].error().code, Errc::out_of_memory);
+    }
+    batch.expect_step(std::array<std::size_t, 1>{0});
+    EXPECT_EQ(batch.outputs(0), testing::alone(scenario, {.traffic = batch.traffic(0),
+                                                          .events = {{Event::Kind::prompt, 130},
+                                                                     {Event::Kind::decode, 1}}}));
+  }
+}
+
+TEST(TightMemory, ARefusedFirstStepDecidesOnNoBudget) {
+  Scenario scenario;
+  scenario.runtime.budget = {.kind = TokenBudget::Kind::share, .value = 0.2};
+  scenario.backend.device_memory_limit = 1'200'000;
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  ASSERT_FALSE(batch.step(std::array{BatchMember{0, 9'000}}).front().has_value());
+  EXPECT_EQ(batch.sequence(0).budget_tokens(), 0U);
+  batch.expect_step(std::array{BatchMember{0, 100}});
+  EXPECT_EQ(batch.sequence(0).budget_tokens(), 20U);
 }
 
 }  // namespace

@@ -13,48 +13,52 @@ StepMemory& LentStepMemory::get() {
   return *memory_;
 }
 
+Status LentStepMemory::reserve(Buffer& buffer, std::size_t bytes, bool relied_on) {
+  if (!relied_on) return reserve_buffer(*runtime_.backend, buffer, bytes, Purpose::staging);
+  if (buffer.bytes() >= bytes) return {};
+  TERRACE_ASSIGN(buffer, runtime_.backend->allocate({.bytes = bytes, .purpose = Purpose::staging}));
+  return {};
+}
+
 Status LentStepMemory::reserve_tiles(std::size_t tokens) {
   const std::size_t bytes =
       tile_tokens(runtime_.options.block_tokens) * runtime_.shape().token_bytes();
   const std::size_t floats = tile_state_floats(runtime_.shape(), tokens);
-  TERRACE_TRY(
-      reserve_buffer(*runtime_.backend, get().state, floats * sizeof(float), Purpose::staging));
-  for (Buffer& tile : get().tiles) {
-    TERRACE_TRY(reserve_buffer(*runtime_.backend, tile, bytes, Purpose::staging));
-  }
+  TERRACE_TRY(reserve(get().state, floats * sizeof(float), promised_.tiles));
+  for (Buffer& tile : get().tiles) TERRACE_TRY(reserve(tile, bytes, promised_.tiles));
+  asked_.tiles = true;
   return {};
 }
 
 Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
   if (count == 0) return {};
-  const std::size_t end = tables_reserved_ + count;
+  const Room all{asked_.tiles, asked_.tables + count, std::max(asked_.blocks, blocks)};
   std::vector<StepMemory::Table>& tables = get().tables;
-  if (tables.size() < end) tables.resize(end);
+  if (tables.size() < all.tables) tables.resize(all.tables);
   // Members take them in turn, whoever asked for which.
-  blocks_reserved_ = std::max(blocks_reserved_, blocks);
-  for (std::size_t i = 0; i < end; ++i) TERRACE_TRY(reserve_table(tables[i], blocks_reserved_));
-  tables_reserved_ = end;
+  for (std::size_t i = 0; i < all.tables; ++i) TERRACE_TRY(reserve_table(i, all.blocks));
+  asked_ = all;
   return {};
 }
 
 Result<StepMemory::Table*> LentStepMemory::next_table(std::size_t blocks) {
   std::vector<StepMemory::Table>& tables = get().tables;
   if (tables_used_ == tables.size()) tables.emplace_back();
-  StepMemory::Table& table = tables[tables_used_];
-  TERRACE_TRY(reserve_table(table, blocks));
-  ++tables_used_;
-  return &table;
+  TERRACE_TRY(reserve_table(tables_used_, blocks));
+  return &tables[tables_used_++];
 }
 
-Status LentStepMemory::reserve_table(StepMemory::Table& table, std::size_t blocks) {
+Status LentStepMemory::reserve_table(std::size_t number, std::size_t blocks) {
+  StepMemory::Table& table = get().tables[number];
   if (std::min(table.device.bytes(), table.host.bytes()) >= blocks * sizeof(std::byte*)) return {};
   Backend& backend = *runtime_.backend;
-  table = {};
+  if (number >= promised_.tables) table = {};
   AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
                             .purpose = Purpose::staging};
-  TERRACE_ASSIGN(table.device, backend.allocate(request));
+  TERRACE_ASSIGN(Buffer device, backend.allocate(request));
   request.tier = Tier::host;
   TERRACE_ASSIGN(table.host, backend.allocate(request));
+  table.device = std::move(device);
   return {};
 }
 
@@ -68,7 +72,8 @@ Status LentStepMemory::reserve_queries() {
 }
 
 void LentStepMemory::give_back() noexcept {
-  queries_expected_ = tables_reserved_ = blocks_reserved_ = tables_used_ = 0;
+  queries_expected_ = tables_used_ = 0;
+  promised_ = asked_ = {};
   if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
 }
 

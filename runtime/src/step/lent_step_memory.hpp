@@ -1,4 +1,9 @@
-// The runtime's memory for steps, as one step at a time has it.
+// The runtime's memory for steps, as one step at a time has it. The members of a step reserve it
+// one after the other as they begin:
+//
+//   memory.begin_member();          // again before each further try
+//   memory.reserve_tiles(tokens);   // and tables: may fail
+//   memory.promise();               // it takes part: the next members leave this memory alone
 #pragma once
 
 #include <memory>
@@ -21,11 +26,18 @@ class LentStepMemory {
 
   /// Returns the memory, from the first call on that of this step.
   StepMemory& get();
-  /// Has room for tiles of rows, and for the state of so many tokens that attend to them. Errors:
-  /// out_of_memory.
+
+  // A member that begins. Errors: out_of_memory; what was promised before is still there.
+
+  /// Forgets what a member has reserved that takes no part.
+  void begin_member() noexcept { asked_ = promised_; }
+  /// Has room for tiles of rows, and for the state of so many tokens that attend to them.
   Status reserve_tiles(std::size_t tokens);
-  /// Has `count` tables of `blocks` blocks more. Errors: out_of_memory.
+  /// Has `count` tables of `blocks` blocks more.
   Status reserve_tables(std::size_t count, std::size_t blocks);
+  /// What the member has reserved is there until the step ends, whatever others reserve.
+  void promise() noexcept { promised_ = asked_; }
+
   /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
   /// was not reserved.
   Result<StepMemory::Table*> next_table(std::size_t blocks);
@@ -40,13 +52,22 @@ class LentStepMemory {
   void leave_to(std::vector<Buffer>& keeper);
 
  private:
-  Status reserve_table(StepMemory::Table& table, std::size_t blocks);
+  struct Room {
+    bool tiles = false;
+    std::size_t tables = 0;
+    std::size_t blocks = 0;  ///< of a table
+  };
+
+  /// Has so many bytes in `buffer`. Where nobody relies on it, what it had is given back first: it
+  /// may be all there is.
+  Status reserve(Buffer& buffer, std::size_t bytes, bool relied_on);
+  Status reserve_table(std::size_t number, std::size_t blocks);
 
   RuntimeState& runtime_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
   std::size_t queries_expected_ = 0;
-  std::size_t tables_reserved_ = 0;
-  std::size_t blocks_reserved_ = 0;  ///< of a table
+  Room promised_;  ///< to members that have begun
+  Room asked_;     ///< by these and by the one that begins
   std::size_t tables_used_ = 0;
 };
 

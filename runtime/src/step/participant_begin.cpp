@@ -142,6 +142,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
   const auto reserve_all = [&]() -> Status {
+    memory.begin_member();
     TERRACE_TRY(memory.reserve_queries());
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
@@ -169,6 +170,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     context_.journal.note_loss();
     return reserved;
   }
+  memory.promise();
   if (may_store_on_host()) parts_.place_prompt(length);
   parts_.indexes.room.ready = false;
   // For tokens behind the first one there may be something to select where there was nothing.

@@ -5,9 +5,10 @@ namespace terrace {
 Status SelectionLists::reserve(Backend& backend, std::size_t lists, std::size_t rows) {
   if (host_ && lists == lists_ && rows <= rows_) return {};
   AllocationRequest request{.bytes = bytes_for(lists, rows), .purpose = Purpose::staging};
-  TERRACE_ASSIGN(device_, backend.allocate(request));
+  TERRACE_ASSIGN(Buffer device, backend.allocate(request));
   request.tier = Tier::host;
   TERRACE_ASSIGN(host_, backend.allocate(request));
+  device_ = std::move(device);
   lists_ = lists;
   rows_ = rows;
   return {};
