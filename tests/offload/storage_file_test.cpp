@@ -1,9 +1,18 @@
 #include "terrace/offload/storage_file.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <thread>
 
 #include "core/temporary_folder.hpp"
 
@@ -57,6 +66,123 @@ TEST_F(StorageFileTest, IsNotLeftBehindWhereItCannotHaveItsSize) {
   EXPECT_THAT(message({.path = path(), .bytes = std::uint64_t{1} << 62}),
               HasSubstr("cannot be written"));
   EXPECT_FALSE(fs::exists(path()));
+}
+
+TEST_F(StorageFileTest, IsMadeWhereALinkLeads) {
+  fs::create_symlink("target", path());
+  {
+    const auto file = StorageFile::open({.path = path(), .bytes = mebibyte}).value();
+    EXPECT_TRUE(file.created());
+  }
+  EXPECT_TRUE(fs::is_symlink(path()));
+  EXPECT_EQ(fs::file_size(folder_ / "target"), mebibyte);
+}
+
+TEST_F(StorageFileTest, LeavesALinkToNothingWhereItCannotHaveItsSize) {
+  fs::create_symlink("target", path());
+  EXPECT_THAT(message({.path = path(), .bytes = 5000}), HasSubstr("not 5000"));
+  EXPECT_TRUE(fs::is_symlink(path()));
+  EXPECT_FALSE(fs::exists(folder_ / "target"));
+}
+
+TEST_F(StorageFileTest, LeavesAnEmptyFileEmptyWhereItCannotHaveItsSize) {
+  folder_.write("rows", "");
+  EXPECT_THAT(message({.path = path(), .bytes = std::uint64_t{1} << 62}),
+              HasSubstr("cannot be written"));
+  EXPECT_EQ(fs::file_size(path()), 0U);
+}
+
+/// Descriptors of this process that lead to a path.
+std::ptrdiff_t descriptors_of(const std::string& path) {
+  std::error_code ignored;  // of one that another thread has closed meanwhile
+  return std::ranges::count_if(fs::directory_iterator("/proc/self/fd"), [&](const auto& each) {
+    return fs::read_symlink(each.path(), ignored) == path;
+  });
+}
+
+/// The lock of a removed file says nothing of the one that is there now.
+TEST_F(StorageFileTest, IsTheFileAtItsPathWhenTheOneThatItWaitedForIsRemoved) {
+  std::optional<StorageFile> first = StorageFile::open({.path = path(), .bytes = mebibyte}).value();
+  std::optional<Result<StorageFile>> second;
+  std::thread other([&] {
+    second.emplace(StorageFile::open(
+        {.path = path(), .bytes = mebibyte, .patience = std::chrono::minutes(10)}));
+  });
+  while (descriptors_of(path()) < 2) std::this_thread::yield();
+  fs::remove(path());
+  first.reset();
+  other.join();
+  ASSERT_TRUE(*second);
+  EXPECT_TRUE(fs::exists(path()));
+}
+
+/// A child that lives on is no user of the file.
+TEST_F(StorageFileTest, IsFreeAgainThoughAForkedChildLivesOn) {
+  std::optional<StorageFile> file = StorageFile::open({.path = path(), .bytes = mebibyte}).value();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[1]);
+    char byte = 0;
+    static_cast<void>(::read(ends[0], &byte, 1));  // until the other end is closed
+    ::_exit(0);
+  }
+  ::close(ends[0]);
+  file.reset();
+  EXPECT_EQ(message({.path = path(), .bytes = mebibyte, .patience = std::chrono::minutes(10)}), "");
+  ::close(ends[1]);
+  ::waitpid(child, nullptr, 0);
+}
+
+/// A block device over a file, where the system lets this process make one.
+class LoopDevice {
+ public:
+  explicit LoopDevice(const std::string& file) {
+    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
+    if (control >= 0) ::close(control);
+    if (number < 0) return;
+    path_ = "/dev/loop" + std::to_string(number);
+    const int back = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+    device_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (device_ >= 0 && ::ioctl(device_, LOOP_SET_FD, back) != 0) {
+      ::close(device_);
+      device_ = -1;
+    }
+    ::close(back);
+  }
+  LoopDevice(const LoopDevice&) = delete;
+  LoopDevice& operator=(const LoopDevice&) = delete;
+  ~LoopDevice() {
+    if (device_ < 0) return;
+    ::ioctl(device_, LOOP_CLR_FD);
+    ::close(device_);
+  }
+  [[nodiscard]] bool is_there() const noexcept { return device_ >= 0; }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+  int device_ = -1;
+};
+
+TEST_F(StorageFileTest, IsWaitedForWhereItIsADeviceInUse) {
+  folder_.write("image", std::string(mebibyte, '\0'));
+  const LoopDevice device(folder_ / "image");
+  if (!device.is_there()) GTEST_SKIP() << "no loop device for this process";
+  std::optional<StorageFile> first = StorageFile::open({.path = device.path()}).value();
+  EXPECT_THAT(message({.path = device.path(), .patience = Duration{}}),
+              HasSubstr("another process has it open"));
+  std::optional<Result<StorageFile>> second;
+  std::thread other([&] {
+    second.emplace(
+        StorageFile::open({.path = device.path(), .patience = std::chrono::minutes(10)}));
+  });
+  first.reset();
+  other.join();
+  ASSERT_TRUE(*second) << second->error().message();
+  EXPECT_EQ((*second)->bytes(), mebibyte);
 }
 
 TEST_F(StorageFileTest, IsNoFolderAndLiesInOne) {

@@ -1,15 +1,26 @@
 // A file, or a block device, that Terrace keeps rows in: of a fixed size, this process's alone.
+//
+// Others are kept from it by a lock (flock) that they have to ask for, as each StorageFile does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "terrace/core/clock.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace::offload {
+
+class ProcessDescriptor;
+
+/// Which file it is, whatever its name.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t number = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
 
 /// Whether the system's page cache is passed by.
 enum class DirectIo : std::uint8_t {
@@ -22,55 +33,72 @@ struct StorageFileOptions {
   /// Size of a file that is made, or is empty; its blocks are taken at once. Others keep theirs.
   std::uint64_t bytes = 0;
   DirectIo direct = DirectIo::where_possible;
-  /// How long open() waits for others to close the file: of a process that was ended, and of a
-  /// ring, the system closes files a moment later.
+  /// How long open() waits for others to close the file or device: of a process that was ended,
+  /// and of a ring, the system closes files a moment later.
   Duration patience = std::chrono::seconds(2);
 };
 
-/// Threads  safe from any thread; the file is open until this object goes
+/// Threads  safe from any thread, but grow() and undo(); the file is open until this object goes,
+///          and in this process alone: a child of fork() has it closed
 class StorageFile {
  public:
   /// Transfers begin and end at multiples of so many bytes, in the file and in memory.
   static constexpr std::size_t alignment = 4096;
 
-  /// Opens a file, and makes it where there is none. Its bytes are left as they are.
+  /// Opens a file, and makes it where there is none, or where a link to nothing leads. Its bytes
+  /// are left as they are. Where it fails, all is as it was before.
   ///
   /// Errors   invalid_argument: a size of 0, or no multiple of `alignment`, where there is no file;
   ///          io_error naming the file: it cannot be opened, is no regular file and no block
   ///          device, is a device that is mounted, another process has it open, or the disk has no
-  ///          room for it (a file that was made for it is removed)
+  ///          room for it
   [[nodiscard]] static Result<StorageFile> open(const StorageFileOptions& options);
 
-  StorageFile(StorageFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        descriptor_(std::exchange(other.descriptor_, -1)),
-        bytes_(other.bytes_),
-        direct_(other.direct_),
-        created_(other.created_) {}
+  StorageFile(StorageFile&& other) noexcept;
   StorageFile& operator=(StorageFile&&) = delete;
   ~StorageFile();
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+  /// Returns the descriptor; -1 in a child of fork().
+  [[nodiscard]] int descriptor() const noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Whether transfers pass the page cache by.
   [[nodiscard]] bool direct() const noexcept { return direct_; }
   /// Whether open() gave the file its size: it then reads as zeros.
   [[nodiscard]] bool created() const noexcept { return created_; }
 
+  /// Looks, by one system call, whether what is written now will be found again.
+  ///
+  /// Errors   io_error: the path no longer leads to this file, or the file has become shorter
+  [[nodiscard]] Status check_place() const;
+
+  /// Gives a file that nobody uses yet more bytes; a device has those that it has.
+  /// Errors: as open().
+  [[nodiscard]] Status grow(std::uint64_t bytes);
+
+  /// Takes back what open() and grow() have changed: a file that was made is removed, another has
+  /// the size that it had.
+  void undo() noexcept;
+
  private:
-  StorageFile(std::string path, int descriptor, bool direct) noexcept
-      : path_(std::move(path)), descriptor_(descriptor), direct_(direct) {}
-  Status lock(Duration patience) const;
-  [[nodiscard]] tl::unexpected<Error> in_use() const;
-  Status allocate(std::uint64_t bytes);
+  StorageFile(std::string path, int descriptor);
+  /// Nothing where it is a device that another has open.
+  [[nodiscard]] static Result<std::unique_ptr<StorageFile>> open_path(const std::string& path);
+  /// Returns whether no other has the lock.
+  [[nodiscard]] Result<bool> lock();
   Status measure();
 
-  std::string path_;
-  int descriptor_;
+  std::string path_;   ///< as it was named
+  std::string place_;  ///< the same from the root: the process may go to another folder
+  std::unique_ptr<ProcessDescriptor> descriptor_;
+  FileIdentity identity_ = {};
+  bool is_device_ = false;
   std::uint64_t bytes_ = 0;
-  bool direct_;
+  std::uint64_t bytes_before_ = 0;  ///< open()
+  bool direct_ = false;
   bool created_ = false;
+  bool is_made_ = false;  ///< by open(), where there was none
+  bool is_grown_ = false;
 };
 
 }  // namespace terrace::offload
