@@ -1,6 +1,8 @@
 #include "terrace/offload/file_queue.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -157,6 +159,7 @@ TEST_P(EachFileQueue, RefusesWhatIsNotMadeOfBlocksOfTheFile) {
       read(0, bytes.subspan(512, block)),
       read(0, bytes.first(block / 2)),
       read(0, {}),
+      {.direction = FileTransfer::Direction{9}, .data = bytes.data(), .bytes = block},
       read((file_blocks - 1) * block, bytes),
       read(~std::uint64_t{0} - block + 1, bytes),
   };
@@ -214,6 +217,74 @@ INSTANTIATE_TEST_SUITE_P(
         QueueCase{
             .name = "threads_buffered", .engine = FileEngine::threads, .direct = DirectIo::never}),
     [](const auto& each) { return each.param.name; });
+
+/// A span as large as a host's pool, whose pages are all the same few.
+class WideMemory {
+ public:
+  explicit WideMemory(std::size_t bytes) : bytes_(bytes) {
+    const int file = ::memfd_create("few", MFD_CLOEXEC);
+    EXPECT_EQ(::ftruncate(file, few), 0);
+    void* const all = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(all, MAP_FAILED);
+    data_ = static_cast<std::byte*>(all);
+    for (std::size_t at = 0; at < bytes; at += few) {
+      EXPECT_NE(::mmap(data_ + at, std::min(few, bytes - at), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_FIXED, file, 0),
+                MAP_FAILED);
+    }
+    ::close(file);
+  }
+  WideMemory(const WideMemory&) = delete;
+  WideMemory& operator=(const WideMemory&) = delete;
+  ~WideMemory() { ::munmap(data_, bytes_); }
+  [[nodiscard]] std::span<std::byte> span() const noexcept { return {data_, bytes_}; }
+
+ private:
+  static constexpr std::size_t few = std::size_t{16} << 20;
+  std::size_t bytes_;
+  std::byte* data_ = nullptr;
+};
+
+TEST(FileQueue, RegistersMemoryOfAnySize) {
+  constexpr std::size_t gibibyte = std::size_t{1} << 30;
+  const TemporaryFolder folder;
+  const auto file = StorageFile::open({.path = folder / "rows", .bytes = 8 * block}).value();
+  AlignedBytes little(2 * block);
+  const WideMemory wide(2 * gibibyte + 3 * block);
+  const auto one = FileQueue::open(file, {.memory = {little.span()}}).value();
+  if (one->registered_bytes() == 0) GTEST_SKIP() << one->engine() << " registers nothing here";
+  EXPECT_EQ(one->registered_bytes(), little.span().size());
+  const auto queue = FileQueue::open(file, {.memory = {little.span(), wide.span()}}).value();
+  EXPECT_EQ(queue->registered_bytes(), little.span().size() + wide.span().size());
+  // In the first piece, in the last, and in two.
+  for (const std::size_t at : {std::size_t{0}, 2 * gibibyte + block, gibibyte - block}) {
+    const auto bytes = wide.span().subspan(at, 2 * block);
+    std::ranges::fill(bytes, static_cast<std::byte>(at / block + 1));
+    const FileTransfer out = write(0, bytes);
+    const FileTransfer in = read(0, little.span());
+    for (const FileTransfer& transfer : {out, in}) {
+      ASSERT_TRUE(queue->submit({&transfer, 1}));
+      FinishedTransfer finished;
+      while (queue->reap({&finished, 1}, patience) == 0) continue;
+      ASSERT_TRUE(finished.status);
+    }
+    EXPECT_TRUE(std::ranges::equal(little.span(), bytes));
+  }
+}
+
+TEST(FileQueue, RegistersTheOthersWhereOneSpanCannotBe) {
+  const TemporaryFolder folder;
+  const auto file = StorageFile::open({.path = folder / "rows", .bytes = block}).value();
+  AlignedBytes good(2 * block);
+  AlignedBytes other(4 * block);
+  void* const closed = ::mmap(nullptr, block, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const std::span<std::byte> bad(static_cast<std::byte*>(closed), block);
+  const auto one = FileQueue::open(file, {.memory = {good.span()}}).value();
+  if (one->registered_bytes() == 0) GTEST_SKIP() << one->engine() << " registers nothing here";
+  const auto queue = FileQueue::open(file, {.memory = {good.span(), bad, other.span()}}).value();
+  EXPECT_EQ(queue->registered_bytes(), good.span().size() + other.span().size());
+  ::munmap(closed, block);
+}
 
 TEST(FileQueue, RefusesADepthOutOfRange) {
   const TemporaryFolder folder;

@@ -13,6 +13,11 @@ bool is_aligned(std::uint64_t number) noexcept { return number % StorageFile::al
 
 Status check(const FileTransfer& transfer, const StorageFile& file) {
   if (transfer.direction == FileTransfer::Direction::flush) return {};
+  if (transfer.direction != FileTransfer::Direction::read &&
+      transfer.direction != FileTransfer::Direction::write) {
+    return fail(Errc::invalid_argument, "{}: a transfer has no direction of number {}", file.path(),
+                static_cast<int>(transfer.direction));
+  }
   const auto address = reinterpret_cast<std::uintptr_t>(transfer.data);
   if (address == 0 || transfer.bytes == 0 || transfer.bytes > transfer_bytes_max ||
       !is_aligned(address) || !is_aligned(transfer.bytes) || !is_aligned(transfer.offset)) {

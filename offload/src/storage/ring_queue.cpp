@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "pending_transfer.hpp"
+#include "process_descriptor.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {
@@ -18,6 +21,8 @@ constexpr std::uint64_t wake_mark = ~std::uint64_t{0};
 constexpr int registered_file = 0;
 /// By one system call: more cost less, and the disk stands still until all of them are told.
 constexpr std::size_t handed_over = 4;
+/// What the kernel takes as one piece of registered memory.
+constexpr std::size_t registered_max = std::size_t{1} << 30;
 
 tl::unexpected<Error> no_ring(int reason) {
   return fail(Errc::unsupported, "io_uring: {}", std::strerror(reason));
@@ -33,25 +38,36 @@ __kernel_timespec timespec_of(Duration timeout) noexcept {
 class RingQueue final : public FileQueue {
  public:
   RingQueue(const StorageFile& file, const FileQueueOptions& options)
-      : FileQueue(file, options.depth),
-        memory_(options.memory),
-        patience_(options.patience),
-        pending_(options.depth) {
+      : FileQueue(file, options.depth), patience_(options.patience), pending_(options.depth) {
     for (std::size_t slot = options.depth; slot > 0; --slot) free_.push_back(slot - 1);
   }
   RingQueue(const RingQueue&) = delete;
   RingQueue& operator=(const RingQueue&) = delete;
   ~RingQueue() override;
 
-  Status set_up();
+  Status set_up(std::span<const std::span<std::byte>> memory);
   [[nodiscard]] std::string_view engine() const noexcept override { return "io_uring"; }
   void wake() noexcept override;
+  [[nodiscard]] std::size_t registered_bytes() const noexcept override {
+    std::size_t sum = 0;
+    for (const auto& [memory, number] : registered_) sum += memory.size();
+    return sum;
+  }
 
  private:
   void do_submit(std::span<const FileTransfer> transfers) override;
   std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) override;
 
+  /// Memory that the kernel knows by a number.
+  struct Registered {
+    std::span<std::byte> memory;
+    int number = 0;
+  };
+
   Status make_ring();
+  void register_memory(std::span<const std::span<std::byte>> memory);
+  /// Returns the number of the memory that a transfer lies in.
+  [[nodiscard]] std::optional<int> registered_number(const PendingTransfer& transfer) const;
   void enqueue(std::size_t slot);
   void prepare(io_uring_sqe& request, const PendingTransfer& transfer);
   void listen_for_wake();
@@ -59,12 +75,12 @@ class RingQueue final : public FileQueue {
   std::size_t take(std::span<FinishedTransfer> finished);
   [[nodiscard]] bool any_under_way() const noexcept { return free_.size() < pending_.size(); }
 
-  std::vector<std::span<std::byte>> memory_;
+  std::vector<Registered> registered_;  ///< by addresses
   Duration patience_;
   io_uring ring_ = {};
-  bool has_ring_ = false;
+  std::optional<ProcessDescriptor> ring_descriptor_;
   bool woken_ = false;
-  int event_ = -1;  ///< eventfd that wake() writes to, and the ring reads
+  std::optional<ProcessDescriptor> event_;  ///< that wake() writes to, and the ring reads
   std::uint64_t event_count_ = 0;
   std::vector<PendingTransfer> pending_;  ///< by slot, which is a request's user data
   std::vector<std::size_t> free_;
@@ -83,51 +99,73 @@ Status RingQueue::make_ring() {
     if (failed != -EINVAL) break;
   }
   if (failed != 0) return no_ring(-failed);
-  has_ring_ = true;
+  ring_descriptor_.emplace(ring_.ring_fd);
+  static_cast<void>(io_uring_ring_dontfork(&ring_));  // its memory holds it open, too
   // Waiting with a deadline takes no request then. Kernel 5.11.
   if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) return no_ring(ENOSYS);
   return {};
 }
 
-Status RingQueue::set_up() {
+Status RingQueue::set_up(std::span<const std::span<std::byte>> memory) {
   TERRACE_TRY(make_ring());
-  event_ = eventfd(0, EFD_CLOEXEC);
-  if (event_ < 0) return no_ring(errno);
+  const int event = eventfd(0, EFD_CLOEXEC);
+  if (event < 0) return no_ring(errno);
+  event_.emplace(event);
   const int descriptor = file().descriptor();
   const int failed = io_uring_register_files(&ring_, &descriptor, 1);
   if (failed != 0) return no_ring(-failed);
   listen_for_wake();
-  if (memory_.empty()) return {};
-  std::vector<iovec> regions;
-  regions.reserve(memory_.size());
-  for (const auto& each : memory_) regions.push_back({each.data(), each.size()});
-  // A limit on locked memory may refuse it: transfers cost a little more then.
-  if (io_uring_register_buffers(&ring_, regions.data(), static_cast<unsigned>(regions.size())) !=
-      0) {
-    memory_.clear();
-  }
+  register_memory(memory);
   return {};
 }
 
+/// Tells the kernel of memory. What a limit on locked memory refuses costs transfers a little more.
+void RingQueue::register_memory(std::span<const std::span<std::byte>> memory) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const std::span<std::byte>& each : memory) {
+    for (std::size_t at = 0; at < each.size(); at += registered_max) {
+      pieces.push_back(each.subspan(at, std::min(registered_max, each.size() - at)));
+    }
+  }
+  if (pieces.empty()) return;
+  std::ranges::sort(pieces, {}, [](const auto& piece) { return piece.data(); });
+  const auto count = static_cast<unsigned>(pieces.size());
+  const bool one_by_one = io_uring_register_buffers_sparse(&ring_, count) == 0;  // kernel 5.19
+  if (!one_by_one) {
+    std::vector<iovec> all;
+    for (const auto& piece : pieces) all.push_back({piece.data(), piece.size()});
+    if (io_uring_register_buffers(&ring_, all.data(), count) != 0) return;
+  }
+  for (unsigned index = 0; index < count; ++index) {
+    const iovec piece{pieces[index].data(), pieces[index].size()};
+    if (one_by_one &&
+        io_uring_register_buffers_update_tag(&ring_, index, &piece, nullptr, 1) != 1) {
+      continue;
+    }
+    registered_.push_back({pieces[index], static_cast<int>(index)});
+  }
+}
+
 RingQueue::~RingQueue() {
+  if (!ring_descriptor_ || ring_descriptor_->get() < 0) return;
   const Deadline deadline(patience_);
   FinishedTransfer ignored;
   while (any_under_way() && deadline.left() > Duration{}) {
     do_reap({&ignored, 1}, deadline.left());
   }
-  if (has_ring_) io_uring_queue_exit(&ring_);
-  if (event_ >= 0) ::close(event_);
+  ring_descriptor_->release();
+  io_uring_queue_exit(&ring_);
 }
 
 void RingQueue::wake() noexcept {
   // It fails only where the count is at its end: then a read is due anyway.
-  static_cast<void>(eventfd_write(event_, 1));
+  static_cast<void>(eventfd_write(event_->get(), 1));
 }
 
 void RingQueue::listen_for_wake() {
   io_uring_sqe* const request = io_uring_get_sqe(&ring_);
   TERRACE_ASSERT(request != nullptr);
-  io_uring_prep_read(request, event_, &event_count_, sizeof event_count_, 0);
+  io_uring_prep_read(request, event_->get(), &event_count_, sizeof event_count_, 0);
   io_uring_sqe_set_data64(request, wake_mark);
 }
 
@@ -144,22 +182,28 @@ void RingQueue::enqueue(std::size_t slot) {
   io_uring_sqe_set_data64(request, slot);
 }
 
+std::optional<int> RingQueue::registered_number(const PendingTransfer& transfer) const {
+  const std::byte* const begin = transfer.data();
+  const auto behind = std::ranges::upper_bound(
+      registered_, begin, {},
+      [](const Registered& each) -> const std::byte* { return each.memory.data(); });
+  if (behind == registered_.begin()) return std::nullopt;
+  const auto& [memory, number] = *std::prev(behind);
+  const bool holds = begin + transfer.bytes() <= memory.data() + memory.size();
+  return holds ? std::optional<int>(number) : std::nullopt;
+}
+
 void RingQueue::prepare(io_uring_sqe& request, const PendingTransfer& transfer) {
   const auto bytes = static_cast<unsigned>(transfer.bytes());
-  const std::byte* const end = transfer.data() + bytes;
-  const auto region = std::ranges::find_if(memory_, [&](const std::span<std::byte>& each) {
-    return transfer.data() >= each.data() && end <= each.data() + each.size();
-  });
-  const bool registered = region != memory_.end();
-  const int index = static_cast<int>(region - memory_.begin());
+  const std::optional<int> registered = registered_number(transfer);
   std::byte* const data = transfer.data();
   const std::uint64_t offset = transfer.offset();
   if (transfer.is_read() && registered) {
-    io_uring_prep_read_fixed(&request, registered_file, data, bytes, offset, index);
+    io_uring_prep_read_fixed(&request, registered_file, data, bytes, offset, *registered);
   } else if (transfer.is_read()) {
     io_uring_prep_read(&request, registered_file, data, bytes, offset);
   } else if (registered) {
-    io_uring_prep_write_fixed(&request, registered_file, data, bytes, offset, index);
+    io_uring_prep_write_fixed(&request, registered_file, data, bytes, offset, *registered);
   } else {
     io_uring_prep_write(&request, registered_file, data, bytes, offset);
   }
@@ -221,7 +265,7 @@ std::size_t RingQueue::do_reap(std::span<FinishedTransfer> finished, Duration ti
 Result<std::unique_ptr<FileQueue>> open_ring_queue(const StorageFile& file,
                                                    const FileQueueOptions& options) {
   auto queue = std::make_unique<RingQueue>(file, options);
-  TERRACE_TRY(queue->set_up());
+  TERRACE_TRY(queue->set_up(options.memory));
   return queue;
 }
 

@@ -50,15 +50,17 @@ enum class FileEngine : std::uint8_t {
 struct FileQueueOptions {
   FileEngine engine = FileEngine::best;
   std::size_t depth = 64;  ///< transfers under way, 1 to 4096
-  /// Memory that transfers use, which the kernel is told of once instead of with each: transfers
-  /// that lie in one of these cost less. It must outlive the queue.
+  /// Memory that transfers use, which the kernel is told of once instead of with each, and keeps
+  /// locked: transfers that lie in one of these, in one of its pieces of 1 GiB, cost less. It must
+  /// outlive the queue. FileQueue::registered_bytes() says how much was taken.
   std::vector<std::span<std::byte>> memory = {};
   /// How long the queue's end waits for transfers that are under way: a device that does not answer
   /// may write to their memory after that. Threads wait as long as the device takes.
   Duration patience = std::chrono::seconds(60);
 };
 
-/// Threads  all is called by the thread that opened it, its end included; wake() by any
+/// Threads  all is called by the thread that opened it, its end included; wake() by any; none by a
+///          child of fork(), which has neither ring nor threads
 class FileQueue {
  public:
   /// Opens a queue of a file, which must outlive it.
@@ -75,14 +77,18 @@ class FileQueue {
   /// Returns "io_uring" or "threads".
   [[nodiscard]] virtual std::string_view engine() const noexcept = 0;
 
+  /// Returns how much of FileQueueOptions::memory the kernel was told of: all, or less where a
+  /// limit on locked memory (RLIMIT_MEMLOCK) or an old kernel refuses; by threads, nothing.
+  [[nodiscard]] virtual std::size_t registered_bytes() const noexcept { return 0; }
+
   [[nodiscard]] std::size_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
 
   /// Starts transfers, all or none.
   ///
-  /// Errors   out_of_memory: more than depth() would be under way; invalid_argument: one is not
-  ///          aligned as FileTransfer says, or goes beyond the end that the file had when it was
-  ///          opened
+  /// Errors   out_of_memory: more than depth() would be under way; invalid_argument: one has no
+  ///          direction, is not aligned as FileTransfer says, or goes beyond the end that the file
+  ///          had when it was opened
   [[nodiscard]] Status submit(std::span<const FileTransfer> transfers);
 
   /// Waits until a transfer has ended, and returns how many of `finished` are filled in: none at
