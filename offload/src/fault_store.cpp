@@ -17,6 +17,7 @@ void FaultStore::arm(const StoreFaultPlan& plan) {
 }
 
 Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
+  TERRACE_TRY(check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   if (pending_.size() >= plan_.batches_max) {
     return fail(Errc::out_of_memory, "store {}: {} batches are under way", name(), pending_.size());

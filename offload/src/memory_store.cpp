@@ -16,6 +16,7 @@ std::uint64_t checksum(const std::vector<std::byte>& bytes) noexcept {
 }  // namespace
 
 Result<StoreTicket> MemoryStore::submit(std::span<PageRequest> batch) {
+  TERRACE_TRY(check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   for (PageRequest& request : batch) request.status = carry_out(request);
   return StoreTicket{++batches_};
@@ -32,7 +33,8 @@ Status MemoryStore::wait(StoreTicket ticket, Duration /*timeout*/) {
   return {};
 }
 
-Status MemoryStore::carry_out(const PageRequest& request) {
+Status MemoryStore::carry_out(PageRequest& request) {
+  TERRACE_TRY(check_memory(name(), request));
   switch (request.verb) {
     case PageVerb::get:
       return get(request);
@@ -40,6 +42,8 @@ Status MemoryStore::carry_out(const PageRequest& request) {
       return put(request);
     case PageVerb::erase:
       return erase(request);
+    case PageVerb::find:
+      return find(request);
   }
   return fail(Errc::invalid_argument, "store {}: no such verb", name());
 }
@@ -76,6 +80,13 @@ Status MemoryStore::erase(const PageRequest& request) {
   if (found == pages_.end()) return unknown_page(name(), request.key);
   bytes_in_use_ -= found->second.bytes.size();
   pages_.erase(found);
+  return {};
+}
+
+Status MemoryStore::find(PageRequest& request) const {
+  const auto found = pages_.find(request.key);
+  request.bytes = found == pages_.end() ? 0 : found->second.bytes.size();
+  if (found == pages_.end()) return unknown_page(name(), request.key);
   return {};
 }
 

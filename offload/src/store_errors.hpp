@@ -19,6 +19,22 @@ inline tl::unexpected<Error> other_size(std::string_view store, const PageReques
               request.key.high, request.key.low, bytes, request.bytes);
 }
 
+/// Refuses a request whose bytes have no memory.
+inline Status check_memory(std::string_view store, const PageRequest& request) {
+  const bool moves = request.verb == PageVerb::get || request.verb == PageVerb::put;
+  if (!moves || request.data != nullptr || request.bytes == 0) return {};
+  return fail(Errc::invalid_argument,
+              "store {}: data of page {:016x}{:016x} is null, and its bytes are {}", store,
+              request.key.high, request.key.low, request.bytes);
+}
+
+/// Refuses a batch that is no array of requests.
+inline Status check_batch(std::string_view store, std::span<const PageRequest> batch) {
+  if (batch.data() != nullptr || batch.empty()) return {};
+  return fail(Errc::invalid_argument, "store {}: the batch is null, and has {} requests", store,
+              batch.size());
+}
+
 inline tl::unexpected<Error> corrupt_page(std::string_view store, PageKey key) {
   return fail(Errc::corrupt, "store {}: page {:016x}{:016x} is not what was written", store,
               key.high, key.low);

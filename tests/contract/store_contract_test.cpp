@@ -57,6 +57,9 @@ PageRequest get(std::uint64_t key, Bytes& to) {
           .bytes = to.size(),
           .status = {}};
 }
+PageRequest find(std::uint64_t key) {
+  return {.verb = PageVerb::find, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
+}
 PageRequest erase(std::uint64_t key) {
   return {.verb = PageVerb::erase, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
 }
@@ -86,6 +89,36 @@ TEST_P(StoreContract, APageThatFailsDoesNotHoldUpTheOthersOfItsBatch) {
   EXPECT_EQ(target, source);
 }
 
+TEST_P(StoreContract, RefusesARequestWithoutMemoryAndGoesOn) {
+  Bytes source(8192, std::byte{7});
+  Bytes target(8192);
+  PageRequest put_from_nothing = put(1, source);
+  PageRequest get_to_nothing = get(1, target);
+  put_from_nothing.data = get_to_nothing.data = nullptr;
+  std::vector<PageRequest> batch{put(1, source), put_from_nothing, get_to_nothing, get(1, target)};
+  run(batch);
+  for (const std::size_t i : {1U, 2U}) {
+    ASSERT_FALSE(batch[i].status);
+    EXPECT_EQ(batch[i].status.error().code, Errc::invalid_argument);
+    EXPECT_THAT(std::string(batch[i].status.error().message()), testing::HasSubstr("null"));
+  }
+  EXPECT_TRUE(batch[3].status);
+  EXPECT_EQ(target, source);
+  EXPECT_EQ(store_->submit({static_cast<PageRequest*>(nullptr), 2}).error().code,
+            Errc::invalid_argument);
+}
+
+TEST_P(StoreContract, FindsTheSizeOfAPage) {
+  Bytes source(100, std::byte{7});
+  std::vector<PageRequest> batch{find(1), put(1, source), find(1), erase(1), find(1)};
+  run(batch);
+  EXPECT_EQ(batch[0].status.error().code, Errc::invalid_argument);
+  EXPECT_EQ(batch[0].bytes, 0U);
+  EXPECT_TRUE(batch[2].status);
+  EXPECT_EQ(batch[2].bytes, 100U);
+  EXPECT_FALSE(batch[4].status);
+}
+
 TEST_P(StoreContract, RefusesATicketItNeverGave) {
   EXPECT_EQ(store_->poll({.number = 77}).error().code, Errc::invalid_argument);
   EXPECT_EQ(store_->wait({.number = 77}, Duration{}).error().code, Errc::invalid_argument);
@@ -101,7 +134,14 @@ TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
     const std::uint64_t key = rng.below(50);
     const bool known = model.contains(key);
     Bytes bytes(1 + rng.below(64), static_cast<std::byte>(rng()));
-    switch (rng.below(3)) {
+    switch (rng.below(4)) {
+      case 3: {
+        std::vector<PageRequest> batch{find(key)};
+        run(batch);
+        ASSERT_EQ(batch[0].status.has_value(), known);
+        ASSERT_EQ(batch[0].bytes, known ? model[key].size() : 0);
+        break;
+      }
       case 0: {
         std::vector<PageRequest> batch{put(key, bytes)};
         run(batch);

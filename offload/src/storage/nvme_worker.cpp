@@ -190,6 +190,9 @@ void NvmeStore::Worker::begin_some() {
 
 void NvmeStore::Worker::begin(Work work) {
   if (work.batch->given_up || stops_) return finish(work, given_up());
+  if (const Status memory = check_memory("nvme", *work.request); !memory) {
+    return finish(work, memory);
+  }
   switch (work.request->verb) {
     case PageVerb::get:
       return begin_get(std::move(work));
@@ -197,6 +200,8 @@ void NvmeStore::Worker::begin(Work work) {
       return begin_put(std::move(work));
     case PageVerb::erase:
       return begin_erase(std::move(work));
+    case PageVerb::find:
+      return begin_find(std::move(work));
   }
   finish(work, fail(Errc::invalid_argument, "store nvme: no such verb"));
 }
@@ -240,6 +245,13 @@ void NvmeStore::Worker::begin_erase(Work work) {
   const PageKey key = work.request->key;
   if (container_->directory().find(key) == nullptr) return finish(work, unknown_page("nvme", key));
   changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = {}});
+}
+
+void NvmeStore::Worker::begin_find(Work work) {
+  PageRequest& request = *work.request;
+  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  request.bytes = page == nullptr ? 0 : page->bytes;
+  finish(work, page == nullptr ? unknown_page("nvme", request.key) : Status{});
 }
 
 void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction) {

@@ -84,6 +84,7 @@ class NvmeStore::Worker {
   void begin_get(Work work);
   void begin_put(Work work);
   void begin_erase(Work work);
+  void begin_find(Work work);
   void send(Passage passage, FileTransfer::Direction direction);
   /// Takes back what a put was given that comes to nothing.
   void take_back(const Passage& passage);

@@ -8,6 +8,7 @@
 namespace terrace::offload {
 
 Result<StoreTicket> PageBatches::submit(std::span<PageRequest> requests) {
+  TERRACE_TRY(check_batch(store_, requests));
   const std::scoped_lock lock(mutex_);
   if (under_way_.size() >= batches_max_) {
     return fail(Errc::out_of_memory, "store {}: {} batches are under way", store_,

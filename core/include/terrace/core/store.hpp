@@ -32,15 +32,20 @@ struct PageKeyHash {
   }
 };
 
-enum class PageVerb : std::uint8_t { get, put, erase };
+enum class PageVerb : std::uint8_t {
+  get,
+  put,
+  erase,
+  find,  ///< says whether there is a page, and of how many bytes; moves none
+};
 
 /// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is
 /// done.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
-  std::byte* data = nullptr;  ///< get: target; put: source; erase: unused
-  std::size_t bytes = 0;      ///< get and put must name the same size
+  std::byte* data = nullptr;  ///< get: target; put: source; others: unused
+  std::size_t bytes = 0;      ///< get and put must name the same size; find: set to it by the store
   Status status = {};         ///< set by the store
 };
 
@@ -60,7 +65,9 @@ class Store {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
   /// Starts a batch. Requests on one key are carried out in the order they are submitted.
-  /// Errors: out_of_memory when too many batches are under way; nothing was started then.
+  /// Errors: out_of_memory when too many batches are under way; invalid_argument where it is null;
+  /// nothing was started then. A request that has bytes and no memory, or no verb, is an
+  /// invalid_argument of its own.
   [[nodiscard]] virtual Result<StoreTicket> submit(std::span<PageRequest> batch) = 0;
 
   /// Returns whether the batch is done; each request then has its status.

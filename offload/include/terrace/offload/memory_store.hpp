@@ -38,7 +38,8 @@ class MemoryStore final : public Store {
     std::vector<std::byte> bytes;
     std::uint64_t checksum = 0;
   };
-  Status carry_out(const PageRequest& request);
+  Status carry_out(PageRequest& request);
+  Status find(PageRequest& request) const;
   Status get(const PageRequest& request) const;
   Status put(const PageRequest& request);
   Status erase(const PageRequest& request);
