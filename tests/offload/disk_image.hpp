@@ -56,6 +56,30 @@ class DiskImage {
     read_error_ = read_error;
     write_error_ = write_error;
   }
+  /// Fails transfers that touch some bytes from now on, as bad places of a disk do.
+  void spoil(std::size_t begin, std::size_t bytes, int read_error, int write_error) {
+    const std::scoped_lock lock(mutex_);
+    bad_places_.push_back({begin, begin + bytes, read_error, write_error});
+  }
+  /// Makes bad places good again.
+  void heal() {
+    const std::scoped_lock lock(mutex_);
+    bad_places_.clear();
+  }
+  /// Transfers that bad places failed.
+  [[nodiscard]] std::size_t bad_reads() {
+    const std::scoped_lock lock(mutex_);
+    return bad_reads_;
+  }
+  [[nodiscard]] std::size_t bad_writes() {
+    const std::scoped_lock lock(mutex_);
+    return bad_writes_;
+  }
+  void move_bytes(std::size_t from, std::size_t to, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    std::memmove(bytes_.data() + to, bytes_.data() + from, bytes);
+  }
+
   /// Has transfers wait until it is said again, with false.
   void hold(bool holds) {
     const std::scoped_lock lock(mutex_);
@@ -76,7 +100,7 @@ class DiskImage {
     const std::scoped_lock lock(mutex_);
     if (transfer.direction == FileTransfer::Direction::flush) return {};
     const bool is_read = transfer.direction == FileTransfer::Direction::read;
-    if (const int error = is_read ? read_error_ : write_error_; error != 0) {
+    if (const int error = error_of(transfer, is_read); error != 0) {
       Error failed = make_error(Errc::io_error, "the disk says {}", error);
       failed.native = error;
       return tl::unexpected(failed);
@@ -96,6 +120,22 @@ class DiskImage {
 
  private:
   static constexpr std::uint64_t forever = ~std::uint64_t{0};
+  struct BadPlace {
+    std::size_t begin = 0, end = 0;
+    int read_error = 0, write_error = 0;
+  };
+
+  int error_of(const FileTransfer& transfer, bool is_read) {
+    for (const BadPlace& place : bad_places_) {
+      const int error = is_read ? place.read_error : place.write_error;
+      const bool touches =
+          transfer.offset < place.end && place.begin < transfer.offset + transfer.bytes;
+      if (error == 0 || !touches) continue;
+      ++(is_read ? bad_reads_ : bad_writes_);
+      return error;
+    }
+    return is_read ? read_error_ : write_error_;
+  }
 
   std::mutex mutex_;
   std::vector<std::byte> bytes_;
@@ -103,6 +143,9 @@ class DiskImage {
   std::uint64_t writes_left_ = forever;
   int read_error_ = 0;
   int write_error_ = 0;
+  std::vector<BadPlace> bad_places_;
+  std::size_t bad_reads_ = 0;
+  std::size_t bad_writes_ = 0;
   bool holds_ = false;
 };
 

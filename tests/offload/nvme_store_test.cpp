@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,56 +16,13 @@
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
-#include "offload/disk_image.hpp"
+#include "offload/stored_pages.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 
 namespace terrace::offload {
 namespace {
 
 using testing::HasSubstr;
-using Bytes = std::vector<std::byte>;
-
-constexpr Duration patience = std::chrono::minutes(10);
-constexpr std::uint64_t file_bytes = 2 << 20;
-
-/// The bytes of a page in version `version`. A page has one size for ever.
-Bytes content(std::uint64_t key, std::uint64_t version) {
-  Rng rng(version, {key});
-  Bytes bytes(1 + Rng(key).below(20'000));
-  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(rng()); });
-  return bytes;
-}
-
-PageRequest request(PageVerb verb, std::uint64_t key, Bytes& bytes) {
-  return {
-      .verb = verb, .key = {.low = key}, .data = bytes.data(), .bytes = bytes.size(), .status = {}};
-}
-
-void run(Store& store, std::span<PageRequest> batch) {
-  const auto ticket = store.submit(batch);
-  ASSERT_TRUE(ticket);
-  ASSERT_TRUE(store.wait(*ticket, patience));
-}
-
-Status run_one(Store& store, PageVerb verb, std::uint64_t key, Bytes& bytes) {
-  PageRequest one = request(verb, key, bytes);
-  run(store, {&one, 1});
-  return one.status;
-}
-Status put(Store& store, std::uint64_t key, std::uint64_t version) {
-  Bytes bytes = content(key, version);
-  return run_one(store, PageVerb::put, key, bytes);
-}
-Status erase(Store& store, std::uint64_t key) {
-  Bytes none;
-  return run_one(store, PageVerb::erase, key, none);
-}
-/// Returns what is there, or why nothing is.
-Result<Bytes> get(Store& store, std::uint64_t key) {
-  Bytes bytes(content(key, 0).size());
-  TERRACE_TRY(run_one(store, PageVerb::get, key, bytes));
-  return bytes;
-}
 
 class NvmeStoreTest : public testing::Test {
  protected:
@@ -202,11 +160,112 @@ TEST_F(NvmeStoreTest, TakesAFileThatAnEarlierProcessHadJustMade) {
   EXPECT_EQ(get(*open().value(), 1).value(), content(1, 1));
 }
 
+/// Refusals at each depth of open().
+std::vector<NvmeStoreOptions> refused_options() {
+  std::vector<NvmeStoreOptions> all{{.pages_max = 1 << 20},
+                                    {.pages_max = ~std::uint64_t{0}},
+                                    {.queue = {.depth = 0}},
+                                    {.contents = std::string(513, 'x')}};
+  all.push_back({.open_queue = [](const StorageFile&, const FileQueueOptions&) {
+    return Result<std::unique_ptr<FileQueue>>(fail(Errc::unsupported, "no queue"));
+  }});
+  return all;
+}
+
+TEST_F(NvmeStoreTest, LeavesNothingWhereItIsRefused) {
+  for (const NvmeStoreOptions& options : refused_options()) {
+    EXPECT_NE(refusal(options), "");
+    EXPECT_FALSE(std::filesystem::exists(path()));
+  }
+  EXPECT_TRUE(open());
+}
+
+TEST_F(NvmeStoreTest, LeavesAnEmptyFileEmptyWhereItIsRefused) {
+  folder_.write("pages", "");
+  for (const NvmeStoreOptions& options : refused_options()) {
+    EXPECT_NE(refusal(options), "");
+    EXPECT_EQ(std::filesystem::file_size(path()), 0U);
+  }
+}
+
+TEST_F(NvmeStoreTest, GivesAFileOfZerosTheSizeThatAnEarlierProcessDidNotEndTo) {
+  folder_.write("pages", std::string(64 << 10, '\0'));
+  EXPECT_NE(refusal({.pages_max = 1 << 20}), "");
+  EXPECT_EQ(std::filesystem::file_size(path()), 64U << 10);
+  const auto store = open();
+  ASSERT_TRUE(store) << store.error().message();
+  EXPECT_EQ(std::filesystem::file_size(path()), file_bytes);
+  EXPECT_TRUE(put(**store, 1, 1));
+}
+
 TEST_F(NvmeStoreTest, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(refusal({.pages_max = 1 << 20}), HasSubstr("name more bytes, or fewer pages"));
   EXPECT_THAT(refusal({.queue = {.depth = 0}}), HasSubstr("depth 0 is not between 1 and 4094"));
   EXPECT_THAT(refusal({.queue = {.depth = 4095}}), HasSubstr("not between"));
   EXPECT_THAT(refusal({.contents = std::string(513, 'x')}), HasSubstr("at most 512"));
+}
+
+/// Each way to take a file away from a store.
+const std::map<std::string, std::function<void(const std::string&)>>& losses() {
+  namespace fs = std::filesystem;
+  static const std::map<std::string, std::function<void(const std::string&)>> all{
+      {"removed", [](const std::string& path) { fs::remove(path); }},
+      {"renamed", [](const std::string& path) { fs::rename(path, path + ".old"); }},
+      {"replaced",
+       [](const std::string& path) {
+         fs::copy(path, path + ".new");
+         fs::rename(path + ".new", path);
+       }},
+      {"cut", [](const std::string& path) { fs::resize_file(path, file_bytes / 2); }},
+      {"cut by little", [](const std::string& path) { fs::resize_file(path, file_bytes - 1); }},
+      {"emptied", [](const std::string& path) { fs::resize_file(path, 0); }}};
+  return all;
+}
+
+TEST_F(NvmeStoreTest, SaysThatNothingIsPutOnceItsFileIsLost) {
+  for (const auto& [name, lose] : losses()) {
+    SCOPED_TRACE(name);
+    const auto store = open({.file = {.patience = patience}, .contents = "rows"}).value();
+    ASSERT_TRUE(put(*store, 0, 1));
+    lose(path());
+    // So many that they are written in all of the file, its end included.
+    std::vector<Bytes> contents;
+    std::vector<PageRequest> batch;
+    for (std::uint64_t key = 1; key < 99; ++key) {
+      contents.emplace_back(file_bytes / 110, std::byte{1});
+      batch.push_back(request(PageVerb::put, key, contents.back()));
+    }
+    run(*store, batch);
+    EXPECT_TRUE(
+        std::ranges::none_of(batch, [](const auto& each) { return each.status.has_value(); }));
+    EXPECT_EQ(put(*store, 0, 2).error().code, Errc::io_error);
+    EXPECT_EQ(erase(*store, 0).error().code, Errc::io_error);
+    EXPECT_THAT(store->state().degraded, HasSubstr(path()));
+    std::filesystem::remove(path());
+  }
+}
+
+TEST_F(NvmeStoreTest, IsThereForItsOwnProcessAlone) {
+  auto store = open().value();
+  ASSERT_TRUE(put(*store, 1, 1));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Bytes bytes = content(1, 2);
+    PageRequest one = request(PageVerb::put, 1, bytes);
+    const auto ticket = store->submit({&one, 1});
+    const bool refused = !ticket && ticket.error().code == Errc::unsupported &&
+                         !store->poll({.number = 1}) && !store->wait({.number = 1}, patience) &&
+                         !store->state().degraded.empty();
+    store.reset();
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
+  EXPECT_TRUE(put(*store, 1, 3));
+  store.reset();
+  EXPECT_EQ(get(*open().value(), 1).value(), content(1, 3));
 }
 
 TEST_F(NvmeStoreTest, ServesManyThreads) {
@@ -283,200 +342,6 @@ TEST_F(NvmeStoreTest, HasWhatWasPutBeforeItsProcessWasKilled) {
           << version << " of " << last;
     }
   }
-}
-
-/// Over a disk in memory that can be damaged.
-class NvmeImageTest : public NvmeStoreTest {
- protected:
-  static constexpr std::uint64_t pages_max = 100;
-
-  std::unique_ptr<NvmeStore> open_image() {
-    return NvmeStore::open({.file = {.path = path(), .bytes = file_bytes},
-                            .pages_max = pages_max,
-                            .queue = {.depth = 6, .patience = std::chrono::seconds(1)},
-                            .open_queue =
-                                [this](const StorageFile& file, const FileQueueOptions& options) {
-                                  return Result<std::unique_ptr<FileQueue>>(
-                                      std::make_unique<ImageQueue>(file, options, image_));
-                                }})
-        .value();
-  }
-  DiskImage image_{file_bytes, fuzz_seed(3)};
-};
-
-/// Whatever bit of the file flips: a page is what was written, or none.
-TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
-  constexpr std::uint64_t count = 20;
-  {
-    const auto store = open_image();
-    for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
-    for (std::uint64_t key = 0; key < count; key += 4) ASSERT_TRUE(erase(*store, key));
-    for (std::uint64_t key = 0; key < count; key += 2) ASSERT_TRUE(put(*store, key, 2));
-  }
-  const std::uint64_t seed = fuzz_seed(5);
-  Rng rng(seed);
-  const std::vector<std::byte> whole = image_.copy();
-  std::vector<std::size_t> used;  // others say nothing
-  for (std::size_t at = 0; at < whole.size(); ++at) {
-    if (whole[at] != std::byte{}) used.push_back(at);
-  }
-  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 10, 400);
-  std::size_t lost = 0;
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    SCOPED_TRACE(replay(seed, step));
-    // Half of the flips in the directory, which is small.
-    const std::size_t below = rng.below(2) == 0 ? std::min<std::size_t>(used.size(), 5000)  //
-                                                : used.size();
-    const std::size_t bit = used[rng.below(below)] * 8 + rng.below(8);
-    image_.flip(bit);
-    std::size_t missing = 0;
-    std::size_t corrupt = 0;
-    auto store = open_image();
-    for (std::uint64_t key = 0; key < count; ++key) {
-      const auto found = get(*store, key);
-      if (found) {
-        ASSERT_EQ(*found, content(key, key % 2 == 0 ? 2 : 1));
-      } else {
-        ++missing;
-        if (found.error().code == Errc::corrupt) ++corrupt;
-        EXPECT_FALSE(get(*store, key));
-      }
-    }
-    ASSERT_EQ(store->state().corrupt, corrupt);
-    lost += missing;
-    store.reset();
-    image_.restore(whole);
-  }
-  EXPECT_GT(lost, 0U);
-}
-
-/// One superblock after the other is damaged, and mended when the file is opened in between.
-TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
-  ASSERT_TRUE(put(*open_image(), 1, 1));
-  for (const std::size_t copy : {0U, 1U, 0U, 1U}) {
-    image_.flip((copy * StorageFile::alignment + 20) * 8);
-    EXPECT_EQ(get(*open_image(), 1).value(), content(1, 1));
-  }
-}
-
-/// Lives that end in the middle of a write. Pages that were put before are there; those under way
-/// may be, whole.
-TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
-  const std::uint64_t seed = fuzz_seed(7);
-  const std::uint64_t lives = std::min<std::uint64_t>(fuzz_steps() / 20, 300);
-  Rng rng(seed);
-  constexpr std::uint64_t keys = 30;
-  using Version = std::uint64_t;  // 0 = no page
-  std::map<std::uint64_t, std::vector<Version>> allowed;
-  for (std::uint64_t key = 0; key < keys; ++key) allowed[key] = {0};
-  Version next = 1;
-  for (std::uint64_t life = 0; life < lives; ++life) {
-    SCOPED_TRACE(replay(seed, life));
-    if (rng.below(3) == 0) {  // a life that ends while the file is opened, or a moment later
-      image_.end_with_write(1 + rng.below(6));
-      open_image().reset();
-      image_.revive();
-    }
-    auto store = open_image();
-    for (auto& [key, versions] : allowed) {
-      const auto found = get(*store, key);
-      const auto version = std::ranges::find_if(versions, [&](Version each) {
-        return found ? each != 0 && *found == content(key, each) : each == 0;
-      });
-      ASSERT_NE(version, versions.end())
-          << "page " << key << (found ? "" : found.error().message());
-      versions = {*version};
-    }
-    image_.end_with_write(1 + rng.below(120));
-    while (!image_.has_ended()) {
-      std::vector<Bytes> contents;
-      std::vector<PageRequest> batch;
-      std::vector<Version> versions;
-      const std::size_t count = 1 + rng.below(10);
-      contents.reserve(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t key = rng.below(keys);
-        const bool puts = rng.below(4) != 0;
-        versions.push_back(puts ? next++ : 0);
-        contents.push_back(puts ? content(key, versions.back()) : Bytes());
-        batch.push_back(request(puts ? PageVerb::put : PageVerb::erase, key, contents.back()));
-      }
-      run(*store, batch);
-      const bool is_sure = !image_.has_ended();
-      for (std::size_t i = 0; i < count; ++i) {
-        auto& versions_of_page = allowed[batch[i].key.low];
-        if (!batch[i].status) continue;  // no such page, or no room
-        if (is_sure) versions_of_page.clear();
-        versions_of_page.push_back(versions[i]);
-      }
-    }
-    store.reset();
-    image_.revive();
-  }
-}
-
-TEST_F(NvmeImageTest, GivesUpWhatHasNotBegunAndEndsWhatHas) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  std::vector<Bytes> targets(20, Bytes(content(1, 1).size()));
-  std::vector<PageRequest> batch;
-  for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
-  const StoreTicket ticket = store->submit(batch).value();
-  const Status waited = store->wait(ticket, std::chrono::milliseconds(5));
-  ASSERT_FALSE(waited);
-  EXPECT_EQ(waited.error().code, Errc::not_ready);
-  EXPECT_FALSE(store->poll(ticket).value());
-  image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
-  EXPECT_TRUE(batch[0].status);
-  EXPECT_EQ(targets[0], content(1, 1));
-  for (std::size_t i = 1; i < batch.size(); ++i) {
-    ASSERT_FALSE(batch[i].status);
-    EXPECT_EQ(batch[i].status.error().code, Errc::cancelled);
-  }
-}
-
-TEST_F(NvmeImageTest, WritesNoMoreAfterAnErrorInWritingAndReadsOn) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(0, ENOSPC);
-  EXPECT_EQ(put(*store, 2, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  const Status refused = put(*store, 3, 1);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(std::string(refused.error().message()),
-              HasSubstr("writes no more: the disk says 28"));
-  EXPECT_EQ(erase(*store, 1).error().code, Errc::io_error);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-  EXPECT_THAT(store->state().degraded, HasSubstr("28"));
-  // One waits for the other's key.
-  Bytes none;
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::erase, 1, none),
-                                 request(PageVerb::get, 1, target)};
-  run(*store, batch);
-  EXPECT_EQ(batch[0].status.error().code, Errc::io_error);
-  EXPECT_EQ(target, content(1, 1));
-}
-
-TEST_F(NvmeImageTest, SaysOfAPageThatItCannotBeRead) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(EIO, 0);
-  EXPECT_EQ(get(*store, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-}
-
-TEST_F(NvmeImageTest, EndsWhileItsDiskStandsStill) {
-  auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::get, 1, target)};
-  ASSERT_TRUE(store->submit(batch));
-  store.reset();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 // This class says what is to be written and hears when that is done: it waits for nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,22 +27,35 @@ namespace terrace::offload {
 
 struct ContainerOptions {
   std::uint64_t pages_max = 0;
-  std::string contents = {};  ///< whose pages these are; at most Superblock::contents_max bytes
+  std::uint64_t file_bytes = 0;  ///< at least, if it is made; 0 = as many as the file has
+  std::string contents = {};     ///< whose pages these are; at most Superblock::contents_max bytes
+};
+
+/// What open() found damaged.
+struct ContainerDamage {
+  std::uint64_t blocks = 0;  ///< of the directory, each copy for itself
+  std::uint64_t lost = 0;    ///< pages whose records were in them
+  /// Whether what has another copy was written again. Errors: the disk's; nothing is to be written
+  /// then, for it could cost the other copy.
+  Status mended = {};
 };
 
 /// Threads  one at a time
 class Container {
  public:
-  /// Reads what a file holds, or makes a file that only zeros begin a container.
+  /// Reads what a file holds, or makes a file that only zeros begin a container. Nothing is written
+  /// before it is known that it can be opened.
   ///
   /// Errors   invalid_argument: too small a file, or one of other contents; unsupported: one of
   ///          another version; io_error: no container, or one that cannot be read
-  [[nodiscard]] static Result<std::unique_ptr<Container>> open(const StorageFile& file,
-                                                               FileQueue& queue,
+  [[nodiscard]] static Result<std::unique_ptr<Container>> open(StorageFile& file, FileQueue& queue,
                                                                const ContainerOptions& options);
 
   [[nodiscard]] PageDirectory& directory() noexcept { return directory_; }
   [[nodiscard]] const PageDirectory& directory() const noexcept { return directory_; }
+  /// Whether open() made it.
+  [[nodiscard]] bool is_new() const noexcept { return is_new_; }
+  [[nodiscard]] const ContainerDamage& damage() const noexcept { return damage_; }
 
   /// Whether records can be written now: no others are on their way, and the journal has room.
   [[nodiscard]] bool takes_records() const noexcept;
@@ -75,9 +89,23 @@ class Container {
 
   Container(const ContainerLayout& layout, const Superblock& superblock);
 
+  /// What the copies of a pair say at their place of the ring.
+  struct Pair {
+    std::optional<RecordBlock> records;  ///< that change the snapshot
+    std::size_t copies = 0;              ///< that have them
+    bool has_older = false;              ///< one is as it was before
+  };
+
+  static Result<std::unique_ptr<Container>> create(StorageFile& file, FileQueue& queue,
+                                                   const ContainerOptions& options);
   Status read(const StorageFile& file, FileQueue& queue);
   Status read_snapshot(const StorageFile& file, FileQueue& queue);
   Status read_journal(const StorageFile& file, FileQueue& queue);
+  [[nodiscard]] Result<std::vector<Pair>> read_ring(const StorageFile& file, FileQueue& queue);
+  void take_over(Pair pair);
+  void pass_over(std::vector<Pair> ring, std::uint64_t newest);
+  Status mend(const StorageFile& file, FileQueue& queue,
+              const std::array<bool, superblock_copies>& superblocks);
   Status write_all(const StorageFile& file, FileQueue& queue);
 
   [[nodiscard]] std::uint64_t ring_blocks() const noexcept;
@@ -86,12 +114,18 @@ class Container {
   [[nodiscard]] Snapshot begin_snapshot() const;
   [[nodiscard]] FileTransfer next_of_snapshot();
   [[nodiscard]] FileTransfer next_superblock();
+  /// Writes both copies of a block of the journal to `bytes`, and returns their transfer.
+  [[nodiscard]] FileTransfer write_pair(std::uint64_t number, std::span<const PageRecord> records,
+                                        std::span<std::byte> bytes) const;
 
   ContainerLayout layout_;
   Superblock superblock_;  ///< the one that holds
   PageDirectory directory_;
   std::uint64_t next_number_ = 0;  ///< of the journal's blocks
   bool asks_for_snapshot_ = false;
+  bool is_new_ = false;
+  ContainerDamage damage_;
+  std::vector<RecordBlock> to_mend_;  ///< blocks of the journal that are not there twice
   std::vector<PageRecord> under_way_;
   AlignedBytes journal_block_;
   AlignedBytes snapshot_piece_;

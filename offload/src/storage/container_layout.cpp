@@ -35,7 +35,9 @@ static_assert(sizeof(Written::checksum) == seal_bytes);
 
 Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::uint64_t pages_max,
                                                 std::string_view path) {
-  const std::uint64_t snapshot_blocks = pages_max / records_of_block + 1;
+  // More than the file is too many; and their bytes would be no number.
+  const std::uint64_t snapshot_blocks =
+      std::min(pages_max / records_of_block + 1, file_bytes / layout_block + 1);
   ContainerLayout layout;
   std::uint64_t at = superblock_copies * superblock_bytes;
   const auto next = [&at](std::uint64_t blocks) {
@@ -46,13 +48,14 @@ Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::u
   // Snapshots become due before half of it is full: the longer it is, the fewer there are.
   layout.journal = next(journal_copies * std::max(journal_blocks_min, snapshot_blocks / 4));
   for (FilePart& snapshot : layout.snapshots) snapshot = next(snapshot_blocks);
-  if (at >= file_bytes) {
+  const std::uint64_t file_blocks = file_bytes / layout_block;
+  if (at / layout_block + 1 >= file_blocks) {
     return fail(Errc::invalid_argument,
                 "{}: has {}, and a directory of {} pages alone takes {}: name more bytes, or fewer "
                 "pages",
                 path, format_size(file_bytes), pages_max, format_size(at));
   }
-  layout.pages = {at, (file_bytes - at) / layout_block * layout_block};
+  layout.pages = {at, (file_blocks - 1) * layout_block - at};
   return layout;
 }
 

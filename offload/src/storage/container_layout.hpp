@@ -1,6 +1,9 @@
 // Where in a container's file its parts lie, and the block at its beginning that says so.
 //
-//   superblock | superblock | journal | snapshot | snapshot | pages
+//   superblock | superblock | journal | snapshot | snapshot | pages | a block that is never written
+//
+// A write behind the end of a file that was cut makes it longer again: without the last block, no
+// write gives such a file back its size.
 //
 // The superblock is there twice, written one after the other: one of the two is always whole, and
 // the other is mended when the file is opened. It names the snapshot that holds, and the first

@@ -15,24 +15,43 @@ Result<std::unique_ptr<NvmeStore>> NvmeStore::open(const NvmeStoreOptions& optio
 NvmeStore::NvmeStore(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
 NvmeStore::~NvmeStore() {
-  worker_->end();
-  if (worker_->is_abandoned()) Worker::keep(std::move(worker_));
+  if (worker_->is_of_this_process()) {
+    worker_->end();
+    if (!worker_->is_abandoned()) return;
+  }
+  Worker::keep(std::move(worker_));
 }
 
 Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {
+  TERRACE_TRY(check_process());
   TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch));
   worker_->wake();
   return ticket;
 }
 
-Result<bool> NvmeStore::poll(StoreTicket ticket) { return worker_->batches().poll(ticket); }
+Result<bool> NvmeStore::poll(StoreTicket ticket) {
+  TERRACE_TRY(check_process());
+  return worker_->batches().poll(ticket);
+}
 
 Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
+  TERRACE_TRY(check_process());
   const Status done = worker_->batches().wait(ticket, timeout);
   if (!done && done.error().code == Errc::not_ready) worker_->give_up();
   return done;
 }
 
-NvmeStoreState NvmeStore::state() const { return worker_->state(); }
+NvmeStoreState NvmeStore::state() const {
+  const Status here = check_process();
+  if (here) return worker_->state();
+  return {.degraded = std::string(here.error().message())};
+}
+
+Status NvmeStore::check_process() const {
+  if (worker_->is_of_this_process()) return {};
+  return fail(Errc::unsupported,
+              "store nvme: it is of the process that this one was forked from; open a file of its "
+              "own in each process");
+}
 
 }  // namespace terrace::offload

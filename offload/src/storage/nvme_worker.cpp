@@ -1,6 +1,7 @@
 #include "nvme_worker.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -17,6 +18,7 @@ constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages
 constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
 constexpr std::size_t store_depth_max = 4096 - own_transfers;
+constexpr std::uint64_t bad_places_max = 16;  // a disk with more in one life is broken
 constexpr std::uint64_t records_tag = 0;
 constexpr std::uint64_t snapshot_tag = 1;
 
@@ -53,6 +55,12 @@ void NvmeStore::Worker::end() noexcept {
 }
 
 Status NvmeStore::Worker::open() {
+  const Status outcome = start();
+  if (!outcome && !is_abandoned()) file_.undo();
+  return outcome;
+}
+
+Status NvmeStore::Worker::start() {
   if (options_.queue.depth == 0 || options_.queue.depth > store_depth_max) {
     return fail(Errc::invalid_argument, "store nvme: its depth {} is not between 1 and {}",
                 options_.queue.depth, store_depth_max);
@@ -79,7 +87,14 @@ NvmeStoreState NvmeStore::Worker::state() const {
 }
 
 void NvmeStore::Worker::run(std::promise<Status>& opened) {
-  const Status outcome = set_up();
+  Status outcome;
+  try {
+    outcome = set_up();
+  } catch (const std::bad_alloc&) {
+    outcome =
+        fail(Errc::out_of_memory, "store nvme: no memory for the directory of {}", file_.path());
+  }
+  if (!outcome && !is_abandoned()) queue_.reset();
   opened.set_value(outcome);  // its owner may be gone from here on
   if (!outcome) return;
   serve();
@@ -107,16 +122,24 @@ Status NvmeStore::Worker::set_up() {
   const std::uint64_t pages_max = options_.pages_max > 0
                                       ? options_.pages_max
                                       : std::max<std::uint64_t>(file_.bytes() / page_bytes_each, 1);
-  auto container =
-      Container::open(file_, *queue_, {.pages_max = pages_max, .contents = options_.contents});
-  if (!container) {
-    if (!is_abandoned()) queue_.reset();
-    return tl::unexpected(container.error());
-  }
-  container_ = std::move(*container);
+  TERRACE_ASSIGN(container_, Container::open(file_, *queue_,
+                                             {.pages_max = pages_max,
+                                              .file_bytes = options_.file.bytes,
+                                              .contents = options_.contents}));
   passages_.resize(own_transfers + options_.queue.depth);
   for (std::size_t tag = passages_.size(); tag > own_transfers; --tag)
     free_tags_.push_back(tag - 1);
+  const ContainerDamage& damage = container_->damage();
+  if (!damage.mended) degrade(damage.mended.error());
+  {
+    const std::scoped_lock lock(mutex_);
+    state_.lost = damage.lost;
+    state_.damaged_blocks = damage.blocks;
+    state_.created = container_->is_new();
+    state_.engine = queue_->engine();
+    state_.direct = file_.direct();
+    state_.registered_bytes = queue_->registered_bytes();
+  }
   publish();
   return {};
 }
@@ -331,7 +354,12 @@ void NvmeStore::Worker::passed(Passage passage, const Status& status) {
   const PageRequest& request = *passage.work.request;
   if (request.verb == PageVerb::put) {
     if (!status) {
+      const bool goes_on = is_for_place(passage.extent, status.error());
       take_back(passage);
+      if (goes_on) {
+        granted_.push_front(std::move(passage.work));  // to another place
+        return;
+      }
       degrade(status.error());
       return finish(passage.work, status);
     }
@@ -344,7 +372,10 @@ void NvmeStore::Worker::passed(Passage passage, const Status& status) {
                         .adds_page = passage.adds_page});
     return;
   }
-  if (!status) return finish(passage.work, status);
+  if (!status) {
+    is_for_place(passage.extent, status.error());
+    return finish(passage.work, status);
+  }
   const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
   if (page_checksum(request.key, {data, request.bytes}) != passage.checksum) {
     {
@@ -360,14 +391,25 @@ void NvmeStore::Worker::passed(Passage passage, const Status& status) {
   finish(passage.work, {});
 }
 
+bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& error) {
+  if (error.native != EIO && error.native != ENODATA && error.native != EILSEQ) return false;
+  if (container_->directory().retire(extent)) {
+    const std::scoped_lock lock(mutex_);
+    ++state_.bad_places;
+  }
+  return state_.bad_places <= bad_places_max;
+}
+
 void NvmeStore::Worker::records_passed(const Status& status) {
-  if (status) {
+  // What was written to a file that nobody finds again is not put.
+  const Status kept = status ? file_.check_place() : status;
+  if (kept) {
     container_->records_written();
   } else {
-    degrade(status.error());
+    degrade(kept.error());
   }
   publish();
-  finish_changes(std::exchange(changes_under_way_, {}), status);
+  finish_changes(std::exchange(changes_under_way_, {}), kept);
 }
 
 void NvmeStore::Worker::finish_changes(const std::vector<Change>& changes, const Status& written) {

@@ -30,7 +30,8 @@ class NvmeStore::Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker();
 
-  /// Starts the thread, which reads the file. Errors: those of NvmeStore::open.
+  /// Starts the thread, which reads the file. Errors: those of NvmeStore::open; the file is as it
+  /// was before then.
   [[nodiscard]] Status open();
 
   /// Ends the thread. It waits for transfers under way, for the queue's patience.
@@ -42,6 +43,9 @@ class NvmeStore::Worker {
   /// Has the thread cancel what has not begun of batches that were given up.
   void give_up() noexcept;
   [[nodiscard]] NvmeStoreState state() const;
+  /// Whether this is the process that opened the store, and not a child of it: a child has neither
+  /// the thread nor the file, and locks may be held in it for ever.
+  [[nodiscard]] bool is_of_this_process() const noexcept { return file_.descriptor() >= 0; }
   /// Whether the thread has ended with transfers under way that the disk has not answered: they may
   /// still write to memory of this object, and to the file, which has to stay locked. Such an
   /// object stays for ever.
@@ -72,6 +76,7 @@ class NvmeStore::Worker {
     bool adds_page = false;
   };
 
+  Status start();
   void run(std::promise<Status>& opened);
   Status set_up();
   void serve();
@@ -94,6 +99,8 @@ class NvmeStore::Worker {
 
   void hear(const FinishedTransfer& finished);
   void passed(Passage passage, const Status& status);
+  /// Looks whether a transfer failed for its place; if so, the place is not used again.
+  bool is_for_place(const FileExtent& extent, const Error& error);
   void records_passed(const Status& status);
   void finish_changes(const std::vector<Change>& changes, const Status& written);
   void degrade(const Error& error);

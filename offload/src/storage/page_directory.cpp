@@ -1,6 +1,7 @@
 #include "page_directory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "terrace/core/bytes.hpp"
 
@@ -26,6 +27,7 @@ std::optional<FileExtent> PageDirectory::take(std::uint64_t bytes) {
 }
 
 void PageDirectory::give_back(const FileExtent& extent) {
+  if (bad_.contains(extent.offset)) return;
   free_.put(extent.offset, extent.bytes, {part_.begin, part_.bytes});
 }
 
@@ -47,10 +49,11 @@ std::optional<FileExtent> PageDirectory::apply(const PageRecord& record) {
   return unused;
 }
 
-void PageDirectory::find_room() {
+std::uint64_t PageDirectory::find_room() {
   std::vector<PageRecord> all = records();
   std::ranges::sort(all, {}, &PageRecord::offset);
   std::uint64_t used = part_.begin;  // all before it is dealt with
+  std::uint64_t dropped = 0;
   const auto leave_free = [&](std::uint64_t end) {
     if (end > used) give_back({used, end - used});
   };
@@ -60,12 +63,19 @@ void PageDirectory::find_room() {
                       extent.offset <= part_.end() && extent.bytes <= part_.end() - extent.offset;
     if (!fits) {
       apply({.key = record.key});
+      ++dropped;
       continue;
     }
     leave_free(extent.offset);
     used = extent.offset + extent.bytes;
   }
   leave_free(part_.end());
+  return dropped;
+}
+
+std::uint64_t PageDirectory::clear() {
+  bytes_ = 0;
+  return std::exchange(pages_, {}).size();
 }
 
 std::vector<PageRecord> PageDirectory::records() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "../free_ranges.hpp"
@@ -41,13 +42,19 @@ class PageDirectory {
   /// room is to be given back.
   [[nodiscard]] std::optional<FileExtent> take(std::uint64_t bytes);
   void give_back(const FileExtent& extent);
+  /// Has room that is taken never given back: the disk cannot read or write it. Returns whether
+  /// that is new.
+  bool retire(const FileExtent& extent) { return bad_.insert(extent.offset).second; }
 
   /// Takes a record over. Returns the room that is no longer used by the page; it is still taken.
   std::optional<FileExtent> apply(const PageRecord& record);
 
   /// To be called once all records of a file have been taken over, and before any room is taken:
-  /// finds out what is free. Pages that cannot be, for they lie outside or in another, are dropped.
-  void find_room();
+  /// finds out what is free. Pages that cannot be, for they lie outside or in another, are dropped;
+  /// returns how many.
+  std::uint64_t find_room();
+  /// Drops all pages, at that time. Returns how many.
+  std::uint64_t clear();
 
   /// Returns a record of each page.
   [[nodiscard]] std::vector<PageRecord> records() const;
@@ -58,6 +65,7 @@ class PageDirectory {
   std::unordered_map<PageKey, Page, PageKeyHash> pages_;
   std::uint64_t bytes_ = 0;
   FreeRanges<std::uint64_t> free_;
+  std::unordered_set<std::uint64_t> bad_;  ///< offsets of retired room
 };
 
 }  // namespace terrace::offload

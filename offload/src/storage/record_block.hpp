@@ -15,13 +15,14 @@
 
 namespace terrace::offload {
 
-/// Where a page lies, or that there is none any longer.
+/// Where a page lies, or that there is none any longer; or that no page is known of those recorded
+/// before.
 struct PageRecord {
   PageKey key = {};
-  std::uint64_t offset = 0;    ///< in the file
-  std::uint64_t checksum = 0;  ///< of key and bytes
-  std::uint32_t bytes = 0;     ///< 0 = the page was erased
-  std::uint32_t unused = 0;
+  std::uint64_t offset = 0;     ///< in the file
+  std::uint64_t checksum = 0;   ///< of key and bytes
+  std::uint32_t bytes = 0;      ///< 0 = the page was erased
+  std::uint32_t voids_all = 0;  ///< 1 = all that was recorded before; names no page
 };
 
 enum class RecordPurpose : std::uint64_t { journal = 1, snapshot = 2 };

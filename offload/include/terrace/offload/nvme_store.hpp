@@ -5,8 +5,19 @@
 //
 // A page is there once its put has ended well: whatever ends the process after that, it is read
 // back as it was written. Each page has a checksum (XXH3 of key and bytes), looked at on every get.
-// Where the machine itself ends, pages of the last moments may be gone or as they were before: only
-// snapshots of the directory are flushed.
+// Three things take that back, and none of them has a page served that is not the newest one:
+//
+// - The machine itself ends: pages of the last moments may be gone, or (this alone) as they were
+//   before, for only snapshots of the directory are flushed.
+// - The disk damages blocks. A damaged page is `corrupt`, one that cannot be read `io_error`. A
+//   damaged block of the directory has a copy, or its pages are gone and counted
+//   (NvmeStoreState::lost). Where both copies of a block of the journal are damaged, so are all
+//   pages that were recorded before it: any of them may have had a newer version.
+// - Another removes, moves, replaces or cuts the file. The next put or erase ends as io_error, and
+//   the store writes no more; those that had ended before are lost with the file.
+//
+// A store is of the process that opened it: in a child that fork() made, all calls are refused, and
+// its end does nothing.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +36,9 @@
 namespace terrace::offload {
 
 struct NvmeStoreOptions {
-  /// One that is there must be a container, or begin with 1 MiB of zeros: it is never overwritten
-  /// else.
+  /// One that is there must be a container, or begin with 1 MiB of zeros, or be shorter and zeros
+  /// alone: it is never overwritten else. One of zeros that has fewer bytes than are named here
+  /// gets them: its maker ended in the middle.
   StorageFileOptions file;
   /// Whose pages these are: a file with others is refused. At most 512 bytes.
   std::string contents = {};
@@ -45,23 +57,44 @@ struct NvmeStoreState {
   std::uint64_t pages = 0;
   std::uint64_t page_bytes = 0;  ///< of all pages
   std::uint64_t corrupt = 0;     ///< gets of pages that were not what was written
-  /// Why nothing is written any longer, the disk's first error in writing; empty = it is.
+  /// Pages, at most, that open() did not find again, for blocks of the directory are damaged.
+  std::uint64_t lost = 0;
+  /// Blocks of the directory that open() found damaged, or could not read. One of which a copy is
+  /// whole loses nothing.
+  std::uint64_t damaged_blocks = 0;
+  /// Places that the disk could not read or write since open(), which are not used again.
+  std::uint64_t bad_places = 0;
+  /// Why nothing is written any longer: the disk's first error in writing, or what has become of
+  /// the file; empty = it is.
   std::string degraded = {};
+
+  bool created = false;                ///< whether open() made the container: it had no page
+  std::string_view engine = {};        ///< that makes transfers: "io_uring" or "threads"
+  bool direct = false;                 ///< whether transfers pass the page cache by (O_DIRECT)
+  std::uint64_t registered_bytes = 0;  ///< of NvmeStoreOptions::queue.memory
 };
 
 /// Pages have 1 byte to 1 GiB. A page that begins at a multiple of StorageFile::alignment in
 /// memory, and has a multiple of it in bytes, is moved without a copy.
 ///
-/// Errors   of a request: invalid_argument: no such page, or of another size; out_of_memory: no
-/// room
-///          for a put, the page that was there stays; corrupt: the page is dropped, while the store
-///          writes; io_error: the disk's, and of puts and erases all that follow an error in
-///          writing; cancelled: the batch was given up before the request began, or the store ended
+/// Where the disk says of a place that it cannot be read or written (EIO), the place is not used
+/// again while the store is open, and a put goes to another; after 16 of them the store writes no
+/// more.
+///
+/// Errors   of a request: invalid_argument: no such page, one of another size, or no memory;
+///          out_of_memory: no room for a put, the page that was there stays; corrupt: the page is
+///          dropped, while the store writes; io_error: the disk's, and of puts and erases all that
+///          follow an error in writing; cancelled: the batch was given up before the request began,
+///          or the store ended
+///          of a call: unsupported: in a child of fork()
 /// Threads  safe from any thread
 class NvmeStore final : public Store {
  public:
+  /// Where it fails, the file is as it was, and one that was made is gone.
+  ///
   /// Errors   those of StorageFile::open and FileQueue::open; of a file that is there: io_error: no
-  ///          container; invalid_argument: of other contents; unsupported: of another version
+  ///          container, or one whose directory cannot be read; invalid_argument: of other
+  ///          contents; unsupported: of another version
   [[nodiscard]] static Result<std::unique_ptr<NvmeStore>> open(const NvmeStoreOptions& options);
 
   /// Ends requests that are under way, and cancels those not yet begun. Where the disk does not
@@ -79,6 +112,7 @@ class NvmeStore final : public Store {
  private:
   class Worker;
   explicit NvmeStore(std::unique_ptr<Worker> worker);
+  [[nodiscard]] Status check_process() const;
 
   std::unique_ptr<Worker> worker_;
 };

@@ -1,0 +1,244 @@
+// How a container is opened: what its blocks say, and what of them is damaged.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "container.hpp"
+#include "terrace/core/bytes.hpp"
+#include "waited_transfers.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::size_t block = StorageFile::alignment;
+constexpr std::uint64_t beginning_bytes = std::uint64_t{1} << 20;
+
+bool are_zeros(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{}; });
+}
+
+/// Whether nobody has written to the beginning of a file. Others' files may begin with some zeros.
+Result<bool> begins_with_zeros(const StorageFile& file, FileQueue& queue) {
+  Result<bool> all = true;
+  const FilePart part{0, std::min<std::uint64_t>(beginning_bytes, file.bytes() / block * block)};
+  TERRACE_TRY(read_blocks(file, queue, part, [&](std::uint64_t, const ReadBlock& bytes) {
+    if (!bytes) {
+      all = tl::unexpected(bytes.error());
+    } else if (all && !are_zeros(*bytes)) {
+      all = false;
+    }
+  }));
+  return all;
+}
+
+struct FoundSuperblock {
+  std::optional<Superblock> newest;                ///< nothing where the file is empty
+  std::array<bool, superblock_copies> is_it = {};  ///< by copy
+};
+
+Result<FoundSuperblock> find_superblock(const StorageFile& file, FileQueue& queue) {
+  FoundSuperblock best;
+  auto& [newest, is_it] = best;
+  Status readable;
+  const auto look = [&](std::uint64_t copy, const ReadBlock& bytes) {
+    auto found = bytes.and_then(
+        [&](std::span<const std::byte> whole) { return read_superblock(whole, file.path()); });
+    if (!found) {
+      readable = tl::unexpected(found.error());
+    } else if (*found && (!newest || (*found)->generation > newest->generation)) {
+      newest = std::move(*found);
+      is_it = {};
+      is_it[copy] = true;
+    } else if (*found && (*found)->generation == newest->generation) {
+      is_it[copy] = true;
+    }
+  };
+  TERRACE_TRY(read_blocks(file, queue, {0, superblock_copies * superblock_bytes}, look));
+  if (newest) return best;
+  TERRACE_TRY(readable);
+  TERRACE_ASSIGN(const bool is_empty, begins_with_zeros(file, queue));
+  if (is_empty) return best;
+  return fail(
+      Errc::io_error,
+      "{}: is no container of Terrace, or a damaged one; it was left as it is. Name another "
+      "file, or remove it",
+      file.path());
+}
+
+Status check(const StorageFile& file, const Superblock& found, const ContainerOptions& options) {
+  if (found.contents != options.contents) {
+    return fail(Errc::invalid_argument,
+                "{}: holds pages of {}, not of {}; name another file, or remove it", file.path(),
+                found.contents, options.contents);
+  }
+  if (found.file_bytes > file.bytes()) {
+    return fail(Errc::io_error, "{}: has {} bytes of the {} it was made with; name another file",
+                file.path(), file.bytes(), found.file_bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Container>> Container::open(StorageFile& file, FileQueue& queue,
+                                                   const ContainerOptions& options) {
+  if (file.bytes() < superblock_copies * superblock_bytes) {
+    return fail(Errc::invalid_argument, "{}: {} are too few for a container", file.path(),
+                format_size(file.bytes()));
+  }
+  if (options.contents.size() > Superblock::contents_max) {
+    return fail(Errc::invalid_argument, "{}: its contents have a name of {} bytes; at most {}",
+                file.path(), options.contents.size(), Superblock::contents_max);
+  }
+  TERRACE_ASSIGN(const FoundSuperblock found, find_superblock(file, queue));
+  if (!found.newest) return create(file, queue, options);
+  TERRACE_TRY(check(file, *found.newest, options));
+  TERRACE_ASSIGN(
+      const ContainerLayout layout,
+      ContainerLayout::divide(found.newest->file_bytes, found.newest->pages_max, file.path()));
+  std::unique_ptr<Container> container(new Container(layout, *found.newest));
+  TERRACE_TRY(container->read(file, queue));
+  container->damage_.mended = container->mend(file, queue, found.is_it);
+  if (queue.in_flight() > 0) return tl::unexpected(container->damage_.mended.error());
+  return container;
+}
+
+Result<std::unique_ptr<Container>> Container::create(StorageFile& file, FileQueue& queue,
+                                                     const ContainerOptions& options) {
+  // A file of zeros that is too short is of a process that ended while it made the file.
+  if (options.file_bytes > file.bytes()) TERRACE_TRY(file.grow(options.file_bytes));
+  const Superblock superblock{
+      .pages_max = options.pages_max, .file_bytes = file.bytes(), .contents = options.contents};
+  TERRACE_ASSIGN(const ContainerLayout layout,
+                 ContainerLayout::divide(superblock.file_bytes, superblock.pages_max, file.path()));
+  std::unique_ptr<Container> container(new Container(layout, superblock));
+  container->is_new_ = true;
+  const Status written = container->write_all(file, queue);
+  if (written) return container;
+  // A disk that has not answered may still read its memory.
+  if (queue.in_flight() > 0) static_cast<void>(container.release());
+  return tl::unexpected(written.error());
+}
+
+Status Container::read(const StorageFile& file, FileQueue& queue) {
+  TERRACE_TRY(read_snapshot(file, queue));
+  TERRACE_TRY(read_journal(file, queue));
+  damage_.lost += directory_.find_room();
+  // The next one to open the file finds nothing damaged, and loses no more.
+  if (damage_.lost > 0) asks_for_snapshot_ = true;
+  return {};
+}
+
+Status Container::read_snapshot(const StorageFile& file, FileQueue& queue) {
+  const std::uint64_t count = divide_up(superblock_.snapshot_records, records_of_block);
+  FilePart part = snapshot_part(superblock_.generation);
+  if (count > part.blocks()) {
+    return fail(Errc::io_error, "{}: its superblock cannot be right; name another file",
+                file.path());
+  }
+  part.bytes = count * block;
+  return read_blocks(file, queue, part, [&](std::uint64_t at, const ReadBlock& bytes) {
+    const auto found = bytes ? read_records(*bytes) : std::nullopt;
+    const BlockName name{RecordPurpose::snapshot, superblock_.generation, at};
+    if (!found || found->name != name) {
+      // The pages of a damaged one are lost, and no others.
+      ++damage_.blocks;
+      damage_.lost += std::min<std::uint64_t>(records_of_block,
+                                              superblock_.snapshot_records - at * records_of_block);
+      return;
+    }
+    for (const PageRecord& record : found->records) directory_.apply(record);
+  });
+}
+
+Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& file,
+                                                          FileQueue& queue) {
+  const std::uint64_t first = superblock_.first_number;
+  std::vector<Pair> ring(ring_blocks());
+  const auto look = [&](std::uint64_t at, const ReadBlock& bytes) {
+    if (!bytes) return;
+    Pair& pair = ring[at / journal_copies];
+    auto found = read_records(*bytes);
+    if (!found) {
+      pair.has_older = pair.has_older || are_zeros(*bytes);
+      return;
+    }
+    // One that is at a place of others is no copy of them, whatever it says.
+    const BlockName name{RecordPurpose::journal, 0, found->name.number};
+    if (found->name != name || name.number % ring.size() != at / journal_copies) return;
+    if (name.number < first) {
+      pair.has_older = true;
+    } else if (name.number - first < ring.size()) {
+      pair.records = std::move(*found);
+      ++pair.copies;
+    }
+  };
+  TERRACE_TRY(read_blocks(file, queue, layout_.journal, look));
+  return ring;
+}
+
+Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
+  TERRACE_ASSIGN(std::vector<Pair> ring, read_ring(file, queue));
+  std::uint64_t newest = superblock_.first_number;  // one behind the last that was written
+  for (const Pair& pair : ring) {
+    if (pair.records) newest = std::max(newest, pair.records->name.number + 1);
+  }
+  next_number_ = superblock_.first_number;
+  while (blocks_in_use() < ring.size()) {
+    Pair& next = ring[next_number_ % ring.size()];
+    if (!next.records && next.has_older) break;
+    take_over(std::move(next));
+  }
+  if (next_number_ < newest) pass_over(std::move(ring), newest);
+  return {};
+}
+
+/// Takes over the pair that is next. Where both copies are damaged, pages may have been changed of
+/// which nobody knows which: those recorded before are no longer known to be the newest.
+void Container::take_over(Pair pair) {
+  damage_.blocks += journal_copies - pair.copies;
+  if (!pair.records) {
+    pair.records = RecordBlock{.name = {RecordPurpose::journal, 0, next_number_},
+                               .records = {{.voids_all = 1}}};
+  }
+  for (const PageRecord& record : pair.records->records) {
+    if (record.voids_all == 0) {
+      directory_.apply(record);
+    } else {
+      damage_.lost += directory_.clear();
+    }
+  }
+  if (pair.copies < journal_copies) to_mend_.push_back(std::move(*pair.records));
+  ++next_number_;
+}
+
+/// Leaves alone what follows a pair that never arrived, as it may be where the machine itself ends.
+/// What comes next must never be followed by these.
+void Container::pass_over(std::vector<Pair> ring, std::uint64_t newest) {
+  for (; next_number_ < newest; ++next_number_) {
+    const auto& records = ring[next_number_ % ring.size()].records;
+    if (records) damage_.lost += records->records.size();
+  }
+  asks_for_snapshot_ = true;
+}
+
+/// Writes again what is not there twice. It comes before anything else is written: a snapshot
+/// overwrites one superblock, and may be the last thing that this process does.
+Status Container::mend(const StorageFile& file, FileQueue& queue,
+                       const std::array<bool, superblock_copies>& superblocks) {
+  damage_.blocks += static_cast<std::uint64_t>(std::ranges::count(superblocks, false));
+  for (std::size_t copy = 0; copy < superblock_copies; ++copy) {
+    if (superblocks[copy]) continue;
+    const TransferBytes memory(queue, superblock_bytes);
+    write_superblock(memory.span(), superblock_);
+    TERRACE_TRY(run(file, queue, write_of(copy * superblock_bytes, memory.span())));
+  }
+  for (const RecordBlock& pair : std::exchange(to_mend_, {})) {
+    const TransferBytes memory(queue, journal_copies * block);
+    TERRACE_TRY(run(file, queue, write_pair(pair.name.number, pair.records, memory.span())));
+  }
+  return {};
+}
+
+}  // namespace terrace::offload

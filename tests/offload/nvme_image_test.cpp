@@ -1,0 +1,374 @@
+// A store over a disk in memory, which is damaged, fails, ends and stands still.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include "contract/fuzz.hpp"
+#include "core/temporary_folder.hpp"
+#include "offload/disk_image.hpp"
+#include "offload/stored_pages.hpp"
+#include "terrace/offload/nvme_store.hpp"
+
+namespace terrace::offload {
+namespace {
+
+using testing::HasSubstr;
+
+/// Over a disk in memory that can be damaged.
+class NvmeImageTest : public testing::Test {
+ protected:
+  static constexpr std::uint64_t pages_max = 100;
+
+  Result<std::unique_ptr<NvmeStore>> try_to_open_image() {
+    return NvmeStore::open(
+        {.file = {.path = folder_ / "pages", .bytes = file_bytes},
+         .pages_max = pages_max,
+         .queue = {.depth = 6, .patience = std::chrono::seconds(1)},
+         .open_queue = [this](const StorageFile& file, const FileQueueOptions& options) {
+           return Result<std::unique_ptr<FileQueue>>(
+               std::make_unique<ImageQueue>(file, options, image_));
+         }});
+  }
+  std::unique_ptr<NvmeStore> open_image() { return try_to_open_image().value(); }
+  static std::size_t rounded(std::uint64_t key) {
+    return (content(key, 0).size() + StorageFile::alignment - 1) / StorageFile::alignment *
+           StorageFile::alignment;
+  }
+  TemporaryFolder folder_;
+  DiskImage image_{file_bytes, fuzz_seed(3)};
+};
+
+/// Whatever bit of the file flips: a page is what was written, or none.
+TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
+  constexpr std::uint64_t count = 20;
+  {
+    const auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
+    for (std::uint64_t key = 0; key < count; key += 4) ASSERT_TRUE(erase(*store, key));
+    for (std::uint64_t key = 0; key < count; key += 2) ASSERT_TRUE(put(*store, key, 2));
+  }
+  const std::uint64_t seed = fuzz_seed(5);
+  Rng rng(seed);
+  const std::vector<std::byte> whole = image_.copy();
+  std::vector<std::size_t> used;  // others say nothing
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    if (whole[at] != std::byte{}) used.push_back(at);
+  }
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 10, 400);
+  std::size_t lost = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    // Half of the flips in the directory, which is small.
+    const std::size_t below = rng.below(2) == 0 ? std::min<std::size_t>(used.size(), 5000)  //
+                                                : used.size();
+    const std::size_t bit = used[rng.below(below)] * 8 + rng.below(8);
+    image_.flip(bit);
+    std::size_t missing = 0;
+    std::size_t corrupt = 0;
+    auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) {
+      const auto found = get(*store, key);
+      if (found) {
+        ASSERT_EQ(*found, content(key, key % 2 == 0 ? 2 : 1));
+      } else {
+        ++missing;
+        if (found.error().code == Errc::corrupt) ++corrupt;
+        EXPECT_FALSE(get(*store, key));
+      }
+    }
+    ASSERT_EQ(store->state().corrupt, corrupt);
+    lost += missing;
+    store.reset();
+    image_.restore(whole);
+  }
+  EXPECT_GT(lost, 0U);
+}
+
+/// One superblock after the other is damaged, and mended when the file is opened in between.
+TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
+  ASSERT_TRUE(put(*open_image(), 1, 1));
+  for (const std::size_t copy : {0U, 1U, 0U, 1U}) {
+    image_.flip((copy * StorageFile::alignment + 20) * 8);
+    EXPECT_EQ(get(*open_image(), 1).value(), content(1, 1));
+  }
+}
+
+/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
+/// journal, two snapshots of a block.
+constexpr std::size_t block = StorageFile::alignment;
+constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
+  return (2 + number * 2 + copy) * block;
+}
+constexpr std::size_t snapshot(std::size_t generation) { return (130 + generation % 2) * block; }
+
+/// Nine pages, of which the first is put once more: ten pairs of the journal.
+class NvmeJournalTest : public NvmeImageTest {
+ protected:
+  static constexpr std::uint64_t count = 9;
+
+  void SetUp() override {
+    const auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
+    ASSERT_TRUE(put(*store, 0, 2));
+  }
+  void expect_all(NvmeStore& store) {
+    EXPECT_EQ(get(store, 0).value_or(Bytes()), content(0, 2));
+    for (std::uint64_t key = 1; key < count; ++key) {
+      EXPECT_EQ(get(store, key).value_or(Bytes()), content(key, 1)) << key;
+    }
+  }
+};
+
+TEST_F(NvmeJournalTest, TakesTheRightCopyOfAPair) {
+  const std::vector<std::byte> whole = image_.copy();
+  for (const std::size_t copy : {0U, 1U}) {
+    for (const std::size_t misplaced : {std::size_t{0}, std::size_t{1}, std::size_t{9}}) {
+      image_.move_bytes(journal_copy(misplaced, 0), journal_copy(2, copy), block);
+      expect_all(*open_image());
+      image_.restore(whole);
+    }
+  }
+}
+
+/// Which pages a lost pair changed is not known: none of those before it is taken for the newest.
+TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
+  const std::vector<std::byte> whole = image_.copy();
+  for (const std::size_t lost : {std::size_t{4}, std::size_t{9}}) {
+    SCOPED_TRACE(lost);
+    for (const std::size_t copy : {0U, 1U}) image_.flip(journal_copy(lost, copy) * 8 + 999);
+    // The second time the store is as it was left by the first.
+    for (const std::uint64_t time : {std::uint64_t{1}, std::uint64_t{2}}) {
+      const auto store = open_image();
+      for (std::uint64_t key = 0; key < count; ++key) {
+        const auto found = get(*store, key);
+        const bool is_later = key > lost || (key == 0 && lost < 9);
+        ASSERT_EQ(found.has_value(), is_later) << "page " << key << " time " << time;
+        if (found) {
+          EXPECT_EQ(*found, content(key, key == 0 ? 2 : 1));
+        }
+      }
+      EXPECT_EQ(store->state().pages, (lost < 9 ? 5U : 0U) + time - 1);
+      if (time == 1) {
+        EXPECT_GE(store->state().lost, lost);
+      }
+      EXPECT_EQ(store->state().damaged_blocks, time == 1 ? 2U : 0U);
+      ASSERT_TRUE(put(*store, 50 + time, 1));
+    }
+    image_.restore(whole);
+  }
+}
+
+TEST_F(NvmeJournalTest, ReadsTheOtherCopyOfABlockThatCannotBeRead) {
+  for (const std::size_t copy : {0U, 1U}) {
+    image_.spoil(copy * block, block, EIO, 0);
+    image_.spoil(journal_copy(3, copy), block, EIO, 0);
+    const auto store = open_image();
+    expect_all(*store);
+    EXPECT_GT(image_.bad_reads(), 0U);
+    EXPECT_EQ(store->state().lost, 0U);
+    EXPECT_EQ(store->state().damaged_blocks, 2U);
+    EXPECT_TRUE(put(*store, 10, 1));
+    image_.heal();
+  }
+}
+
+TEST_F(NvmeJournalTest, MendsACopyThatIsDamagedBeforeTheOtherIs) {
+  for (const std::size_t copy : {0U, 1U, 0U, 1U}) {
+    image_.flip(journal_copy(5, copy) * 8 + 77);
+    const auto store = open_image();
+    expect_all(*store);
+    EXPECT_EQ(store->state().damaged_blocks, 1U);
+  }
+  EXPECT_EQ(open_image()->state().damaged_blocks, 0U);
+}
+
+TEST_F(NvmeJournalTest, ReadsOnWhereNothingCanBeMended) {
+  image_.spoil(block, block, EIO, EIO);
+  const auto store = open_image();
+  expect_all(*store);
+  EXPECT_THAT(store->state().degraded, HasSubstr("the disk says 5"));
+  EXPECT_EQ(put(*store, 1, 2).error().code, Errc::io_error);
+}
+
+TEST_F(NvmeJournalTest, MakesNoContainerWhereItsBeginningCannotBeRead) {
+  const std::vector<std::byte> whole = image_.copy();
+  image_.spoil(0, 2 * block, EIO, 0);
+  const auto refused = try_to_open_image();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(refused.error().message()), HasSubstr("the disk says 5"));
+  EXPECT_EQ(image_.copy(), whole);
+  image_.heal();
+  expect_all(*open_image());
+}
+
+/// The directory of pages that were put so long ago that the journal no longer has them.
+TEST_F(NvmeImageTest, CountsThePagesOfADamagedSnapshotOnce) {
+  constexpr std::uint64_t count = 40;  // each a pair: from 33 on, half of the journal is used
+  {
+    const auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
+  }
+  image_.flip(snapshot(2) * 8 + 5000);
+  std::uint64_t missing = 0;
+  {
+    const auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) missing += get(*store, key) ? 0U : 1U;
+    EXPECT_GT(missing, 0U);
+    EXPECT_EQ(store->state().lost, missing);
+    EXPECT_EQ(store->state().damaged_blocks, 1U);
+    EXPECT_EQ(store->state().pages, count - missing);
+  }
+  const auto store = open_image();
+  EXPECT_EQ(store->state().lost, 0U);
+  EXPECT_EQ(store->state().damaged_blocks, 0U);
+  EXPECT_EQ(store->state().pages, count - missing);
+}
+
+TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
+  const auto store = open_image();
+  for (const std::uint64_t key : {1U, 2U, 3U}) ASSERT_TRUE(put(*store, key, 1));
+  // Pages lie in order, in whole blocks.
+  const std::size_t second = snapshot(1) + block + rounded(1);
+  image_.spoil(second, rounded(2), EIO, EIO);
+  EXPECT_EQ(get(*store, 2).error().code, Errc::io_error);
+  ASSERT_TRUE(erase(*store, 2));
+  image_.spoil(second + rounded(2) + rounded(3), block, EIO, EIO);
+  for (std::uint64_t key = 4; key < 60; ++key) ASSERT_TRUE(put(*store, key, 1)) << key;
+  EXPECT_EQ(image_.bad_writes(), 1U);
+  EXPECT_EQ(store->state().degraded, "");
+  EXPECT_EQ(store->state().bad_places, 2U);
+  for (std::uint64_t key = 4; key < 60; ++key) EXPECT_EQ(get(*store, key).value(), content(key, 1));
+}
+
+TEST_F(NvmeImageTest, WritesNoMoreWhereNoPlaceTakesAPage) {
+  const auto store = open_image();
+  image_.fail_with(0, EIO);
+  EXPECT_EQ(put(*store, 1, 1).error().code, Errc::io_error);
+  EXPECT_THAT(store->state().degraded, HasSubstr("the disk says 5"));
+}
+
+/// Lives that end in the middle of a write. Pages that were put before are there; those under way
+/// may be, whole.
+TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
+  const std::uint64_t seed = fuzz_seed(7);
+  const std::uint64_t lives = std::min<std::uint64_t>(fuzz_steps() / 20, 300);
+  Rng rng(seed);
+  constexpr std::uint64_t keys = 30;
+  using Version = std::uint64_t;  // 0 = no page
+  std::map<std::uint64_t, std::vector<Version>> allowed;
+  for (std::uint64_t key = 0; key < keys; ++key) allowed[key] = {0};
+  Version next = 1;
+  for (std::uint64_t life = 0; life < lives; ++life) {
+    SCOPED_TRACE(replay(seed, life));
+    if (rng.below(3) == 0) {  // a life that ends while the file is opened, or a moment later
+      image_.end_with_write(1 + rng.below(6));
+      open_image().reset();
+      image_.revive();
+    }
+    auto store = open_image();
+    for (auto& [key, versions] : allowed) {
+      const auto found = get(*store, key);
+      const auto version = std::ranges::find_if(versions, [&](Version each) {
+        return found ? each != 0 && *found == content(key, each) : each == 0;
+      });
+      ASSERT_NE(version, versions.end())
+          << "page " << key << (found ? "" : found.error().message());
+      versions = {*version};
+    }
+    image_.end_with_write(1 + rng.below(120));
+    while (!image_.has_ended()) {
+      std::vector<Bytes> contents;
+      std::vector<PageRequest> batch;
+      std::vector<Version> versions;
+      const std::size_t count = 1 + rng.below(10);
+      contents.reserve(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t key = rng.below(keys);
+        const bool puts = rng.below(4) != 0;
+        versions.push_back(puts ? next++ : 0);
+        contents.push_back(puts ? content(key, versions.back()) : Bytes());
+        batch.push_back(request(puts ? PageVerb::put : PageVerb::erase, key, contents.back()));
+      }
+      run(*store, batch);
+      const bool is_sure = !image_.has_ended();
+      for (std::size_t i = 0; i < count; ++i) {
+        auto& versions_of_page = allowed[batch[i].key.low];
+        if (!batch[i].status) continue;  // no such page, or no room
+        if (is_sure) versions_of_page.clear();
+        versions_of_page.push_back(versions[i]);
+      }
+    }
+    store.reset();
+    image_.revive();
+  }
+}
+
+TEST_F(NvmeImageTest, GivesUpWhatHasNotBegunAndEndsWhatHas) {
+  const auto store = open_image();
+  ASSERT_TRUE(put(*store, 1, 1));
+  image_.hold(true);
+  std::vector<Bytes> targets(20, Bytes(content(1, 1).size()));
+  std::vector<PageRequest> batch;
+  for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
+  const StoreTicket ticket = store->submit(batch).value();
+  const Status waited = store->wait(ticket, std::chrono::milliseconds(5));
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, Errc::not_ready);
+  EXPECT_FALSE(store->poll(ticket).value());
+  image_.hold(false);
+  ASSERT_TRUE(store->wait(ticket, patience));
+  EXPECT_TRUE(batch[0].status);
+  EXPECT_EQ(targets[0], content(1, 1));
+  for (std::size_t i = 1; i < batch.size(); ++i) {
+    ASSERT_FALSE(batch[i].status);
+    EXPECT_EQ(batch[i].status.error().code, Errc::cancelled);
+  }
+}
+
+TEST_F(NvmeImageTest, WritesNoMoreAfterAnErrorInWritingAndReadsOn) {
+  const auto store = open_image();
+  ASSERT_TRUE(put(*store, 1, 1));
+  image_.fail_with(0, ENOSPC);
+  EXPECT_EQ(put(*store, 2, 1).error().code, Errc::io_error);
+  image_.fail_with(0, 0);
+  const Status refused = put(*store, 3, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(std::string(refused.error().message()),
+              HasSubstr("writes no more: the disk says 28"));
+  EXPECT_EQ(erase(*store, 1).error().code, Errc::io_error);
+  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
+  EXPECT_THAT(store->state().degraded, HasSubstr("28"));
+  // One waits for the other's key.
+  Bytes none;
+  Bytes target(content(1, 1).size());
+  std::vector<PageRequest> batch{request(PageVerb::erase, 1, none),
+                                 request(PageVerb::get, 1, target)};
+  run(*store, batch);
+  EXPECT_EQ(batch[0].status.error().code, Errc::io_error);
+  EXPECT_EQ(target, content(1, 1));
+}
+
+TEST_F(NvmeImageTest, SaysOfAPageThatItCannotBeRead) {
+  const auto store = open_image();
+  ASSERT_TRUE(put(*store, 1, 1));
+  image_.fail_with(EIO, 0);
+  EXPECT_EQ(get(*store, 1).error().code, Errc::io_error);
+  image_.fail_with(0, 0);
+  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
+}
+
+TEST_F(NvmeImageTest, EndsWhileItsDiskStandsStill) {
+  auto store = open_image();
+  ASSERT_TRUE(put(*store, 1, 1));
+  image_.hold(true);
+  Bytes target(content(1, 1).size());
+  std::vector<PageRequest> batch{request(PageVerb::get, 1, target)};
+  ASSERT_TRUE(store->submit(batch));
+  store.reset();
+}
+
+}  // namespace
+}  // namespace terrace::offload
