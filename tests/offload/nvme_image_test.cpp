@@ -16,6 +16,14 @@ namespace {
 
 using testing::HasSubstr;
 
+/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
+/// journal, two snapshots of a block.
+constexpr std::size_t block = StorageFile::alignment;
+constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
+  return (2 + number * 2 + copy) * block;
+}
+constexpr std::size_t snapshot(std::size_t generation) { return (130 + generation % 2) * block; }
+
 /// Over a disk in memory that can be damaged.
 class NvmeImageTest : public testing::Test {
  protected:
@@ -78,9 +86,73 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
         EXPECT_FALSE(get(*store, key));
       }
     }
-    ASSERT_EQ(store->state().corrupt, corrupt);
+    ASSERT_EQ(store->state().corrupt, corrupt + store->state().lost);
+    ASSERT_GE(store->state().corrupt, missing);
     lost += missing;
     store.reset();
+    image_.restore(whole);
+  }
+  EXPECT_GT(lost, 0U);
+}
+
+/// Whatever blocks are damaged, unreadable, or overwritten by others of the file: a page is the
+/// newest one, or none, and opening the file again finds the same.
+TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
+  constexpr std::uint64_t count = 20;
+  std::map<std::uint64_t, std::uint64_t> newest;
+  const std::uint64_t seed = fuzz_seed(13);
+  Rng rng(seed);
+  {
+    const auto store = open_image();
+    for (std::uint64_t version = 1; version < 90; ++version) {  // over the journal's end
+      const std::uint64_t key = rng.below(count);
+      ASSERT_TRUE(put(*store, key, version));
+      newest[key] = version;
+    }
+  }
+  const std::vector<std::byte> whole = image_.copy();
+  const auto draw_block = [&] {  // most in the directory, and none of zeros
+    while (true) {
+      const std::size_t chosen = rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(132);
+      const std::span<const std::byte> bytes = std::span(whole).subspan(chosen * block, block);
+      if (std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{}; })) {
+        return chosen * block;
+      }
+    }
+  };
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 500, 2000);
+  std::size_t lost = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    const std::size_t first = draw_block();
+    for (std::uint64_t i = 0; i < 1 + rng.below(4); ++i) {
+      // Copies lie side by side.
+      const std::size_t at = i % 2 == 0 ? draw_block() : first ^ block;
+      switch (rng.below(3)) {
+        case 0:
+          image_.flip(at * 8 + rng.below(block * 8));
+          break;
+        case 1:
+          image_.spoil(at, block, EIO, 0);
+          break;
+        default:
+          image_.move_bytes(draw_block(), at, block);
+      }
+    }
+    for (int time = 0; time < 2; ++time) {
+      auto store = try_to_open_image();
+      if (!store) break;  // both superblocks are damaged
+      for (const auto& [key, version] : newest) {
+        const auto found = get(**store, key);
+        lost += found ? 0U : 1U;
+        if (found) {
+          ASSERT_EQ(*found, content(key, version)) << key;
+        }
+      }
+      store->reset();
+      image_.heal();
+    }
+    image_.heal();
     image_.restore(whole);
   }
   EXPECT_GT(lost, 0U);
@@ -94,14 +166,6 @@ TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
     EXPECT_EQ(get(*open_image(), 1).value(), content(1, 1));
   }
 }
-
-/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
-/// journal, two snapshots of a block.
-constexpr std::size_t block = StorageFile::alignment;
-constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
-  return (2 + number * 2 + copy) * block;
-}
-constexpr std::size_t snapshot(std::size_t generation) { return (130 + generation % 2) * block; }
 
 /// Nine pages, of which the first is put once more: ten pairs of the journal.
 class NvmeJournalTest : public NvmeImageTest {
@@ -218,6 +282,7 @@ TEST_F(NvmeImageTest, CountsThePagesOfADamagedSnapshotOnce) {
     for (std::uint64_t key = 0; key < count; ++key) missing += get(*store, key) ? 0U : 1U;
     EXPECT_GT(missing, 0U);
     EXPECT_EQ(store->state().lost, missing);
+    EXPECT_EQ(store->state().corrupt, missing);
     EXPECT_EQ(store->state().damaged_blocks, 1U);
     EXPECT_EQ(store->state().pages, count - missing);
   }

@@ -268,6 +268,28 @@ TEST_F(NvmeStoreTest, IsThereForItsOwnProcessAlone) {
   EXPECT_EQ(get(*open().value(), 1).value(), content(1, 3));
 }
 
+/// A child that lives longer than the store keeps nothing of it open.
+TEST_F(NvmeStoreTest, IsOpenedAgainThoughAForkedChildLivesOn) {
+  auto store = open().value();
+  ASSERT_TRUE(put(*store, 1, 1));
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[1]);
+    char byte = 0;
+    static_cast<void>(::read(ends[0], &byte, 1));  // until the other end is closed
+    ::_exit(0);
+  }
+  ::close(ends[0]);
+  store.reset();
+  const auto again = open({.file = {.patience = patience}, .contents = "rows"});
+  ASSERT_TRUE(again);
+  EXPECT_EQ(get(**again, 1).value(), content(1, 1));
+  ::close(ends[1]);
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST_F(NvmeStoreTest, ServesManyThreads) {
   const auto store = open().value();
   std::vector<std::thread> threads;

@@ -133,6 +133,7 @@ Status NvmeStore::Worker::set_up() {
   if (!damage.mended) degrade(damage.mended.error());
   {
     const std::scoped_lock lock(mutex_);
+    state_.corrupt = damage.lost;
     state_.lost = damage.lost;
     state_.damaged_blocks = damage.blocks;
     state_.created = container_->is_new();

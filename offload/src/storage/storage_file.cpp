@@ -56,9 +56,10 @@ FileIdentity identity_of(const struct stat& status) noexcept {
   return {.device = status.st_dev, .number = status.st_ino};
 }
 
-tl::unexpected<Error> in_use(const std::string& path) {
-  Error error = make_error(
-      Errc::io_error, "{}: another process has it open; end that one, or name another file", path);
+tl::unexpected<Error> in_use(const std::string& path, bool may_be_mounted) {
+  Error error = make_error(Errc::io_error,
+                           "{}: another process has it open{}; end that one, or name another file",
+                           path, may_be_mounted ? ", or it is mounted" : "");
   error.native = EWOULDBLOCK;
   return tl::unexpected(error);
 }
@@ -78,7 +79,7 @@ Result<StorageFile> StorageFile::open(const StorageFileOptions& options) {
     }
     if (is_locked && file->check_place()) break;
     if (is_locked) file.reset();  // the lock of a removed file says nothing of the one there now
-    if (deadline.left() == Duration{}) return in_use(options.path);
+    if (deadline.left() == Duration{}) return in_use(options.path, file == nullptr);
     // tidy-allow(library_calls): nothing tells of another process's end
     std::this_thread::sleep_for(std::min<Duration>(deadline.left(), std::chrono::milliseconds(5)));
   }

@@ -56,8 +56,10 @@ struct NvmeStoreOptions {
 struct NvmeStoreState {
   std::uint64_t pages = 0;
   std::uint64_t page_bytes = 0;  ///< of all pages
-  std::uint64_t corrupt = 0;     ///< gets of pages that were not what was written
-  /// Pages, at most, that open() did not find again, for blocks of the directory are damaged.
+  /// Pages that were not what was written: found by gets, and all that are `lost`.
+  std::uint64_t corrupt = 0;
+  /// Pages whose records open() gave up, for blocks of the directory are damaged. Those that were
+  /// put again since their record was written are there all the same.
   std::uint64_t lost = 0;
   /// Blocks of the directory that open() found damaged, or could not read. One of which a copy is
   /// whole loses nothing.
