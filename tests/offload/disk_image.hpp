@@ -2,6 +2,8 @@
 // part, and none after it.
 #pragma once
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -74,6 +76,19 @@ class DiskImage {
   [[nodiscard]] std::size_t bad_writes() {
     const std::scoped_lock lock(mutex_);
     return bad_writes_;
+  }
+  void clear(std::size_t at, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    std::memset(bytes_.data() + at, 0, bytes);
+  }
+  /// Has a block of the journal be one that was written before the machine began anew: a checksum,
+  /// the purpose, and in which of the machine's lives.
+  void write_in_an_earlier_boot(std::size_t at) {
+    const std::scoped_lock lock(mutex_);
+    std::byte* const block = bytes_.data() + at;
+    block[2 * sizeof(std::uint64_t)] ^= std::byte{1};
+    const std::uint64_t sum = XXH3_64bits(block + sizeof sum, StorageFile::alignment - sizeof sum);
+    std::memcpy(block, &sum, sizeof sum);
   }
   void move_bytes(std::size_t from, std::size_t to, std::size_t bytes) {
     const std::scoped_lock lock(mutex_);

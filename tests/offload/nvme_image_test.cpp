@@ -224,6 +224,38 @@ TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
   }
 }
 
+/// A pair that was written elsewhere: its place is as it was before. While the machine has not
+/// ended, it is as lost as a damaged one.
+TEST_F(NvmeJournalTest, ServesNoPageThatAPairWrittenElsewhereHasChanged) {
+  image_.clear(journal_copy(5, 0), 2 * block);
+  const auto store = open_image();
+  for (std::uint64_t key = 1; key < count; ++key) EXPECT_EQ(get(*store, key).has_value(), key > 5);
+  EXPECT_EQ(get(*store, 0).value(), content(0, 2));
+  EXPECT_GE(store->state().lost, 5U);
+}
+
+/// Where the machine has ended, the last writes may have arrived in any order, or not.
+TEST_F(NvmeJournalTest, PassesOverWhatFollowsAPairThatNeverArrived) {
+  image_.clear(journal_copy(5, 0), 2 * block);
+  for (std::size_t number = 0; number < 10; ++number) {
+    for (const std::size_t copy : {0U, 1U}) {
+      if (number != 5) image_.write_in_an_earlier_boot(journal_copy(number, copy));
+    }
+  }
+  for (int time = 0; time < 2; ++time) {
+    const auto store = open_image();
+    for (std::uint64_t key = 0; key < count; ++key) {
+      const auto found = get(*store, key);
+      ASSERT_EQ(found.has_value(), key < 5) << key;
+      if (found) {
+        EXPECT_EQ(*found, content(key, 1));
+      }
+    }
+    EXPECT_EQ(store->state().lost, time == 0 ? 4U : 0U);
+    EXPECT_TRUE(put(*store, 50, 1));
+  }
+}
+
 TEST_F(NvmeJournalTest, ReadsTheOtherCopyOfABlockThatCannotBeRead) {
   for (const std::size_t copy : {0U, 1U}) {
     image_.spoil(copy * block, block, EIO, 0);

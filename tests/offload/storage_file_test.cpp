@@ -116,6 +116,16 @@ TEST_F(StorageFileTest, IsTheFileAtItsPathWhenTheOneThatItWaitedForIsRemoved) {
   EXPECT_TRUE(fs::exists(path()));
 }
 
+TEST_F(StorageFileTest, IsStillThereWhenItsProcessGoesToAnotherFolder) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_ / "");
+  const auto file = StorageFile::open({.path = "rows", .bytes = mebibyte}).value();
+  fs::current_path(before);
+  EXPECT_TRUE(file.check_place());
+  fs::remove(path());
+  EXPECT_EQ(file.check_place().error().code, Errc::io_error);
+}
+
 /// A child that lives on is no user of the file.
 TEST_F(StorageFileTest, IsFreeAgainThoughAForkedChildLivesOn) {
   std::optional<StorageFile> file = StorageFile::open({.path = path(), .bytes = mebibyte}).value();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "boot_mark.hpp"
 #include "terrace/core/assert.hpp"
 #include "waited_transfers.hpp"
 
@@ -18,6 +19,7 @@ Container::Container(const ContainerLayout& layout, const Superblock& superblock
     : layout_(layout),
       superblock_(superblock),
       directory_(layout.pages, superblock.pages_max),
+      boot_mark_(boot_mark()),
       journal_block_(journal_copies * record_block_bytes),
       snapshot_piece_(piece_bytes) {}
 
@@ -64,7 +66,7 @@ FileTransfer Container::write(std::span<const PageRecord> records) {
 
 FileTransfer Container::write_pair(std::uint64_t number, std::span<const PageRecord> records,
                                    std::span<std::byte> bytes) const {
-  const BlockName name{RecordPurpose::journal, 0, number};
+  const BlockName name{RecordPurpose::journal, boot_mark_, number};
   for (std::size_t at = 0; at < bytes.size(); at += block) {
     write_records(bytes.subspan(at, block), name, records);
   }

@@ -122,6 +122,7 @@ class Container {
   Superblock superblock_;  ///< the one that holds
   PageDirectory directory_;
   std::uint64_t next_number_ = 0;  ///< of the journal's blocks
+  std::uint64_t boot_mark_;
   bool asks_for_snapshot_ = false;
   bool is_new_ = false;
   ContainerDamage damage_;

@@ -165,11 +165,11 @@ Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& fil
       return;
     }
     // One that is at a place of others is no copy of them, whatever it says.
-    const BlockName name{RecordPurpose::journal, 0, found->name.number};
-    if (found->name != name || name.number % ring.size() != at / journal_copies) return;
-    if (name.number < first) {
+    const auto [purpose, boot, number] = found->name;
+    if (purpose != RecordPurpose::journal || number % ring.size() != at / journal_copies) return;
+    if (number < first) {
       pair.has_older = true;
-    } else if (name.number - first < ring.size()) {
+    } else if (number - first < ring.size()) {
       pair.records = std::move(*found);
       ++pair.copies;
     }
@@ -181,25 +181,30 @@ Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& fil
 Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
   TERRACE_ASSIGN(std::vector<Pair> ring, read_ring(file, queue));
   std::uint64_t newest = superblock_.first_number;  // one behind the last that was written
+  bool same_boot = true;                            // as when that one was
   for (const Pair& pair : ring) {
-    if (pair.records) newest = std::max(newest, pair.records->name.number + 1);
+    if (!pair.records || pair.records->name.number < newest) continue;
+    newest = pair.records->name.number + 1;
+    same_boot = pair.records->name.generation == boot_mark_;
   }
   next_number_ = superblock_.first_number;
   while (blocks_in_use() < ring.size()) {
     Pair& next = ring[next_number_ % ring.size()];
-    if (!next.records && next.has_older) break;
+    // The machine's end alone has one arrive before another that was written earlier.
+    const bool may_be_late = next_number_ >= newest || !same_boot;
+    if (!next.records && next.has_older && may_be_late) break;
     take_over(std::move(next));
   }
   if (next_number_ < newest) pass_over(std::move(ring), newest);
   return {};
 }
 
-/// Takes over the pair that is next. Where both copies are damaged, pages may have been changed of
+/// Takes over the pair that is next. Where both copies are lost, pages may have been changed of
 /// which nobody knows which: those recorded before are no longer known to be the newest.
 void Container::take_over(Pair pair) {
   damage_.blocks += journal_copies - pair.copies;
   if (!pair.records) {
-    pair.records = RecordBlock{.name = {RecordPurpose::journal, 0, next_number_},
+    pair.records = RecordBlock{.name = {RecordPurpose::journal, boot_mark_, next_number_},
                                .records = {{.voids_all = 1}}};
   }
   for (const PageRecord& record : pair.records->records) {

@@ -119,9 +119,10 @@ Status NvmeStore::Worker::set_up() {
   FileQueueOptions transfers = options_.queue;
   transfers.depth += own_transfers;
   TERRACE_ASSIGN(queue_, options_.open_queue(file_, transfers));
+  const std::uint64_t bytes = std::max(file_.bytes(), options_.file.bytes);
   const std::uint64_t pages_max = options_.pages_max > 0
                                       ? options_.pages_max
-                                      : std::max<std::uint64_t>(file_.bytes() / page_bytes_each, 1);
+                                      : std::max<std::uint64_t>(bytes / page_bytes_each, 1);
   TERRACE_ASSIGN(container_, Container::open(file_, *queue_,
                                              {.pages_max = pages_max,
                                               .file_bytes = options_.file.bytes,

@@ -30,7 +30,7 @@ enum class RecordPurpose : std::uint64_t { journal = 1, snapshot = 2 };
 /// Which block it is: of two that differ in anything, one is not taken for the other.
 struct BlockName {
   RecordPurpose purpose = RecordPurpose::journal;
-  std::uint64_t generation = 0;  ///< of the snapshot; 0 in a journal
+  std::uint64_t generation = 0;  ///< of the snapshot; in a journal, of the machine: boot_mark()
   std::uint64_t number = 0;      ///< since the container was made, or within the snapshot
   bool operator==(const BlockName&) const = default;
 };

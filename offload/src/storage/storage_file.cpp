@@ -98,14 +98,17 @@ Result<std::unique_ptr<StorageFile>> StorageFile::open_path(const std::string& p
   if (opened.descriptor < 0 && errno == EBUSY) return nullptr;
   if (opened.descriptor < 0) return cannot_write(path, errno);
   std::unique_ptr<StorageFile> file(new StorageFile(path, opened.descriptor));
+  TERRACE_TRY(file->measure());
   file->is_made_ = opened.created;
   return file;
 }
 
 Result<bool> StorageFile::lock() {
   if (::flock(descriptor(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return false;
-    return cannot_write(path_, errno);
+    const int reason = errno;
+    if (reason == EWOULDBLOCK) return false;
+    undo();
+    return cannot_write(path_, reason);
   }
   TERRACE_TRY(measure());
   is_made_ = is_made_ && bytes_ == 0;  // else another was faster

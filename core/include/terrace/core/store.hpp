@@ -36,7 +36,7 @@ enum class PageVerb : std::uint8_t {
   get,
   put,
   erase,
-  find,  ///< says whether there is a page, and of how many bytes; moves none
+  find,  ///< says of how many bytes the page is, which is not moved; 0 and an error for none
 };
 
 /// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is

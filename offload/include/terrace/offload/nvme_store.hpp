@@ -5,14 +5,15 @@
 //
 // A page is there once its put has ended well: whatever ends the process after that, it is read
 // back as it was written. Each page has a checksum (XXH3 of key and bytes), looked at on every get.
-// Three things take that back, and none of them has a page served that is not the newest one:
+// Three things take that back:
 //
-// - The machine itself ends: pages of the last moments may be gone, or (this alone) as they were
-//   before, for only snapshots of the directory are flushed.
+// - The machine itself ends: pages of the last moments may be gone, or as they were before, for
+//   only snapshots of the directory are flushed.
 // - The disk damages blocks. A damaged page is `corrupt`, one that cannot be read `io_error`. A
 //   damaged block of the directory has a copy, or its pages are gone and counted
-//   (NvmeStoreState::lost). Where both copies of a block of the journal are damaged, so are all
-//   pages that were recorded before it: any of them may have had a newer version.
+//   (NvmeStoreState::lost). Where both copies of a block of the journal are lost, so are all pages
+//   that were recorded before it: any of them may have had a newer version. Only that the disk
+//   never wrote the last block, of which it said that it had, is not noticed.
 // - Another removes, moves, replaces or cuts the file. The next put or erase ends as io_error, and
 //   the store writes no more; those that had ended before are lost with the file.
 //
