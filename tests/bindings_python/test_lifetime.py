@@ -122,6 +122,42 @@ def test_python_ends_with_everything_open(end):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("call", [
+    "step.attend(0, query, rows, rows, output)",  # works when Python ends
+    "queue.drain(600)",                           # waits, again and again
+    "engine.open_runtime().open_sequence()",      # opens what nobody closes
+    "sequence.counters()",                        # is refused: in a step
+])
+def test_python_ends_while_a_daemon_thread_is_in_a_call(call):
+    done = run_python(f"""
+        import threading
+        import numpy as np
+        import engine
+        import terrace
+        runtime = engine.open_runtime({{"retrieval.budget": 10000}})
+        queue, sequence = runtime.open_queue(), runtime.open_sequence()
+        tokens = 4000
+        sequence.begin_prompt(tokens)
+        query = np.ones((tokens, engine.QUERY_HEADS, engine.DIM), np.float32)
+        rows = np.ones((tokens, engine.KV_HEADS, engine.DIM), np.float32)
+        output = np.empty_like(query)
+        step = runtime.begin_step([sequence], runtime.wrap_caller(), [tokens])
+        begun = threading.Event()
+
+        def work():
+            while True:
+                begun.set()
+                try:
+                    {call}
+                except terrace.Error:
+                    pass
+
+        threading.Thread(target=work, daemon=True).start()
+        begun.wait()
+    """)
+    assert (done.returncode, done.stderr) == (0, ""), done
+
+
 def test_control_c_ends_a_wait():
     """A queue that is never empty: its work is a prompt of many tokens."""
     done = run_python("""

@@ -17,6 +17,7 @@ struct Remembered {
   std::mutex mutex;
   std::vector<std::weak_ptr<OpenHandle>> handles;
   std::size_t swept_size = 0;  ///< how many were alive when the dead were last dropped
+  bool ended = false;          ///< close_handles() was called
 };
 
 /// Never destroyed: handles may outlive the module.
@@ -45,6 +46,7 @@ void check_may_start_threads() {
 void remember(const std::shared_ptr<OpenHandle>& handle) {
   Remembered& all = remembered();
   const std::lock_guard lock(all.mutex);
+  if (all.ended) return handle->close();
   if (all.handles.size() > 2 * all.swept_size + 16) {
     std::erase_if(all.handles, [](const auto& weak) { return weak.expired(); });
     all.swept_size = all.handles.size();
@@ -58,6 +60,7 @@ void close_handles() noexcept {
   {
     const std::lock_guard lock(all.mutex);
     handles.swap(all.handles);
+    all.ended = true;
   }
   for (const auto& weak : handles) {
     if (const auto handle = weak.lock()) handle->close();

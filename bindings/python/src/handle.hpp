@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "failure.hpp"
+#include "gil.hpp"
 
 namespace terrace::python {
 
@@ -34,10 +35,10 @@ class OpenHandle {
   virtual void close() noexcept = 0;
 };
 
-/// Remembers a handle for close_handles(), as long as it lives.
+/// Remembers a handle for close_handles(), as long as it lives; closes it where that was called.
 void remember(const std::shared_ptr<OpenHandle>& handle);
 
-/// Closes all handles that live. Needs no GIL.
+/// Closes all handles that live, and those that threads of Python open later. Needs no GIL.
 void close_handles() noexcept;
 
 template <typename T, void (*close_function)(T*)>
@@ -100,7 +101,7 @@ class Handle final : public OpenHandle {
     check_process();
     Failure failure;
     {
-      const nanobind::gil_scoped_release released;
+      const WithoutGil released;
       failure = locked<Lock>(call);
     }
     raise_failure(failure);
@@ -130,7 +131,7 @@ std::shared_ptr<H> hold(std::string_view what, T* opened) {
 /// Closes a handle and lets other threads of Python run meanwhile. Needs the GIL.
 template <typename H>
 void close_without_gil(H& handle) {
-  const nanobind::gil_scoped_release released;
+  const WithoutGil released;
   handle.close();
 }
 

@@ -16,6 +16,8 @@ nb::object parsed_json(const std::string& text) {
 
 NB_MODULE(_core, module) {
   using namespace terrace::python;
+  // Daemon threads keep objects past Python's end; the library never prints.
+  nanobind::set_leak_warnings(false);
   watch_forks();
   module.attr("__version__") = terrace_version();
   add_config(module);
@@ -25,7 +27,7 @@ NB_MODULE(_core, module) {
   module.def(
       "close_handles",
       [] {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         close_handles();
       },
       "Closes all that is open. The package calls it when Python ends.");
