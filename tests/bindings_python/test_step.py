@@ -93,7 +93,7 @@ def zeros(*shape, width=np.float32):
     ({"values": zeros(2, KV_HEADS, DIM)}, r"values has shape \[2, 2, 32\]"),
     ({"output": zeros(1, QUERY_HEADS, DIM, width=np.float16)}, "output is of f16: give f32"),
     ({"keys": zeros(1, KV_HEADS, 2 * DIM)[:, :, ::2]}, "keys has gaps in its last"),
-    ({"query": zeros(1, 2 * QUERY_HEADS, DIM)[:, ::2]}, "heads of a token must lie"),
+    ({"query": zeros(1, 2 * QUERY_HEADS, DIM)[:, ::2]}, "query has gaps between the heads"),
     ({"keys": zeros(1, 2 * KV_HEADS, DIM)[:, ::2]}, "keys and values lie in memory"),
     ({"layer": 1}, "layer 0"),
 ])
@@ -125,7 +125,7 @@ def test_read_only_outputs_are_refused(runtime):
     rows.flags.writeable = False  # inputs may be
     with runtime.begin_step([runtime.open_sequence()], runtime.wrap_caller()) as step:
         step.attend(0, query, rows, rows, np.empty_like(query))
-        with pytest.raises(TypeError):
+        with pytest.raises(terrace.InvalidArgument, match="output may not be written"):
             step.attend(1, query, rows, rows, output)
 
 

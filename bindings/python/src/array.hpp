@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <string>
 
 namespace terrace::python {
 
@@ -26,41 +26,41 @@ struct Array {
   [[nodiscard]] std::size_t numbers() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return numbers() * dtype.bits / 8; }
 
-  /// Reads `object`; false where it is no array, has too many dimensions, or may not be written
-  /// and `writable` asks for it. Needs the GIL. Libraries that give C functions for it (DLPack's
-  /// __dlpack_c_exchange_api__, as PyTorch does) are asked by them: __dlpack__ takes them 15 us.
-  [[nodiscard]] bool read(nanobind::handle object, bool writable) noexcept;
+  /// Reads `object`, to write to it where `writable`. Returns why it cannot be read, as what a
+  /// message says behind the array's name; empty: it was read. Needs the GIL. Libraries that give C
+  /// functions for it (DLPack's __dlpack_c_exchange_api__, as PyTorch does) are asked by them:
+  /// __dlpack__ takes them 15 us.
+  [[nodiscard]] std::string read(nanobind::handle object, bool writable);
 
  private:
-  bool take(const nanobind::dlpack::dltensor& tensor) noexcept;
+  [[nodiscard]] std::string take(const nanobind::dlpack::dltensor& tensor);
   template <typename Imported>
-  bool import(nanobind::handle object) noexcept;
+  [[nodiscard]] bool import(nanobind::handle object, std::string& reason);
 
   nanobind::object owner_;
   nanobind::ndarray<nanobind::ro> imported_;
 };
 
-struct InputArray : Array {};
-struct OutputArray : Array {};
+/// Any object, until it is read.
+struct GivenArray {
+  nanobind::handle object;
+};
 
 }  // namespace terrace::python
 
 namespace nanobind::detail {
 
 template <>
-struct type_caster<terrace::python::InputArray> {
-  NB_TYPE_CASTER(terrace::python::InputArray, const_name("typing.Any"))
+struct type_caster<terrace::python::GivenArray> {
+  NB_TYPE_CASTER(terrace::python::GivenArray, const_name("typing.Any"))
   bool from_python(handle source, std::uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
-    return value.read(source, false);
+    value.object = source;
+    return true;
   }
 };
 
+// None comes through, to be refused by name where an array has to be.
 template <>
-struct type_caster<terrace::python::OutputArray> {
-  NB_TYPE_CASTER(terrace::python::OutputArray, const_name("typing.Any"))
-  bool from_python(handle source, std::uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
-    return value.read(source, true);
-  }
-};
+struct has_arg_defaults<terrace::python::GivenArray> : std::true_type {};
 
 }  // namespace nanobind::detail

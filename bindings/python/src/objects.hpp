@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.hpp"
 #include "array.hpp"
 #include "handle.hpp"
 #include "terrace.h"
@@ -66,9 +67,9 @@ struct Step {
 
 /// Hints of one sequence's tokens.
 struct Hints {
-  std::optional<InputArray> pre_rope_keys;
-  std::optional<InputArray> query_window;
-  std::optional<InputArray> attention_scores;
+  std::optional<Array> pre_rope_keys;
+  std::optional<Array> query_window;
+  std::optional<Array> attention_scores;
 };
 
 void add_config(nanobind::module_& module);

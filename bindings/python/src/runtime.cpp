@@ -88,10 +88,11 @@ void add_queries(RuntimeClass& cls) {
 why it was chosen, the policies, what they need of an engine and what they give.)")
       .def(
           "device_bytes",
-          [](Runtime& runtime, std::size_t tokens) {
+          [](Runtime& runtime, GivenNumber tokens) {
+            const std::size_t count = read_number("tokens", tokens);
             std::size_t bytes = 0;
             runtime.handle->share([&](terrace_runtime* r) {
-              bytes = terrace_runtime_device_bytes(r, tokens);
+              bytes = terrace_runtime_device_bytes(r, count);
               return TERRACE_OK;
             });
             return bytes;
@@ -164,10 +165,12 @@ Raises InvalidArgument: settings or shape that do not fit, by name; Unsupported:
 policy that is not there; OutOfMemory.)");
   cls.def(
       "__init__",
-      [](Runtime* self, const nb::object& config, std::size_t layers, std::size_t query_heads,
-         std::size_t kv_heads, std::size_t head_dim, const std::string& dtype) {
+      [](Runtime* self, const nb::object& config, GivenNumber layers, GivenNumber query_heads,
+         GivenNumber kv_heads, GivenNumber head_dim, const std::string& dtype) {
         new (self) Runtime(open_runtime(
-            config, {layers, query_heads, kv_heads, head_dim, dtype_named(dtype), false}));
+            config, {read_number("layers", layers), read_number("query_heads", query_heads),
+                     read_number("kv_heads", kv_heads), read_number("head_dim", head_dim),
+                     dtype_named(dtype), false}));
       },
       "config"_a = nb::none(), nb::kw_only(), "layers"_a, "query_heads"_a, "kv_heads"_a,
       "head_dim"_a, "dtype"_a = "f16",

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <thread>
 
+#include "gil.hpp"
 #include "objects.hpp"
 #include "tensors.hpp"
 
@@ -14,9 +15,9 @@ using namespace nb::literals;
 namespace terrace::python {
 namespace {
 
-Sequence open_sequence(Runtime& runtime, std::size_t expected_tokens) {
+Sequence open_sequence(Runtime& runtime, GivenNumber expected_tokens) {
   terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
-  options.expected_tokens = expected_tokens;
+  options.expected_tokens = read_number("expected_tokens", expected_tokens);
   terrace_sequence* opened = nullptr;
   runtime.handle->share(
       [&](terrace_runtime* r) { return terrace_sequence_open(r, &options, &opened); });
@@ -92,7 +93,7 @@ void await_indexes(Sequence& sequence) {
   }).detach();
   for (bool done = false; !done;) {
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       std::unique_lock lock(wait->mutex);
       done = wait->ended.wait_for(lock, std::chrono::milliseconds(20), [&] { return wait->done; });
     }
@@ -110,12 +111,18 @@ bool index_ready(Sequence& sequence) {
   return ready != 0;
 }
 
-void read_rows(Sequence& sequence, std::uint32_t layer, std::uint32_t kv_head,
-               const std::vector<std::uint32_t>& positions, const OutputArray& target) {
+void read_rows(Sequence& sequence, GivenNumber layer, GivenNumber kv_head,
+               GivenNumbers given_positions, GivenArray given_target) {
+  const std::uint32_t layer_number = read_index("layer", layer);
+  const std::uint32_t head = read_index("kv_head", kv_head);
+  constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
+  const std::vector<std::size_t> numbers = read_numbers("positions", given_positions, most);
+  const std::vector<std::uint32_t> positions(numbers.begin(), numbers.end());
+  const Array target = read_output("target", given_target);
   const std::size_t shape[] = {positions.size(), 2, sequence.shape.head_dim};
   check_packed({"target", target}, shape, dlpack_dtype(sequence.shape.dtype), false);
   sequence.handle->use([&](terrace_sequence* s) {
-    return terrace_sequence_read_rows(s, layer, kv_head, positions.data(), positions.size(),
+    return terrace_sequence_read_rows(s, layer_number, head, positions.data(), positions.size(),
                                       target.data, target.bytes());
   });
 }
@@ -153,9 +160,10 @@ Raises InvalidArgument: not idle, no such layer, head or position; then nothing 
 void add_changes(SequenceClass& cls) {
   cls.def(
          "begin_prompt",
-         [](Sequence& sequence, std::size_t tokens) {
+         [](Sequence& sequence, GivenNumber tokens) {
+           const std::size_t count = read_number("tokens", tokens);
            sequence.handle->use(
-               [&](terrace_sequence* s) { return terrace_sequence_begin_prompt(s, tokens); });
+               [&](terrace_sequence* s) { return terrace_sequence_begin_prompt(s, count); });
          },
          "tokens"_a,
          R"(Announces that the next tokens are a prompt, or more of one, that comes in steps of
@@ -163,9 +171,10 @@ any size: they attend exactly, and are indexed once all are there. 0 ends a prom
 come whole.)")
       .def(
           "truncate",
-          [](Sequence& sequence, std::size_t length) {
+          [](Sequence& sequence, GivenNumber length) {
+            const std::size_t tokens = read_number("length", length);
             sequence.handle->use(
-                [&](terrace_sequence* s) { return terrace_sequence_truncate(s, length); });
+                [&](terrace_sequence* s) { return terrace_sequence_truncate(s, tokens); });
           },
           "length"_a, "Takes the tokens from `length` on back, and ends a prompt.")
       .def("fork", &fork, "Returns a sequence with the same tokens. Memory of the host is shared.")

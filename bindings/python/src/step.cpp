@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "objects.hpp"
@@ -52,13 +53,19 @@ terrace_status begin(terrace_runtime* runtime, QueueHandle& queue, const Members
   return terrace_step_begin(runtime, &options, step);
 }
 
+/// Reads a number of tokens for each sequence, or none.
+Tokens read_tokens(std::string_view name, GivenNumbers given, std::size_t sequences) {
+  if (given.object.is_none()) return std::nullopt;
+  constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
+  Tokens tokens = read_numbers(name, given, most);
+  if (tokens->size() == sequences) return tokens;
+  raise_invalid(std::string(name) + " has " + std::to_string(tokens->size()) +
+                " numbers: give one for each of " + std::to_string(sequences) + " sequences");
+}
+
 Step begin_step(Runtime& runtime, const std::vector<Sequence*>& sequences, Queue& compute,
-                const Tokens& tokens, const std::string& dtype) {
-  if (tokens && tokens->size() != sequences.size()) {
-    raise_invalid("tokens has " + std::to_string(tokens->size()) +
-                  " numbers: give one for each of " + std::to_string(sequences.size()) +
-                  " sequences");
-  }
+                GivenNumbers given, const std::string& dtype) {
+  const Tokens tokens = read_tokens("tokens", given, sequences.size());
   Members members{{}, tokens, dtype_named(dtype)};
   for (const Sequence* sequence : sequences) {
     sequence->handle->check_process();
@@ -92,16 +99,34 @@ struct HintsOfStep {
   std::vector<const terrace_prompt_hints*> pointers;
 };
 
-const float* read_hint(Step& step, const char* name, const std::optional<InputArray>& array,
+/// A hint's shape, of which the dimension that counts tokens is free.
+struct HintShape {
+  std::string_view name;
+  std::vector<std::size_t> sizes;
+  std::size_t free = 0;
+};
+
+const float* read_hint(Step& step, HintShape shape, const std::optional<Array>& array,
                        std::size_t& count) {
   if (!array) return nullptr;
-  if (array->dimensions == 0) raise_invalid(std::string(name) + " has no dimensions");
-  const std::vector<std::size_t> shape(array->shape.begin(),
-                                       array->shape.begin() + array->dimensions);
-  check_packed({name, *array}, shape, nb::dtype<float>(), false);
+  const bool has_free = array->dimensions > shape.free;
+  shape.sizes[shape.free] = has_free ? static_cast<std::size_t>(array->shape[shape.free]) : 0;
+  check_packed({shape.name, *array}, shape.sizes, nb::dtype<float>(), false);
   count = array->numbers();
   keep(step, {&*array});
   return static_cast<const float*>(array->data);
+}
+
+terrace_prompt_hints read_hints_of_one(Step& step, const Hints& hints) {
+  const Shape& shape = step.shape;
+  terrace_prompt_hints read = TERRACE_PROMPT_HINTS_INIT;
+  read.pre_rope_keys = read_hint(step, {"pre_rope_keys", {0, shape.kv_heads, shape.head_dim}, 0},
+                                 hints.pre_rope_keys, read.pre_rope_key_count);
+  read.query_window = read_hint(step, {"query_window", {0, shape.query_heads, shape.head_dim}, 0},
+                                hints.query_window, read.query_window_count);
+  read.attention_scores = read_hint(step, {"attention_scores", {shape.kv_heads, 0}, 1},
+                                    hints.attention_scores, read.attention_score_count);
+  return read;
 }
 
 using GivenHints = std::optional<std::vector<std::optional<Hints>>>;
@@ -118,13 +143,7 @@ HintsOfStep read_hints(Step& step, const GivenHints& given) {
       read.pointers.push_back(nullptr);
       continue;
     }
-    terrace_prompt_hints one = TERRACE_PROMPT_HINTS_INIT;
-    one.pre_rope_keys =
-        read_hint(step, "pre_rope_keys", hints->pre_rope_keys, one.pre_rope_key_count);
-    one.query_window = read_hint(step, "query_window", hints->query_window, one.query_window_count);
-    one.attention_scores =
-        read_hint(step, "attention_scores", hints->attention_scores, one.attention_score_count);
-    read.pointers.push_back(&read.hints.emplace_back(one));
+    read.pointers.push_back(&read.hints.emplace_back(read_hints_of_one(step, *hints)));
   }
   return read;
 }
@@ -134,58 +153,72 @@ std::size_t check_queries(const Step& step, const Named& named, nb::dlpack::dtyp
   const Shape& shape = step.shape;
   const std::size_t wanted[] = {step.tokens, shape.query_heads, shape.head_dim};
   check_array(named, wanted, dtype, shape.on_cuda);
-  if (stride_of(named, 1, shape.head_dim) != shape.head_dim) {
+  if (stride_of(named, 1, shape.head_dim, shape.head_dim) != shape.head_dim) {
     raise_invalid(std::string(named.name) +
-                  ": the heads of a token must lie one behind the other: "
-                  "give a contiguous copy");
+                  " has gaps between the heads of a token: give a contiguous copy");
   }
-  return stride_of(named, 0, shape.query_heads * shape.head_dim);
+  const std::size_t numbers = shape.query_heads * shape.head_dim;
+  return stride_of(named, 0, numbers, numbers);
 }
 
-void check_rows(const Step& step, const Named& named) {
+/// Bytes from token to token, and from head to head.
+struct RowStrides {
+  std::size_t token = 0;
+  std::size_t head = 0;
+
+  bool operator==(const RowStrides&) const = default;
+};
+
+/// Checks keys or values.
+RowStrides check_rows(const Step& step, const Named& named) {
   const Shape& shape = step.shape;
   const std::size_t wanted[] = {step.tokens, shape.kv_heads, shape.head_dim};
   check_array(named, wanted, dlpack_dtype(shape.dtype), shape.on_cuda);
+  const std::size_t size = shape.dtype == TERRACE_DTYPE_F32 ? 4 : 2;
+  const std::size_t head = stride_of(named, 1, shape.head_dim, shape.head_dim);
+  const std::size_t packed = std::max(head, shape.head_dim) * shape.kv_heads;
+  return {stride_of(named, 0, shape.head_dim, packed) * size, head * size};
 }
 
-struct Rows {
-  std::size_t token_stride = 0;  ///< bytes
-  std::size_t head_stride = 0;
+/// The arrays of a layer, as they were given.
+struct GivenLayer {
+  GivenArray query;
+  GivenArray keys;
+  GivenArray values;
+  GivenArray speculated_query;
 };
 
-Rows strides_of(const Step& step, const Named& named) {
-  const std::size_t size = step.shape.dtype == TERRACE_DTYPE_F32 ? 4 : 2;
-  const std::size_t head = stride_of(named, 1, step.shape.head_dim);
-  const std::size_t packed = std::max(head, step.shape.head_dim) * step.shape.kv_heads;
-  return {stride_of(named, 0, packed) * size, head * size};
-}
-
-terrace_tensors read_rows(const Step& step, const InputArray& keys, const InputArray& values) {
+/// The same, read. Queries may be missing.
+struct Layer {
+  std::optional<Array> query;
+  Array keys;
+  Array values;
+  std::optional<Array> speculated_query;
+  std::optional<Array> output;
   terrace_tensors tensors = TERRACE_TENSORS_INIT;
-  const Named key_rows{"keys", keys};
-  const Named value_rows{"values", values};
-  check_rows(step, key_rows);
-  check_rows(step, value_rows);
-  const Rows of_keys = strides_of(step, key_rows);
-  const Rows of_values = strides_of(step, value_rows);
-  if (of_keys.token_stride != of_values.token_stride ||
-      of_keys.head_stride != of_values.head_stride) {
+
+  /// Keeps what the step's work reads and writes.
+  void keep_for(Step& step) const {
+    keep(step, {&keys, &values});
+    for (const auto* array : {&query, &speculated_query, &output}) {
+      if (*array) keep(step, {&**array});
+    }
+  }
+};
+
+Layer read_rows(const Step& step, GivenArray keys, GivenArray values) {
+  Layer layer;
+  layer.keys = read_input("keys", keys);
+  layer.values = read_input("values", values);
+  const RowStrides of_keys = check_rows(step, {"keys", layer.keys});
+  if (of_keys != check_rows(step, {"values", layer.values})) {
     raise_invalid("keys and values lie in memory in different ways: give both contiguous");
   }
-  tensors.keys = keys.data;
-  tensors.values = values.data;
-  tensors.kv_token_stride = of_keys.token_stride;
-  tensors.kv_head_stride = of_keys.head_stride;
-  return tensors;
-}
-
-void read_speculated_query(Step& step, const std::optional<InputArray>& given,
-                           terrace_tensors& tensors) {
-  if (!given) return;
-  const Named named{"speculated_query", *given};
-  const std::size_t stride = check_queries(step, named, nb::dtype<float>());
-  tensors.speculated_query = static_cast<const float*>(given->data);
-  tensors.speculated_query_stride = stride;
+  layer.tensors.keys = layer.keys.data;
+  layer.tensors.values = layer.values.data;
+  layer.tensors.kv_token_stride = of_keys.token;
+  layer.tensors.kv_head_stride = of_keys.head;
+  return layer;
 }
 
 template <typename Call>
@@ -196,45 +229,54 @@ void enqueue(Step& step, Call&& call) {
   });
 }
 
-/// The arguments that attend and gather have in common.
-struct LayerTensors {
-  const InputArray& query;
-  const InputArray& keys;
-  const InputArray& values;
-  const std::optional<InputArray>& speculated_query;
-};
-
-terrace_tensors read_layer(Step& step, const LayerTensors& given) {
-  terrace_tensors tensors = read_rows(step, given.keys, given.values);
-  const Named queries{"query", given.query};
-  tensors.dtype = dtype_of(queries);
-  tensors.query = given.query.data;
-  tensors.query_stride = check_queries(step, queries, given.query.dtype);
-  read_speculated_query(step, given.speculated_query, tensors);
-  keep(step, {&given.query, &given.keys, &given.values});
-  if (given.speculated_query) keep(step, {&*given.speculated_query});
-  return tensors;
+Layer read_layer(const Step& step, const GivenLayer& given) {
+  Layer layer = read_rows(step, given.keys, given.values);
+  layer.query = read_input("query", given.query);
+  const Named queries{"query", *layer.query};
+  layer.tensors.dtype = dtype_of(queries);
+  layer.tensors.query = layer.query->data;
+  layer.tensors.query_stride = check_queries(step, queries, layer.query->dtype);
+  if (given.speculated_query.object.is_none()) return layer;
+  layer.speculated_query = read_input("speculated_query", given.speculated_query);
+  const Named speculated{"speculated_query", *layer.speculated_query};
+  layer.tensors.speculated_query_stride = check_queries(step, speculated, nb::dtype<float>());
+  layer.tensors.speculated_query = static_cast<const float*>(layer.speculated_query->data);
+  return layer;
 }
 
-void attend(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
-            const InputArray& values, const OutputArray& output,
-            const std::optional<InputArray>& speculated_query, const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {query, keys, values, speculated_query});
-  tensors.output = output.data;
-  tensors.output_stride = check_queries(step, {"output", output}, query.dtype);
-  keep(step, {&output});
-  const HintsOfStep read = read_hints(step, hints);
-  tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
-  enqueue(step, [&](terrace_step* s) { return terrace_step_attend(s, layer, &tensors); });
+/// An output that shared memory with what a layer reads would change it: tensors stay as they are
+/// until the step has ended.
+void read_output_of(const Step& step, Layer& layer, GivenArray given) {
+  layer.output = read_output("output", given);
+  const Named output{"output", *layer.output};
+  layer.tensors.output = layer.output->data;
+  layer.tensors.output_stride = check_queries(step, output, layer.query->dtype);
+  check_apart(output, {"query", *layer.query});
+  check_apart(output, {"keys", layer.keys});
+  check_apart(output, {"values", layer.values});
+  if (layer.speculated_query) check_apart(output, {"speculated_query", *layer.speculated_query});
 }
 
-void append(Step& step, std::uint32_t layer, const InputArray& keys, const InputArray& values,
+void attend(Step& step, GivenNumber layer_number, GivenArray query, GivenArray keys,
+            GivenArray values, GivenArray output, GivenArray speculated_query,
             const GivenHints& hints) {
-  terrace_tensors tensors = read_rows(step, keys, values);
-  keep(step, {&keys, &values});
+  const std::uint32_t number = read_index("layer", layer_number);
+  Layer layer = read_layer(step, {query, keys, values, speculated_query});
+  read_output_of(step, layer, output);
   const HintsOfStep read = read_hints(step, hints);
-  tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
-  enqueue(step, [&](terrace_step* s) { return terrace_step_append(s, layer, &tensors); });
+  layer.tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
+  layer.keep_for(step);
+  enqueue(step, [&](terrace_step* s) { return terrace_step_attend(s, number, &layer.tensors); });
+}
+
+void append(Step& step, GivenNumber layer_number, GivenArray keys, GivenArray values,
+            const GivenHints& hints) {
+  const std::uint32_t number = read_index("layer", layer_number);
+  Layer layer = read_rows(step, keys, values);
+  const HintsOfStep read = read_hints(step, hints);
+  layer.tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
+  layer.keep_for(step);
+  enqueue(step, [&](terrace_step* s) { return terrace_step_append(s, number, &layer.tensors); });
 }
 
 /// Pointers become numbers: what a kernel written in Python is handed.
@@ -265,18 +307,19 @@ std::vector<Failure> read_failures(Step& step) {
   return read;
 }
 
-nb::list gather(Step& step, std::uint32_t layer, const InputArray& query, const InputArray& keys,
-                const InputArray& values, const std::optional<InputArray>& speculated_query,
-                const GivenHints& hints) {
-  terrace_tensors tensors = read_layer(step, {query, keys, values, speculated_query});
+nb::list gather(Step& step, GivenNumber layer_number, GivenArray query, GivenArray keys,
+                GivenArray values, GivenArray speculated_query, const GivenHints& hints) {
+  const std::uint32_t number = read_index("layer", layer_number);
+  Layer layer = read_layer(step, {query, keys, values, speculated_query});
   const HintsOfStep read = read_hints(step, hints);
-  tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
+  layer.tensors.hints = read.pointers.empty() ? nullptr : read.pointers.data();
+  layer.keep_for(step);
   std::vector<terrace_view> views(step.sequences, terrace_view TERRACE_VIEW_INIT);
   std::vector<terrace_view*> pointers;
   pointers.reserve(views.size());
   for (terrace_view& view : views) pointers.push_back(&view);
   enqueue(step, [&](terrace_step* s) {
-    return terrace_step_gather(s, layer, &tensors, pointers.data());
+    return terrace_step_gather(s, number, &layer.tensors, pointers.data());
   });
   nb::list made;
   const std::vector<Failure> failed_ones = read_failures(step);
@@ -298,12 +341,8 @@ nb::dict failures(Step& step) {
   return failed;
 }
 
-void end(Step& step, const Tokens& accepted) {
-  if (accepted && accepted->size() != step.sequences) {
-    raise_invalid("accepted has " + std::to_string(accepted->size()) +
-                  " numbers: give one for each of " + std::to_string(step.sequences) +
-                  " sequences");
-  }
+void end(Step& step, GivenNumbers given) {
+  const Tokens accepted = read_tokens("accepted", given, step.sequences);
   enqueue(step, [&](terrace_step* s) {
     return terrace_step_end(s, accepted ? accepted->data() : nullptr);
   });
@@ -318,6 +357,11 @@ void close(Step& step) {
   step.kept.clear();
 }
 
+std::optional<Array> read_optional(std::string_view name, GivenArray given) {
+  if (given.object.is_none()) return std::nullopt;
+  return read_input(name, given);
+}
+
 void add_hints(nb::module_& module) {
   nb::class_<Hints>(module, "Hints",
                     R"(The hints of one sequence's tokens that Sequence.needs asks for.
@@ -327,10 +371,11 @@ f32, packed, memory of the host: pre_rope_keys [tokens, kv_heads, head_dim], que
 attention_scores [kv_heads, tokens], summed over the queries of a head's group.)")
       .def(
           "__init__",
-          [](Hints* self, std::optional<InputArray> pre_rope_keys,
-             std::optional<InputArray> query_window, std::optional<InputArray> attention_scores) {
-            new (self) Hints{std::move(pre_rope_keys), std::move(query_window),
-                             std::move(attention_scores)};
+          [](Hints* self, GivenArray pre_rope_keys, GivenArray query_window,
+             GivenArray attention_scores) {
+            new (self) Hints{read_optional("pre_rope_keys", pre_rope_keys),
+                             read_optional("query_window", query_window),
+                             read_optional("attention_scores", attention_scores)};
           },
           nb::kw_only(), "pre_rope_keys"_a = nb::none(), "query_window"_a = nb::none(),
           "attention_scores"_a = nb::none(),

@@ -1,7 +1,10 @@
 #include "tensors.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace nb = nanobind;
 
@@ -35,6 +38,10 @@ std::string text_of(nb::dlpack::dtype dtype) {
       return "i" + bits;
     case nb::dlpack::dtype_code::UInt:
       return "u" + bits;
+    case nb::dlpack::dtype_code::Complex:
+      return "complex" + bits;
+    case nb::dlpack::dtype_code::Bool:
+      return "bool";
     default:
       return "another type";
   }
@@ -62,7 +69,50 @@ void check_place(const Named& named, bool on_cuda) {
                     : "lies on a device of CUDA, but memory of the host is wanted: move it there");
 }
 
+void check_order(const Named& named) {
+  for (std::size_t i = 0; i < named.array.dimensions; ++i) {
+    if (named.array.shape[i] > 1 && named.array.strides[i] < 0) {
+      refuse(named, "lies backwards in memory: give a contiguous copy");
+    }
+  }
+}
+
+void check_address(const Named& named) {
+  const std::size_t size = named.array.dtype.bits / 8;
+  if (reinterpret_cast<std::uintptr_t>(named.array.data) % size == 0) return;
+  refuse(named, "begins amid a number of " + std::to_string(size) +
+                    " bytes in memory: give a copy, which is aligned");
+}
+
+/// Where an array's numbers lie: from the first byte to the end of the last. Strides are 0 and
+/// more.
+struct Memory {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+};
+
+Memory memory_of(const Array& array) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(array.data);
+  if (array.numbers() == 0) return {begin, begin};
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < array.dimensions; ++i) {
+    last += static_cast<std::size_t>((array.shape[i] - 1) * array.strides[i]);
+  }
+  return {begin, begin + (last + 1) * (array.dtype.bits / 8)};
+}
+
+Array read_array(std::string_view name, GivenArray given, bool writable) {
+  Array array;
+  const std::string reason = array.read(given.object, writable);
+  if (!reason.empty()) raise_invalid(std::string(name) + ' ' + reason);
+  return array;
+}
+
 }  // namespace
+
+Array read_input(std::string_view name, GivenArray given) { return read_array(name, given, false); }
+
+Array read_output(std::string_view name, GivenArray given) { return read_array(name, given, true); }
 
 nb::dlpack::dtype dlpack_dtype(terrace_dtype dtype) {
   switch (dtype) {
@@ -106,6 +156,8 @@ void check_array(const Named& named, std::span<const std::size_t> shape, nb::dlp
     refuse(named, "is of " + text_of(named.array.dtype) + ": give " + text_of(dtype));
   }
   check_place(named, on_cuda);
+  check_address(named);
+  check_order(named);
   const std::size_t last = shape.size() - 1;
   if (shape[last] > 1 && named.array.strides[last] != 1) {
     refuse(named, "has gaps in its last dimension: give a contiguous copy");
@@ -124,11 +176,22 @@ void check_packed(const Named& named, std::span<const std::size_t> shape, nb::dl
   }
 }
 
-std::size_t stride_of(const Named& named, std::size_t dimension, std::size_t packed) {
+std::size_t stride_of(const Named& named, std::size_t dimension, std::size_t numbers,
+                      std::size_t packed) {
   if (named.array.shape[dimension] <= 1) return packed;
-  const std::int64_t stride = named.array.strides[dimension];
-  if (stride < 0) refuse(named, "lies backwards in memory: give a contiguous copy");
-  return static_cast<std::size_t>(stride);
+  const auto stride = static_cast<std::size_t>(named.array.strides[dimension]);
+  if (stride >= numbers) return stride;
+  refuse(named, std::string("has ") + (dimension == 0 ? "tokens" : "heads") +
+                    " that share memory, with " + std::to_string(stride) +
+                    " numbers from one to the next: give a contiguous copy");
+}
+
+void check_apart(const Named& output, const Named& input) {
+  const Memory own = memory_of(output.array);
+  const Memory other = memory_of(input.array);
+  if (own.end <= other.begin || other.end <= own.begin) return;
+  refuse(output, "lies within the memory of " + std::string(input.name) +
+                     ", from its first number to its last: give memory of its own");
 }
 
 }  // namespace terrace::python

@@ -1,0 +1,69 @@
+#include "arguments.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+#include "failure.hpp"
+
+namespace nb = nanobind;
+
+namespace terrace::python {
+namespace {
+
+/// What messages show of an object: what Python shows, where that is short.
+std::string shown(nb::handle object) {
+  constexpr std::size_t most = 40;
+  const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
+  if (!text.is_valid()) PyErr_Clear();
+  const std::string read = text.is_valid() ? nb::cast<std::string>(text) : std::string();
+  if (!read.empty() && read.size() <= most && read.find('\n') == std::string::npos) return read;
+  return "of type " + nb::cast<std::string>(nb::str(nb::type_name(object.type())));
+}
+
+/// Whether an object is a whole number from 0 to `most`, which is written to `number`.
+bool take(nb::handle object, std::size_t most, std::size_t& number) {
+  const nb::object whole = nb::steal(PyNumber_Index(object.ptr()));
+  number = whole.is_valid() ? PyLong_AsSize_t(whole.ptr()) : 0;
+  if (PyErr_Occurred() == nullptr) return number <= most;
+  PyErr_Clear();
+  return false;
+}
+
+[[noreturn]] void refuse(const std::string& name, nb::handle object, std::size_t most) {
+  std::string message = name + " is " + shown(object) + ": give a whole number from 0";
+  if (most < std::numeric_limits<std::size_t>::max()) message += " to " + std::to_string(most);
+  raise_invalid(message);
+}
+
+}  // namespace
+
+std::size_t read_number(std::string_view name, GivenNumber given, std::size_t most) {
+  std::size_t number = 0;
+  if (!take(given.object, most, number)) refuse(std::string(name), given.object, most);
+  return number;
+}
+
+std::uint32_t read_index(std::string_view name, GivenNumber given) {
+  return static_cast<std::uint32_t>(
+      read_number(name, given, std::numeric_limits<std::uint32_t>::max()));
+}
+
+std::vector<std::size_t> read_numbers(std::string_view name, GivenNumbers given, std::size_t most) {
+  const nb::object all = nb::steal(PySequence_List(given.object.ptr()));
+  if (!all.is_valid()) {
+    PyErr_Clear();
+    raise_invalid(std::string(name) + " is " + shown(given.object) + ": give a list of numbers");
+  }
+  std::vector<std::size_t> numbers;
+  numbers.reserve(nb::len(all));
+  for (const nb::handle one : nb::borrow<nb::list>(all)) {
+    const std::size_t place = numbers.size();
+    if (!take(one, most, numbers.emplace_back())) {
+      refuse(std::string(name) + '[' + std::to_string(place) + ']', one, most);
+    }
+  }
+  return numbers;
+}
+
+}  // namespace terrace::python
