@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_the_example_continues_a_text():
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "hf_generate.py", "--model", FOLDER, "--text",
-         ROOT / "LICENSE", "--context", "300", "--tokens", "8", "--budget", "32",
+         ROOT / "LICENSE", "--context", "300", "--tokens", "8", "--budget", "128",
          "--wait-for-index"],
         check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
