@@ -47,6 +47,8 @@ TEST(CRuntime, SaysWhatItIs) {
   EXPECT_EQ(traits.at("retrieval"), "qpq");
   EXPECT_EQ(traits.at("backend").at("name"), "host");
   EXPECT_EQ(traits.at("retention"), nullptr);
+  EXPECT_GT(traits.at("device_memory"), 0);
+  EXPECT_EQ(traits.at("offloads"), true);
   EXPECT_GT(traits.at("needs").at("query_window_tokens"), 0);
 }
 

@@ -67,7 +67,7 @@ std::string keys_as_json(const Config& config) {
   return written(keys);
 }
 
-std::string traits_as_json(const Runtime& runtime, const offload::BackendChoice& backend) {
+std::string traits_as_json(Runtime& runtime, const offload::BackendChoice& backend) {
   const RetrievalTraits& traits = runtime.traits();
   const RetentionTraits* const retention = runtime.retention_traits();
   Json json{
@@ -78,7 +78,9 @@ std::string traits_as_json(const Runtime& runtime, const offload::BackendChoice&
       {"lists", traits.lists == ListScope::query_head ? "query_head" : "kv_head"},
       {"gives_logit_bias", traits.gives_logit_bias},
       {"gives_pseudo_entries", traits.gives_pseudo_entries},
-      {"needs", needs_of(traits, retention)}};
+      {"needs", needs_of(traits, retention)},
+      {"device_memory", runtime.backend().memory(Tier::device).limit},
+      {"offloads", runtime.options().placement == Placement::offload}};
   json["retention"] = retention == nullptr ? Json(nullptr) : Json(retention->name);
   return written(json);
 }

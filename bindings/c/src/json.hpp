@@ -10,8 +10,7 @@
 namespace terrace::bindings {
 
 [[nodiscard]] std::string keys_as_json(const Config& config);
-[[nodiscard]] std::string traits_as_json(const Runtime& runtime,
-                                         const offload::BackendChoice& backend);
+[[nodiscard]] std::string traits_as_json(Runtime& runtime, const offload::BackendChoice& backend);
 [[nodiscard]] std::string counters_as_json(const Sequence& sequence);
 
 }  // namespace terrace::bindings
