@@ -42,6 +42,13 @@ def test_runtimes_say_what_they_are():
                                      "speculated_query"}
 
 
+@pytest.mark.parametrize("settings", ["terrace.yaml", ["retrieval.budget"]])
+def test_settings_that_are_no_mapping_are_refused(settings):
+    for call in (terrace.Config, lambda given: terrace.Runtime(given, **engine.SHAPE)):
+        with pytest.raises(terrace.InvalidArgument, match="config is of type .*: give a mapping"):
+            call(settings)
+
+
 @pytest.mark.parametrize(("settings", "shape", "kind"), [
     ({"retrieval.policy": "pqcach"}, {}, terrace.InvalidArgument),
     ({"backend": "cuda"}, {}, terrace.Unsupported),

@@ -47,7 +47,7 @@ struct type_caster<terrace::python::GivenNumber> {
 
 template <>
 struct type_caster<terrace::python::GivenNumbers> {
-  NB_TYPE_CASTER(terrace::python::GivenNumbers, const_name("collections.abc.Sequence[int] | None"))
+  NB_TYPE_CASTER(terrace::python::GivenNumbers, const_name("collections.abc.Sequence[int]"))
   bool from_python(handle source, std::uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
     value.object = source;
     return true;

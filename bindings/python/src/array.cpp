@@ -156,6 +156,7 @@ std::string Array::take(const nb::dlpack::dltensor& tensor) {
   data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   dtype = tensor.dtype;
   device = tensor.device.device_type;
+  device_number = tensor.device.device_id;
   dimensions = static_cast<std::size_t>(tensor.ndim);
   std::int64_t packed = 1;
   for (std::size_t i = dimensions; i-- > 0;) {

@@ -18,7 +18,8 @@ struct Array {
 
   void* data = nullptr;
   nanobind::dlpack::dtype dtype;
-  int device = 0;
+  int device = 0;         ///< its kind
+  int device_number = 0;  ///< among those of its kind
   std::size_t dimensions = 0;
   std::array<std::int64_t, dimensions_max> shape{};
   std::array<std::int64_t, dimensions_max> strides{};

@@ -38,6 +38,11 @@ std::string get(Config& config, const std::string& key) {
 }
 
 void set_all(Config& config, const nb::object& settings) {
+  if (!nb::hasattr(settings, "items")) {
+    raise_invalid("config is of type " +
+                  nb::cast<std::string>(nb::str(nb::type_name(settings.type()))) +
+                  ": give a mapping of keys to values, or a Config, which reads files");
+  }
   for (nb::handle item : settings.attr("items")()) {
     set(config, nb::cast<std::string>(item[0]), item[1]);
   }

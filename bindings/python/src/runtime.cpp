@@ -97,7 +97,7 @@ why it was chosen, the policies, what they need of an engine and what they give.
             });
             return bytes;
           },
-          "tokens"_a,
+          "tokens"_a, nb::sig("def device_bytes(self, tokens: int) -> int"),
           R"(Returns the device memory, in bytes, that one more sequence takes at most while it
 decodes up to `tokens` tokens, without its share of the cache.)")
       .def_prop_ro(

@@ -165,7 +165,7 @@ void add_changes(SequenceClass& cls) {
            sequence.handle->use(
                [&](terrace_sequence* s) { return terrace_sequence_begin_prompt(s, count); });
          },
-         "tokens"_a,
+         "tokens"_a, nb::sig("def begin_prompt(self, tokens: int) -> None"),
          R"(Announces that the next tokens are a prompt, or more of one, that comes in steps of
 any size: they attend exactly, and are indexed once all are there. 0 ends a prompt that will not
 come whole.)")
@@ -176,7 +176,8 @@ come whole.)")
             sequence.handle->use(
                 [&](terrace_sequence* s) { return terrace_sequence_truncate(s, tokens); });
           },
-          "length"_a, "Takes the tokens from `length` on back, and ends a prompt.")
+          "length"_a, nb::sig("def truncate(self, length: int) -> None"),
+          "Takes the tokens from `length` on back, and ends a prompt.")
       .def("fork", &fork, "Returns a sequence with the same tokens. Memory of the host is shared.")
       .def("pause", &run<&terrace_sequence_pause>,
            R"(Gives up all device memory until resume.
@@ -199,6 +200,7 @@ phase and needs may be asked, and it may be closed.)");
   add_changes(cls);
   nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
       .def("open_sequence", &open_sequence, nb::kw_only(), "expected_tokens"_a = 0,
+           nb::sig("def open_sequence(self, *, expected_tokens: int = 0) -> Sequence"),
            R"(Opens an empty sequence. expected_tokens: how many it will have at most; 0: not
 known.
 

@@ -433,6 +433,7 @@ to 0).)");
 
 void add_end(nb::class_<Step>& cls) {
   cls.def("end", &end, "accepted"_a = nb::none(),
+          nb::sig("def end(self, accepted: collections.abc.Sequence[int] | None = None) -> None"),
           R"(Ends the step: each sequence that has not failed gets longer by its tokens, or by
 accepted[i] of them. Waits until rows are on the host and compute is done.
 
@@ -464,6 +465,9 @@ Made by Runtime.begin_step. As a context manager it closes at the end of the blo
   nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
       .def("begin_step", &begin_step, "sequences"_a, "compute"_a, "tokens"_a = nb::none(),
            "dtype"_a = "f32",
+           nb::sig("def begin_step(self, sequences: collections.abc.Sequence[Sequence], compute: "
+                   "Queue, tokens: collections.abc.Sequence[int] | None = None, dtype: str = "
+                   "'f32') -> Step"),
            R"(Begins a step of all these sequences, on a queue, with tokens[i] of each, or one.
 
 dtype: that of queries and outputs that its layers will bring, f32, f16 or bf16. Room to convert

@@ -63,6 +63,10 @@ void check_place(const Named& named, bool on_cuda) {
   if (!known)
     refuse(named,
            "lies on a device that Terrace does not know: give memory of the host or of CUDA");
+  if (on_cuda && is_on_cuda(named.array.device) && !both && named.array.device_number != 0) {
+    refuse(named, "lies on device " + std::to_string(named.array.device_number) +
+                      " of CUDA, but Terrace works on device 0: move it there");
+  }
   if (both || is_on_cuda(named.array.device) == on_cuda) return;
   refuse(named, on_cuda
                     ? "lies in memory of the host, but the backend is cuda: move it there"
