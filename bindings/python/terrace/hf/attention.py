@@ -1,7 +1,7 @@
 """The attention function that models call once `set_attn_implementation("terrace")` was called.
 
-transformers hands it queries, keys and values, not the cache: the cache rides on the keys that its
-update() returned. Keys that come from elsewhere are attended to by PyTorch.
+transformers hands it queries, keys and values, not the cache: NewRows of the cache say whose they
+are. Keys that come from elsewhere are attended to by PyTorch.
 """
 
 import torch
@@ -10,12 +10,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from terrace.errors import Unsupported
+from terrace.hf.new_rows import NewRows
 
 NAME = "terrace"
 # Arguments that change what attention is, and that Terrace would have to know.
 _REFUSED = {"sliding_window": "a sliding window", "softcap": "capped logits",
             "s_aux": "attention sinks", "position_bias": "a bias of positions",
-            "output_attentions": "attention weights"}
+            "output_attentions": "attention weights", "indices": "chosen tokens",
+            "block_indices": "chosen blocks", "cu_seq_lens_q": "several texts in one row",
+            "cu_seq_lens_k": "several texts in one row"}
 
 
 @torch.compiler.disable
@@ -26,14 +29,11 @@ def terrace_attention(module, query, key, value, attention_mask, scaling=None, d
     query: [batch, query_heads, tokens, head_dim]; key, value: those of the new tokens alone.
     Returns [batch, tokens, query_heads, head_dim], and None for the weights.
     """
-    cache = getattr(key, "terrace_cache", None)
-    if cache is None:
+    if not isinstance(key, NewRows) and not isinstance(value, NewRows):
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling,
                                       dropout=dropout, **kwargs)
-    for name, what in _REFUSED.items():
-        if kwargs.get(name):
-            raise Unsupported(f"layer {module.layer_idx} wants {what} ({name}), which Terrace has "
-                              "not: use transformers' own cache for this model")
+    cache, layer = _owner(key, value)
+    _refuse_other_attention(module, layer, kwargs)
     if dropout or (torch.is_grad_enabled() and query.requires_grad):
         raise Unsupported("Terrace neither drops out nor computes gradients: call model.eval(), "
                           "and the model under torch.no_grad()")
@@ -42,7 +42,30 @@ def terrace_attention(module, query, key, value, attention_mask, scaling=None, d
         factor = scaling * query.shape[-1] ** 0.5
         if abs(factor - 1) > 1e-6:
             query = query * factor
-    return cache.attend(module.layer_idx, query, key, value, attention_mask), None
+    return cache.attend(layer, query, key.plain, value.plain, attention_mask), None
+
+
+def _owner(key, value) -> tuple:
+    """Returns the cache and the layer that both are of."""
+    owners = [(one.cache, one.layer) if isinstance(one, NewRows) else (None, None)
+              for one in (key, value)]
+    if owners[0][0] is not owners[1][0] or owners[0][1] != owners[1][1]:
+        raise Unsupported("keys and values do not come from one update() of one cache: use "
+                          "transformers' own cache for this model")
+    return owners[0]
+
+
+def _refuse_other_attention(module, layer: int, kwargs: dict) -> None:
+    for name, what in _REFUSED.items():
+        given = kwargs.get(name)
+        if isinstance(given, torch.Tensor) or given:
+            raise Unsupported(f"layer {layer} wants {what} ({name}), which Terrace has not: use "
+                              "transformers' own cache for this model")
+    said = [kwargs.get("is_causal"), getattr(module, "is_causal", None),
+            getattr(getattr(module, "config", None), "is_causal", None)]
+    if any(one is False for one in said):
+        raise Unsupported(f"layer {layer} attends to later tokens, too (is_causal is False), and "
+                          "Terrace to earlier ones alone: use transformers' own cache")
 
 
 AttentionInterface.register(NAME, terrace_attention)

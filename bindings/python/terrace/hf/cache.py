@@ -12,7 +12,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 import terrace
 from terrace.hf.attention import NAME
 from terrace.hf.columns import Columns
-from terrace.hf.shape import dtype_of, refuse_encoder, shape_of
+from terrace.hf.new_rows import NewRows
+from terrace.hf.settings import settings_of
+from terrace.hf.shape import TYPES, dtype_of, refuse_encoder, shape_of
 from terrace.stats import TerraceStats, add_counters
 
 
@@ -23,9 +25,10 @@ class TerraceLayer(CacheLayerMixin):
     is_croppable = True     # crop() restores an earlier state: speculative decoding asks for it
     is_sliding = False
 
-    def __init__(self, cache: "TerraceCache") -> None:
+    def __init__(self, cache: "TerraceCache", number: int) -> None:
         super().__init__()
         self.cache = cache
+        self.number = number
         self.is_initialized = True
 
     def lazy_initialization(self, key_states, value_states) -> None:
@@ -33,9 +36,8 @@ class TerraceLayer(CacheLayerMixin):
 
     def update(self, key_states, value_states, *args, **kwargs):
         """Passes on the new rows, which the attention function hands to the cache."""
-        keys = key_states.view_as(key_states)
-        keys.terrace_cache = self.cache
-        return keys, value_states
+        return (NewRows.of(key_states, self.cache, self.number),
+                NewRows.of(value_states, self.cache, self.number))
 
     def get_seq_length(self) -> int:
         return self.cache.columns.count
@@ -51,16 +53,16 @@ class TerraceLayer(CacheLayerMixin):
 class _Pass:
     """A step that is open."""
 
-    step: terrace.Step | None       # None: all columns are padding
     rows: list[int]                 # those that have a token in it
     new: torch.Tensor               # [batch, columns] bool: which new columns hold tokens
     prompts: list[int | None]       # of rows: tokens of a prompt's piece, or None
     where: tuple | None = None      # rows and columns of tokens; None: all
+    step: terrace.Step | None = None  # None: all columns are padding
     layer: int = 0                  # the next one
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """[batch, heads, columns, head_dim] to [tokens, heads, head_dim]."""
-        rows = states.transpose(1, 2)
+        rows = states.detach().resolve_neg().transpose(1, 2)
         return rows.flatten(0, 1) if self.where is None else rows[self.where]
 
 
@@ -83,7 +85,10 @@ class TerraceCache(Cache):
             if needs[need]:
                 raise terrace.Unsupported(f"the policy needs {what}, which transformers does not "
                                           "give: choose another one")
-        super().__init__(layers=[TerraceLayer(self) for _ in range(runtime.layers)])
+        if draft_tokens < 1:
+            raise terrace.InvalidArgument(f"draft_tokens is {draft_tokens}: give 1 or more; with 1 "
+                                          "each pass of several tokens is a prompt")
+        super().__init__(layers=[TerraceLayer(self, i) for i in range(runtime.layers)])
         self.runtime = runtime
         self.draft_tokens = draft_tokens
         self.sequences: list[terrace.Sequence] = []
@@ -91,8 +96,8 @@ class TerraceCache(Cache):
         self._queue = None
         self._stream = None
         self._pass: _Pass | None = None
-        # Columns of a prompt that comes in chunks and are not there yet; whether it was announced.
-        self._expected, self._expected_begun = 0, False
+        # Columns of a prompt that comes in chunks and are not there yet; rows that were told of it.
+        self._expected, self._told = 0, frozenset()
         self._window = needs["query_window_tokens"]
         self._dropped: dict = {}
 
@@ -112,17 +117,9 @@ class TerraceCache(Cache):
         """
         shape = shape_of(model.config)
         refuse_encoder(model)
-        chosen = terrace.Config()
-        if isinstance(config, (str, bytes)) or hasattr(config, "__fspath__"):
-            chosen.load(config)
-        for key, value in (config.items() if hasattr(config, "items") else ()):
-            chosen[key] = value
         named = {"retrieval.policy": policy, "retrieval.budget": budget,
-                 "device.memory": device_memory,
-                 "backend": "cuda" if model.device.type == "cuda" else "host"}
-        for key, value in (*named.items(), *_with_dots(chosen, settings)):
-            if value is not None:
-                chosen[key] = value
+                 "device.memory": device_memory}
+        chosen = settings_of(config, named, settings, model.device)
         runtime = terrace.Runtime(chosen, **shape, dtype=dtype_of(model.dtype))
         cache = cls(runtime, draft_tokens=draft_tokens)
         model.set_attn_implementation(NAME)
@@ -136,13 +133,13 @@ class TerraceCache(Cache):
         query: [batch, query_heads, columns, head_dim]; key, value: [batch, kv_heads, ...]. Returns
         [batch, columns, query_heads, head_dim], zero where a column is padding.
         """
-        if layer == 0:
-            self._begin(query, mask)
-        current = self._pass
-        if current is None or current.layer != layer:
-            raise terrace.InvalidArgument(f"layer {layer} came out of order: run the model from "
-                                          "its first layer")
         try:
+            if layer == 0:
+                self._begin(query, mask)
+            current = self._pass
+            if current is None or current.layer != layer:
+                raise terrace.InvalidArgument(f"layer {layer} came out of order: run the model "
+                                              "from its first layer")
             output = self._attend(current, query, key, value)
             if current.layer == self.runtime.layers:
                 self._end(current)
@@ -158,57 +155,103 @@ class TerraceCache(Cache):
         if not current.rows:
             return output
         queries = current.pack(query).contiguous()
-        keys, values = current.pack(key), current.pack(value)
-        if keys.stride() != values.stride():
+        keys, values = (self._as_stored(layer, current.pack(states)) for states in (key, value))
+        if keys.stride() != values.stride() or keys.stride(2) != 1 or keys.stride(0) < width:
             keys, values = keys.contiguous(), values.contiguous()
         packed = output.flatten(0, 1) if current.where is None else torch.empty_like(queries)
-        current.step.attend(layer, queries.detach(), keys.detach(), values.detach(), packed,
+        current.step.attend(layer, queries, keys, values, packed,
                             hints=self._hints(current, queries))
         if current.where is not None:
             output[current.where] = packed
         return output
 
+    def _as_stored(self, layer: int, rows: torch.Tensor) -> torch.Tensor:
+        """Returns rows in the cache's type: under torch.autocast models mix types."""
+        own = TYPES[self.runtime.dtype]
+        if rows.dtype == own:
+            return rows
+        if torch.promote_types(rows.dtype, own) != own:
+            raise terrace.Unsupported(
+                f"layer {layer} has keys or values of {rows.dtype}, and the cache stores {own}, "
+                "which has not room for all of them: use the model without torch.autocast, or load "
+                "it in float32")
+        return rows.to(own)
+
     def _begin(self, query, mask) -> None:
         self._give_up()
         batch, columns = query.shape[0], query.shape[2]
-        if not self.sequences:
-            self.columns = Columns(batch)
-            self.sequences = [self.runtime.open_sequence() for _ in range(batch)]
-        if batch != len(self.sequences):
+        is_empty = self.columns.count == 0
+        if not is_empty and batch != len(self.sequences):
             raise terrace.InvalidArgument(f"the cache holds {len(self.sequences)} rows, and the "
                                           f"batch has {batch}: use another cache, or reset() it")
-        new = self.columns.read(mask, columns)
+        new = (Columns(batch) if is_empty else self.columns).read(mask, columns)
         tokens = new.sum(1).tolist()
-        prompts = self._announce(tokens, columns)
+        self._check_room(tokens, columns)
+        if is_empty:
+            self._open(batch)
         rows = [row for row, count in enumerate(tokens) if count > 0]
         where = None
         if not bool(new.all()):
             where = tuple(index.to(query.device) for index in new.nonzero(as_tuple=True))
-        step = None
+        prompts = self._prompts_of(tokens)
+        # From here on the pass can be given up, with all that it has begun.
+        current = self._pass = _Pass(rows, new, [prompts[row] for row in rows], where)
+        self._announce(prompts, columns)
         if rows:
-            step = self.runtime.begin_step([self.sequences[row] for row in rows],
-                                           self._queue_of(query), [tokens[row] for row in rows],
-                                           dtype=dtype_of(query.dtype))
-        self._pass = _Pass(step, rows, new, [prompts[row] for row in rows], where)
+            current.step = self.runtime.begin_step(
+                [self.sequences[row] for row in rows], self._queue_of(query),
+                [tokens[row] for row in rows], dtype=dtype_of(query.dtype))
+
+    def _check_room(self, tokens: list[int], columns: int) -> None:
+        """Raises OutOfMemory where rows would have no room in the device memory that is granted,
+        before a prompt is computed, whose rows go to the host. tokens: new ones of each row."""
+        traits = self.runtime.traits()
+        if not traits["offloads"] or max(tokens, default=0) <= 1:
+            return
+        before = self.columns.lengths() if self.sequences else [0] * len(tokens)
+        lengths = [old + new + max(self._expected - columns, 0)
+                   for old, new in zip(before, tokens)]
+        wanted = sum(map(self.runtime.device_bytes, lengths))
+        if wanted > traits["device_memory"]:
+            raise terrace.OutOfMemory(
+                f"{len(lengths)} rows of up to {max(lengths)} tokens take {wanted} bytes of device "
+                f"memory, and device_memory is {traits['device_memory']}: raise it, lower the "
+                "budget, or give fewer rows at once")
+
+    def _open(self, rows: int) -> None:
+        self._drop_all()
+        sequences = [self.runtime.open_sequence() for _ in range(rows)]
+        self.sequences, self.columns = sequences, Columns(rows)
 
     def expect_prompt(self, columns: int) -> None:
         """Says that the next `columns` columns are one prompt, which comes in chunks.
 
         It is indexed once, when all of it is there; else each chunk is a prompt of its own.
         """
-        self._expected, self._expected_begun = columns, False
+        if columns < 0:
+            raise terrace.InvalidArgument(f"columns is {columns}: give a number of tokens, or 0 to "
+                                          "end a prompt that will not come whole")
+        self._give_up()
+        self._end_prompts()
+        self._expected = columns
 
-    def _announce(self, tokens: list[int], columns: int) -> list[int | None]:
-        """Announces prompts. Returns how many tokens of one each row brings, None of those that
-        decode."""
-        expected = self._expected
-        prompts = [count if expected or len(sequence) == 0 or count > self.draft_tokens else None
-                   for sequence, count in zip(self.sequences, tokens)]
-        for sequence, count in zip(self.sequences, prompts):
-            if count and not (expected and self._expected_begun):
-                sequence.begin_prompt(count + max(expected - columns, 0))
-        self._expected_begun = expected > 0
-        return prompts
+    def _prompts_of(self, tokens: list[int]) -> list[int | None]:
+        """Returns how many tokens of a prompt each row brings, None of those that decode."""
+        return [count if self._expected or len(sequence) == 0 or count > self.draft_tokens else None
+                for sequence, count in zip(self.sequences, tokens)]
+
+    def _announce(self, prompts: list[int | None], columns: int) -> None:
+        for row, (sequence, count) in enumerate(zip(self.sequences, prompts)):
+            if count and row not in self._told:
+                sequence.begin_prompt(count + max(self._expected - columns, 0))
+                if self._expected:
+                    self._told |= {row}
+
+    def _end_prompts(self) -> None:
+        """Ends those prompts in chunks that have not come whole: rows that are padded have less."""
+        for row in self._told:
+            self.sequences[row].begin_prompt(0)
+        self._expected, self._told = 0, frozenset()
 
     def _hints(self, current: _Pass, queries) -> list | None:
         """Returns the queries of prompts' last tokens where the policy asks for them."""
@@ -219,7 +262,7 @@ class TerraceCache(Cache):
             end = begin + all_of_row
             first = max(begin, end - self._window)
             hints.append(None if not count else terrace.Hints(
-                query_window=queries[first:end].detach().float().cpu().contiguous()))
+                query_window=queries[first:end].float().cpu().contiguous()))
             begin = end
         return hints
 
@@ -240,28 +283,30 @@ class TerraceCache(Cache):
 
     def _end(self, current: _Pass) -> None:
         if current.step is not None:
-            try:
-                current.step.end()
-            except terrace.SequencesFailed as failed:
-                self._take_back(current, failed.failures)
-                raise
+            current.step.end()
             current.step.close()
-        self._expected = max(self._expected - current.new.shape[1], 0)
-        self.columns.append(current.new)
-        self._pass = None
-
-    def _take_back(self, current: _Pass, failures: dict) -> None:
-        """Makes the rows that ended well as long as they were, so that the pass can be repeated."""
-        lengths = self.columns.lengths()
-        for place, row in enumerate(current.rows):
-            if place not in failures:
-                self.sequences[row].truncate(lengths[row])
+        expected = max(self._expected - current.new.shape[1], 0)
+        grown = self.columns.with_new(current.new)
+        # No call is between these: an interrupt finds the pass given up, or done.
+        self.columns, self._expected, self._pass = grown, expected, None
+        if expected == 0:
+            self._end_prompts()
 
     def _give_up(self) -> None:
-        """Leaves all rows as they were before a pass that has not come to its end."""
+        """Leaves all rows as they were before a pass that has not come to its end: also those that
+        ended well beside others, or before an interrupt."""
         current, self._pass = self._pass, None
-        if current is not None and current.step is not None:
+        if current is None:
+            return
+        if current.step is not None:
             current.step.close()
+        self._told -= set(current.rows)
+        lengths = self.columns.lengths()
+        for row, prompt in zip(current.rows, current.prompts):
+            sequence = self.sequences[row]
+            is_as_before = len(sequence) == lengths[row] and prompt is None
+            if not is_as_before and sequence.phase == "idle":
+                sequence.truncate(lengths[row])  # which ends a prompt, too
 
     # ---- Changes of the batch
 
@@ -272,24 +317,42 @@ class TerraceCache(Cache):
         kept = min(tokens_to_remove, count) if tokens_to_remove > 0 else count + tokens_to_remove
         if kept >= count:
             return
-        self.columns.crop(max(kept, 0))
+        self.columns = self.columns.first(max(kept, 0))
         for sequence, length in zip(self.sequences, self.columns.lengths()):
             if length < len(sequence):
                 sequence.truncate(length)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Row i becomes what row beam_idx[i] was."""
-        self._take_rows(beam_idx.tolist())
+        self._take_rows(self._rows_of("beam_idx", beam_idx))
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keeps the rows of these indices, or those where a mask is True."""
-        if indices.dtype == torch.bool:
-            indices = indices.nonzero()[:, 0]
-        self._take_rows(indices.tolist())
+        self._take_rows(self._rows_of("indices", indices))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Each row becomes `repeats` rows, one behind the other."""
+        """Each row becomes `repeats` rows, one after the other."""
+        if repeats < 1:
+            raise terrace.InvalidArgument(f"repeats is {repeats}: give 1 or more")
         self._take_rows([row for row in range(len(self.sequences)) for _ in range(repeats)])
+
+    def _rows_of(self, name: str, indices: torch.Tensor) -> list[int]:
+        """Returns the rows that indices name: negative ones count from the last row on."""
+        count = len(self.sequences)
+        if indices.dim() != 1 or indices.is_floating_point() or indices.is_complex():
+            raise terrace.InvalidArgument(f"{name} is {list(indices.shape)} of {indices.dtype}: "
+                                          "give one dimension of whole numbers, or of bool")
+        if indices.dtype == torch.bool:
+            if count and len(indices) != count:
+                raise terrace.InvalidArgument(f"{name} has {len(indices)} entries, and the cache "
+                                              f"{count} rows: give one for each row")
+            indices = indices.nonzero()[:, 0]
+        rows = indices.tolist()
+        wrong = [row for row in rows if not -count <= row < count]
+        if count and wrong:
+            raise terrace.InvalidArgument(f"{name} has {wrong[0]}, and the cache {count} rows: "
+                                          f"give numbers from {-count} to {count - 1}")
+        return [row % count for row in rows] if count else []
 
     def _take_rows(self, rows: list[int]) -> None:
         """Rows that are wanted several times are forked: forks share memory of the host."""
@@ -301,18 +364,22 @@ class TerraceCache(Cache):
         for row in rows:
             after.append(before[row].fork() if row in taken else before[row])
             taken.add(row)
+        columns = self.columns.selected(rows)
+        # No call is between these, as in _end().
+        self.sequences, self.columns = after, columns
         for row in set(range(len(before))) - taken:
             self._drop(before[row])
-        self.sequences = after
-        self.columns.select(rows)
 
     def reset(self) -> None:
         """Empties the cache; the next batch may have another size."""
         self._give_up()
-        for sequence in self.sequences:
+        self._drop_all()
+        self._expected, self._told = 0, frozenset()
+
+    def _drop_all(self) -> None:
+        sequences, self.sequences, self.columns = self.sequences, [], Columns(0)
+        for sequence in sequences:
             self._drop(sequence)
-        self.sequences, self.columns = [], Columns(0)
-        self._expected = 0
 
     def _drop(self, sequence: terrace.Sequence) -> None:
         add_counters(self._dropped, sequence.counters())
@@ -323,7 +390,7 @@ class TerraceCache(Cache):
         self._give_up()
         twin = TerraceCache(self.runtime, draft_tokens=self.draft_tokens)
         twin.sequences = [sequence.fork() for sequence in self.sequences]
-        twin.columns.held = self.columns.held
+        twin.columns = self.columns
         return twin
 
     # ---- Queries
@@ -336,9 +403,3 @@ class TerraceCache(Cache):
         """Waits until prompts are indexed; until then tokens attend exactly."""
         for sequence in self.sequences:
             sequence.await_indexes()
-
-
-def _with_dots(config: terrace.Config, settings: dict) -> list[tuple[str, object]]:
-    """Turns cache_policy into cache.policy, by the keys that there are."""
-    known = {key["name"].replace(".", "_"): key["name"] for key in config.describe()}
-    return [(known.get(name, name), value) for name, value in settings.items()]

@@ -9,13 +9,19 @@ _ADVICE = ("Terrace knows causal attention with padding: give a mask of [batch, 
 
 
 class Columns:
-    """Says which columns of each row hold tokens.
+    """Says which columns of each row hold tokens. Never changes.
 
     held: [rows, columns] bool, memory of the host.
     """
 
     def __init__(self, rows: int) -> None:
         self.held = torch.ones((rows, 0), dtype=torch.bool)
+
+    @classmethod
+    def of(cls, held: torch.Tensor) -> "Columns":
+        made = cls(0)
+        made.held = held
+        return made
 
     @property
     def count(self) -> int:
@@ -43,14 +49,14 @@ class Columns:
             raise Unsupported(f"the mask leaves out tokens. {_ADVICE}")
         return held[:, self.count:]
 
-    def append(self, new: torch.Tensor) -> None:
-        self.held = torch.cat([self.held, new], 1)
+    def with_new(self, new: torch.Tensor) -> "Columns":
+        return Columns.of(torch.cat([self.held, new], 1))
 
-    def crop(self, columns: int) -> None:
-        self.held = self.held[:, :columns]
+    def first(self, columns: int) -> "Columns":
+        return Columns.of(self.held[:, :columns])
 
-    def select(self, rows: list[int]) -> None:
-        self.held = self.held[rows]
+    def selected(self, rows: list[int]) -> "Columns":
+        return Columns.of(self.held[rows])
 
     def lengths(self) -> list[int]:
         """Returns how many tokens each row has."""

@@ -5,6 +5,7 @@ import torch
 from terrace.errors import Unsupported
 
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+TYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def refuse(what: str) -> None:
@@ -28,6 +29,8 @@ def shape_of(config) -> dict[str, int]:
         refuse("layers of the model share keys and values")
     if getattr(text, "kv_lora_rank", None):
         refuse("the model keeps compressed keys and values (MLA)")
+    if getattr(text, "is_causal", None) is False:
+        refuse("the model's tokens attend to later ones (is_causal is False)")
     heads = text.num_attention_heads
     return {"layers": text.num_hidden_layers, "query_heads": heads,
             "kv_heads": getattr(text, "num_key_value_heads", None) or heads,
@@ -42,5 +45,5 @@ def refuse_encoder(model) -> None:
 
 def dtype_of(dtype: torch.dtype) -> str:
     if dtype not in DTYPES:
-        refuse(f"keys and values are of {dtype}; Terrace stores float32, float16 and bfloat16")
+        refuse(f"the model's tensors are of {dtype}; Terrace takes float32, float16 and bfloat16")
     return DTYPES[dtype]
