@@ -6,6 +6,7 @@ import pytest
 import terrace
 import torch
 from engine import DIM, KV_HEADS, LAYERS, QUERY_HEADS, attend, open_runtime
+from terrace.vllm import plugin
 from terrace.vllm.ledger import Orders
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
@@ -376,9 +377,17 @@ def test_policies_that_need_more_than_rows_are_known(settings, wanted):
     assert more_than_rows(open_runtime(settings)) == wanted
 
 
-def test_variables_win_over_the_file(tmp_path, monkeypatch):
+@pytest.fixture
+def said(monkeypatch):
+    """What is warned of. vLLM's logger hands nothing on."""
+    lines = []
+    monkeypatch.setattr(plugin.LOG, "warning", lambda text, *args: lines.append(text % args))
+    return lines
+
+
+def test_variables_win_over_the_file(tmp_path, monkeypatch, said):
     file = tmp_path / "settings.yaml"
-    file.write_text("retrieval.budget: 7\nretrieval.prompts: retrieved\nseed: 3\n")
+    file.write_text("retrieval.budget: 7\nseed: 3\n")
     monkeypatch.setenv("TERRACE_RETRIEVAL_BUDGET", "9")
     monkeypatch.setenv("TERRACE_VLLM_MIN_TOKENS", "20")
     assert Settings.read() is None
@@ -387,3 +396,18 @@ def test_variables_win_over_the_file(tmp_path, monkeypatch):
     assert settings.min_tokens == 20
     keys = ("retrieval.budget", "seed", "retrieval.prompts", "backend")
     assert [settings.config[key] for key in keys] == ["9", "3", "exact", "host"]
+    assert not said
+
+
+def test_settings_that_have_no_effect_are_warned_of(tmp_path, monkeypatch, said):
+    monkeypatch.setenv("TERRACE_VLLM_MIN_TOKENS", "20")
+    plugin.register()
+    assert said == ["TERRACE_VLLM_MIN_TOKENS is set, and TERRACE_CONFIG is not: vLLM goes on with "
+                    "its own attention. Have TERRACE_CONFIG name a file of settings, or unset "
+                    "TERRACE_VLLM_MIN_TOKENS"]
+    file = tmp_path / "settings.yaml"
+    file.write_text("retrieval.prompts: retrieved\nbackend: cuda\n")
+    settings = Settings.read({"TERRACE_CONFIG": str(file)})
+    assert said[1:] == ["backend is cuda, and host with vLLM: leave it out",
+                        "retrieval.prompts is retrieved, and exact with vLLM: leave it out"]
+    assert (settings.config["backend"], settings.config["retrieval.prompts"]) == ("host", "exact")

@@ -318,7 +318,8 @@ class TerraceAttentionImpl(CPUAttentionBackendImpl):
         plan = getattr(attn_metadata, "terrace", None)
         vllm = functools.partial(super().forward, layer, kv_cache=kv_cache,
                                  output_scale=output_scale, output_block_scale=output_block_scale)
-        if plan is None:
+        is_quantized = output_scale is not None or output_block_scale is not None
+        if plan is None or is_quantized:  # which vLLM refuses
             return vllm(query=query, key=key, value=value, attn_metadata=attn_metadata,
                         output=output)
         attended = self._attend(plan, layer, query, key, value, output)

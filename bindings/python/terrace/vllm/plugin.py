@@ -1,8 +1,9 @@
 """The entry point that vLLM calls in each of its processes (group vllm.general_plugins)."""
 
 import logging
+import os
 
-from terrace.vllm.settings import FILE, Settings
+from terrace.vllm.settings import FILE, MIN_TOKENS, Settings
 
 LOG = logging.getLogger("vllm.terrace")
 VERSION = "0.32"
@@ -18,6 +19,9 @@ def register() -> None:
     """
     settings = Settings.read()
     if settings is None:
+        if MIN_TOKENS in os.environ:
+            LOG.warning("%s is set, and %s is not: vLLM goes on with its own attention. Have %s "
+                        "name a file of settings, or unset %s", MIN_TOKENS, FILE, FILE, MIN_TOKENS)
         return
     import vllm
     from vllm.platforms import current_platform

@@ -183,7 +183,8 @@ class Serving:
             self._close(row.name)
             held = None
         if held is None:
-            held = self._hold(row.name, self.runtime.open_sequence(), [])
+            opened = self.runtime.open_sequence(expected_tokens=row.length)
+            held = self._hold(row.name, opened, [])
         try:
             self._take_rows(held.sequence, row)
         except terrace.OutOfMemory:

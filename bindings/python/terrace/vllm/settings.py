@@ -1,13 +1,17 @@
 """Settings of the plugin, from the environment: processes of vLLM inherit nothing else."""
 
 import dataclasses
+import logging
 import os
 from collections.abc import Mapping
 
 import terrace
 
+LOG = logging.getLogger("vllm.terrace")
 FILE = "TERRACE_CONFIG"
 MIN_TOKENS = "TERRACE_VLLM_MIN_TOKENS"
+# What the plugin needs. Prompts are vLLM's: their rows are taken as they are.
+_FIXED = {"backend": "host", "retrieval.prompts": "exact"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +33,10 @@ class Settings:
         config = terrace.Config()
         config.load(path)
         config.load_environment()
-        config["backend"] = "host"
-        # Prompts are vLLM's: their rows are taken as they are.
-        config["retrieval.prompts"] = "exact"
+        for key, value in _FIXED.items():
+            if config[key] not in ("auto", value):
+                LOG.warning("%s is %s, and %s with vLLM: leave it out", key, config[key], value)
+            config[key] = value
         given = environment.get(MIN_TOKENS, str(cls.min_tokens))
         if not given.isdecimal() or int(given) < 2:
             raise terrace.InvalidArgument(f"{MIN_TOKENS} is {given!r}: give a number of tokens "
