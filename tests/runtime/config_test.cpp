@@ -10,7 +10,9 @@
 namespace terrace {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::IsSupersetOf;
 using testing::StartsWith;
 
@@ -171,6 +173,17 @@ TEST(ConfigEnvironment, NamesVariablesThatSetNothing) {
             "TERRACE_CACHE_POLCY: no key has this variable; did you mean TERRACE_CACHE_POLICY?");
   EXPECT_THAT(lines[1], StartsWith("TERRACE_PORT: no key has this variable"));
   EXPECT_THAT(lines[2], StartsWith("TERRACE_PORT_A_TCP: no key has this variable"));
+}
+
+TEST(ConfigEnvironment, KnowsThePluginsVariables) {
+  const EnvironmentVariable both[] = {{"TERRACE_CONFIG", "plugin.yaml"},
+                                      {"TERRACE_VLLM_MIN_TOKENS", "512"}};
+  EXPECT_THAT(unknown_variables(both),
+              ElementsAre("TERRACE_CONFIG: read by the vLLM plugin alone; name the "
+                          "program's file in TERRACE_CONFIG_FILE"));
+  const EnvironmentVariable with_file[] = {{"TERRACE_CONFIG", "plugin.yaml"},
+                                           {"TERRACE_CONFIG_FILE", "terrace.yaml"}};
+  EXPECT_THAT(unknown_variables(with_file), IsEmpty());
 }
 
 TEST(ConfigEnvironment, PassesOverTheVariablesOfAService) {

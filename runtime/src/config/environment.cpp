@@ -11,11 +11,15 @@ namespace {
 constexpr std::string_view prefix = "TERRACE_";
 
 /// Variables of Terrace that set no key of the config tree.
-constexpr std::array<std::string_view, 3> other_variables{
-    "TERRACE_CONFIG_FILE",  // which file to read
-    "TERRACE_FUZZ_STEPS",   // length of the fuzz tests
-    "TERRACE_REQUIRE_GPU",  // GPU tests fail instead of being skipped
+constexpr std::string_view file_variable = "TERRACE_CONFIG_FILE";  // which file to read
+constexpr std::array<std::string_view, 4> other_variables{
+    file_variable,
+    "TERRACE_FUZZ_STEPS",       // length of the fuzz tests
+    "TERRACE_REQUIRE_GPU",      // GPU tests fail instead of being skipped
+    "TERRACE_VLLM_MIN_TOKENS",  // the vLLM plugin's
 };
+/// The vLLM plugin's file, which the program does not read.
+constexpr std::string_view plugin_variable = "TERRACE_CONFIG";
 
 const ConfigKey* key_of_variable(std::string_view variable) {
   const auto keys = config_keys();
@@ -49,6 +53,10 @@ bool is_unknown(const EnvironmentVariable& variable) {
 }
 
 std::string describe_unknown(std::string_view variable) {
+  if (variable == plugin_variable) {
+    return fmt::format("{}: read by the vLLM plugin alone; name the program's file in {}", variable,
+                       file_variable);
+  }
   std::string as_key(variable.substr(prefix.size()));
   for (char& c : as_key) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   // Edit distance sees each '_' that stands for a dot as one slip, so near names stay near.
@@ -85,9 +93,13 @@ Status apply_environment(Config& config, std::span<const EnvironmentVariable> en
 }
 
 std::vector<std::string> unknown_variables(std::span<const EnvironmentVariable> environment) {
+  const bool has_file = std::ranges::find(environment, file_variable, &EnvironmentVariable::name) !=
+                        environment.end();
   std::vector<std::string> lines;
   for (const EnvironmentVariable& variable : environment) {
-    if (is_unknown(variable)) lines.push_back(describe_unknown(variable.name));
+    // Who names both files knows which is which.
+    if (!is_unknown(variable) || (has_file && variable.name == plugin_variable)) continue;
+    lines.push_back(describe_unknown(variable.name));
   }
   return lines;
 }
