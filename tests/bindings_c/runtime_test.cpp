@@ -40,14 +40,15 @@ TEST(CRuntime, HasDefaultSettingsWhereNoneAreGiven) {
 }
 
 TEST(CRuntime, SaysWhatItIs) {
-  const RuntimeHandle runtime = open_runtime({{"retrieval.policy", "qpq"}});
+  const RuntimeHandle runtime =
+      open_runtime({{"retrieval.policy", "qpq"}, {"device.memory", "64MiB"}});
   const char* text = nullptr;
   EXPECT_OK(terrace_runtime_traits(runtime.get(), &text));
   const auto traits = nlohmann::json::parse(text);
   EXPECT_EQ(traits.at("retrieval"), "qpq");
   EXPECT_EQ(traits.at("backend").at("name"), "host");
   EXPECT_EQ(traits.at("retention"), nullptr);
-  EXPECT_GT(traits.at("device_memory"), 0);
+  EXPECT_EQ(traits.at("device_memory"), 64U << 20U);
   EXPECT_EQ(traits.at("offloads"), true);
   EXPECT_GT(traits.at("needs").at("query_window_tokens"), 0);
 }

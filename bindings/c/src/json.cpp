@@ -1,5 +1,6 @@
 #include "json.hpp"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace terrace::bindings {
@@ -50,6 +51,12 @@ Json retention_of(const RetentionReport& report) {
           {"lists", report.lists},     {"seconds", seconds(report.busy)}};
 }
 
+/// The bytes of device memory that may be used, or null where nothing limits them.
+Json granted(Backend& backend) {
+  const std::size_t limit = backend.memory(Tier::device).limit;
+  return limit == std::numeric_limits<std::size_t>::max() ? Json(nullptr) : Json(limit);
+}
+
 }  // namespace
 
 std::string keys_as_json(const Config& config) {
@@ -79,7 +86,7 @@ std::string traits_as_json(Runtime& runtime, const offload::BackendChoice& backe
       {"gives_logit_bias", traits.gives_logit_bias},
       {"gives_pseudo_entries", traits.gives_pseudo_entries},
       {"needs", needs_of(traits, retention)},
-      {"device_memory", runtime.backend().memory(Tier::device).limit},
+      {"device_memory", granted(runtime.backend())},
       {"offloads", runtime.options().placement == Placement::offload}};
   json["retention"] = retention == nullptr ? Json(nullptr) : Json(retention->name);
   return written(json);

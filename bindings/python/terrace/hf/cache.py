@@ -205,8 +205,10 @@ class TerraceCache(Cache):
     def _check_room(self, tokens: list[int], columns: int) -> None:
         """Raises OutOfMemory where rows would have no room in the device memory that is granted,
         before a prompt is computed, whose rows go to the host. tokens: new ones of each row."""
+        if max(tokens, default=0) <= 1:
+            return
         traits = self.runtime.traits()
-        if not traits["offloads"] or max(tokens, default=0) <= 1:
+        if not traits["offloads"] or traits["device_memory"] is None:
             return
         before = self.columns.lengths() if self.sequences else [0] * len(tokens)
         lengths = [old + new + max(self._expected - columns, 0)
