@@ -2,6 +2,7 @@
 
 import re
 
+from documents import docs
 from functions import long_functions
 
 LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
@@ -142,24 +143,6 @@ def unbuilt(sources):
         )
         if not named:
             yield source.path, 1, "in no CMakeLists.txt; add it or delete it"
-
-
-def docs(sources):
-    paths = {s.path.as_posix() for s in sources}
-    folders = {p.as_posix() for s in sources for p in s.path.parents}
-    tops = {s.top for s in sources if len(s.path.parts) > 1}
-    words = {w for s in sources if s.path.suffix == ".hpp" for w in re.findall(r"\w+", s.text)}
-    for source in sources:
-        if source.path.suffix != ".md" or source.top not in {"docs", "README.md", "HACKING.md"}:
-            continue
-        for number, line in enumerate(source.lines, 1):
-            for code in re.findall(r"`([^`]+)`", line):
-                for name in re.findall(r"\bterrace::([\w:]+)", code):
-                    if not all(part in words for part in name.split("::") if part != "terrace"):
-                        yield source.path, number, f"no header declares terrace::{name}"
-                if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", code) and code.split("/")[0] in tops:
-                    if code.rstrip("/") not in paths | folders:
-                        yield source.path, number, f"there is no {code}"
 
 
 _ALL = (

@@ -9,6 +9,7 @@ from rules import RULES
 from source import Source, read_tree
 
 LONG_BODY = "  work();\n" * 80
+KEYS = ("core/src/config_keys.cpp", '.name = "cache.policy" .name = "kv.block_tokens"\n')
 CORE_LISTED = ("core/CMakeLists.txt", "SOURCES\n  src/a.cpp)\n")
 
 # rule: (files refused, files passed); each file is (path, text)
@@ -101,6 +102,35 @@ CASES = {
         (
             [("README.md", "See `core/src/b.cpp`.\n"), ("core/src/a.cpp", "")],
             [("README.md", "See `core/src/` and `build/x`.\n"), ("core/src/a.cpp", "")],
+        ),
+        (
+            [("HACKING.md", "Start from `pieces.hpp`.\n"), ("core/src/a.cpp", "// pieces.hpp\n")],
+            [("HACKING.md", "Start from `src/a.cpp`, `a.txt`.\n"), ("core/src/a.cpp", "")],
+        ),
+        (
+            [KEYS, ("docs/a.md", "Key `cache.block_tokens`.\n")],
+            [KEYS, ("docs/a.md", "Key `kv.block_tokens: 32`, `kv.yaml`, `model.size`.\n")],
+        ),
+        (
+            [KEYS, ("docs/a.md", "Set `TERRACE_KV_BLOCKS`.\n")],
+            [KEYS, ("docs/a.md", "Set `TERRACE_KV_BLOCK_TOKENS`, `OMP_NUM_THREADS`.\n")],
+        ),
+        (
+            [("README.md", "    terrace run --fast\n"), ("apps/a.cpp", '"--faster"')],
+            [("README.md", "```\ncc --fast\n```\n`--faster`\n"), ("apps/a.cpp", '"--faster"')],
+        ),
+        (
+            [("HACKING.md", "An `IndexPart`.\n"), ("core/a.hpp", "Index")],
+            [("HACKING.md", "`IndexPart::size`, `Part`.\n"), ("core/a.hpp", "IndexPart size")],
+        ),
+        ([("docs/a.md", "`Index::cut`\n"), ("core/a.hpp", "Index")], [("docs/a.md", "`cut`\n")]),
+        (
+            [("docs/a.md", "`serving_time_b64_signs`\n"), ("bench/a.cpp", '"serving_step_b{}"')],
+            [("docs/a.md", "`serving_step_b64`, `step_b`\n"), ("bench/a.cpp", '"serving_step_b"')],
+        ),
+        (
+            [("docs/a.md", "`OldName`\n")],
+            [("docs/decisions/0001-a.md", "`OldName`\n"), ("CHANGELOG.md", "`OldName`\n")],
         ),
     ],
 }
