@@ -135,7 +135,7 @@ TEST_P(BudgetShare, GivesTheSameBitsAfterACutAPauseAndAFork) {
 
 TEST_P(BudgetShare, IsCountedInWhatASequenceNeeds) {
   const auto runtime = scenario_.open();
-  EXPECT_GT(runtime->device_bytes(10'000), runtime->device_bytes(100));
+  EXPECT_GT(runtime->device_bytes(10'000).value(), runtime->device_bytes(100).value());
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, BudgetShare, ::testing::ValuesIn(testing::selecting_policies()),

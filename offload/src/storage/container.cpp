@@ -8,12 +8,6 @@
 #include "waited_transfers.hpp"
 
 namespace terrace::offload {
-namespace {
-
-constexpr std::size_t block = StorageFile::alignment;
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
-
-}  // namespace
 
 Container::Container(const ContainerLayout& layout, const Superblock& superblock)
     : layout_(layout),
@@ -67,8 +61,8 @@ FileTransfer Container::write(std::span<const PageRecord> records) {
 FileTransfer Container::write_pair(std::uint64_t number, std::span<const PageRecord> records,
                                    std::span<std::byte> bytes) const {
   const BlockName name{RecordPurpose::journal, boot_mark_, number};
-  for (std::size_t at = 0; at < bytes.size(); at += block) {
-    write_records(bytes.subspan(at, block), name, records);
+  for (std::size_t at = 0; at < bytes.size(); at += disk_block) {
+    write_records(bytes.subspan(at, disk_block), name, records);
   }
   const std::uint64_t place = number % ring_blocks();
   return write_of(layout_.journal.begin + place * bytes.size(), bytes);
@@ -109,17 +103,18 @@ FileTransfer Container::next_of_snapshot() {
   const auto piece = snapshot_piece_.span();
   const std::span<const PageRecord> all = snapshot_->records;
   std::uint64_t blocks = 0;
-  for (; blocks < piece.size() / block; ++blocks) {
+  for (; blocks < piece.size() / disk_block; ++blocks) {
     const std::uint64_t number = snapshot_->blocks_written + blocks;
     const std::size_t from = number * records_of_block;
     if (from >= all.size()) break;
     const auto records = all.subspan(from, std::min(records_of_block, all.size() - from));
-    write_records(piece.subspan(blocks * block, block),
+    write_records(piece.subspan(blocks * disk_block, disk_block),
                   {RecordPurpose::snapshot, generation, number}, records);
   }
   snapshot_->blocks_under_way = blocks;
-  const std::uint64_t offset = snapshot_part(generation).begin + snapshot_->blocks_written * block;
-  return write_of(offset, piece.first(blocks * block));
+  const std::uint64_t offset =
+      snapshot_part(generation).begin + snapshot_->blocks_written * disk_block;
+  return write_of(offset, piece.first(blocks * disk_block));
 }
 
 FileTransfer Container::next_superblock() {

@@ -10,7 +10,6 @@
 namespace terrace::offload {
 namespace {
 
-constexpr std::uint64_t layout_block = StorageFile::alignment;
 constexpr std::array<char, 8> magic{'T', 'e', 'r', 'r', 'a', 'c', 'e', '\n'};
 constexpr std::uint32_t version = 1;
 constexpr std::uint64_t journal_blocks_min = 64;
@@ -37,25 +36,25 @@ Result<ContainerLayout> ContainerLayout::divide(std::uint64_t file_bytes, std::u
                                                 std::string_view path) {
   // More than the file is too many; and their bytes would be no number.
   const std::uint64_t snapshot_blocks =
-      std::min(pages_max / records_of_block + 1, file_bytes / layout_block + 1);
+      std::min(pages_max / records_of_block + 1, file_bytes / disk_block + 1);
   ContainerLayout layout;
   std::uint64_t at = superblock_copies * superblock_bytes;
   const auto next = [&at](std::uint64_t blocks) {
-    const FilePart part{at, blocks * layout_block};
+    const FilePart part{at, blocks * disk_block};
     at = part.end();
     return part;
   };
   // Snapshots become due before half of it is full: the longer it is, the fewer there are.
   layout.journal = next(journal_copies * std::max(journal_blocks_min, snapshot_blocks / 4));
   for (FilePart& snapshot : layout.snapshots) snapshot = next(snapshot_blocks);
-  const std::uint64_t file_blocks = file_bytes / layout_block;
-  if (at / layout_block + 1 >= file_blocks) {
+  const std::uint64_t file_blocks = file_bytes / disk_block;
+  if (at / disk_block + 1 >= file_blocks) {
     return fail(Errc::invalid_argument,
                 "{}: has {}, and a directory of {} pages alone takes {}: name more bytes, or fewer "
                 "pages",
                 path, format_size(file_bytes), pages_max, format_size(at));
   }
-  layout.pages = {at, (file_blocks - 1) * layout_block - at};
+  layout.pages = {at, (file_blocks - 1) * disk_block - at};
   return layout;
 }
 

@@ -22,7 +22,12 @@
 
 namespace terrace::offload {
 
-inline constexpr std::size_t superblock_bytes = StorageFile::alignment;
+/// All places and sizes are multiples of it.
+inline constexpr std::size_t disk_block = StorageFile::alignment;
+/// Most that one transfer of recovery reads or writes.
+inline constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+
+inline constexpr std::size_t superblock_bytes = disk_block;
 inline constexpr std::size_t superblock_copies = 2;
 /// Each block of the journal is there so often, side by side: if it were lost, a page would be as
 /// it was before.

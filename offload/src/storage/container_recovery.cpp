@@ -11,7 +11,6 @@
 namespace terrace::offload {
 namespace {
 
-constexpr std::size_t block = StorageFile::alignment;
 constexpr std::uint64_t beginning_bytes = std::uint64_t{1} << 20;
 
 bool are_zeros(std::span<const std::byte> bytes) {
@@ -21,7 +20,8 @@ bool are_zeros(std::span<const std::byte> bytes) {
 /// Whether nobody has written to the beginning of a file. Others' files may begin with some zeros.
 Result<bool> begins_with_zeros(const StorageFile& file, FileQueue& queue) {
   Result<bool> all = true;
-  const FilePart part{0, std::min<std::uint64_t>(beginning_bytes, file.bytes() / block * block)};
+  const FilePart part{
+      0, std::min<std::uint64_t>(beginning_bytes, file.bytes() / disk_block * disk_block)};
   TERRACE_TRY(read_blocks(file, queue, part, [&](std::uint64_t, const ReadBlock& bytes) {
     if (!bytes) {
       all = tl::unexpected(bytes.error());
@@ -137,7 +137,7 @@ Status Container::read_snapshot(const StorageFile& file, FileQueue& queue) {
     return fail(Errc::io_error, "{}: its superblock cannot be right; name another file",
                 file.path());
   }
-  part.bytes = count * block;
+  part.bytes = count * disk_block;
   return read_blocks(file, queue, part, [&](std::uint64_t at, const ReadBlock& bytes) {
     const auto found = bytes ? read_records(*bytes) : std::nullopt;
     const BlockName name{RecordPurpose::snapshot, superblock_.generation, at};
@@ -240,7 +240,7 @@ Status Container::mend(const StorageFile& file, FileQueue& queue,
     TERRACE_TRY(run(file, queue, write_of(copy * superblock_bytes, memory.span())));
   }
   for (const RecordBlock& pair : std::exchange(to_mend_, {})) {
-    const TransferBytes memory(queue, journal_copies * block);
+    const TransferBytes memory(queue, journal_copies * disk_block);
     TERRACE_TRY(run(file, queue, write_pair(pair.name.number, pair.records, memory.span())));
   }
   return {};

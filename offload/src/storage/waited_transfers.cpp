@@ -5,8 +5,6 @@
 namespace terrace::offload {
 namespace {
 
-constexpr std::size_t block = StorageFile::alignment;
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 constexpr Duration patience = std::chrono::seconds(60);
 /// Blocks of a part: a disk with more is broken, and each may take it seconds.
 constexpr std::uint64_t unreadable_max = 64;
@@ -46,15 +44,15 @@ Status read_blocks(const StorageFile& file, FileQueue& queue, const FilePart& pa
   for (std::uint64_t at = 0; at < part.bytes; at += piece_bytes) {
     const auto piece = memory.span().first(std::min<std::uint64_t>(piece_bytes, part.bytes - at));
     const Status whole = read(file, queue, part.begin + at, piece);
-    for (std::size_t in = 0; in < piece.size(); in += block) {
-      const auto bytes = piece.subspan(in, block);
+    for (std::size_t in = 0; in < piece.size(); in += disk_block) {
+      const auto bytes = piece.subspan(in, disk_block);
       Status alone;
       if (!whole) {
         if (queue.in_flight() > 0) return whole;
         alone = read(file, queue, part.begin + at + in, bytes);
         if (!alone && (queue.in_flight() > 0 || ++unreadable > unreadable_max)) return alone;
       }
-      show((at + in) / block, alone.map([&] { return std::span<const std::byte>(bytes); }));
+      show((at + in) / disk_block, alone.map([&] { return std::span<const std::byte>(bytes); }));
     }
   }
   return {};
