@@ -135,8 +135,10 @@ std::vector<Status> Batch::step(std::span<const BatchMember> members,
   for (std::size_t i = 0; i < members.size(); ++i) {
     statuses.push_back(step->status(i));
     const std::size_t kept = accepted.empty() ? members[i].tokens : accepted[i];
-    const bool is_longer = sequence(members[i].sequence).length() > lengths[i];
-    if (statuses.back() || is_longer) keep(layers, members[i].sequence, first, kept);
+    // Tokens are kept, too, where the window behind them finds no room, and the sequence is paused.
+    const Sequence& one = sequence(members[i].sequence);
+    const bool paused = one.phase() == SequencePhase::paused && one.length() > lengths[i];
+    if (statuses.back() || paused) keep(layers, members[i].sequence, first, kept);
     first += members[i].tokens;
   }
   return statuses;

@@ -23,6 +23,7 @@ std::ostream& operator<<(std::ostream& out, const Life& life) {
 std::vector<StepOutput> alone(const Scenario& scenario, const Life& life) {
   const auto runtime = scenario.open();
   Batch batch(*runtime, 1);
+  batch.round_queries(life.queries, /*in_f32=*/true);
   batch.replace(0, runtime->open_sequence().value(), life.traffic);
   Sequence& sequence = batch.sequence(0);
   for (const auto& [kind, tokens, brought] : life.events) {

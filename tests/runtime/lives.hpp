@@ -25,6 +25,7 @@ struct Life {
   std::size_t prompt_left = 0;
   std::size_t longest = 0;         ///< that the sequence has been
   std::size_t outputs_before = 0;  ///< that a fork's parent has
+  Dtype queries = Dtype::f32;      ///< to which queries and outputs are rounded
 };
 
 std::ostream& operator<<(std::ostream& out, const Life& life);

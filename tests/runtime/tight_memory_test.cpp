@@ -269,27 +269,34 @@ TEST(TightMemory, ARefusedPromptTakesNoPagesFromOthers) {
   ASSERT_TRUE(other.steps(100).has_value());
 }
 
+/// A member is refused whose queries' state finds no room, or tables of its blocks, or its queries
+/// converted to f32.
+void expect_others_go_on(std::size_t tokens, Dtype queries) {
+  Scenario scenario;
+  scenario.runtime.policy = "streaming";
+  Scenario tight = scenario;
+  tight.backend.device_memory_limit = 1'200'000;
+  const auto runtime = tight.open();
+  Batch batch(*runtime, 2);
+  batch.round_queries(queries, /*in_f32=*/false);
+  ASSERT_TRUE(batch.sequence(0).begin_prompt(130).has_value());
+  ASSERT_TRUE(batch.sequence(1).begin_prompt(tokens).has_value());
+  EXPECT_TRUE(lacks_memory(batch.step(std::array{BatchMember{1, tokens}}).front()));
+  for (const std::size_t piece : {90U, 40U}) {
+    const auto statuses = batch.step(std::array{BatchMember{0, piece}, BatchMember{1, tokens}});
+    EXPECT_TRUE(statuses[0].has_value()) << statuses[0].error().message();
+    EXPECT_TRUE(lacks_memory(statuses[1]));
+  }
+  batch.expect_step(std::array<std::size_t, 1>{0});
+  const std::vector<Event> events{{Event::Kind::prompt, 130}, {Event::Kind::decode, 1}};
+  EXPECT_EQ(batch.outputs(0),
+            testing::alone(scenario,
+                           {.traffic = batch.traffic(0), .events = events, .queries = queries}));
+}
+
 TEST(TightMemory, ARefusedMemberLeavesOthersTheMemoryOfTheStep) {
-  // The state of the second one's queries finds no room, or the tables of its blocks.
-  for (const std::size_t tokens : {6'000U, 9'000U}) {
-    Scenario scenario;
-    scenario.runtime.policy = "streaming";
-    Scenario tight = scenario;
-    tight.backend.device_memory_limit = 1'200'000;
-    const auto runtime = tight.open();
-    Batch batch(*runtime, 2);
-    ASSERT_TRUE(batch.sequence(0).begin_prompt(130).has_value());
-    ASSERT_TRUE(batch.sequence(1).begin_prompt(tokens).has_value());
-    for (const std::size_t piece : {90U, 40U}) {
-      const auto statuses = batch.step(std::array{BatchMember{0, piece}, BatchMember{1, tokens}});
-      EXPECT_TRUE(statuses[0].has_value()) << statuses[0].error().message();
-      ASSERT_FALSE(statuses[1].has_value());
-      EXPECT_EQ(statuses[1].error().code, Errc::out_of_memory);
-    }
-    batch.expect_step(std::array<std::size_t, 1>{0});
-    EXPECT_EQ(batch.outputs(0), testing::alone(scenario, {.traffic = batch.traffic(0),
-                                                          .events = {{Event::Kind::prompt, 130},
-                                                                     {Event::Kind::decode, 1}}}));
+  for (const Dtype queries : {Dtype::f32, Dtype::f16}) {
+    for (const std::size_t tokens : {6'000U, 9'000U}) expect_others_go_on(tokens, queries);
   }
 }
 

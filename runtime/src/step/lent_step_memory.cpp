@@ -32,7 +32,9 @@ Status LentStepMemory::reserve_tiles(std::size_t tokens) {
 
 Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
   if (count == 0) return {};
-  const Room all{asked_.tiles, asked_.tables + count, std::max(asked_.blocks, blocks)};
+  Room all = asked_;
+  all.tables += count;
+  all.blocks = std::max(all.blocks, blocks);
   std::vector<StepMemory::Table>& tables = get().tables;
   if (tables.size() < all.tables) tables.resize(all.tables);
   // Members take them in turn, whoever asked for which.
@@ -62,17 +64,25 @@ Status LentStepMemory::reserve_table(std::size_t number, std::size_t blocks) {
   return {};
 }
 
-Status LentStepMemory::reserve_queries() {
-  if (queries_expected_ == 0) return {};
-  const std::size_t bytes = queries_expected_ * sizeof(float);
+Status LentStepMemory::reserve_queries(std::size_t tokens) {
+  if (converted_numbers_ == 0) return {};
+  const std::size_t all = promised_.queries + tokens * converted_numbers_;
+  const bool relied_on = promised_.queries > 0;
+  TERRACE_TRY(reserve(get().queries, all * sizeof(float), relied_on));
+  TERRACE_TRY(reserve(get().outputs, all * sizeof(float), relied_on));
+  asked_.queries = all;
+  return {};
+}
+
+Status LentStepMemory::reserve_all_queries(std::size_t numbers) {
   for (Buffer* const buffer : {&get().queries, &get().outputs}) {
-    TERRACE_TRY(reserve_buffer(*runtime_.backend, *buffer, bytes, Purpose::staging));
+    TERRACE_TRY(reserve(*buffer, numbers * sizeof(float), /*relied_on=*/true));
   }
   return {};
 }
 
 void LentStepMemory::give_back() noexcept {
-  queries_expected_ = tables_used_ = 0;
+  converted_numbers_ = tables_used_ = 0;
   promised_ = asked_ = {};
   if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
 }

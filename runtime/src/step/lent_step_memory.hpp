@@ -27,6 +27,9 @@ class LentStepMemory {
   /// Returns the memory, from the first call on that of this step.
   StepMemory& get();
 
+  /// Says that queries and outputs are converted, so many numbers of a token each.
+  void expect_conversion(std::size_t numbers) noexcept { converted_numbers_ = numbers; }
+
   // A member that begins. Errors: out_of_memory; what was promised before is still there.
 
   /// Forgets what a member has reserved that takes no part.
@@ -35,17 +38,17 @@ class LentStepMemory {
   Status reserve_tiles(std::size_t tokens);
   /// Has `count` tables of `blocks` blocks more.
   Status reserve_tables(std::size_t count, std::size_t blocks);
+  /// Has room for queries and outputs of `tokens` tokens more, where they are converted.
+  Status reserve_queries(std::size_t tokens);
   /// What the member has reserved is there until the step ends, whatever others reserve.
   void promise() noexcept { promised_ = asked_; }
 
+  /// Has room for queries and outputs of all members' tokens, where nobody had expected to convert
+  /// them. Errors: out_of_memory.
+  Status reserve_all_queries(std::size_t numbers);
   /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
   /// was not reserved.
   Result<StepMemory::Table*> next_table(std::size_t blocks);
-  /// Says how many numbers of queries, and of outputs, the step converts.
-  void expect_queries(std::size_t numbers) noexcept { queries_expected_ = numbers; }
-  /// Has room for them. Errors: out_of_memory.
-  Status reserve_queries();
-
   /// All work of the step is done.
   void give_back() noexcept;
   /// Some work does not end: `keeper` has the memory from now on.
@@ -55,7 +58,8 @@ class LentStepMemory {
   struct Room {
     bool tiles = false;
     std::size_t tables = 0;
-    std::size_t blocks = 0;  ///< of a table
+    std::size_t blocks = 0;   ///< of a table
+    std::size_t queries = 0;  ///< numbers of them, and of outputs
   };
 
   /// Has so many bytes in `buffer`. Where nobody relies on it, what it had is given back first: it
@@ -65,9 +69,9 @@ class LentStepMemory {
 
   RuntimeState& runtime_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
-  std::size_t queries_expected_ = 0;
-  Room promised_;  ///< to members that have begun
-  Room asked_;     ///< by these and by the one that begins
+  std::size_t converted_numbers_ = 0;   ///< of a token; 0 = none is converted
+  Room promised_;                       ///< to members that have begun
+  Room asked_;                          ///< by these and by the one that begins
   std::size_t tables_used_ = 0;
 };
 

@@ -143,7 +143,7 @@ Status Participant::reserve(LentStepMemory& memory) {
   }
   const auto reserve_all = [&]() -> Status {
     memory.begin_member();
-    TERRACE_TRY(memory.reserve_queries());
+    TERRACE_TRY(memory.reserve_queries(tokens_));
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
     TERRACE_TRY(parts_.rows.own_blocks(block, end));

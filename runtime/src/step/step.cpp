@@ -15,20 +15,19 @@ namespace terrace {
 Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute,
                    const StepOptions& options)
     : runtime_(runtime), compute_(compute), statuses_(parts.size()), memory_(runtime) {
-  std::size_t first = 0;
-  for (const Part& part : parts) {
-    tokens_.push_back(part.tokens);
-    firsts_.push_back(first);
-    first += part.tokens;
-  }
-  if (options.queries != Dtype::f32) memory_.expect_queries(token_count() * numbers());
+  if (options.queries != Dtype::f32) memory_.expect_conversion(numbers());
   std::vector<Participant*> begun;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); first += parts[i].tokens, ++i) {
     const auto [sequence, tokens] = parts[i];
+    tokens_.push_back(tokens);
     const std::lock_guard lock(sequence->mutex);
     statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens, memory_));
     if (!statuses_[i]) continue;
     places_.push_back(i);
+    firsts_.push_back(first);
+    packed_firsts_.push_back(packed_tokens_);
+    packed_tokens_ += tokens;
     begun.push_back(&sequence->participant);
   }
   batch_.emplace(runtime, memory_, begun, /*names_sequences=*/true);
@@ -81,13 +80,13 @@ StepTensors Step::State::with_strides(StepTensors tensors) const noexcept {
   return tensors;
 }
 
-void Step::State::hand_out(const StepTensors& tensors) {
+void Step::State::hand_out(const StepTensors& tensors, std::span<const std::size_t> firsts) {
   const auto* const query = static_cast<const float*>(tensors.query);
   auto* const output = static_cast<float*>(tensors.output);
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    const std::size_t token = firsts_[places_[i]];
+    const std::size_t token = firsts_[i];
     StepInput& input = inputs_[i];
-    input.query = query == nullptr ? nullptr : query + token * tensors.query_stride;
+    input.query = query == nullptr ? nullptr : query + firsts[i] * tensors.query_stride;
     input.query_stride = tensors.query_stride;
     input.kv = tensors.kv;
     input.kv.keys += token * tensors.kv.token_stride;
@@ -99,7 +98,7 @@ void Step::State::hand_out(const StepTensors& tensors) {
     input.speculated_query_stride = tensors.speculated_query_stride;
     input.hints = tensors.hints.empty() ? PromptHints{} : tensors.hints[places_[i]];
     if (output != nullptr)
-      outputs_[i] = {output + token * tensors.output_stride, tensors.output_stride};
+      outputs_[i] = {output + firsts[i] * tensors.output_stride, tensors.output_stride};
   }
 }
 
@@ -111,23 +110,25 @@ Status Step::State::attend(LayerId layer, const StepTensors& given) {
     return tl::unexpected(right.error().while_doing("attend"));
   }
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
-  hand_out(tensors);
+  hand_out(tensors, firsts_);
   return batch_->attend(layer, inputs_, outputs_, compute_);
 }
 
 Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) {
   TERRACE_TRY(reserve_converted());
-  hand_out(in_f32(tensors));
+  hand_out_in_f32(tensors);
   TERRACE_TRY(batch_->check(layer, inputs_, compute_));
   return batch_->sharing(enqueue_converted(layer, tensors));
 }
 
 Status Step::State::convert_queries(const StepTensors& tensors) {
-  return convert({.source = static_cast<const std::byte*>(tensors.query),
-                  .from = tensors.dtype,
-                  .source_stride = size_bytes(tensors.dtype) * tensors.query_stride,
-                  .target = memory_.get().queries.data(),
-                  .target_stride = numbers() * sizeof(float)})
+  return convert({.all = {.source = static_cast<const std::byte*>(tensors.query),
+                          .from = tensors.dtype,
+                          .source_stride = size_bytes(tensors.dtype) * tensors.query_stride,
+                          .target = memory_.get().queries.data(),
+                          .target_stride = numbers() * sizeof(float)},
+                  .from = firsts_,
+                  .to = packed_firsts_})
       .map([](Ticket) {});
 }
 
@@ -137,11 +138,14 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
   const std::size_t packed = numbers() * sizeof(float);
   TERRACE_TRY(convert_queries(tensors));
   TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
-  TERRACE_ASSIGN(const Ticket converted, convert({.source = memory.outputs.data(),
-                                                  .source_stride = packed,
-                                                  .target = static_cast<std::byte*>(tensors.output),
-                                                  .to = tensors.dtype,
-                                                  .target_stride = size * tensors.output_stride}));
+  TERRACE_ASSIGN(const Ticket converted,
+                 convert({.all = {.source = memory.outputs.data(),
+                                  .source_stride = packed,
+                                  .target = static_cast<std::byte*>(tensors.output),
+                                  .to = tensors.dtype,
+                                  .target_stride = size * tensors.output_stride},
+                          .from = packed_firsts_,
+                          .to = firsts_}));
   batch_->note_converted(converted);
   return {};
 }
@@ -164,7 +168,7 @@ Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<Kv
   TERRACE_TRY(check_queries("gather", tensors));
   const bool converts = tensors.dtype != Dtype::f32;
   if (converts) TERRACE_TRY(reserve_converted());
-  hand_out(converts ? in_f32(tensors) : tensors);
+  converts ? hand_out_in_f32(tensors) : hand_out(tensors, firsts_);
   TERRACE_TRY(batch_->check(layer, inputs_, compute_));
   batch_->leave_attention_to_engine();
   if (converts) TERRACE_TRY(batch_->sharing(convert_queries(tensors)));
@@ -182,7 +186,7 @@ Status Step::State::append(LayerId layer, const StepTensors& given) {
   tensors.query = nullptr;
   tensors.output = nullptr;
   TERRACE_TRY(check("append", tensors));
-  hand_out(tensors);
+  hand_out(tensors, firsts_);
   TERRACE_TRY(batch_->check(layer, inputs_, compute_));
   TERRACE_TRY(batch_->leave_attention_out());
   return batch_->prepare(layer, inputs_, compute_);
@@ -193,30 +197,29 @@ std::size_t Step::State::token_count() const noexcept {
 }
 
 Status Step::State::reserve_converted() {
-  memory_.expect_queries(token_count() * numbers());
-  const Status reserved = memory_.reserve_queries();
+  const std::size_t all = packed_tokens_ * numbers();
+  const Status reserved = memory_.reserve_all_queries(all);
   if (reserved || !runtime_.trim_pools()) return reserved;
-  return memory_.reserve_queries();
+  return memory_.reserve_all_queries(all);
 }
 
-StepTensors Step::State::in_f32(const StepTensors& tensors) {
+void Step::State::hand_out_in_f32(const StepTensors& tensors) {
   StepTensors converted = tensors;
   converted.query = memory_.get().queries.data();
   converted.output = memory_.get().outputs.data();
   converted.dtype = Dtype::f32;
   converted.query_stride = converted.output_stride = numbers();
-  return converted;
+  hand_out(converted, packed_firsts_);
 }
 
-Result<Ticket> Step::State::convert(const ConvertQueries& all) {
+Result<Ticket> Step::State::convert(const Converting& tokens) {
   conversions_.clear();
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!batch_->members()[i].status) continue;
-    const std::size_t token = firsts_[places_[i]];
-    ConvertQueries& one = conversions_.emplace_back(all);
+    ConvertQueries& one = conversions_.emplace_back(tokens.all);
     one.shape = runtime_.shape();
-    one.source += token * all.source_stride;
-    one.target += token * all.target_stride;
+    one.source += tokens.from[i] * tokens.all.source_stride;
+    one.target += tokens.to[i] * tokens.all.target_stride;
     one.tokens = tokens_[places_[i]];
   }
   return runtime_.backend->ops().convert_queries(compute_, Phase::update, conversions_);

@@ -40,17 +40,25 @@ class Step::State {
   [[nodiscard]] Status check_gather(std::size_t views) const;
   /// The tensors with strides in place of 0.
   [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;
-  void hand_out(const StepTensors& tensors);
+  /// Says each member which part of the tensors is its own: `firsts` are the members' first tokens.
+  void hand_out(const StepTensors& tensors, std::span<const std::size_t> firsts);
   /// The same for queries and outputs that are not f32.
   Status attend_converted(LayerId layer, const StepTensors& tensors);
   /// Has queries as f32, in the step's memory.
   Status convert_queries(const StepTensors& tensors);
   Status enqueue_converted(LayerId layer, const StepTensors& tensors);
   Status reserve_converted();
-  /// The tensors with f32 in place of what the engine has.
-  [[nodiscard]] StepTensors in_f32(const StepTensors& tensors);
-  /// Converts, of `all` tokens of the step, those whose sequences have not failed.
-  Result<Ticket> convert(const ConvertQueries& all);
+  /// Hands out f32 in place of what the engine has.
+  void hand_out_in_f32(const StepTensors& tensors);
+  /// Tokens of the step, and the places of each member's first one: where the engine has them, or
+  /// converted, where those of members alone follow each other.
+  struct Converting {
+    ConvertQueries all;
+    std::span<const std::size_t> from;
+    std::span<const std::size_t> to;
+  };
+  /// Converts those whose sequences have not failed.
+  Result<Ticket> convert(const Converting& tokens);
   /// Returns the tokens of all sequences.
   [[nodiscard]] std::size_t token_count() const noexcept;
   /// Numbers of a query token.
@@ -66,7 +74,9 @@ class Step::State {
   std::vector<Status> statuses_;     ///< of those that do not take part, and of all at the end
   std::vector<std::size_t> places_;  ///< per member of the batch: its place among the sequences
   std::vector<std::size_t> tokens_;  ///< per sequence
-  std::vector<std::size_t> firsts_;  ///< per sequence: its first token's place in the tensors
+  std::vector<std::size_t> firsts_;  ///< per member: its first token's place in the tensors
+  std::vector<std::size_t> packed_firsts_;  ///< the same where members alone have a place
+  std::size_t packed_tokens_ = 0;
   LentStepMemory memory_;
   std::optional<StepBatch> batch_;
   std::vector<StepInput> inputs_;
