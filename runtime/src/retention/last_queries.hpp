@@ -38,14 +38,17 @@ class LastQueries {
 
  private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  [[nodiscard]] float* place(std::size_t position) const noexcept {
-    return memory_.as<float>() + position % positions_.size() * numbers_;
+  [[nodiscard]] float* queries_at(std::size_t place) const noexcept {
+    return memory_.as<float>() + place * numbers_;
   }
+  /// The first place, from `from` on, that has the queries of that position; behind the last one
+  /// where none has.
+  [[nodiscard]] std::size_t place_of(std::size_t position, std::size_t from) const noexcept;
 
   Status allocate(Backend& backend, std::size_t places);
 
   Buffer memory_;                       ///< [2 * window, query_heads, head_dim]
-  std::vector<std::size_t> positions_;  ///< [2 * window]
+  std::vector<std::size_t> positions_;  ///< [2 * window] whose queries are there
   std::size_t numbers_ = 0;             ///< of a token's queries
 };
 
