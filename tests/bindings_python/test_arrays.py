@@ -147,8 +147,23 @@ def test_rows_are_read_into_memory_that_may_be_written(runtime):
      "layer is -1: give a whole number from 0 to 4294967295"),
     (lambda r, s: terrace.Runtime(engine.EXACT, **{**engine.SHAPE, "layers": -2}),
      "layers is -2: give a whole number from 0"),
+    (lambda r, s: terrace.Runtime(engine.EXACT, **engine.SHAPE, dtype=None),
+     "dtype is None: give 'f32', 'f16' or 'bf16'"),
+    (lambda r, s: r.begin_step(s, r.wrap_caller()),
+     "sequences is of type terrace._core.Sequence: give a list of Sequences"),
+    (lambda r, s: r.begin_step([s, None], r.wrap_caller()),
+     "sequences[1] is None: give a Sequence"),
+    (lambda r, s: r.begin_step([s], None), "compute is None: give a Queue"),
+    (lambda r, s: r.begin_step([s], r.wrap_caller(), dtype=32),
+     "dtype is 32: give 'f32', 'f16' or 'bf16'"),
+    (lambda r, s: r.begin_step([s], r.wrap_caller(), [TOKENS]).attend(**good_layer(), hints=[1]),
+     "hints[0] is 1: give Hints, or None"),
+    (lambda r, s: r.begin_step([s], r.wrap_caller(), [TOKENS]).attend(**good_layer(), hints=[]),
+     "hints has 0 entries: give one, or None, for each of 1 sequences"),
+    (lambda r, s: r.wrap_caller().drain(-1), "timeout is -1.000000: give a number of seconds from 0"),
+    (lambda r, s: r.wrap_stream(-1), "stream is -1: give a whole number from 0"),
 ])
-def test_a_number_that_cannot_be_taken_is_named(runtime, call, message):
+def test_what_cannot_be_taken_is_named(runtime, call, message):
     refuses(lambda: call(runtime, runtime.open_sequence()), message)
 
 

@@ -50,20 +50,31 @@ std::uint32_t read_index(std::string_view name, GivenNumber given) {
 }
 
 std::vector<std::size_t> read_numbers(std::string_view name, GivenNumbers given, std::size_t most) {
-  const nb::object all = nb::steal(PySequence_List(given.object.ptr()));
-  if (!all.is_valid()) {
-    PyErr_Clear();
-    raise_invalid(std::string(name) + " is " + shown(given.object) + ": give a list of numbers");
-  }
+  const nb::list all = read_list(name, given.object, "a list of numbers");
   std::vector<std::size_t> numbers;
   numbers.reserve(nb::len(all));
-  for (const nb::handle one : nb::borrow<nb::list>(all)) {
+  for (const nb::handle one : all) {
     const std::size_t place = numbers.size();
-    if (!take(one, most, numbers.emplace_back())) {
-      refuse(std::string(name) + '[' + std::to_string(place) + ']', one, most);
-    }
+    if (!take(one, most, numbers.emplace_back())) refuse(named(name, place), one, most);
   }
   return numbers;
+}
+
+void refuse_object(std::string_view name, nb::handle object, std::string_view wanted) {
+  raise_invalid(std::string(name) + " is " + shown(object) + ": give " + std::string(wanted));
+}
+
+nb::list read_list(std::string_view name, nb::handle object, std::string_view wanted) {
+  const nb::object all = nb::steal(PySequence_List(object.ptr()));
+  if (!all.is_valid()) {
+    PyErr_Clear();
+    refuse_object(name, object, wanted);
+  }
+  return nb::borrow<nb::list>(all);
+}
+
+std::string named(std::string_view name, std::size_t place) {
+  return std::string(name) + '[' + std::to_string(place) + ']';
 }
 
 }  // namespace terrace::python

@@ -1,5 +1,5 @@
-// Numbers that Python hands over, read by the names that messages give them: nanobind's own casters
-// answer with the whole signature, and say neither which argument does not fit nor why.
+// What Python hands over, read by the names that messages give it: nanobind's own casters answer
+// with the whole signature, and say neither which argument does not fit nor why.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct GivenNumber {
   nanobind::handle object;
 };
 struct GivenNumbers {
+  nanobind::handle object;
+};
+struct GivenObject {
   nanobind::handle object;
 };
 
@@ -31,6 +35,26 @@ struct GivenNumbers {
 [[nodiscard]] std::vector<std::size_t> read_numbers(
     std::string_view name, GivenNumbers given,
     std::size_t most = std::numeric_limits<std::size_t>::max());
+
+/// Raises InvalidArgument: `name` is not what has to be given, as "a Queue".
+[[noreturn]] void refuse_object(std::string_view name, nanobind::handle object,
+                                std::string_view wanted);
+
+/// Returns an object of one of the module's classes. Errors: raises InvalidArgument for another.
+template <typename Class>
+[[nodiscard]] Class& read_object(std::string_view name, nanobind::handle object,
+                                 std::string_view wanted) {
+  if (!nanobind::isinstance<Class>(object)) refuse_object(name, object, wanted);
+  return *nanobind::inst_ptr<Class>(object);
+}
+
+/// Returns the name of an entry of a list: name[place].
+[[nodiscard]] std::string named(std::string_view name, std::size_t place);
+
+/// Returns the entries of a list, or of anything that has them one by one. Errors: raises
+/// InvalidArgument for anything else.
+[[nodiscard]] nanobind::list read_list(std::string_view name, nanobind::handle object,
+                                       std::string_view wanted);
 
 }  // namespace terrace::python
 
@@ -54,7 +78,18 @@ struct type_caster<terrace::python::GivenNumbers> {
   }
 };
 
+template <>
+struct type_caster<terrace::python::GivenObject> {
+  NB_TYPE_CASTER(terrace::python::GivenObject, const_name("object"))
+  bool from_python(handle source, std::uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
+    value.object = source;
+    return true;
+  }
+};
+
 // None comes through, to be refused by name.
+template <>
+struct has_arg_defaults<terrace::python::GivenObject> : std::true_type {};
 template <>
 struct has_arg_defaults<terrace::python::GivenNumber> : std::true_type {};
 template <>

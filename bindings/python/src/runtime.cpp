@@ -32,7 +32,9 @@ Runtime open_runtime(const nb::object& settings, Shape shape) {
 }
 
 std::uint64_t nanoseconds(double seconds) {
-  if (!(seconds >= 0)) raise_invalid("a time-out is a number of seconds, 0 or more");
+  if (!(seconds >= 0)) {
+    raise_invalid("timeout is " + std::to_string(seconds) + ": give a number of seconds from 0");
+  }
   constexpr double most = 9e18;
   return static_cast<std::uint64_t>(std::min(seconds * 1e9, most));
 }
@@ -137,7 +139,8 @@ are there once Step.end or Queue.drain has returned.)")
 calling thread: backend host.)")
       .def(
           "wrap_stream",
-          [](Runtime& runtime, std::uintptr_t stream, const std::string& name) {
+          [](Runtime& runtime, GivenNumber given, const std::string& name) {
+            const std::size_t stream = read_number("stream", given);
             return make_queue(runtime, name, false,
                               [&](terrace_runtime* r, const terrace_queue_options* options,
                                   terrace_queue** queue) {
@@ -147,6 +150,7 @@ calling thread: backend host.)")
                               });
           },
           "stream"_a, "name"_a = "compute",
+          nb::sig("def wrap_stream(self, stream: int, name: str = 'compute') -> Queue"),
           R"(Makes a queue of a stream of CUDA: torch.cuda.current_stream().cuda_stream. The
 stream must be there until the queue and all steps on it are closed, and must not be captured
 meanwhile.)");
@@ -166,11 +170,11 @@ policy that is not there; OutOfMemory.)");
   cls.def(
       "__init__",
       [](Runtime* self, const nb::object& config, GivenNumber layers, GivenNumber query_heads,
-         GivenNumber kv_heads, GivenNumber head_dim, const std::string& dtype) {
+         GivenNumber kv_heads, GivenNumber head_dim, GivenObject dtype) {
         new (self) Runtime(open_runtime(
             config, {read_number("layers", layers), read_number("query_heads", query_heads),
                      read_number("kv_heads", kv_heads), read_number("head_dim", head_dim),
-                     dtype_named(dtype), false}));
+                     read_dtype(dtype), false}));
       },
       "config"_a = nb::none(), nb::kw_only(), "layers"_a, "query_heads"_a, "kv_heads"_a,
       "head_dim"_a, "dtype"_a = "f16",

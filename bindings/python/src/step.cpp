@@ -63,10 +63,21 @@ Tokens read_tokens(std::string_view name, GivenNumbers given, std::size_t sequen
                 " numbers: give one for each of " + std::to_string(sequences) + " sequences");
 }
 
-Step begin_step(Runtime& runtime, const std::vector<Sequence*>& sequences, Queue& compute,
-                GivenNumbers given, const std::string& dtype) {
+std::vector<Sequence*> read_sequences(GivenObject given) {
+  std::vector<Sequence*> sequences;
+  for (const nb::handle one : read_list("sequences", given.object, "a list of Sequences")) {
+    const std::string name = named("sequences", sequences.size());
+    sequences.push_back(&read_object<Sequence>(name, one, "a Sequence"));
+  }
+  return sequences;
+}
+
+Step begin_step(Runtime& runtime, GivenObject given_sequences, GivenObject given_compute,
+                GivenNumbers given, GivenObject dtype) {
+  const std::vector<Sequence*> sequences = read_sequences(given_sequences);
+  const Queue& compute = read_object<Queue>("compute", given_compute.object, "a Queue");
   const Tokens tokens = read_tokens("tokens", given, sequences.size());
-  Members members{{}, tokens, dtype_named(dtype)};
+  Members members{{}, tokens, read_dtype(dtype)};
   for (const Sequence* sequence : sequences) {
     sequence->handle->check_process();
     members.sequences.push_back(sequence->handle);
@@ -129,21 +140,25 @@ terrace_prompt_hints read_hints_of_one(Step& step, const Hints& hints) {
   return read;
 }
 
-using GivenHints = std::optional<std::vector<std::optional<Hints>>>;
-
-HintsOfStep read_hints(Step& step, const GivenHints& given) {
+HintsOfStep read_hints(Step& step, GivenObject given) {
   HintsOfStep read;
-  if (!given) return read;
-  if (given->size() != step.sequences) {
-    raise_invalid("hints: give one, or None, for each sequence");
+  if (given.object.is_none()) return read;
+  const nb::list all = read_list("hints", given.object, "a list of Hints, or None");
+  if (nb::len(all) != step.sequences) {
+    raise_invalid("hints has " + std::to_string(nb::len(all)) +
+                  " entries: give one, or None, for "
+                  "each of " +
+                  std::to_string(step.sequences) + " sequences");
   }
   read.hints.reserve(step.sequences);
-  for (const std::optional<Hints>& hints : *given) {
-    if (!hints) {
+  for (const nb::handle one : all) {
+    if (one.is_none()) {
       read.pointers.push_back(nullptr);
       continue;
     }
-    read.pointers.push_back(&read.hints.emplace_back(read_hints_of_one(step, *hints)));
+    const std::string name = named("hints", read.pointers.size());
+    const Hints& hints = read_object<Hints>(name, one, "Hints, or None");
+    read.pointers.push_back(&read.hints.emplace_back(read_hints_of_one(step, hints)));
   }
   return read;
 }
@@ -258,8 +273,7 @@ void read_output_of(const Step& step, Layer& layer, GivenArray given) {
 }
 
 void attend(Step& step, GivenNumber layer_number, GivenArray query, GivenArray keys,
-            GivenArray values, GivenArray output, GivenArray speculated_query,
-            const GivenHints& hints) {
+            GivenArray values, GivenArray output, GivenArray speculated_query, GivenObject hints) {
   const std::uint32_t number = read_index("layer", layer_number);
   Layer layer = read_layer(step, {query, keys, values, speculated_query});
   read_output_of(step, layer, output);
@@ -270,7 +284,7 @@ void attend(Step& step, GivenNumber layer_number, GivenArray query, GivenArray k
 }
 
 void append(Step& step, GivenNumber layer_number, GivenArray keys, GivenArray values,
-            const GivenHints& hints) {
+            GivenObject hints) {
   const std::uint32_t number = read_index("layer", layer_number);
   Layer layer = read_rows(step, keys, values);
   const HintsOfStep read = read_hints(step, hints);
@@ -308,7 +322,7 @@ std::vector<Failure> read_failures(Step& step) {
 }
 
 nb::list gather(Step& step, GivenNumber layer_number, GivenArray query, GivenArray keys,
-                GivenArray values, GivenArray speculated_query, const GivenHints& hints) {
+                GivenArray values, GivenArray speculated_query, GivenObject hints) {
   const std::uint32_t number = read_index("layer", layer_number);
   Layer layer = read_layer(step, {query, keys, values, speculated_query});
   const HintsOfStep read = read_hints(step, hints);

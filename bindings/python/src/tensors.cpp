@@ -1,6 +1,7 @@
 #include "tensors.hpp"
 
-#include <algorithm>
+#include <nanobind/stl/string.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -135,11 +136,14 @@ std::string name_of(terrace_dtype dtype) {
   return names.at(static_cast<std::size_t>(dtype));
 }
 
-terrace_dtype dtype_named(const std::string& name) {
+terrace_dtype read_dtype(GivenObject given) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
-    if (name == name_of(dtype)) return dtype;
+    if (nb::isinstance<nb::str>(given.object) &&
+        nb::cast<std::string>(given.object) == name_of(dtype)) {
+      return dtype;
+    }
   }
-  raise_invalid("dtype is '" + name + "': f32, f16 or bf16");
+  refuse_object("dtype", given.object, "'f32', 'f16' or 'bf16'");
 }
 
 terrace_dtype dtype_of(const Named& named) {

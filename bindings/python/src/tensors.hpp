@@ -18,8 +18,8 @@ struct Named {
 
 [[nodiscard]] nanobind::dlpack::dtype dlpack_dtype(terrace_dtype dtype);
 
-/// Errors: raises InvalidArgument unless it is f32, f16 or bf16.
-[[nodiscard]] terrace_dtype dtype_named(const std::string& name);
+/// Reads the argument dtype. Errors: raises InvalidArgument unless it is f32, f16 or bf16.
+[[nodiscard]] terrace_dtype read_dtype(GivenObject given);
 [[nodiscard]] std::string name_of(terrace_dtype dtype);
 
 /// Returns f32, f16 or bf16. Errors: raises InvalidArgument for another type.
