@@ -1,9 +1,10 @@
 """Arrays of all sorts, handed to a step, and held against what their own library says they hold.
 
-A case hands over four arrays, some of which are odd: by their strides, type, order of bytes, place,
-alignment, size, or by bits that PyTorch keeps beside the numbers. A call that is accepted has to
-give the attention of the arrays' numbers, and to write the output's numbers alone. One that is
-refused has to be InvalidArgument in one line, and to name an array that is odd.
+A case hands over the arrays of a layer, then one to be read into. Some are odd: by their strides,
+type, order of bytes, place, alignment, size, or by bits that PyTorch keeps beside the numbers. A
+call that is accepted has to give the attention of the arrays' numbers, or the rows that were
+stored, and to write the numbers of its output alone. One that is refused has to be InvalidArgument
+in one line, and to name an array that is odd.
 """
 
 import array
@@ -21,7 +22,9 @@ except ImportError:
     torch = None
 
 QUERY_HEADS, KV_HEADS, DIM = engine.QUERY_HEADS, engine.KV_HEADS, 8
-HEADS = {"query": QUERY_HEADS, "keys": KV_HEADS, "values": KV_HEADS, "output": QUERY_HEADS}
+HEADS = {"query": QUERY_HEADS, "keys": KV_HEADS, "values": KV_HEADS, "output": QUERY_HEADS,
+         "speculated_query": QUERY_HEADS, "target": 2}
+LAYER = ("query", "keys", "values", "output")
 WIDTHS = {"f32": np.float32, "f16": np.float16}
 TOLERANCE = {"f32": 1e-5, "f16": 5e-3, "bf16": 4e-2}
 
@@ -273,43 +276,70 @@ class Fuzz:
         self._runtimes = {}
 
     def runtime(self, dtype):
+        """Returns a runtime and its queues: one that works at once, and one that works later."""
         if dtype not in self._runtimes:
             opened = terrace.Runtime(engine.EXACT, layers=1, query_heads=QUERY_HEADS,
                                      kv_heads=KV_HEADS, head_dim=DIM, dtype=dtype)
-            self._runtimes[dtype] = opened, opened.wrap_caller()
+            self._runtimes[dtype] = opened, opened.wrap_caller(), opened.open_queue()
         return self._runtimes[dtype]
 
     def run(self, number: int) -> None:
         rng = np.random.default_rng([seed(), number])
         library = torch if torch is not None and rng.random() < 0.7 else np
-        dtype = rng.choice(["f32", "f16"] if library is np else ["f32", "f16", "bf16"])
+        dtype = str(rng.choice(["f32", "f16"] if library is np else ["f32", "f16", "bf16"]))
         tokens = int(rng.integers(1, 6))
-        names = list(HEADS)
+        names = [*LAYER, *(["speculated_query"] if rng.random() < 0.2 else [])]
         odd = set(rng.choice(names, int(rng.integers(0, 3)), replace=False))
         chosen = {name: choose(rng, library, name in odd) for name in names}
         if rng.random() < 0.8:
             chosen["values"] = chosen["keys"]  # which lie in memory in the same way
-        given = {name: make(rng, library, name, tokens, dtype, *chosen[name]) for name in names}
+        given = {name: make(rng, library, name, tokens,
+                            "f32" if name == "speculated_query" else dtype, *chosen[name])
+                 for name in names}
         if not odd and rng.random() < 0.3:
             share(rng, given)
-        self.check(number, str(dtype), tokens, given)
+        case = f"TERRACE_SEED={seed()}, case {number}, {dtype}, {tokens} tokens: "
+        stored = self.attend(case, dtype, tokens, given, rng.random() < 0.5)
+        if stored is not None:
+            target = make(rng, library, "target", tokens, dtype,
+                          *choose(rng, library, rng.random() < 0.5))
+            self.read_rows(case, dtype, *stored, target)
 
-    def check(self, number, dtype, tokens, given) -> None:
-        case = f"TERRACE_SEED={seed()}, case {number}, {dtype}, {tokens} tokens: " + \
-            ", ".join(f"{name}: {one.what}" for name, one in given.items())
-        runtime, queue = self.runtime(dtype)
+    def attend(self, case, dtype, tokens, given, is_later):
+        """Returns the sequence and its rows, [heads, tokens, 2, DIM], where they were accepted."""
+        case += ", ".join(f"{name}: {one.what}" for name, one in given.items())
+        runtime, *queues = self.runtime(dtype)
         before = {name: numbers_of(one.object) for name, one in given.items()}
         memory = None if given["output"].memory is None else bytes_of(given["output"].memory)
         sequence = runtime.open_sequence()
         sequence.begin_prompt(tokens)
-        with runtime.begin_step([sequence], queue, [tokens]) as step:
+        with runtime.begin_step([sequence], queues[is_later], [tokens]) as step:
             try:
                 step.attend(0, **{name: one.object for name, one in given.items()})
             except terrace.Error as error:
                 self.check_refused(case, given, error)
-            else:
-                step.end()
-                self.check_accepted(case, dtype, given, before, memory)
+                return None
+            step.end()
+        self.check_accepted(case, dtype, given, before, memory)
+        return sequence, np.stack([before["keys"], before["values"]], 2).swapaxes(0, 1)
+
+    def read_rows(self, case, dtype, sequence, rows, target) -> None:
+        """Reads all rows of the last head."""
+        case += f"target: {target.what}"
+        memory = None if target.memory is None else bytes_of(target.memory)
+        head, tokens = len(rows) - 1, rows.shape[1]
+        try:
+            sequence.read_rows(0, head, range(tokens), target.object)
+        except terrace.Error as error:
+            self.refused += 1
+            message = str(error)
+            assert type(error) is terrace.InvalidArgument and "\n" not in message, (case, message)
+            assert message.startswith("target ") and target.what != "packed", (case, message)
+            return
+        self.accepted += 1
+        assert np.array_equal(numbers_of(target.object), rows[head]), case
+        if memory is not None:
+            self.check_rest(case, target, memory)
 
     def check_refused(self, case, given, error) -> None:
         self.refused += 1
@@ -325,7 +355,10 @@ class Fuzz:
 
     def check_accepted(self, case, dtype, given, before, memory) -> None:
         self.accepted += 1
-        for name in ("query", "keys", "values"):
+        inputs = [name for name in given if name != "output"]
+        if given.get("speculated_query", given["query"]).object is None:
+            inputs.remove("speculated_query")  # which need not be given
+        for name in inputs:
             assert before[name] is not None, case
             after = numbers_of(given[name].object)
             assert np.array_equal(after, before[name], equal_nan=True), (case, name)

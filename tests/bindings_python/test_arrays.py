@@ -160,7 +160,8 @@ def test_rows_are_read_into_memory_that_may_be_written(runtime):
      "hints[0] is 1: give Hints, or None"),
     (lambda r, s: r.begin_step([s], r.wrap_caller(), [TOKENS]).attend(**good_layer(), hints=[]),
      "hints has 0 entries: give one, or None, for each of 1 sequences"),
-    (lambda r, s: r.wrap_caller().drain(-1), "timeout is -1.000000: give a number of seconds from 0"),
+    (lambda r, s: r.wrap_caller().drain(-1),
+     "timeout is -1.000000: give a number of seconds from 0"),
     (lambda r, s: r.wrap_stream(-1), "stream is -1: give a whole number from 0"),
 ])
 def test_what_cannot_be_taken_is_named(runtime, call, message):
