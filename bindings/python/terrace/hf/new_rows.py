@@ -2,7 +2,7 @@
 
 Terrace's update() returns the new rows alone: any other attention would leave all earlier ones out,
 and who changes keys after update() would have Terrace store what is attended to once. So whatever
-makes a tensor of them is refused.
+makes a tensor of them is refused (decision 0105).
 """
 
 import torch
