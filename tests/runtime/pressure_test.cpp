@@ -44,6 +44,10 @@ void choose_settings(RuntimeOptions& options, Rng& rng) {
   if (rng.below(4) == 0) options.dense_layers = 1;
   if (rng.below(4) == 0) options.mass_every = 2;
   if (rng.below(4) == 0) options.until_ready = UntilReady::exact;
+  if (rng.below(3) == 0) {
+    options.budget = {.kind = TokenBudget::Kind::share, .value = 0.05 + 0.9 * rng.uniform()};
+    options.budget_min = 1 + rng.below(80);
+  }
 }
 
 /// A kind of schedule: who attends to what. `number` goes through the policies of a table.
