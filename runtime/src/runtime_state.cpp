@@ -208,8 +208,7 @@ Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
     Result<std::byte*> block = take_spare_block();
     if (block || block.error().code != Errc::out_of_memory) return block;
     if (!trim_pools() && !spill(requester)) {
-      return tl::unexpected(block.error().while_doing(
-          "no room for the step's rows and what it attends to; a prompt may come in pieces"));
+      return tl::unexpected(block.error().while_doing("rows that are attended to"));
     }
   }
 }

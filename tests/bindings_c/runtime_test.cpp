@@ -66,6 +66,7 @@ TEST(CRuntime, SaysTheDeviceMemoryOfASequence) {
   EXPECT_EQ(terrace_runtime_device_bytes(runtime.get(), 1000),
             expected->device_bytes(1000).value());
   EXPECT_GT(expected->device_bytes(1000).value(), 0U);
+  EXPECT_EQ(terrace_runtime_device_bytes(runtime.get(), SIZE_MAX - 1), SIZE_MAX);
 }
 
 TEST(CRuntime, CountsItsSequences) {

@@ -1,7 +1,7 @@
 // Whatever device memory is too small for fails by itself: what goes on has the bits that it has
 // with room.
 #include <fmt/core.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <array>
@@ -17,10 +17,12 @@
 namespace terrace {
 namespace {
 
+using ::testing::AllOf;
 using testing::Batch;
 using testing::BatchMember;
 using testing::Drive;
 using testing::Event;
+using ::testing::HasSubstr;
 using testing::Scenario;
 using testing::Traffic;
 
@@ -281,7 +283,11 @@ void expect_others_go_on(std::size_t tokens, Dtype queries) {
   batch.round_queries(queries, /*in_f32=*/false);
   ASSERT_TRUE(batch.sequence(0).begin_prompt(130).has_value());
   ASSERT_TRUE(batch.sequence(1).begin_prompt(tokens).has_value());
-  EXPECT_TRUE(lacks_memory(batch.step(std::array{BatchMember{1, tokens}}).front()));
+  const Status refused = batch.step(std::array{BatchMember{1, tokens}}).front();
+  ASSERT_TRUE(lacks_memory(refused));
+  EXPECT_THAT(std::string(refused.error().message()),
+              AllOf(HasSubstr(fmt::format("no room for {} tokens in one step", tokens)),
+                    HasSubstr("device.memory is 1.144 MiB"), HasSubstr("raise it")));
   for (const std::size_t piece : {90U, 40U}) {
     const auto statuses = batch.step(std::array{BatchMember{0, piece}, BatchMember{1, tokens}});
     EXPECT_TRUE(statuses[0].has_value()) << statuses[0].error().message();

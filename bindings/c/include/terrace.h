@@ -277,7 +277,9 @@ TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequen
  * pieces of any size. They attend exactly, and are indexed together once all are there. 0 ends a
  * prompt that will not come whole: what there is of it is indexed.
  *
- * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long */
+ * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long; those of
+ *          indexing what is there: TERRACE_OUT_OF_MEMORY, TERRACE_NOT_READY. A prompt that was to
+ *          begin has not; one that was to end has, and is indexed later */
 TERRACE_API terrace_status terrace_sequence_begin_prompt(terrace_sequence* sequence, size_t tokens);
 
 /* Takes the tokens from `length` on back, and ends a prompt.

@@ -1,5 +1,6 @@
 // The begin of a sequence's part in a step: what it attends to, and room for it.
 #include <algorithm>
+#include <string>
 
 #include "participant.hpp"
 #include "sequence/sequence_state.hpp"
@@ -22,9 +23,12 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
   }
   const ResolvedBudget before = context_;
   const Status begun = begin_tokens(tokens, memory);
+  if (begun) return begun;
   // Tokens that do not come decide on nothing.
-  if (!begun) context_.set_budget(before);
-  return begun;
+  context_.set_budget(before);
+  if (begun.error().code != Errc::out_of_memory || tokens == 1) return begun;
+  const std::string need = fmt::format("no room for {} tokens in one step, fewer may fit", tokens);
+  return tl::unexpected(begun.error().while_doing(need));
 }
 
 Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {

@@ -92,8 +92,9 @@ class Step {
   /// Order    work enqueued on the compute queue so far must produce the tensors; their memory
   ///          stays as it is until end() or the step's destruction, which waits. The output is
   ///          written in the queue's order
-  /// Errors   invalid_argument: not the layer's turn, a tensor that is missing, tokens that
-  ///          overlap; then nothing is enqueued. Errors of work that the sequences share: all that
+  /// Errors   invalid_argument: not the layer's turn, a tensor that is missing or not aligned,
+  ///          tokens or heads that overlap, an output over queries; then nothing is enqueued, and
+  ///          the layer can be given again. Errors of work that the sequences share: all that
   ///          comes after it says the same, and the step can only be given up
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
 
@@ -128,7 +129,8 @@ class Step {
 
   /// Returns what has failed of a sequence, by its place in the batch: those of
   /// Sequence::begin_step() or Sequence::end_step(). A sequence that does not come to rest within
-  /// the deadline is lost.
+  /// the deadline is lost. One whose prompt was kept in part, and whose window then found no room,
+  /// has kept its tokens and is paused.
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
 
   [[nodiscard]] std::size_t sequences() const noexcept;
