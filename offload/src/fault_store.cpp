@@ -30,7 +30,7 @@ Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
 Result<bool> FaultStore::poll(StoreTicket ticket) {
   const std::scoped_lock lock(mutex_);
   if (ticket.number > batches_) return unknown_batch(name(), ticket);
-  TERRACE_TRY(run_due(ticket.number));
+  run_due(ticket.number);
   return !pending(ticket.number);
 }
 
@@ -55,18 +55,17 @@ Status FaultStore::wait(StoreTicket ticket, Duration timeout) {
   }
 }
 
-Status FaultStore::run_due(std::uint64_t up_to) {
+void FaultStore::run_due(std::uint64_t up_to) {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!pending_.empty() && pending_.front().number <= up_to &&
          pending_.front().begins_at <= now) {
     const std::span<PageRequest> requests = pending_.front().requests;
     pending_.pop_front();
-    TERRACE_TRY(run(requests));
+    run(requests);
   }
-  return {};
 }
 
-Status FaultStore::run(std::span<PageRequest> requests) {
+void FaultStore::run(std::span<PageRequest> requests) {
   // One by one, so that a failed request leaves the others of its batch in order.
   for (PageRequest& request : requests) {
     if (fails(request)) {
@@ -74,10 +73,11 @@ Status FaultStore::run(std::span<PageRequest> requests) {
                             request.key.high, request.key.low, seen_);
       continue;
     }
-    TERRACE_ASSIGN(const StoreTicket inner, inner_->submit({&request, 1}));
-    TERRACE_TRY(inner_->wait(inner, std::chrono::seconds(30)));
+    const auto inner = inner_->submit({&request, 1});
+    const Status done = inner ? inner_->wait(*inner, std::chrono::seconds(30))
+                              : Status(tl::unexpected(inner.error()));
+    if (!done) request.status = done;
   }
-  return {};
 }
 
 bool FaultStore::fails(const PageRequest& request) {

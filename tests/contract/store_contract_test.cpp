@@ -246,6 +246,21 @@ TEST(FaultStore, AWaitThatIsTooShortCancelsAndMovesNoByteAfterwards) {
   EXPECT_TRUE(store.poll(*ticket).value());
 }
 
+TEST(FaultStore, SaysOfEachRequestThatTheStoreBelowTakesNone) {
+  auto below = std::make_unique<FaultStore>(std::make_unique<MemoryStore>());
+  below->arm({.batches_max = 0});
+  FaultStore store(std::move(below));
+  Bytes bytes(10, std::byte{1});
+  std::vector<PageRequest> batch{put(1, bytes), get(1, bytes)};
+  const auto ticket = store.submit(batch);
+  ASSERT_TRUE(ticket);
+  EXPECT_TRUE(store.wait(*ticket, patience));
+  for (const PageRequest& request : batch) {
+    ASSERT_FALSE(request.status);
+    EXPECT_EQ(request.status.error().code, Errc::out_of_memory);
+  }
+}
+
 TEST(FaultStore, RefusesMoreBatchesThanMayBeUnderWay) {
   FaultStore store(std::make_unique<MemoryStore>());
   store.arm({.delay = std::chrono::hours(1), .batches_max = 1});

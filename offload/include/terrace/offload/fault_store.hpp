@@ -45,8 +45,8 @@ class FaultStore final : public Store {
     std::span<PageRequest> requests;
   };
 
-  Status run_due(std::uint64_t up_to);
-  Status run(std::span<PageRequest> requests);
+  void run_due(std::uint64_t up_to);
+  void run(std::span<PageRequest> requests);
   bool fails(const PageRequest& request);
   void cancel(std::uint64_t number);
   [[nodiscard]] bool pending(std::uint64_t number) const;
