@@ -132,8 +132,12 @@ test-engines: python  ## tests with transformers, in an environment of 2.5 GB
 deb: build  ## builds Debian packages: build/release/packages
 	@cd build/release && cpack --config CPackConfig.cmake
 
-wheel: python  ## builds the Python package with the program: build/wheels/terrace-*.whl
-	@build/venv-bindings/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheels
+# What `make` has built goes into the wheel: only the module is compiled besides.
+wheel: python build  ## builds the Python package with the program: build/wheels/terrace-*.whl
+	@build/venv-bindings/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheels \
+	  --config-settings=build-dir=build/release \
+	  --config-settings=cmake.define.TERRACE_CUDA=OFF \
+	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@cmake --install build/release --prefix $(PREFIX)

@@ -26,7 +26,7 @@ terrace_status on_sequence(std::string_view call, terrace_sequence* handle, Work
 /// rows stay until memory runs short is asked for more than it must have.
 Status check_room(Runtime& runtime, std::size_t tokens) {
   if (tokens == 0 || runtime.options().placement != Placement::offload) return {};
-  const std::size_t bytes = runtime.device_bytes(tokens);
+  TERRACE_ASSIGN(const std::size_t bytes, runtime.device_bytes(tokens));
   const std::size_t limit = runtime.backend().memory(Tier::device).limit;
   if (bytes <= limit) return {};
   return fail(Errc::out_of_memory,
