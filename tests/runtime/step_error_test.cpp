@@ -148,7 +148,7 @@ TEST(StepError, EndingAPromptThatNobodyAnnouncedChangesNothing) {
   }
 }
 
-TEST(StepError, ADraftOfWhichNothingIsAcceptedLeavesAShareOfThePrompts) {
+TEST(StepError, ADraftOfWhichNothingIsAcceptedLeavesAShareOfTheLength) {
   Scenario scenario;
   scenario.runtime.budget = {.kind = TokenBudget::Kind::share, .value = 0.25};
   std::array<std::size_t, 2> budgets{};
@@ -157,7 +157,7 @@ TEST(StepError, ADraftOfWhichNothingIsAcceptedLeavesAShareOfThePrompts) {
     Batch batch(*runtime, 1);
     ASSERT_TRUE(batch.drive(0).prefill(200).has_value());
     if (drafts) batch.expect_step(std::array{BatchMember{0, 3}}, std::array<std::size_t, 1>{0});
-    ASSERT_TRUE(batch.sequence(0).begin_prompt(200).has_value());
+    batch.expect_prompt(0, 200, 200);
     budgets[drafts ? 1 : 0] = batch.sequence(0).budget_tokens();
   }
   EXPECT_EQ(budgets[0], 100U);
