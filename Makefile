@@ -10,7 +10,7 @@ FUZZ_STEPS_ALL_SANITIZED ?= 5000
 NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 
 # Builds the Python package in a tree, too, with the environment that `python` makes.
-WITH_PYTHON := -DTERRACE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/venv-bindings/bin/python
+WITH_PYTHON := -DTERRACE_PYTHON=ON "-DPython_EXECUTABLE=$(CURDIR)/build/venv-bindings/bin/python"
 
 .DEFAULT_GOAL := build
 .PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
@@ -139,8 +139,9 @@ wheel: python build  ## builds the Python package with the program: build/wheels
 	  --config-settings=cmake.define.TERRACE_CUDA=OFF \
 	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON
 
+# CMake gives files to all users, and folders to those whom the installing process does not mask.
 install: build  ## installs program, libraries and headers to PREFIX
-	@cmake --install build/release --prefix $(PREFIX)
+	@umask 022; cmake --install build/release --prefix "$(PREFIX)"
 
 format: packages  ## brings all C++ files into the house format
 	@tools/install-packages lint
