@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +68,20 @@ Status check_kind(const std::string& path) {
               kind == fs::file_type::directory ? "a folder" : "no regular file");
 }
 
+/// Who may read the file that is replaced may read what takes its place, and nobody else. Before
+/// there is anything to read.
+Status take_permissions(int file, const std::string& path) {
+  struct stat old{};
+  if (::stat(path.c_str(), &old) != 0) return {};  // a new file: what the process masks decides
+  mode_t mode = old.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+  // A group that the process may not name is not the one that the old file let read.
+  if (::fchown(file, old.st_uid, old.st_gid) != 0 && ::fchown(file, -1, old.st_gid) != 0) {
+    mode = (mode & ~S_IRWXG) | ((mode & S_IRWXO) << 3);
+  }
+  if (::fchmod(file, mode) != 0) return cannot_write(path, errno);
+  return {};
+}
+
 /// Returns a name beside the file that nobody else takes.
 Result<std::string> temporary_name(const std::string& path) {
   constexpr std::size_t name_bytes_max = 200;  // file systems take 255
@@ -82,13 +97,17 @@ Result<std::string> temporary_name(const std::string& path) {
 Result<PendingFile> PendingFile::create(const std::string& path) {
   TERRACE_ASSIGN(std::string temporary, temporary_name(path));
   PendingFile pending(path, std::move(temporary));  // first: a signal may come at any time
-  constexpr mode_t mode = 0666;                     // less what the process masks
+  const bool is_new = ::access(path.c_str(), F_OK) != 0;
+  const mode_t mode = is_new ? 0666 : 0600;  // of a new one less what the process masks
   // A file or a link that has the name already is another's.
   const int file =
       ::open(pending.temporary_->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file >= 0) {
     pending.stream_.reset(::fdopen(file, "wb"));
-    if (pending.stream_ != nullptr) return pending;
+    if (pending.stream_ != nullptr) {
+      if (!is_new) TERRACE_TRY(take_permissions(file, path));
+      return pending;
+    }
   }
   const int reason = errno;
   if (file >= 0) {

@@ -42,6 +42,30 @@ TEST_F(ReplaceFile, WritesAndReplaces) {
   EXPECT_EQ(files(), 1);
 }
 
+TEST_F(ReplaceFile, KeepsWhoMayReadAFile) {
+  const auto mode_of = [](const fs::path& path) {
+    return static_cast<unsigned>(fs::status(path).permissions());
+  };
+  const mode_t masked = ::umask(022);
+  const std::string path = folder_.write("a", "one");
+  fs::create_symlink("a", folder_ / "link");
+  for (const unsigned mode : {0600U, 0640U, 0664U, 0400U, 0755U}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    ASSERT_TRUE(replace_file(path, "two").has_value());
+    EXPECT_EQ(mode_of(path), mode);
+    const PendingFile pending = PendingFile::create(folder_ / "link").value();
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
+      if (entry.path().extension() == ".tmp") EXPECT_EQ(mode_of(entry.path()), mode);
+    }
+  }
+  ASSERT_TRUE(replace_file(folder_ / "new", "x").has_value());
+  EXPECT_EQ(mode_of(folder_ / "new"), 0644U);
+  ::umask(077);
+  ASSERT_TRUE(replace_file(folder_ / "newer", "x").has_value());
+  EXPECT_EQ(mode_of(folder_ / "newer"), 0600U);
+  ::umask(masked);
+}
+
 TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
   const Status missing = replace_file(folder_ / "no" / "a", "x");
   ASSERT_FALSE(missing.has_value());

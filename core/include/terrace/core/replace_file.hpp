@@ -1,5 +1,6 @@
 // Writing a file whole or not at all. Where a path is a link, the file that it leads to is written,
-// and the link stays; a path to anything but a regular file is left alone.
+// and the link stays; a path to anything but a regular file is left alone. A file keeps the
+// permissions that it had, and a new one has those that the process gives its files.
 #pragma once
 
 #include <atomic>
