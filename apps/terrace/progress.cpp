@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "output.hpp"
 
@@ -24,6 +25,13 @@ std::size_t terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
+/// Terminals that say they are dumb, as an editor's, show the control characters.
+bool can_take_back_a_line() {
+  const char* const kind = std::getenv("TERM");
+  return isatty(STDERR_FILENO) == 1 && kind != nullptr && *kind != '\0' &&
+         std::string_view(kind) != "dumb";
+}
+
 }  // namespace
 
 std::string progress_line(std::string_view words, double share, std::size_t columns) {
@@ -40,7 +48,7 @@ std::string progress_line(std::string_view words, double share, std::size_t colu
   return fmt::format("{}{}", words, percent);
 }
 
-Progress::Progress(bool quiet) : enabled_(!quiet && isatty(STDERR_FILENO) == 1) {}
+Progress::Progress(bool quiet) : enabled_(!quiet && can_take_back_a_line()) {}
 
 void Progress::show(std::string_view what, std::string_view stage, double share) {
   const auto now = std::chrono::steady_clock::now();

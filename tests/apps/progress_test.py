@@ -12,11 +12,12 @@ from program import PROGRAM, clean_environment
 BAR = r" \[#*-*\] \d+ %"
 
 
-def shown(*arguments):
+def shown(*arguments, kind="xterm"):
     """Returns what the program writes to a terminal; its results go elsewhere."""
     terminal, its_end = pty.openpty()
     process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd="/",
-                               env=clean_environment(), stdout=subprocess.DEVNULL, stderr=its_end)
+                               env=clean_environment() | {"TERM": kind},
+                               stdout=subprocess.DEVNULL, stderr=its_end)
     os.close(its_end)
     said = b""
     try:
@@ -38,6 +39,12 @@ class Terminal(unittest.TestCase):
         self.assertNotIn("streaming", said)
         self.assertTrue(said.endswith("\r\033[K"), "the line is taken away")
         self.assertEqual(shown(*job, "-q"), "")
+
+    def test_a_dumb_terminal_gets_no_control_characters(self):
+        job = ("run", "--context", 1000, "--decode", 4, "--policy", "pqcache")
+        self.assertRegex(shown(*job), "pqcache: prefill" + BAR)
+        for kind in ("dumb", ""):
+            self.assertEqual(shown(*job, kind=kind), "")
 
     def test_reading_a_trace_shows_how_far_it_is(self):
         with tempfile.TemporaryDirectory() as name:
