@@ -10,6 +10,7 @@
 #include "bench_rows.hpp"
 #include "nvme/questions.hpp"
 #include "output.hpp"
+#include "program_files.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -18,10 +19,14 @@ struct NvmeBenchOptions : BenchOptions {
   std::string folder;  ///< empty = the system's for temporary files
 };
 
-std::string folder_of(const NvmeBenchOptions& options) {
-  if (!options.folder.empty()) return options.folder;
-  std::error_code ignored;
-  return std::filesystem::temp_directory_path(ignored).string();
+Result<std::string> folder_of(const NvmeBenchOptions& options) {
+  if (options.folder.empty()) {
+    const Result<std::filesystem::path> folder = temporary_folder();
+    if (folder) return folder->string();
+    return fail(Errc::invalid_argument, "{}; name a folder by --folder", folder.error().message());
+  }
+  if (std::filesystem::is_directory(options.folder)) return options.folder;
+  return fail(Errc::invalid_argument, "--folder {}: there is no such folder", options.folder);
 }
 
 bool lies_in_memory(const std::string& folder) noexcept {
@@ -32,10 +37,7 @@ bool lies_in_memory(const std::string& folder) noexcept {
 
 Result<int> bench_nvme(const NvmeBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
-  const std::string folder = folder_of(options);
-  if (!std::filesystem::is_directory(folder)) {
-    return fail(Errc::invalid_argument, "--folder {}: there is no such folder", folder);
-  }
+  TERRACE_ASSIGN(const std::string folder, folder_of(options));
   std::vector<bench::Question> questions =
       bench::nvme_questions({.folder = folder, .quick = options.quick});
   TERRACE_TRY(keep_wanted(options, questions));

@@ -24,6 +24,7 @@
 #include "container_limits.hpp"
 #include "doctor_cuda.hpp"
 #include "machine.hpp"
+#include "program_files.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
@@ -119,17 +120,23 @@ CheckResult check_io_uring() {
 }
 
 CheckResult check_direct_io() {
-  std::error_code error;
-  const fs::path folder = fs::temp_directory_path(error);
+  const Result<fs::path> temporary = temporary_folder();
+  if (!temporary) {
+    return {"direct_io", CheckStatus::warn, std::string(temporary.error().message()),
+            "let TMPDIR name a folder, or unset it"};
+  }
+  const std::string folder = temporary->string();
   // A file without a name: nothing stays behind, whatever happens.
   const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) {
     close(file);
-    return {"direct_io", CheckStatus::ok, fmt::format("O_DIRECT works in {}", folder.string()), ""};
+    return {"direct_io", CheckStatus::ok, fmt::format("O_DIRECT works in {}", folder), ""};
   }
-  return {"direct_io", CheckStatus::warn,
-          fmt::format("{}: {}", folder.string(), std::strerror(errno)),
-          "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"};
+  const int reason = errno;
+  const bool lacks_it = reason == EINVAL || reason == EOPNOTSUPP;
+  return {"direct_io", CheckStatus::warn, fmt::format("{}: {}", folder, std::strerror(reason)),
+          lacks_it ? "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"
+                   : "let TMPDIR name a folder that may be written, or unset it"};
 }
 
 /// Returns the days since a date as profiles write it, "2026-03-01".

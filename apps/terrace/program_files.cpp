@@ -1,5 +1,8 @@
 #include "program_files.hpp"
 
+#include <cstdlib>
+#include <system_error>
+
 namespace terrace::apps {
 namespace {
 
@@ -31,6 +34,18 @@ Result<fs::path> bundled_model() {
     }
   }
   return fail(Errc::io_error, "the bundled model is not beside the program; name one with --model");
+}
+
+Result<fs::path> temporary_folder() {
+  const char* const named = std::getenv("TMPDIR");
+  const bool is_named = named != nullptr && *named != '\0';
+  fs::path folder = is_named ? named : "/tmp";
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (fs::is_directory(status)) return folder;
+  const std::error_code reason = error ? error : std::make_error_code(std::errc::not_a_directory);
+  return fail(Errc::io_error, "{}{}: {}", is_named ? "TMPDIR " : "", folder.string(),
+              reason.message());
 }
 
 std::vector<fs::path> default_text_folders() {

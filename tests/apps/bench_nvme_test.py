@@ -29,9 +29,25 @@ class Nvme(unittest.TestCase):
         self.disk = self.folder / "disk"
         self.disk.mkdir()
 
-    def bench(self, *arguments, path="/nowhere"):
+    def test_a_folder_that_tmpdir_names_and_that_is_not_there(self):
+        gone = {"TMPDIR": str(self.folder / "gone")}
+        process = terrace("bench", "nvme", "--quick", environment=gone)
+        self.assertEqual((process.returncode, process.stdout), (2, ""))
+        self.assertEqual(process.stderr, f"terrace: TMPDIR {self.folder}/gone: No such file or "
+                         "directory; name a folder by --folder\n")
+        process = terrace("doctor", "--format", "json", environment=gone)
+        row = next(row for row in json.loads(process.stdout)["rows"]
+                   if row["check"] == "direct_io")
+        self.assertEqual(row["status"], "warn")
+        self.assertIn(f"TMPDIR {self.folder}/gone: No such file", row["found"])
+        self.assertIn("let TMPDIR name a folder", row["advice"])
+        named = self.bench("--only", "nvme_read_sequential", environment=gone)
+        self.assertGreater(len(named), 0)
+
+    def bench(self, *arguments, path="/nowhere", environment=None):
         process = terrace("bench", "nvme", "--quick", "--format", "json", "--folder", self.disk,
-                          *arguments, environment={**os.environ, "PATH": str(path)})
+                          *arguments, environment={**os.environ, **(environment or {}),
+                                                  "PATH": str(path)})
         self.assertEqual(process.returncode, 0, process.stderr)
         self.assertEqual(list(self.disk.iterdir()), [])
         self.said = process.stderr
