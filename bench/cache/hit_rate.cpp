@@ -75,7 +75,7 @@ Result<HitFigures> itemwise(const Trace& trace, const Capacity& capacity) {
   TERRACE_TRY(trace.each_record(
       [&](const auto& record, const auto& traffic) { replay.apply(record, traffic); }));
   const ItemwiseCounters& counted = replay.counters();
-  const std::size_t row_bytes = trace.head.shape.row_bytes();
+  const std::size_t row_bytes = trace.head.shape.row_bytes() * trace.head.layers_per_record();
   return HitFigures{hit_share(counted.rows_hit, counted.rows_missed),
                     hit_share(counted.units_hit, counted.units_missed),
                     counted.rows_missed * row_bytes, counted.refill_rows * row_bytes};

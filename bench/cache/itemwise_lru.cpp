@@ -58,8 +58,10 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
   if (record.kind == Kind::load) return load(layer, traffic);
   if (traffic.renamed) layer.cache.drop_from(0);
   adopt_passed(layer, traffic);
+  bool reached = true;
   for (const offload::WantedUnit& unit : traffic.wanted) {
-    const bool hit = layer.cache.touch(unit.unit, unit.slots);
+    const bool hit = layer.cache.touch(unit.unit, unit.slots) && reached;
+    reached = hit || !head_.prefixes;
     (hit ? counters_.rows_hit : counters_.rows_missed) += unit.rows_wanted;
     ++(hit ? counters_.units_hit : counters_.units_missed);
     if (!hit && layer.cache.holds(unit.unit)) counters_.refill_rows += unit.refill_rows;

@@ -48,6 +48,21 @@ class Import(unittest.TestCase):
             self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
             self.assertEqual(best["refill_bytes"], 0)
 
+    def test_a_block_behind_one_that_is_missing_is_no_hit(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            # Of two blocks kept the last request finds 1, but not 0, which 1 stands behind.
+            requests = ([0, 1], [1], [5], [0, 1])
+            (folder / "m.jsonl").write_text("\n".join(
+                json.dumps({"input_length": 512 * len(ids), "hash_ids": ids}) for ids in requests))
+            trace = folder / "m.trace"
+            terrace("trace", "convert", folder / "m.jsonl", trace, "--from", "mooncake", "-q")
+            process = terrace("trace", "replay", trace, "--cache", "lru", "--cache-tokens",
+                              2 * 512, "--set", "cache.admission=always", "--format", "json")
+            document = json.loads(process.stdout)
+            self.assertAlmostEqual(document["cache"]["hit_rate_units"], 1 / 6)
+            self.assertEqual(document["bytes"]["demand"], 5 * 512 * 256)
+
     def test_blocks_of_another_size(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -163,6 +178,9 @@ class Import(unittest.TestCase):
             self.assertEqual(document["trace"]["layers"], shape["num_hidden_layers"])
             self.assertEqual(document["trace"]["kv_heads"], shape["num_key_value_heads"])
             self.assertEqual(document["counts"]["selections"], 2 * shape["num_hidden_layers"])
+            self.assertEqual(document["counts"]["layer_steps"], shape["num_hidden_layers"])
+            self.assertEqual(document["counts"]["rows"], 1024 * shape["num_hidden_layers"] *
+                             shape["num_key_value_heads"])
             named_to_wipe_a_screen = folder / "a\x1b[2Jb"
             named_to_wipe_a_screen.symlink_to(model)
             terrace(*convert, "--model", named_to_wipe_a_screen)

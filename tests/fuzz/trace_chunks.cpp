@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::string_view magic = "TRRCTRC6";
+constexpr std::string_view magic = "TRRCTRC8";
 constexpr std::size_t header_bytes = 24;
 constexpr std::size_t hashed_bytes = 16;
 

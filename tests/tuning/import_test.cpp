@@ -1,5 +1,6 @@
 #include "terrace/tuning/import.hpp"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "core/temporary_folder.hpp"
+#include "terrace/offload/parallel.hpp"
+#include "terrace/tuning/tuner.hpp"
 
 namespace terrace::tuning {
 namespace {
@@ -85,6 +88,65 @@ TEST(ImportMooncake, GivesBlocksTheWeightOfAModel) {
       read_text(folder / "csv"),
       "key,sequence,layer,step,unit,rows,slots\ns0.l0.u0,0,0,0,0,1536,1\ns0.l0.u1,0,0,0,1,264,1\n"
       "s0.l1.u0,0,1,0,0,1536,1\ns0.l1.u1,0,1,0,1,264,1\n");
+}
+
+/// Writes the trace with a record for each layer, as one of a run has.
+void write_each_layer(const std::filesystem::path& source, const std::filesystem::path& target) {
+  TraceReader reader = TraceReader::open(source).value();
+  TraceHead head = reader.head();
+  head.layers_alike = false;
+  TraceWriter writer = TraceWriter::create(target, head).value();
+  const Status read = reader.for_each([&](TraceRecord& record) {
+    const bool of_a_layer = record.kind == TraceRecord::Kind::selection;
+    for (record.layer = 0; record.layer < (of_a_layer ? head.shape.layers : 1); ++record.layer) {
+      writer.append(record);
+    }
+  });
+  ASSERT_TRUE(read.has_value());
+  ASSERT_TRUE(writer.finish(std::nullopt).has_value());
+}
+
+TEST(ImportMooncake, HasOneLayerForAllAndTheFiguresOfAll) {
+  const TemporaryFolder folder;
+  std::string requests;
+  for (int i = 0; i < 200; ++i) {
+    requests += fmt::format("{{\"input_length\": {}, \"hash_ids\": [0, {}, {}, {}]}}\n",
+                            3 * 512 + 1 + i, 1 + i % 3, 10 + i * i % 17, 100 + i * i * i % 29);
+  }
+  write_text(folder / "m.jsonl", requests);
+  const ImportedModel model{.name = "a",
+                            .fingerprint = "f",
+                            .shape = {.layers = 4, .query_heads = 6, .kv_heads = 3, .head_dim = 64},
+                            .weight_bytes = 1000};
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "one"}, {.model = model}).has_value());
+  write_each_layer(folder / "one", folder / "each");
+  EXPECT_EQ(check_trace(folder / "one").value().layer_steps, 200U);
+  EXPECT_EQ(check_trace(folder / "each").value().layer_steps, 800U);
+  const auto tuned = [&](const char* name) {
+    const TuneRequest request{.trace = folder / name,
+                              .device_memory = std::size_t{30} << 20,
+                              .costs = {.link = {.bandwidth_bytes_per_second = 1e9},
+                                        .select_seconds = 1e-5,
+                                        .attend_seconds = 1e-4}};
+    return tune(request, *offload::make_parallel({.threads = 1}).value()).value();
+  };
+  const TuneResult one = tuned("one");
+  const TuneResult each = tuned("each");
+  EXPECT_EQ(describe_trace(one), describe_trace(each));
+  ASSERT_EQ(one.rows.size(), each.rows.size());
+  for (std::size_t i = 0; i < one.rows.size(); ++i) {
+    const TunedRow& a = one.rows[i];
+    const TunedRow& b = each.rows[i];
+    EXPECT_EQ(describe(a), describe(b));
+    EXPECT_EQ(a.outcome.cache.rows_hit, b.outcome.cache.rows_hit);
+    EXPECT_EQ(a.outcome.cache.blocks_missed, b.outcome.cache.blocks_missed);
+    EXPECT_EQ(a.outcome.cache.admitted, b.outcome.cache.admitted);
+    EXPECT_EQ(a.outcome.bytes.demand, b.outcome.bytes.demand);
+    EXPECT_EQ(a.outcome.bytes.refill, b.outcome.bytes.refill);
+    EXPECT_EQ(a.outcome.slot_steps, b.outcome.slot_steps);
+    EXPECT_DOUBLE_EQ(a.outcome.seconds, b.outcome.seconds);
+    EXPECT_DOUBLE_EQ(a.optimum_rows, b.optimum_rows);
+  }
 }
 
 TEST(ImportMooncake, RefusesLengthsThatDisagreeWithTheIds) {

@@ -384,6 +384,20 @@ TEST(TraceFile, SaysWhatIsNoTrace) {
               HasSubstr("in format 0x9b, "));
 }
 
+TEST(TraceFile, HasLayersThatAreAlikeWhereNoRunWasRecorded) {
+  const TemporaryFolder folder;
+  TraceHead head = token_head();
+  head.layers_alike = true;
+  ASSERT_TRUE(TraceWriter::create(folder / "run", head).value().finish(std::nullopt).has_value());
+  EXPECT_THAT(std::string(TraceReader::open(folder / "run").error().message()),
+              HasSubstr("layers of a run select by themselves"));
+  head.policy.clear();
+  TraceWriter writer = TraceWriter::create(folder / "requests", head).value();
+  TraceRecord record{.kind = TraceRecord::Kind::selection, .layer = 1};
+  writer.append(record);
+  EXPECT_THAT(std::string(writer.finish(std::nullopt).error().message()), HasSubstr("a layer"));
+}
+
 TEST(TraceFile, KnowsItsModel) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model");

@@ -117,10 +117,12 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     const LayerTraffic& traffic = cutter.cut(record);
     LastingNumbers& numbers = layers[{record.sequence, record.layer}];
     numbers.begin_step(traffic);
-    for (const offload::WantedUnit& each : traffic.wanted) {
-      pending.append(fmt::format("s{0}.l{1}.u{3},{0},{1},{2},{3},{4},{5}\n", record.sequence,
-                                 record.layer, numbers.step(), numbers.of(each.unit),
-                                 each.rows_wanted, each.slots));
+    for (std::size_t alike = 0; alike < reader.head().layers_per_record(); ++alike) {
+      for (const offload::WantedUnit& each : traffic.wanted) {
+        pending.append(fmt::format("s{0}.l{1}.u{3},{0},{1},{2},{3},{4},{5}\n", record.sequence,
+                                   record.layer + alike, numbers.step(), numbers.of(each.unit),
+                                   each.rows_wanted, each.slots));
+      }
     }
   }));
   return pending.publish();

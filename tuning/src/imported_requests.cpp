@@ -22,9 +22,9 @@ std::optional<std::uint64_t> whole_number(double value) noexcept {
   return whole ? std::optional(static_cast<std::uint64_t>(value)) : std::nullopt;
 }
 
-void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record) {
+void append_request(TraceWriter& writer, TraceRecord& record) {
   record.kind = TraceRecord::Kind::selection;
-  for (record.layer = 0; record.layer < layers; ++record.layer) writer.append(record);
+  writer.append(record);
   record.kind = TraceRecord::Kind::step_end;
   writer.append(record);
 }

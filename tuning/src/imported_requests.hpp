@@ -44,6 +44,6 @@ TraceHead requests_head(std::string source, std::size_t block_tokens);
 std::optional<std::uint64_t> whole_number(double value) noexcept;
 
 /// Writes a step of a request, which wants the record's units in all layers.
-void append_request(TraceWriter& writer, std::size_t layers, TraceRecord& record);
+void append_request(TraceWriter& writer, TraceRecord& record);
 
 }  // namespace terrace::tuning

@@ -14,11 +14,13 @@ namespace {
 
 TraceHead mooncake_head(const MooncakeOptions& options) {
   TraceHead head = requests_head("mooncake", options.block_tokens);
+  head.prefixes = true;
   if (!options.model) return head;
   head.model = options.model->name;
   head.model_fingerprint = options.model->fingerprint;
   head.weight_bytes = options.model->weight_bytes;
   head.shape = options.model->shape;
+  head.layers_alike = true;
   head.slot_rows = head.block_tokens * head.shape.kv_heads;
   return head;
 }
@@ -77,7 +79,7 @@ Status import_mooncake(const Conversion& files, const MooncakeOptions& options) 
     if (!flaw.empty()) return lines.wrong(flaw);
     record_blocks(request, head, numbers, record);
     if (const std::string many = numbers.flaw(); !many.empty()) return lines.wrong(many);
-    append_request(writer, head.shape.layers, record);
+    append_request(writer, record);
   }
   if (writer.totals().layer_steps == 0) return fail(Errc::corrupt, "{}: holds no request", name);
   return writer.finish(std::nullopt);

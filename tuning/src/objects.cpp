@@ -34,7 +34,7 @@ class ObjectWriter {
     record_.units.assign(1, {.unit = numbers_.of(id), .rows = rows, .size_rows = rows});
     record_.position = numbers_.size();
     if (std::string many = numbers_.flaw(); !many.empty()) return many;
-    append_request(writer_, 1, record_);
+    append_request(writer_, record_);
     return {};
   }
 

@@ -5,7 +5,7 @@
 namespace terrace::tuning {
 
 OpenUnits::OpenUnits(const TraceHead& head)
-    : layers_(head.shape.layers),
+    : layers_(head.recorded_layers()),
       block_tokens_(head.unit == TraceUnit::cluster
                         ? 0
                         : std::min(head.block_tokens, smallest_block_tokens)) {}

@@ -24,7 +24,8 @@ double worth_of(std::size_t at) {
 }  // namespace
 
 OptimumBound::OptimumBound(const TraceHead& head, CacheGranularity granularity)
-    : blocks_are_adopted_(!head.has_sizes(granularity) && head.placement == Placement::offload),
+    : layers_per_record_(static_cast<double>(head.layers_per_record())),
+      blocks_are_adopted_(!head.has_sizes(granularity) && head.placement == Placement::offload),
       by_worth_(class_count) {}
 
 void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {
@@ -55,8 +56,8 @@ void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {
     std::uint64_t& since = layer.since[each.unit];
     if (since != 0) {
       const auto steps = static_cast<double>(layer.step + 1 - since);
-      const double slot_steps = steps * each.slots;
-      const double rows = each.rows_wanted;
+      const double slot_steps = layers_per_record_ * steps * each.slots;
+      const double rows = layers_per_record_ * each.rows_wanted;
       Intervals& alike = by_worth_[class_of(rows / slot_steps)];
       alike.rows += rows;
       alike.slot_steps += slot_steps;

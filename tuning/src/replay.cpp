@@ -35,7 +35,7 @@ CacheReplay::Sequence& CacheReplay::sequence(std::uint64_t number) {
   const auto [found, opened] = sequences_.try_emplace(number);
   if (opened) {
     found->second.slots = slots();
-    found->second.layers.resize(head_.shape.layers);
+    found->second.layers.resize(head_.recorded_layers());
     if (setup_.costs) found->second.clock.emplace_back(*setup_.costs, head_.shape.layers);
   }
   return found->second;
@@ -211,8 +211,11 @@ void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTr
     refilled = step(layer, traffic);
     outcome_.slot_steps += layer.cache->capacity_slots();
   }
+  // Blocks of a prompt are numbered in the order in which they first came: ascending is in order.
+  bool reached = true;
   for (std::size_t i = 0; i < traffic.wanted.size(); ++i) {
-    const bool hit = plan_.hit[i] != 0;
+    const bool hit = plan_.hit[i] != 0 && reached;
+    reached = hit || !head_.prefixes;
     (hit ? outcome_.cache.rows_hit : outcome_.cache.rows_missed) += traffic.wanted[i].rows_wanted;
     ++(hit ? outcome_.cache.blocks_hit : outcome_.cache.blocks_missed);
   }
@@ -221,13 +224,23 @@ void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTr
   outcome_.bytes.demand += missed * row_bytes;
   outcome_.bytes.refill += refilled * row_bytes;
   if (!its.clock.empty()) {
-    its.clock.front().layer(record.layer, missed * row_bytes, refilled * row_bytes,
-                            upkeep_seconds(traffic));
+    const double upkeep = upkeep_seconds(traffic);
+    for (std::size_t alike = 0; alike < head_.layers_per_record(); ++alike) {
+      its.clock.front().layer(record.layer + alike, missed * row_bytes, refilled * row_bytes,
+                              upkeep);
+    }
   }
 }
 
 ReplayOutcome CacheReplay::outcome() const {
   ReplayOutcome outcome = outcome_;
+  CacheCounters& counted = outcome.cache;
+  for (std::uint64_t* const of_one_layer :
+       {&counted.rows_hit, &counted.rows_missed, &counted.rows_resident, &counted.blocks_hit,
+        &counted.blocks_missed, &counted.admitted, &counted.adopted, &counted.evicted,
+        &counted.refused, &outcome.bytes.demand, &outcome.bytes.refill, &outcome.slot_steps}) {
+    *of_one_layer *= head_.layers_per_record();
+  }
   // Sequences compute one after the other.
   for (const auto& [number, its] : sequences_) {
     if (!its.clock.empty()) outcome.seconds += its.clock.front().seconds();

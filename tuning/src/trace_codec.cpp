@@ -170,7 +170,7 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
 /// Returns the flaw of the fields that all records have which say where a layer is; null without
 /// one.
 const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
-  if (record.layer >= head.shape.layers) return "a layer that the model has not";
+  if (record.layer >= head.recorded_layers()) return "a layer that the model has not";
   // In a trace of clusters positions are keys of nothing.
   if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
@@ -201,7 +201,7 @@ void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
 }
 
 const char* flaw_of_prompt(const TraceHead& head, const TraceRecord& record) {
-  if (record.layer >= head.shape.layers) return "a layer that the model has not";
+  if (record.layer >= head.recorded_layers()) return "a layer that the model has not";
   if (record.prompt.end > positions_max) return "a prompt behind position 2^48";
   if (record.prompt.begin >= record.prompt.end) return "a prompt without tokens";
   if (record.window_begin > record.prompt.end) return "a window behind its prompt";

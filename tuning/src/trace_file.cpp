@@ -17,8 +17,10 @@
 namespace terrace::tuning {
 namespace {
 
-// The last letter is the version of the format.
-constexpr std::string_view magic = "TRRCTRC6";
+// The last letter is the version of the format. It is more than a bit from the one before, which is
+// read, too: no flipped bit makes the one of the other.
+constexpr std::string_view magic = "TRRCTRC8";
+constexpr char version_before = '6';  ///< has a record for each layer, alike or not
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 constexpr std::size_t chunk_bytes_max = std::size_t{1} << 26;  ///< a larger one is damage
 
@@ -174,15 +176,15 @@ Result<TraceReader> TraceReader::open(const std::filesystem::path& path, TraceCo
     return tl::unexpected(reader.corrupt(
         "this is no trace (Mooncake's JSONL: terrace trace convert --from mooncake)"));
   }
-  if (start != magic) {
+  if (start.back() != magic.back() && start.back() != version_before) {
     const auto version = static_cast<unsigned char>(start.back());  // may be any byte
     return fail(
         Errc::corrupt,
-        "{}: written by another version of terrace, in format {}, and this one reads {}; "
+        "{}: written by another version of terrace, in format {}, and this one reads {} and {}; "
         "record it anew with terrace run --trace",
         path.string(),
         std::isgraph(version) != 0 ? std::string(1, start.back()) : fmt::format("{:#04x}", version),
-        magic.back());
+        version_before, magic.back());
   }
   reader.read_bytes_ = magic.size();
   TERRACE_ASSIGN(const std::uint32_t kind, reader.read_chunk());

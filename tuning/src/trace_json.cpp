@@ -151,6 +151,9 @@ TraceHead head_from(const Json& json) {
   const auto dtype = parse_dtype(shape.at("dtype").get<std::string>());
   if (!dtype) throw std::out_of_range("dtype");
   head.shape.dtype = *dtype;
+  // Format 6 has neither.
+  head.layers_alike = json.value("layers_alike", false);
+  head.prefixes = json.value("prefixes", head.source == "mooncake");
   head.placement = json.at("placement").get<std::string>() == "offload" ? Placement::offload
                                                                         : Placement::resident_first;
   read_count(json, "block_tokens", head.block_tokens, tokens_max);
@@ -217,6 +220,9 @@ Status check_settings(const TraceHead& head) {
   TERRACE_TRY(check_recorded_keys(head, config, source));
   TERRACE_TRY(check_slots(head));
   if (head.policy.empty()) return {};  // no run was recorded
+  if (head.layers_alike) {
+    return fail(Errc::invalid_argument, "layers_alike: layers of a run select by themselves");
+  }
   TERRACE_TRY(config.set("retrieval.policy", head.policy, source));
   return config.set("retrieval.budget", head.budget, source);
 }
@@ -255,6 +261,8 @@ std::string encode_head(const TraceHead& head) {
               {"policy", head.policy},
               {"budget", head.budget},
               {"shape", shape_json(head.shape)},
+              {"layers_alike", head.layers_alike},
+              {"prefixes", head.prefixes},
               {"placement", head.placement == Placement::offload ? "offload" : "resident_first"},
               {"block_tokens", head.block_tokens},
               {"slot_rows", head.slot_rows},

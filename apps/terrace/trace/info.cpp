@@ -43,9 +43,13 @@ Result<int> trace_info(const TraceOptions& options) {
   Progress progress(options.shared.quiet);
   TERRACE_ASSIGN(const tuning::TraceEnd end,
                  each_record(options.file, progress, "check", [](const auto&) {}));
-  const Json counts{{"steps", end.steps},           {"layer_steps", end.layer_steps},
-                    {"selections", end.selections}, {"rows", end.rows},
-                    {"sequences", end.sequences},   {"last_position", end.last_position},
+  const std::uint64_t layers = reader.head().layers_per_record();
+  const Json counts{{"steps", end.steps},
+                    {"layer_steps", layers * end.layer_steps},
+                    {"selections", layers * end.selections},
+                    {"rows", layers * end.rows},
+                    {"sequences", end.sequences},
+                    {"last_position", end.last_position},
                     {"losses", end.losses}};
   if (options.shared.json()) {
     Json document = document_head("trace info", config, read_machine());

@@ -41,6 +41,7 @@ class OptimumBound {
 
   void select(Layer& layer, const LayerTraffic& traffic);
 
+  double layers_per_record_;
   bool blocks_are_adopted_;
   ByLayer<Layer> layers_;
   std::vector<Intervals> by_worth_;  ///< by rows per slot-step, logarithmic

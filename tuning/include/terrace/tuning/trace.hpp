@@ -62,6 +62,11 @@ struct TraceHead {
   std::string policy;  ///< of retrieval; empty = requests were imported
   std::string budget;  ///< as configured
   KvShape shape;
+  /// All layers want the same, as those of requests do: records are of layer 0, for each of them.
+  bool layers_alike = false;
+  /// Units are blocks of prompts, each with all tokens before it: one that is there serves a
+  /// request only if those before it are.
+  bool prefixes = false;
   Placement placement = Placement::offload;
   std::size_t block_tokens = 1;
   std::size_t slot_rows = 0;    ///< that a slot of clusters holds; 0 = there are no clusters
@@ -85,6 +90,16 @@ struct TraceHead {
       if (name == key) return text;
     }
     return {};
+  }
+
+  /// Returns how many layers have records of their own.
+  [[nodiscard]] std::size_t recorded_layers() const noexcept {
+    return layers_alike ? 1 : shape.layers;
+  }
+
+  /// Returns for how many layers a record stands.
+  [[nodiscard]] std::size_t layers_per_record() const noexcept {
+    return layers_alike ? shape.layers : 1;
   }
 
   /// Whether no run was recorded, with a policy that selected: requests were imported.
@@ -130,6 +145,7 @@ struct RecordedRun {
   std::string machine;
 };
 
+/// Counts of what is in the file: where layers are alike, of one of them.
 struct TraceEnd {
   std::uint64_t layer_steps = 0;
   std::uint64_t steps = 0;
