@@ -184,7 +184,8 @@ constexpr std::string_view columns = R"(Columns of the table, and the line below
   mass                      share of full attention's weights that lies on attended rows
   hit rate                  share of selected rows that were found in the device's cache
   bytes demand, refill      a token's rows that were missed, and what the cache took in
-  bytes index               a token's codes, centroids and ids
+  bytes select              what a token's selecting moves: codes, centroids and ids. The index
+                            itself is index_bytes of --format json
   device peak               KV, index, cache and staging in device memory
   attention                 select, fetch, attend, wait and update: all but the model's own work
   upkeep                    looking after the cache on the host, and of that what compute does not

@@ -207,7 +207,7 @@ std::string figures_table(std::span<const PolicyFigures> figures, bool bytes) {
                            "device", "prefill", "ms/", "attention"},
                           widths) +
                      line({"policy", bytes ? "byte" : "token", "± s.e.", "recall", "mass", "rate",
-                           "demand", "refill", "index", "peak", "s", "token", "ms/token"},
+                           "demand", "refill", "select", "peak", "s", "token", "ms/token"},
                           widths);
   for (const PolicyFigures& one : figures) text += line(row_of(one), widths);
   return text;

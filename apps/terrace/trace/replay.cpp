@@ -102,7 +102,7 @@ void print_outcome(const std::optional<CacheFigures>& cache, const LinkBytes& by
   } else {
     print_out("cache    none\n");
   }
-  print_out("moved    {} on demand, {} refilled, {} of index, {} offloaded\n",
+  print_out("moved    {} on demand, {} refilled, {} to select, {} offloaded\n",
             format_size(bytes.demand), format_size(bytes.refill), format_size(bytes.index),
             format_size(bytes.offload));
 }
