@@ -59,7 +59,8 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
     print_rows_document(command, config, machine, rows);
   } else {
     print_out("machine  {}, {}, {} cores; one thread where no name says otherwise{}\n\n{}",
-              machine.cpu, machine.isa, machine.cores, quick_note(options), bench::table(rows));
+              machine.cpu, machine.isa, machine.cores, quick_note(options.quick),
+              bench::table(rows));
   }
   const bool answered =
       std::ranges::all_of(rows, [](const bench::Row& row) { return row.value.has_value(); });

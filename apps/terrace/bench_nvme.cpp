@@ -50,7 +50,7 @@ Result<int> bench_nvme(const NvmeBenchOptions& options) {
     print_rows_document("bench nvme", config, machine, rows);
   } else {
     print_out("machine  {}, {} cores\nfolder   {}{}\n\n{}", machine.cpu, machine.cores, folder,
-              quick_note(options), bench::table(rows));
+              quick_note(options.quick), bench::table(rows));
   }
   const auto alone = std::ranges::find_if(
       rows, [](const bench::Row& row) { return row.parameters.contains("no_peer"); });

@@ -1,10 +1,8 @@
 #include "bench_pcie.hpp"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 
 #include "backend_choice.hpp"
@@ -77,23 +75,6 @@ Status write_profile(const PcieOptions& options, const Config& config, const Mac
                         [&](MachineProfile& profile) { profile.link = link; });
 }
 
-/// Prints the rows, those without a figure by their reasons.
-void print_rows(std::span<const bench::Row> rows) {
-  std::vector<bench::Row> measured;
-  std::map<std::string, std::vector<std::string>> missing;
-  for (const bench::Row& row : rows) {
-    if (row.value) {
-      measured.push_back(row);
-    } else {
-      missing[row.reason].push_back(row.name);
-    }
-  }
-  print_out("{}", bench::table(measured));
-  for (const auto& [reason, names] : missing) {
-    print_out("\nnot measured: {}\n  {}\n", reason, fmt::join(names, "\n  "));
-  }
-}
-
 Result<int> bench_pcie(const PcieOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   TERRACE_TRY(
@@ -102,7 +83,8 @@ Result<int> bench_pcie(const PcieOptions& options) {
   std::vector<bench::Question> questions = questions_of(config, options.quick);
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());
-  const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
+  const std::string about =
+      fmt::format("{}, {} cores{}", machine.cpu, machine.cores, quick_note(options.quick));
   if (!options.profile_file.empty()) {
     TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   }
@@ -110,8 +92,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
   if (options.shared.json()) {
     print_rows_document("bench pcie", config, machine, rows);
   } else {
-    print_out("machine  {}{}\n\n", about, quick_note(options));
-    print_rows(rows);
+    print_out("machine  {}\n\n{}", about, bench::table(rows));
   }
   if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
   if (!options.report_file.empty()) {

@@ -19,8 +19,8 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
   add_shared_options(command, options.shared);
 }
 
-std::string_view quick_note(const BenchOptions& options) noexcept {
-  return options.quick ? "; quick: small sizes, which say only that it works" : "";
+std::string_view quick_note(bool quick) noexcept {
+  return quick ? "; quick: small sizes, which say only that it works" : "";
 }
 
 Result<Config> bench_config(const BenchOptions& options) {

@@ -21,7 +21,7 @@ struct BenchOptions {
 };
 
 /// Returns the remark on figures in a table: under --quick they say only that the bench works.
-std::string_view quick_note(const BenchOptions& options) noexcept;
+std::string_view quick_note(bool quick) noexcept;
 
 /// Adds --quick, --only, --profile and what all commands take.
 void add_bench_options(CLI::App& command, BenchOptions& options);

@@ -177,7 +177,7 @@ void print_table(const ServingBenchOptions& options, const Machine& machine, con
   print_out("model    {}: {} query heads, {} KV heads of {}, {}; layers {}{}\n\n{}",
             options.model.empty() ? options.shape : options.model, shape.query_heads,
             shape.kv_heads, shape.head_dim, to_string(shape.dtype), shape.layers,
-            quick_note(options), bench::table(rows));
+            quick_note(options.quick), bench::table(rows));
 }
 
 Result<int> bench_serving(const ServingBenchOptions& options) {

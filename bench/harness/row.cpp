@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 namespace terrace::bench {
 namespace {
@@ -28,8 +29,9 @@ std::string quantity(double value, const std::string& unit) {
   return fmt::format("{:.3g} {}{}", value / chosen.size, chosen.name, shown);
 }
 
-std::string value_of(const Row& row) {
-  return row.value ? quantity(*row.value, row.unit) : "n/a: " + row.reason;
+/// A figure of small sizes must not pass for that of the sizes in a row's name.
+std::string shown_name(const Row& row) {
+  return row.name + (row.parameters.value("quick", false) ? " (quick)" : "");
 }
 
 std::string peer_of(const Row& row) {
@@ -66,7 +68,9 @@ Json to_json(const Row& row) {
 std::string table(std::span<const Row> rows) {
   if (rows.empty()) return {};
   std::size_t widest = 0;
-  for (const Row& row : rows) widest = std::max(widest, row.name.size());
+  for (const Row& row : rows) {
+    if (row.value) widest = std::max(widest, shown_name(row).size());
+  }
   std::string text;
   const auto add = [&](std::string_view name, std::string_view value, std::string_view spread,
                        std::string_view ratio, std::string_view peer) {
@@ -77,11 +81,35 @@ std::string table(std::span<const Row> rows) {
   };
   add("row", "value", "spread", "better", "peer");
   for (const Row& row : rows) {
+    if (!row.value) continue;
     const auto ratio = row.ratio();
-    add(row.name, value_of(row), row.value ? fmt::format("±{:.0f}%", 50 * row.spread) : "",
+    add(shown_name(row), quantity(*row.value, row.unit), fmt::format("±{:.0f}%", 50 * row.spread),
         ratio ? fmt::format("{:.2f}x", *ratio) : "", peer_of(row));
   }
+  const std::vector<std::string> missing = not_measured(rows);
+  if (widest == 0) text.clear();
+  for (const std::string& line : missing) text += line + '\n';
   return text;
+}
+
+std::vector<std::string> not_measured(std::span<const Row> rows) {
+  std::vector<std::pair<const Row*, std::size_t>> reasons;  // the first row of each, and how many
+  for (const Row& row : rows) {
+    if (row.value) continue;
+    const auto same = std::ranges::find_if(
+        reasons, [&](const auto& reason) { return reason.first->reason == row.reason; });
+    if (same == reasons.end()) {
+      reasons.emplace_back(&row, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [row, count] : reasons) {
+    const std::string more = count > 1 ? fmt::format(" and {} more", count - 1) : "";
+    lines.push_back(fmt::format("not measured: {}{}: {}", row->name, more, row->reason));
+  }
+  return lines;
 }
 
 }  // namespace terrace::bench

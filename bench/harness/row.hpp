@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace terrace::bench {
 
@@ -39,7 +40,10 @@ struct Row {
 
 Json to_json(const Row& row);
 
-/// Returns a table with one line per row.
+/// Returns a table with one line per row that has a figure, and one per reason for the others.
 std::string table(std::span<const Row> rows);
+
+/// Returns a line for each reason why rows have no figure, with how many they are.
+std::vector<std::string> not_measured(std::span<const Row> rows);
 
 }  // namespace terrace::bench

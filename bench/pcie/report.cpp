@@ -50,14 +50,13 @@ tuning::Chart chart_of(std::span<const Row> rows, std::string_view prefix, const
 
 std::string line(const Row& row) {
   const auto ratio = row.ratio();
-  const std::string figure = !row.value          ? "not measured: " + row.reason
-                             : row.unit == "B/s" ? fmt::format("{:.2f} GB/s", *row.value / 1e9)
-                                                 : fmt::format("{:.2f} µs", *row.value * 1e6);
+  const std::string figure = row.unit == "B/s" ? fmt::format("{:.2f} GB/s", *row.value / 1e9)
+                                               : fmt::format("{:.2f} µs", *row.value * 1e6);
   return fmt::format(
       "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", tuning::escaped(row.name),
       tuning::escaped(figure),
       ratio ? fmt::format("{:.2f} × {}", *ratio, tuning::escaped(row.peer->name)) : "",
-      row.value ? fmt::format("±{:.0f} %, {} samples", 50 * row.spread, row.samples) : "");
+      fmt::format("±{:.0f} %, {} samples", 50 * row.spread, row.samples));
 }
 
 }  // namespace
@@ -67,14 +66,21 @@ std::string pcie_page(std::span<const Row> rows, std::string_view machine) {
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Link</title>"
       "<style>{}</style></head><body>\n<h1>The link between device and host</h1>\n<p>{}</p>\n",
       style, tuning::escaped(machine));
+  tuning::Palette palette;
   for (const auto& [prefix, title] :
        {std::pair{"host_copy", "One piece"}, {"kv_", "Rows, scattered or side by side"}}) {
     const tuning::Chart chart = chart_of(rows, prefix, title);
-    if (!chart.series.empty()) page += tuning::draw(chart);
+    if (!chart.series.empty()) page += tuning::draw(chart, palette);
   }
   page += "<table><tr><th>row</th><th>median</th><th>against</th><th>spread</th></tr>\n";
-  for (const Row& row : rows) page += line(row);
-  return page + "</table>\n</body></html>\n";
+  for (const Row& row : rows) {
+    if (row.value) page += line(row);
+  }
+  page += "</table>\n";
+  for (const std::string& line : not_measured(rows)) {
+    page += fmt::format("<p>{}</p>\n", tuning::escaped(line));
+  }
+  return page + "</body></html>\n";
 }
 
 }  // namespace terrace::bench

@@ -90,17 +90,21 @@ void put_while_indexing(Row& row, const IndexingFigures& figures) {
 class Questions {
  public:
   explicit Questions(const ServingSettings& settings)
-      : settings_(settings), sizes_(settings.sizes) {
+      : settings_(settings), sizes_(settings.sizes), batches_(settings.sequences) {
     if (!settings.quick) return;
     sizes_.context = std::min<std::size_t>(sizes_.context, 600);
     sizes_.steps = std::min<std::size_t>(sizes_.steps, 4);
     sizes_.prefill_chunk = std::min<std::size_t>(sizes_.prefill_chunk, 200);
+    for (std::size_t& sequences : batches_) sequences = std::min<std::size_t>(sequences, 3);
+    std::ranges::sort(batches_);
+    const auto [first, last] = std::ranges::unique(batches_);
+    batches_.erase(first, last);
   }
 
   std::vector<Question> all() {
     for (const ServingPolicy& policy : settings_.policies) {
       add_prompt(policy);
-      for (const std::size_t sequences : settings_.sequences) add_batch(policy, sequences);
+      for (const std::size_t sequences : batches_) add_batch(policy, sequences);
       add_beside_a_piece(policy);
       if (policy.builds_index) add_while_indexing(policy);
     }
@@ -110,7 +114,7 @@ class Questions {
  private:
   [[nodiscard]] ServingSizes of_batch(std::size_t sequences) const noexcept {
     ServingSizes sizes = sizes_;
-    sizes.sequences = settings_.quick ? std::min<std::size_t>(sequences, 3) : sequences;
+    sizes.sequences = sequences;
     return sizes;
   }
 
@@ -133,8 +137,8 @@ class Questions {
     const ServingSizes sizes = of_batch(1);
     const auto run = std::make_shared<Once<PromptFigures>>(
         [options = policy.options, sizes] { return give_prompts(options, sizes); });
-    add(fmt::format("serving_prompt_n{}_{}", settings_.sizes.context, policy.name), "s", policy,
-        sizes, answer(run, put_prompt));
+    add(fmt::format("serving_prompt_n{}_{}", sizes.context, policy.name), "s", policy, sizes,
+        answer(run, put_prompt));
   }
 
   void add_batch(const ServingPolicy& policy, std::size_t sequences) {
@@ -142,8 +146,7 @@ class Questions {
     const auto run = std::make_shared<Once<ServingFigures>>(
         [options = policy.options, sizes] { return serve(options, sizes); });
     const auto name = [&](const char* what) {
-      return fmt::format("serving_{}_b{}_n{}_{}", what, sequences, settings_.sizes.context,
-                         policy.name);
+      return fmt::format("serving_{}_b{}_n{}_{}", what, sequences, sizes.context, policy.name);
     };
     add(name("step"), "s", policy, sizes, answer(run, put_step));
     add(name("outside_kernels"), "share", policy, sizes, answer(run, put_outside));
@@ -161,7 +164,7 @@ class Questions {
   }
 
   void add_beside_a_piece(const ServingPolicy& policy) {
-    const ServingSizes sizes = of_batch(std::ranges::max(settings_.sequences));
+    const ServingSizes sizes = of_batch(std::ranges::max(batches_));
     const auto run = std::make_shared<Once<BesideFigures>>(
         [options = policy.options, sizes] { return step_beside_a_piece(options, sizes); });
     add(fmt::format("serving_step_beside_a_piece_{}", policy.name), "ratio", policy, sizes,
@@ -178,6 +181,7 @@ class Questions {
 
   const ServingSettings& settings_;
   ServingSizes sizes_;
+  std::vector<std::size_t> batches_;  ///< sizes of batches
   std::vector<Question> all_;
 };
 

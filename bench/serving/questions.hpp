@@ -25,7 +25,7 @@ struct ServingSettings {
   ServingSizes sizes;                         ///< but for the sequences
   std::size_t threads = 2;                    ///< of device and host, as configured
   Json parameters = Json::object();           ///< of all rows
-  bool quick = false;  ///< small sizes: names keep those asked for, parameters have the true ones
+  bool quick = false;  ///< smaller sizes than asked for: names have those that are measured
 };
 
 std::vector<Question> serving_questions(const ServingSettings& settings);

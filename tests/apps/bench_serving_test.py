@@ -18,12 +18,12 @@ class Serving(unittest.TestCase):
 
     def test_every_row_has_a_figure(self):
         rows = self.bench("--policy", "pqcache,wave", "--sequences", "1,8", "--context", 800)
-        expected = {"serving_threads_b1", "serving_threads_b8"}
+        expected = {"serving_threads_b1", "serving_threads_b3"}  # as many as are measured
         for policy in ("pqcache", "wave"):
-            expected |= {f"serving_prompt_n800_{policy}", f"serving_step_beside_a_piece_{policy}",
+            expected |= {f"serving_prompt_n600_{policy}", f"serving_step_beside_a_piece_{policy}",
                          f"serving_step_while_indexing_{policy}"}
             for what in ("step", "device_bytes", "outside_kernels"):
-                expected |= {f"serving_{what}_b{count}_n800_{policy}" for count in (1, 8)}
+                expected |= {f"serving_{what}_b{count}_n600_{policy}" for count in (1, 3)}
         self.assertEqual(set(rows), expected)
         for name, row in rows.items():
             # A quick index may be there before a step beside it has ended.
@@ -33,18 +33,32 @@ class Serving(unittest.TestCase):
             self.assertGreater(row["value"], 0, row)
             self.assertEqual(row["better"], "lower")
             self.assertEqual(row["ratio"] is None, row["peer"] is None)
-        step = rows["serving_step_b8_n800_wave"]
+        step = rows["serving_step_b3_n600_wave"]
         self.assertEqual((step["unit"], step["peer"]["name"]), ("s", "one sequence alone"))
         self.assertAlmostEqual(step["ratio"], step["peer"]["value"] / step["value"])
         for key, value in (("shape", "llama-3.1-8b"), ("layers", 1), ("query_heads", 32),
                            ("policy", "wave"), ("sequences", 3), ("context", 600), ("steps", 4)):
             self.assertEqual(step["parameters"][key], value)
-        self.assertEqual(rows["serving_prompt_n800_wave"]["peer"]["name"], "one piece")
+        self.assertEqual(rows["serving_prompt_n600_wave"]["peer"]["name"], "one piece")
         beside = rows["serving_step_beside_a_piece_wave"]
         self.assertEqual((beside["unit"], beside["parameters"]["sequences"]), ("ratio", 3))
         self.assertEqual(beside["samples"], 9)  # three prompts of three pieces
         for part in ("seconds_beside", "seconds_step", "seconds_piece"):
             self.assertGreater(beside["parameters"][part], 0)
+
+    def test_quick_rows_are_named_by_what_is_measured(self):
+        sizes = ("--sequences", "1,8,64", "--only", "device_bytes", "--shape", "tiny")
+        long = self.bench("--context", 131072, *sizes)
+        self.assertEqual(list(long), [f"serving_device_bytes_b{count}_n600_signs"
+                                      for count in (1, 3)])
+        for name, row in long.items():
+            self.assertIn(f"_b{row['parameters']['sequences']}_n{row['parameters']['context']}_",
+                          name)
+        short = self.bench("--context", 500, *sizes)
+        self.assertIn("serving_device_bytes_b3_n500_signs", short)
+        table = terrace("bench", "serving", "--quick", "--context", 131072, *sizes).stdout
+        self.assertIn("serving_device_bytes_b3_n600_signs (quick)", table)
+        self.assertNotIn("131072", table)
 
     def test_threads_do_not_grow_with_sequences(self):
         rows = self.bench("--sequences", "1,3", "--only", "threads", "--shape", "tiny")
@@ -59,8 +73,8 @@ class Serving(unittest.TestCase):
             folder = pathlib.Path(name)  # without weights
             (folder / "config.json").write_text((pathlib.Path(model) / "config.json").read_text())
             only = ("--only", "step_b2", "--sequences", 2, "--layers", 3, "--policy", "streaming")
-            of_folder = self.bench("--model", folder, *only)["serving_step_b2_n4096_streaming"]
-            of_shape = self.bench("--shape", "tiny", *only)["serving_step_b2_n4096_streaming"]
+            of_folder = self.bench("--model", folder, *only)["serving_step_b2_n600_streaming"]
+            of_shape = self.bench("--shape", "tiny", *only)["serving_step_b2_n600_streaming"]
         for row in (of_folder, of_shape):
             row["parameters"].pop("shape")
             row["parameters"].pop("one_by_one_seconds")

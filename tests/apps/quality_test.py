@@ -161,6 +161,9 @@ class Quality(unittest.TestCase):
         self.assertEqual(page.elements["tr"], 1 + len(self.rows))
         self.assertNotIn("script", page.elements)
         self.assertNotIn("nan", self.page.read_text())
+        self.assertIn("; quick: small sizes, which say only that it works. ",
+                      self.page.read_text())
+        self.assertTrue(all(row["parameters"]["quick"] for row in self.rows.values()))
 
     def test_prints_a_table(self):
         process = terrace("bench", "quality", "--quick", "--policy", "streaming,wave")

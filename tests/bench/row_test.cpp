@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace terrace::bench {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -47,7 +50,23 @@ TEST(Row, WithoutAValueItSaysWhy) {
   const Row row{.name = "copy", .reason = "no device here", .unit = "B/s"};
   EXPECT_TRUE(to_json(row)["value"].is_null());
   EXPECT_EQ(to_json(row)["reason"], "no device here");
-  EXPECT_THAT(table({{row}}), HasSubstr("n/a: no device here"));
+  EXPECT_EQ(table({{row}}), "not measured: copy: no device here\n");
+}
+
+TEST(Row, ThoseWithoutAValueForOneReasonShareALine) {
+  const Row first{.name = "copy", .reason = "no device here", .unit = "B/s"};
+  const Row second{.name = "copy_back", .reason = "no device here", .unit = "B/s"};
+  const Row other{.name = "read", .reason = "no file", .unit = "B/s"};
+  const std::string text = table({{first, sample(Better::higher), other, second}});
+  EXPECT_THAT(text, EndsWith("not measured: copy and 1 more: no device here\n"
+                             "not measured: read: no file\n"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 4);
+}
+
+TEST(Row, TheTableSaysThatAFigureIsQuick) {
+  Row row = sample(Better::higher);
+  row.parameters["quick"] = true;
+  EXPECT_THAT(table({{row}}), HasSubstr(row.name + " (quick) "));
 }
 
 TEST(Row, TheTableHasPrefixesPeopleRead) {

@@ -281,12 +281,12 @@ TEST(Serving, EndsWithAPieceWhoseRowsAreWrongBesideOthers) {
 
 ServingSettings settings_of(ServingOptions options) {
   return {.policies = {{.name = "pqcache", .options = std::move(options)}},
-          .sequences = {1, 64},
+          .sequences = {64, 1, 8},
           .sizes = small,
           .quick = true};
 }
 
-TEST(ServingRows, HaveTheNamesAskedForAndTheSizesMeasured) {
+TEST(ServingRows, AreNamedByTheSizesMeasured) {
   const auto questions = serving_questions(settings_of(options_of("pqcache")));
   std::vector<std::string> names;
   for (const Question& question : questions) names.push_back(question.name);
@@ -294,12 +294,12 @@ TEST(ServingRows, HaveTheNamesAskedForAndTheSizesMeasured) {
               ::testing::UnorderedElementsAre(
                   "serving_prompt_n400_pqcache", "serving_step_b1_n400_pqcache",
                   "serving_outside_kernels_b1_n400_pqcache", "serving_device_bytes_b1_n400_pqcache",
-                  "serving_threads_b1", "serving_step_b64_n400_pqcache",
-                  "serving_outside_kernels_b64_n400_pqcache",
-                  "serving_device_bytes_b64_n400_pqcache", "serving_threads_b64",
-                  "serving_step_beside_a_piece_pqcache", "serving_step_while_indexing_pqcache"));
+                  "serving_threads_b1", "serving_step_b3_n400_pqcache",
+                  "serving_outside_kernels_b3_n400_pqcache", "serving_device_bytes_b3_n400_pqcache",
+                  "serving_threads_b3", "serving_step_beside_a_piece_pqcache",
+                  "serving_step_while_indexing_pqcache"));
   for (const char* const name :
-       {"serving_step_b64_n400_pqcache", "serving_step_beside_a_piece_pqcache"}) {
+       {"serving_step_b3_n400_pqcache", "serving_step_beside_a_piece_pqcache"}) {
     const auto at = std::ranges::find(names, name) - names.begin();
     EXPECT_EQ(questions[static_cast<std::size_t>(at)].parameters["sequences"], 3) << name;
   }

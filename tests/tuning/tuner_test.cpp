@@ -141,7 +141,7 @@ TEST_F(TunerTest, DrawsTheBoundAndSaysWhatIsNone) {
   EXPECT_THAT(clusters, HasSubstr(">bound, clusters<"));
   for (const std::string& drawn : {blocks, clusters}) {
     EXPECT_THAT(drawn, HasSubstr(">belady, no bound<"));
-    EXPECT_THAT(drawn, HasSubstr("belady (knows the future, no bound)<"));
+    EXPECT_THAT(drawn, HasSubstr("belady (knows the future, counts units; no bound)<"));
   }
 }
 

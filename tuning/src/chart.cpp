@@ -21,19 +21,15 @@ constexpr double line_height = 16;
 constexpr double sample_width = 28;  // of a line, before its name
 constexpr double letter_width = 7.5;
 constexpr std::size_t name_letters = 24;  // in a line of names that share a series
-// As many as a tuning draws: the replacement policies and their bound. The last two stand apart
-// from all others in lightness, which readers who tell no red from green see as well.
+// As many as a tuning of blocks draws: the replacement policies and their bound. The last two stand
+// apart from all others in lightness, which readers who tell no red from green see as well.
 constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad", "#b8860b",
                              "#555555", "#d03050", "#2f4f9f", "#56b4e9", "#000000"};
 
 /// Between the names of series that are drawn as one.
 constexpr std::string_view joint = " = ";
 
-/// Dashes of a series' line: one that has the colour of an earlier series is dotted as well.
-const char* dashes_of(const ChartSeries& series, std::size_t number) {
-  if (number < colours.size()) return series.dashed ? "5 4" : "none";
-  return series.dashed ? "5 3 1 3" : "1 3";
-}
+const char* dashes_of(const ChartSeries& series) { return series.dashed ? "5 4" : "none"; }
 
 /// Values of one axis and where they lie.
 struct Axis {
@@ -92,30 +88,38 @@ bool hide_each_other(const ChartSeries& a, const ChartSeries& b, const Axis& x, 
   return a.joined == b.joined && std::ranges::equal(a.points, b.points, same_place);
 }
 
+struct ColouredSeries {
+  ChartSeries series;
+  std::string colour;
+};
+
 /// Series that would hide each other become one with all their names.
-std::vector<ChartSeries> visible_series(const Chart& chart, const Axis& x, const Axis& y) {
-  std::vector<ChartSeries> visible;
+std::vector<ColouredSeries> visible_series(const Chart& chart, const Axis& x, const Axis& y,
+                                           Palette& palette) {
+  std::vector<ColouredSeries> visible;
   for (const ChartSeries& series : chart.series) {
-    const auto same = std::ranges::find_if(
-        visible, [&](const ChartSeries& other) { return hide_each_other(series, other, x, y); });
+    const std::string colour = palette.colour_of(series.name);
+    const auto same = std::ranges::find_if(visible, [&](const ColouredSeries& other) {
+      return hide_each_other(series, other.series, x, y);
+    });
     if (same == visible.end()) {
-      visible.push_back(series);
+      visible.push_back({series, colour});
       continue;
     }
-    same->name.append(joint).append(series.name);
-    same->dashed = same->dashed && series.dashed;
+    same->series.name.append(joint).append(series.name);
+    same->series.dashed = same->series.dashed && series.dashed;
   }
   return visible;
 }
 
 class Drawing {
  public:
-  Drawing(const Axis& x, const Axis& y, std::span<const ChartSeries> all) : x_(x), y_(y) {
+  Drawing(const Axis& x, const Axis& y, std::span<const ColouredSeries> all) : x_(x), y_(y) {
     for (int i = 0; i <= y.steps(); ++i) {
       left_ = std::max(left_, label_width + width_of(tick_text(y.tick(i))) + 6);
     }
     double legend = top;
-    for (const ChartSeries& series : all) {
+    for (const auto& [series, colour] : all) {
       for (const std::string& line : name_lines(series.name)) {
         right_ = std::max(right_, sample_width + width_of(line));
         legend += line_height;
@@ -152,8 +156,8 @@ class Drawing {
          "text-anchor=\"middle\" transform=\"rotate(-90)\"");
   }
 
-  void series(const ChartSeries& series, std::size_t number) {
-    const char* const colour = colours[number % colours.size()];
+  void add(const ColouredSeries& coloured) {
+    const auto& [series, colour] = coloured;
     std::string path;
     for (const ChartPoint& point : series.points) {
       path += fmt::format("{:.1f},{:.1f} ", across(point.x), down(point.y));
@@ -163,9 +167,9 @@ class Drawing {
     if (series.joined) {
       add(fmt::format(
           "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"{}\"/>", path,
-          colour, dashes_of(series, number)));
+          colour, dashes_of(series)));
     }
-    name(series, number);
+    name(coloured);
   }
 
   void mark(const ChartPoint& point) {
@@ -184,14 +188,14 @@ class Drawing {
 
  private:
   /// A sample of a series' line and points, and the name, right of the drawing.
-  void name(const ChartSeries& series, std::size_t number) {
-    const char* const colour = colours[number % colours.size()];
+  void name(const ColouredSeries& coloured) {
+    const auto& [series, colour] = coloured;
     const double begin = left_ + plot_width;
     if (series.joined) {
-      add(fmt::format(
-          "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-          "stroke-dasharray=\"{}\"/>",
-          begin + 7, named_to_, begin + 25, named_to_, colour, dashes_of(series, number)));
+      add(
+          fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
+                      "stroke-dasharray=\"{}\"/>",
+                      begin + 7, named_to_, begin + 25, named_to_, colour, dashes_of(series)));
     }
     add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>", begin + 16,
                     named_to_, colour));
@@ -248,7 +252,21 @@ std::string html_page(std::string_view title, std::string_view body) {
       escaped(title), style, body);
 }
 
-std::string draw(const Chart& chart) {
+std::string Palette::colour_of(const std::string& name) {
+  auto found = std::ranges::find(names_, name);
+  if (found == names_.end()) found = names_.insert(found, name);
+  const auto number = static_cast<std::size_t>(found - names_.begin());
+  if (number < colours.size()) return colours[number];
+  // Steps of the golden angle never come back to a hue.
+  constexpr double golden_degrees = 137.508;
+  constexpr std::array lightness{40, 62, 25};
+  const std::size_t more = number - colours.size();
+  return fmt::format("hsl({:.1f},70%,{}%)",
+                     std::fmod(golden_degrees * static_cast<double>(more), 360.0),
+                     lightness[more % lightness.size()]);
+}
+
+std::string draw(const Chart& chart, Palette& palette) {
   double x_max = 0;
   double y_min = 0;
   double y_max = 0;
@@ -261,10 +279,10 @@ std::string draw(const Chart& chart) {
   }
   const Axis x = axis_over(0, x_max);
   const Axis y = axis_over(y_min, y_max);
-  const std::vector<ChartSeries> visible = visible_series(chart, x, y);
+  const std::vector<ColouredSeries> visible = visible_series(chart, x, y, palette);
   Drawing drawing(x, y, visible);
   drawing.grid(chart);
-  for (std::size_t i = 0; i < visible.size(); ++i) drawing.series(visible[i], i);
+  for (const ColouredSeries& series : visible) drawing.add(series);
   for (const ChartPoint& point : chart.marked) drawing.mark(point);
   return drawing.finish();
 }

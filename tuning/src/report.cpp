@@ -110,7 +110,7 @@ Chart time_chart(const TuneResult& result) {
 }
 
 std::string foresight(const TunedRow& row) {
-  return row.offline ? " (knows the future, no bound)" : "";
+  return row.offline ? " (knows the future, counts units; no bound)" : "";
 }
 
 std::string table_row(const TunedRow& row, const TuneResult& result) {
@@ -205,7 +205,8 @@ std::string describe_trace(const TuneResult& result) {
   const TraceHead& head = result.head;
   std::string words = fmt::format("{} {}s of {} layer{}, {} units wanted", result.end.steps,
                                   head.of_requests() ? head.step_name() : "step", head.shape.layers,
-                                  head.shape.layers == 1 ? "" : "s", result.end.selections);
+                                  head.shape.layers == 1 ? "" : "s",
+                                  result.end.selections * head.layers_per_record());
   for (const auto& [name, value] :
        {std::pair("policy", &head.policy), {"budget", &head.budget}, {"model", &head.model}}) {
     if (!value->empty()) words += fmt::format(", {} {}", name, shown(*value));
@@ -220,8 +221,9 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page += fmt::format("<p>{}: {}. Costs: {}.</p>\n", escaped(request.trace.string()),
                       escaped(describe_trace(result)), escaped(machine));
   page += reason(result, request.device_memory);
+  Palette palette;
   for (const Chart& chart : {hit_chart(result), bytes_chart(result), time_chart(result)}) {
-    page += draw(chart);
+    page += draw(chart, palette);
   }
   page += fmt::format(
       "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
@@ -237,10 +239,11 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page +=
       "The optimum is a bound, drawn as such: what a cache of as many slots "
       "could hit that knows the future and may deal its slots out over time and layers at will. "
-      "belady evicts what is wanted again last: a strong reference, but no bound. Units differ in "
-      "the rows that a step wants of them, and clusters in size; and what a step misses is "
-      "admitted "
-      "one after the other."
+      "belady evicts what is wanted again last: a strong reference for units hit, but no bound. It "
+      "counts units, whatever the rows that a step wants of them: where these differ, a policy "
+      "that "
+      "weighs rows can hit more rows. Clusters differ in size, too, and what a step misses is "
+      "admitted one after the other."
       "</p>\n";
   if (result.offline_left_out) page += "<p>" + describe_left_out(result) + "</p>\n";
   return html_page("Cache of " + request.trace.filename().string(), page);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "bench_rows.hpp"
 #include "output.hpp"
 #include "profile_report.hpp"
 #include "progress.hpp"
@@ -52,7 +53,8 @@ void add_policy_flags(CLI::App& command, RunOptions& run, const std::string& def
 
 /// Sizes nobody gave: enough that differences are not all noise, or as little as shows that it
 /// works.
-void fill_in(const CLI::App& command, bool quick, QualityOptions& options) {
+void fill_in(const CLI::App& command, QualityOptions& options) {
+  const bool quick = options.quick;
   const auto given = [&command](const char* option) { return command.count(option) > 0; };
   if (!given("--context")) options.run.context = quick ? 512 : 4096;
   if (!given("--decode")) options.run.decode = quick ? 8 : 512;
@@ -74,12 +76,15 @@ struct Views {
 template <typename Study>
 void print_study(const Study& study, const Machine& machine, bool json, const Views<Study>& views) {
   if (!json) {
-    print_out("model    {}\nmachine  {}, {}\n\n{}", study.model, machine.cpu, machine.isa,
-              views.table(study));
+    print_out("model    {}\nmachine  {}, {}{}\n\n{}", study.model, machine.cpu, machine.isa,
+              quick_note(study.quick), views.table(study));
     return;
   }
   Json document = document_head(views.command, study.config, machine);
   document["rows"] = views.rows(study);
+  if (study.quick) {
+    for (Json& row : document["rows"]) row["parameters"]["quick"] = true;
+  }
   print_document(document);
 }
 
@@ -141,9 +146,8 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   CLI::App* const command = bench.add_subcommand(
       "quality", "what each policy keeps of full attention: policies x budgets x texts");
   const auto options = std::make_shared<QualityOptions>();
-  const auto quick = std::make_shared<bool>(false);
   RunOptions& run = options->run;
-  command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
+  command->add_flag("--quick", options->quick, "small and short: whether it works, not how well");
   add_model_option(*command, run.model);
   command->add_option("--text", options->text_files, "texts whose bytes are the tokens")
       ->option_text("FILE");
@@ -161,8 +165,8 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
       *command, run,
       "all that retrieve, and h2o, snapkv, chelsea, smartkv where the model has gates");
   add_shared_options(*command, run.shared);
-  command->callback([command, quick, options, &invocation] {
-    fill_in(*command, *quick, *options);
+  command->callback([command, options, &invocation] {
+    fill_in(*command, *options);
     invocation = {[options] { return bench_quality(*options); }, options->run.shared.verbose};
   });
 }
@@ -171,10 +175,9 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   CLI::App* const command =
       bench.add_subcommand("drift", "what policies find as a long output turns to another topic");
   const auto options = std::make_shared<DriftOptions>();
-  const auto quick = std::make_shared<bool>(false);
   RunOptions& run = options->run;
   run.default_policies = "pqcache,qpq,clusterkv,wave";
-  command->add_flag("--quick", *quick, "small and short: whether it works, not how well");
+  command->add_flag("--quick", options->quick, "small and short: whether it works, not how well");
   add_model_option(*command, run.model);
   command->add_option("--text", run.text_file, "text whose bytes are the tokens")
       ->option_text("FILE");
@@ -187,13 +190,13 @@ void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   add_count(*command, "--decode", run.decode, "tokens of output [2000]");
   add_policy_flags(*command, run, run.default_policies);
   add_shared_options(*command, run.shared);
-  command->callback([command, quick, options, &invocation] {
+  command->callback([command, options, &invocation] {
     const auto given = [command](const char* option) { return command->count(option) > 0; };
-    if (!given("--context")) options->run.context = *quick ? 256 : 4096;
-    if (!given("--decode")) options->run.decode = *quick ? 60 : 2000;
-    if (*quick && !given("--turn-after")) options->turn_after = 20;
-    if (*quick && !given("--refresh")) options->refresh_tokens = 16;
-    if (*quick) options->span = 10;
+    if (!given("--context")) options->run.context = options->quick ? 256 : 4096;
+    if (!given("--decode")) options->run.decode = options->quick ? 60 : 2000;
+    if (options->quick && !given("--turn-after")) options->turn_after = 20;
+    if (options->quick && !given("--refresh")) options->refresh_tokens = 16;
+    if (options->quick) options->span = 10;
     invocation = {[options] { return bench_drift(*options); }, options->run.shared.verbose};
   });
 }

@@ -140,7 +140,8 @@ Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) 
                    .context = job.context,
                    .decode = job.decode,
                    .turn_after = options.turn_after,
-                   .span = options.span};
+                   .span = options.span,
+                   .quick = options.quick};
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
                                job.context + job.decode);
   for (const std::string& policy : job.policies) {

@@ -19,6 +19,7 @@ struct DriftOptions {
   std::size_t turn_after = 500;  ///< decoded tokens
   std::size_t refresh_tokens = 256;
   std::size_t span = 100;  ///< steps that a figure is the mean of
+  bool quick = false;      ///< figures say only that it works
 };
 
 /// A figure for each span of steps; none where no step of it has one.
@@ -54,6 +55,7 @@ struct DriftStudy {
   std::size_t decode = 0;
   std::size_t turn_after = 0;
   std::size_t span = 0;
+  bool quick = false;
   std::vector<DriftRun> runs = {};
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "bench_rows.hpp"
 #include "quality/report.hpp"
 #include "terrace/tuning/chart.hpp"
 
@@ -136,18 +137,18 @@ std::string table_row(const TextQuality& text, const QualityCell& cell) {
              one.pseudo_entries_mean, double(one.index_bytes) / 1e3);
 }
 
-std::string section(const QualityStudy& study, const TextQuality& text) {
+std::string section(const QualityStudy& study, const TextQuality& text, tuning::Palette& palette) {
   std::string html = fmt::format(
       "<h2>{}</h2>\n<p>{} tokens of context, {} scored. Full attention: {:.4f} {}.</p>\n",
       escaped(text.path), study.context, study.scored, text.full_bits, study.unit());
   for (const Chart& chart :
        {bits_chart(text), entries_chart(text), recall_chart(text), mass_chart(text)}) {
-    html += draw(chart);
+    html += draw(chart, palette);
   }
   const bool asked = std::ranges::any_of(text.cells, [](const QualityCell& cell) {
     return cell.figures && !cell.figures->needles.empty();
   });
-  if (asked) html += draw(needles_chart(text));
+  if (asked) html += draw(needles_chart(text), palette);
   html +=
       "<table><tr><th>budget</th><th>policy</th><th>bits</th><th>over full ± s.e.</th>"
       "<th>over %</th><th>error</th><th>mass</th><th>recall</th><th>digits right</th>"
@@ -160,7 +161,7 @@ std::string section(const QualityStudy& study, const TextQuality& text) {
 
 std::string quality_page(const QualityStudy& study, const Machine& machine) {
   std::string body = fmt::format(
-      "<h1>What policies keep</h1>\n<p>Model {}; {}, {}. Bits are of text that follows "
+      "<h1>What policies keep</h1>\n<p>Model {}; {}, {}{}. Bits are of text that follows "
       "the context, fed token by token; what a policy has over full attention is paired step by "
       "step, with its standard error: differences below twice that are noise. A budget counts the "
       "rows that are attended exactly, sinks, window and the step's own included. Entries that "
@@ -171,8 +172,9 @@ std::string quality_page(const QualityStudy& study, const Machine& machine) {
       "window, and “all entries” means a lower budget whose entries are the budget in the mean. "
       "The "
       "error is of attention's outputs. The index is what a step scans, all layers.</p>\n",
-      escaped(study.model), escaped(machine.cpu), escaped(machine.isa));
-  for (const TextQuality& text : study.texts) body += section(study, text);
+      escaped(study.model), escaped(machine.cpu), escaped(machine.isa), quick_note(study.quick));
+  tuning::Palette palette;
+  for (const TextQuality& text : study.texts) body += section(study, text, palette);
   return tuning::html_page("Quality of policies", body);
 }
 

@@ -166,7 +166,7 @@ class TextStudy {
 
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress) {
   TERRACE_ASSIGN(const std::vector<std::string> budgets, read_budgets(options.budgets));
-  QualityStudy study;
+  QualityStudy study{.quick = options.quick};
   for (const RunOptions& run : runs_of(options)) {
     TERRACE_ASSIGN(RunJob job, prepare_job(run));
     if (study.texts.empty()) show_model_notes(job.model, run.shared);

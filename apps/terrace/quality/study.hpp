@@ -17,6 +17,7 @@ struct QualityOptions {
   std::vector<std::string> token_files;
   std::string budgets = "0.05,0.1,0.2";
   std::string report_file;  ///< empty = none is written
+  bool quick = false;       ///< figures say only that it works
 };
 
 /// The entries of a policy that a budget limits.
@@ -52,6 +53,7 @@ struct QualityStudy {
   std::size_t context = 0;
   std::size_t scored = 0;
   bool bytes = false;  ///< tokens are bytes
+  bool quick = false;
   std::vector<TextQuality> texts = {};
 
   /// Returns the unit of bits: per byte or per token.

@@ -234,6 +234,7 @@ constexpr std::string_view tune_columns = R"(Columns:
   kB/tok, kB/req            on demand, refills: of a token, or of an imported request
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
+                            belady knows the future, too, but counts units, not rows: no bound
   tie                       = where the time is within 1 % of the least; recommended is no cache,
                             else the policy that stands first above, and of its ties the one
                             that moves the fewest bytes

@@ -27,8 +27,19 @@ struct Chart {
   std::vector<ChartPoint> marked = {};  ///< ringed
 };
 
-/// Returns the drawing. Series that would hide each other are one, named "a = b".
-std::string draw(const Chart& chart);
+/// The colours of a page: what has a name has the same colour in all its charts, and nothing else
+/// has it.
+class Palette {
+ public:
+  std::string colour_of(const std::string& name);
+
+ private:
+  std::vector<std::string> names_;
+};
+
+/// Returns the drawing. Series that would hide each other are one, named "a = b", in the colour of
+/// the first.
+std::string draw(const Chart& chart, Palette& palette);
 
 /// Returns text fit for HTML.
 std::string escaped(std::string_view text);
