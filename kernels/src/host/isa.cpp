@@ -114,7 +114,8 @@ Status use_isa(std::string_view name) {
                 names_of(usable));
   }
   if (!is_usable(*level, usable)) {
-    return fail(Errc::unsupported, "isa {}: this machine or this build has none of it; use auto, {}", name,
+    return fail(Errc::unsupported,
+                "isa {}: this machine or this build has none of it; use auto, {}", name,
                 names_of(usable));
   }
   choose_among(level->target & usable);
