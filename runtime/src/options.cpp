@@ -205,13 +205,15 @@ Status RuntimeOptions::validate() const {
 }
 
 policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t tokens) const noexcept {
-  const bool is_share = budget.kind == TokenBudget::Kind::share;
-  // Sinks stay as many while the budget grows, since an index begins behind them.
-  const std::size_t least = is_share ? std::max(budget_min, sink_tokens + 3) : 1;
-  policies::BudgetTerms terms{.budget_tokens = std::max(budget.tokens(tokens), least),
+  policies::BudgetTerms terms{.budget_tokens = budget.tokens(tokens),
                               .sink_tokens = sink_tokens,
                               .window_share = window_share,
                               .retains = own_retention != nullptr || retention_policy != "none"};
+  if (budget.kind == TokenBudget::Kind::share) {
+    // Sinks stay as many while a budget grows, since an index begins behind them.
+    const std::size_t needed = terms.retains ? 1 : sink_tokens + 3;
+    terms.budget_tokens = std::max({terms.budget_tokens, budget_min, needed});
+  }
   if (terms.retains && dropped == DroppedTokens::keep) terms.held_share = held_share;
   if (budget.kind == TokenBudget::Kind::mass) terms.window_tokens_max = mass_window_tokens;
   return terms;

@@ -245,6 +245,12 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
   options.retention.outlier_heads = job.outlier_heads;
   // Two runs are to be the same.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
+  // All steps have the budget of the first one, so that policies and traces compare.
+  const bool grows = options.budget.kind == TokenBudget::Kind::share;
+  if (grows && options.retention_policy == "none") {
+    const auto tokens = static_cast<double>(options.budget.tokens(job.context));
+    options.budget = {.kind = TokenBudget::Kind::tokens, .value = tokens};
+  }
   if (options.budget.kind == TokenBudget::Kind::tokens) {
     options.budget.value = std::min(options.budget.value, static_cast<double>(job.tokens_max()));
   }

@@ -34,7 +34,9 @@ Status SequenceCache::fit() {
   const std::size_t sharers = context_.runtime.cache_sharers();
   const bool same = sharers == sharers_ && context_.list_rows() == list_rows_;
   if (options.none() || !context_.selects() || same) return {};
-  const std::size_t selected = context_.split_at(context_.length).selected;
+  // A prompt that comes says how much will be selected behind it.
+  const std::size_t selected =
+      std::max(context_.split.selected, context_.split_at(context_.length).selected);
   const std::size_t slots = cache_slots(
       options, {.slot_tokens = slot_tokens(), .selected_tokens = selected, .sharers = sharers});
   for (const auto& layer : layers_) TERRACE_TRY(layer->cache->await_changes());
