@@ -63,7 +63,7 @@ function(run_example name)
 endfunction()
 
 run_example(embed)
-if(NOT said MATCHES "^one step over 1001 tokens attended to 100 of them")
+if(NOT said MATCHES "^one step over 1001 tokens attended to 512 of them")
   message(FATAL_ERROR "embed says '${said}'")
 endif()
 
