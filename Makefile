@@ -14,7 +14,7 @@ WITH_PYTHON := -DTERRACE_PYTHON=ON "-DPython_EXECUTABLE=$(CURDIR)/build/venv-bin
 
 .DEFAULT_GOAL := build
 .PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
-  test-engines check-all deb wheel lint install format clean
+  test-engines check-all deb tarball wheel lint install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -129,8 +129,14 @@ test-engines: python  ## tests with transformers, in an environment of 2.5 GB
 	@cmake --build --preset release --target terrace_python
 	@ctest --preset release --label-regex engines
 
-deb: build  ## builds Debian packages: build/release/packages
-	@cd build/release && cpack --config CPackConfig.cmake
+# CMake gives files to all users, and folders to those whom the packing or installing process does not
+# mask.
+PACK = umask 022; cpack --config build/release/CPackConfig.cmake
+deb: build  ## packs Debian packages: build/release/packages
+	@$(PACK)
+
+tarball: build  ## packs all of it in an archive that runs from any folder: build/release/packages
+	@$(PACK) -G TGZ
 
 # What `make` has built goes into the wheel: only the module is compiled besides.
 wheel: python build  ## builds the Python package with the program: build/wheels/terrace-*.whl
@@ -139,7 +145,6 @@ wheel: python build  ## builds the Python package with the program: build/wheels
 	  --config-settings=cmake.define.TERRACE_CUDA=OFF \
 	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON
 
-# CMake gives files to all users, and folders to those whom the installing process does not mask.
 install: build  ## installs program, libraries and headers to PREFIX
 	@umask 022; cmake --install build/release --prefix "$(PREFIX)"
 
