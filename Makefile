@@ -138,12 +138,14 @@ deb: build  ## packs Debian packages: build/release/packages
 tarball: build  ## packs all of it in an archive that runs from any folder: build/release/packages
 	@$(PACK) -G TGZ
 
-# What `make` has built goes into the wheel: only the module is compiled besides.
+# What `make` has built goes into the wheel: only the module is compiled besides. The build keeps its
+# prefix, which would be the folder that a wheel is put together in.
 wheel: python build  ## builds the Python package with the program: build/wheels/terrace-*.whl
 	@build/venv-bindings/bin/pip wheel . --no-deps --no-build-isolation --wheel-dir build/wheels \
 	  --config-settings=build-dir=build/release \
 	  --config-settings=cmake.define.TERRACE_CUDA=OFF \
-	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON
+	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON \
+	  --config-settings=cmake.define.CMAKE_INSTALL_PREFIX=/usr/local
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@umask 022; cmake --install build/release --prefix "$(PREFIX)"
