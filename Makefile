@@ -14,7 +14,7 @@ WITH_PYTHON := -DTERRACE_PYTHON=ON "-DPython_EXECUTABLE=$(CURDIR)/build/venv-bin
 
 .DEFAULT_GOAL := build
 .PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
-  test-engines check-all deb tarball wheel lint install format clean
+  test-engines check-all check-packages deb tarball wheel lint install format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -92,7 +92,7 @@ LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |run[.]CudaBackend
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
-check-all: python lint test-engines  ## everything there is, without a time limit
+check-all: python lint test-engines check-packages  ## everything there is, without a time limit
 	@for preset in release clang host-asan; do \
 	  case $$preset in \
 	    release) steps=$(FUZZ_STEPS_ALL);; \
@@ -146,6 +146,10 @@ wheel: python build  ## builds the Python package with the program: build/wheels
 	  --config-settings=cmake.define.TERRACE_CUDA=OFF \
 	  --config-settings=cmake.define.TERRACE_DEVELOPER=ON \
 	  --config-settings=cmake.define.CMAKE_INSTALL_PREFIX=/usr/local
+
+check-packages: deb tarball wheel  ## installs each package in an empty Debian 12, and runs it
+	@tools/install-packages packages
+	@tools/check-packages
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@umask 022; cmake --install build/release --prefix "$(PREFIX)"
