@@ -3,6 +3,7 @@
 //
 // A real engine computes queries, keys and values where this one calls Model, and what it does with
 // outputs comes where this one counts tokens.
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -128,16 +129,28 @@ class Engine {
                 std::string(error.message()).c_str());
   }
 
-  /// Device memory of a request once its sequence is as long as it will be.
-  [[nodiscard]] std::size_t device_bytes(const Request& request) const {
-    return *runtime_->device_bytes(request.prompt_tokens + request.output_tokens);
+  /// What a request's sequence takes at most, in steps that bring no more of its prompt than a
+  /// piece.
+  [[nodiscard]] MemoryNeed need_of(const Request& request) const {
+    return runtime_
+        ->memory_need({.tokens = request.prompt_tokens + request.output_tokens,
+                       .step_tokens = piece_tokens,
+                       .prompt_tokens = request.prompt_tokens,
+                       .cache_sharers = batch_max})
+        .value_or(MemoryNeed{.device_held = device_memory + 1});  // longer than any may be
   }
 
   /// Nobody may lack memory because somebody else has come. One alone is let in, and told.
   [[nodiscard]] bool has_room_for(const Request& request) const {
-    std::size_t bytes = device_bytes(request);
-    for (const Running& one : running_) bytes += device_bytes(one.request);
-    return running_.empty() || bytes <= device_memory / 2;  // the rest is for pieces of prompts
+    const MemoryNeed its = need_of(request);
+    std::size_t own = its.device_own();
+    std::size_t shared = its.device_shared;
+    for (const Running& one : running_) {
+      const MemoryNeed need = need_of(one.request);
+      own += need.device_own();
+      shared = std::max(shared, need.device_shared);
+    }
+    return running_.empty() || own + shared <= device_memory;
   }
 
   Status admit(const Request& request) {

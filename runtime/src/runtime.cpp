@@ -1,10 +1,11 @@
 #include "terrace/runtime/runtime.hpp"
 
-#include "device_need.hpp"
+#include "need/device_need.hpp"
+#include "need/host_need.hpp"
+#include "need/need_terms.hpp"
 #include "runtime_state.hpp"
 #include "sequence/sequence_state.hpp"
 #include "step/step_state.hpp"
-#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
@@ -58,18 +59,19 @@ const RetentionTraits* Runtime::retention_traits() const noexcept {
   return state_->retention == nullptr ? nullptr : &state_->retention->traits();
 }
 
-Result<std::size_t> Runtime::index_bytes(std::size_t tokens) const {
-  TERRACE_TRY(state_->check_countable(tokens));
-  const IndexLayout& layout = state_->index_layout;
-  if (layout.empty()) return 0;
-  const std::size_t layers = state_->shape().layers - state_->options.dense_layers;
-  return layers *
-         (layout.fixed_bytes + divide_up(tokens, layout.chunk_tokens) * layout.chunk_bytes);
-}
-
-Result<std::size_t> Runtime::device_bytes(std::size_t tokens) const {
-  TERRACE_TRY(state_->check_countable(tokens));
-  return DeviceNeed(*state_, tokens).bytes();
+Result<MemoryNeed> Runtime::memory_need(const NeedQuery& query) const {
+  TERRACE_TRY(check_need(*state_, query));
+  const NeedTerms terms(*state_, query);
+  const DeviceNeed device(terms);
+  const HostNeed host(terms);
+  return MemoryNeed{.device_held = device.held(),
+                    .device_cache = device.cache(),
+                    .device_step = device.step(),
+                    .device_shared = device.shared(),
+                    .host_rows = host.rows(),
+                    .host_index = host.index(),
+                    .host_rest = host.rest(),
+                    .index_bytes = terms.sparse_layers() * terms.index_bytes(terms.chunks())};
 }
 
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }

@@ -27,6 +27,8 @@ static terrace_config* make_config(void) {
 
 static terrace_runtime* open_runtime(const terrace_config* config) {
   terrace_shape shape = TERRACE_SHAPE_INIT;
+  terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
   terrace_runtime* runtime = NULL;
   const char* text = NULL;
   shape.layers = LAYERS;
@@ -35,7 +37,9 @@ static terrace_runtime* open_runtime(const terrace_config* config) {
   shape.head_dim = DIM;
   shape.dtype = TERRACE_DTYPE_F32;
   EXPECT(terrace_runtime_open(config, &shape, &runtime) == TERRACE_OK);
-  EXPECT(terrace_runtime_device_bytes(runtime, 100) > 0);
+  query.tokens = 100;
+  EXPECT(terrace_runtime_memory_need(runtime, &query, &need) == TERRACE_OK);
+  EXPECT(terrace_runtime_device_bytes(runtime, 100) == need.device_held && need.device_held > 0);
   EXPECT(terrace_runtime_traits(runtime, &text) == TERRACE_OK && text[0] == '{');
   return runtime;
 }

@@ -53,20 +53,69 @@ TEST(CRuntime, SaysWhatItIs) {
   EXPECT_GT(traits.at("needs").at("query_window_tokens"), 0);
 }
 
-TEST(CRuntime, SaysTheDeviceMemoryOfASequence) {
-  const ConfigHandle settings = make_config();
+/// A runtime of C++ with the settings of open_runtime().
+std::unique_ptr<Runtime> open_in_cpp() {
   Config config;
   for (const auto& [key, value] : small_settings) {
-    ASSERT_TRUE(config.set(key, value, {ConfigOrigin::flag, "test"}));
+    EXPECT_TRUE(config.set(key, value, {ConfigOrigin::flag, "test"}));
   }
   const auto options = RuntimeOptions::from(config, small_shape).value();
-  const auto expected =
-      Runtime::open(options, offload::make_backend("host", {}).value().backend).value();
+  return Runtime::open(options, offload::make_backend("host", {}).value().backend).value();
+}
+
+TEST(CRuntime, SaysTheDeviceMemoryOfASequence) {
   const RuntimeHandle runtime = open_runtime();
-  EXPECT_EQ(terrace_runtime_device_bytes(runtime.get(), 1000),
-            expected->device_bytes(1000).value());
-  EXPECT_GT(expected->device_bytes(1000).value(), 0U);
+  const MemoryNeed expected = open_in_cpp()->memory_need({.tokens = 1000}).value();
+  EXPECT_EQ(terrace_runtime_device_bytes(runtime.get(), 1000), expected.device_held);
+  EXPECT_GT(expected.device_held, 0U);
   EXPECT_EQ(terrace_runtime_device_bytes(runtime.get(), SIZE_MAX - 1), SIZE_MAX);
+}
+
+TEST(CRuntime, SaysTheMemoryOfASequenceInEachTier) {
+  const RuntimeHandle runtime = open_runtime();
+  terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  query.tokens = 5000;
+  query.step_tokens = 64;
+  query.prompt_tokens = 1000;
+  query.draft_tokens = 3;
+  query.later_prompt_tokens = 2000;
+  query.cache_sharers = 2;
+  query.dtype = TERRACE_DTYPE_BF16;
+  const MemoryNeed expected = open_in_cpp()
+                                  ->memory_need({.tokens = 5000,
+                                                 .step_tokens = 64,
+                                                 .prompt_tokens = 1000,
+                                                 .draft_tokens = 3,
+                                                 .later_prompt_tokens = 2000,
+                                                 .queries = Dtype::bf16,
+                                                 .cache_sharers = 2})
+                                  .value();
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  EXPECT_OK(terrace_runtime_memory_need(runtime.get(), &query, &need));
+  EXPECT_EQ((MemoryNeed{need.device_held, need.device_cache, need.device_step, need.device_shared,
+                        need.host_rows, need.host_index, need.host_rest, need.index_bytes}),
+            expected);
+  EXPECT_GT(expected.device_step, 0U);
+  EXPECT_GT(expected.host_rows, 0U);
+  EXPECT_GT(expected.host_index, expected.index_bytes);
+}
+
+TEST(CRuntime, RefusesQueriesOfNeedThatAreNone) {
+  const RuntimeHandle runtime = open_runtime();
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  const auto refused = [&](const terrace_need_query& query, const char* part) {
+    expect_failure(terrace_runtime_memory_need(runtime.get(), &query, &need),
+                   TERRACE_INVALID_ARGUMENT, part);
+  };
+  terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  query.tokens = SIZE_MAX;
+  refused(query, "a sequence may have");
+  query = TERRACE_NEED_QUERY_INIT;
+  query.dtype = 7;
+  refused(query, "query.dtype is 7");
+  query = TERRACE_NEED_QUERY_INIT;
+  query.reserved = 1;
+  refused(query, "query.reserved is 1");
 }
 
 TEST(CRuntime, CountsItsSequences) {
@@ -136,6 +185,11 @@ TEST(CRuntime, RefusesNull) {
   refused(terrace_runtime_open(nullptr, &shape, nullptr));
   refused(terrace_runtime_traits(nullptr, &text));
   refused(terrace_runtime_traits(runtime.get(), nullptr));
+  const terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  refused(terrace_runtime_memory_need(nullptr, &query, &need));
+  refused(terrace_runtime_memory_need(runtime.get(), nullptr, &need));
+  refused(terrace_runtime_memory_need(runtime.get(), &query, nullptr));
   EXPECT_EQ(terrace_runtime_device_bytes(nullptr, 1000), 0U);
   EXPECT_EQ(terrace_runtime_sequences(nullptr), 0U);
   terrace_runtime_close(nullptr);

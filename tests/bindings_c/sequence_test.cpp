@@ -165,13 +165,15 @@ TEST(CSequences, SayWhatTheyNeed) {
 }
 
 TEST(CSequences, AreRefusedWhereTheyCanHaveNoRoom) {
-  const RuntimeHandle runtime = open_runtime({{"device.memory", "256KiB"}});
+  const RuntimeHandle runtime = open_runtime({{"device.memory", "1MiB"}});
   terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
   options.expected_tokens = 1'000'000;
-  ASSERT_GT(terrace_runtime_device_bytes(runtime.get(), options.expected_tokens), 256U << 10);
+  ASSERT_GT(terrace_runtime_device_bytes(runtime.get(), options.expected_tokens), 1U << 20);
   terrace_sequence* sequence = nullptr;
   expect_failure(terrace_sequence_open(runtime.get(), &options, &sequence), TERRACE_OUT_OF_MEMORY,
                  "1000000 tokens");
+  const std::string said = terrace_message();
+  EXPECT_NE(said.find("device.memory is 1 MiB; raise it"), std::string::npos) << said;
   EXPECT_EQ(sequence, nullptr);
   options.expected_tokens = 100;
   EXPECT_OK(terrace_sequence_open(runtime.get(), &options, &sequence));

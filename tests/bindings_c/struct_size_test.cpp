@@ -70,8 +70,36 @@ TEST(CStructSize, SaysHowMuchOfAnAnswerThereIsRoomFor) {
                  "needs.size is 1");
 }
 
+TEST(CStructSize, OfAnOlderQueryLeavesLaterFieldsAtTheirDefaults) {
+  const RuntimeHandle runtime = open_runtime();
+  terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  query.tokens = 1000;
+  terrace_memory_need whole = TERRACE_MEMORY_NEED_INIT;
+  EXPECT_OK(terrace_runtime_memory_need(runtime.get(), &query, &whole));
+  query.size = offsetof(terrace_need_query, step_tokens);
+  query.step_tokens = query.draft_tokens = 900;  // memory behind the older struct
+  query.dtype = 99;
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  need.size = offsetof(terrace_memory_need, host_rest);
+  need.host_rest = 7;
+  EXPECT_OK(terrace_runtime_memory_need(runtime.get(), &query, &need));
+  EXPECT_EQ(need.device_step, whole.device_step);
+  EXPECT_EQ(need.device_shared, whole.device_shared);
+  EXPECT_EQ(need.host_index, whole.host_index);
+  EXPECT_EQ(need.host_rest, 7U);
+}
+
 TEST(CStructSize, IsCheckedInEachStruct) {
   const RuntimeHandle runtime = open_runtime();
+  terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  query.size = sizeof(std::size_t);
+  expect_failure(terrace_runtime_memory_need(runtime.get(), &query, &need),
+                 TERRACE_INVALID_ARGUMENT, "query.size is");
+  query = TERRACE_NEED_QUERY_INIT;
+  need.size = 1;
+  expect_failure(terrace_runtime_memory_need(runtime.get(), &query, &need),
+                 TERRACE_INVALID_ARGUMENT, "need.size is 1");
   terrace_queue* queue = nullptr;
   terrace_queue_options queue_options = TERRACE_QUEUE_OPTIONS_INIT;
   queue_options.size = 1;

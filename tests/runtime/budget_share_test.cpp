@@ -135,7 +135,8 @@ TEST_P(BudgetShare, GivesTheSameBitsAfterACutAPauseAndAFork) {
 
 TEST_P(BudgetShare, IsCountedInWhatASequenceNeeds) {
   const auto runtime = scenario_.open();
-  EXPECT_GT(runtime->device_bytes(10'000).value(), runtime->device_bytes(100).value());
+  EXPECT_GT(runtime->memory_need({.tokens = 10'000})->device_held,
+            runtime->memory_need({.tokens = 100})->device_held);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, BudgetShare, ::testing::ValuesIn(testing::selecting_policies()),

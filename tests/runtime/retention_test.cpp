@@ -342,7 +342,7 @@ std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt
   runtime->backend().reset_peak();
   EXPECT_TRUE(drive.steps(decoded).has_value());
   EXPECT_LE(runtime->backend().memory(Tier::device).peak - before,
-            *runtime->device_bytes(prompt + decoded));
+            runtime->memory_need({.tokens = prompt + decoded})->device_held);
   expect_conservation(drive.sequence(), traffic);
   std::vector<std::size_t> sizes;
   for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {

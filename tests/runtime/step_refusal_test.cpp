@@ -199,12 +199,13 @@ TEST_F(StepArguments, AreAsManyTokensAsPositionsCanNumber) {
     const auto step = runtime_->begin_step(members, batch_.compute(), {.queries = Dtype::f16});
     ASSERT_FALSE(step.has_value());
     EXPECT_THAT(std::string(step.error().message()), HasSubstr("member 1 brings"));
-    expect_refused(runtime_->device_bytes(tokens).map([](std::size_t) {}), "a sequence may have");
-    expect_refused(runtime_->index_bytes(tokens).map([](std::size_t) {}), "a sequence may have");
+    expect_refused(runtime_->memory_need({.tokens = tokens}).map([](const MemoryNeed&) {}),
+                   "a sequence may have");
     expect_refused(batch_.sequence(0).begin_prompt(tokens), "more than 2147483648");
     expect_refused(batch_.sequence(0).begin_prefill(tokens), "more than 2147483648");
   }
-  EXPECT_GT(runtime_->device_bytes(std::size_t{1} << 31U).value(), std::size_t{1} << 31U);
+  EXPECT_GT(runtime_->memory_need({.tokens = std::size_t{1} << 31U})->device_held,
+            std::size_t{1} << 31U);
 }
 
 TEST(ModelShape, BeyondCountingIsRefusedAtOnce) {
@@ -223,7 +224,7 @@ TEST(ModelShape, BeyondCountingIsRefusedAtOnce) {
   scenario = {};
   scenario.runtime.shape = {.layers = 16'384, .query_heads = 16'384, .kv_heads = 1, .head_dim = 64};
   scenario.runtime.policy = "full";
-  const auto counted = scenario.open()->device_bytes(std::size_t{1} << 31U);
+  const auto counted = scenario.open()->memory_need({.tokens = std::size_t{1} << 31U});
   ASSERT_FALSE(counted.has_value());
   EXPECT_THAT(std::string(counted.error().message()), HasSubstr("more bytes than 64 bits count"));
 }

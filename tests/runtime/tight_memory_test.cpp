@@ -220,7 +220,8 @@ TEST(TightMemory, ARefusedPromptLeavesStepsTheirBuffers) {
     drive.sequence().reset_counters();
     const Status done = drive.steps(3);
     EXPECT_TRUE(done.has_value()) << done.error().message();
-    EXPECT_LT(drive.sequence().counters().bytes.index, *runtime->index_bytes(150))
+    EXPECT_LT(drive.sequence().counters().bytes.index,
+              runtime->memory_need({.tokens = 150})->index_bytes)
         << policy << ": an index that was resident is streamed";
   }
 }

@@ -156,7 +156,9 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .device_peak_bytes = timed.device_peak_bytes,
       .waits = timed.counters.waits,
       .host_peak_bytes = timed.host_peak_bytes,
-      .index_bytes = session.runtime->index_bytes(job.context + steps).value_or(0),
+      .index_bytes = session.runtime->memory_need({.tokens = job.context + steps})
+                         .value_or(MemoryNeed{})
+                         .index_bytes,
       .generated = generated_tokens(job, timed.fed),
       .turns = figures_of_turns(job, timed, quality)};
   compare_with_text(job, quality.scores, reference.scores, figures);

@@ -173,10 +173,59 @@ TERRACE_API terrace_status terrace_runtime_open(const terrace_config* config,
  * Threads  no other call may be made on the handle at the time */
 TERRACE_API void terrace_runtime_close(terrace_runtime* runtime);
 
-/* Returns the device memory, in bytes, that one more sequence takes at most while it decodes up to
- * `tokens` tokens, for admission. Left out are its share of the cache, what steps share, and what a
- * prompt or a draft takes beyond a step of one token. Of more tokens than a sequence may have it
- * returns SIZE_MAX: no memory has room for them. Threads: any, at once. */
+/* A sequence that may come, and the steps that it will take. Counts of tokens in a step that are 0
+ * stand for 1, and those above `tokens` for `tokens`. */
+typedef struct terrace_need_query {
+  size_t size;
+  size_t tokens;      /* that it grows to, prompts and outputs */
+  size_t step_tokens; /* of a prompt's largest piece */
+  /* Of its first prompt; 0: not known, perhaps all. */
+  size_t prompt_tokens;
+  /* Of its largest draft, for which it keeps memory; 1: it takes none. */
+  size_t draft_tokens;
+  /* Of its longest prompt behind the first one; 0: there is none. */
+  size_t later_prompt_tokens;
+  /* Sequences that share the cache, this one included; 0: those that share it now, and this one. */
+  size_t cache_sharers;
+  int32_t dtype;    /* terrace_dtype of queries and outputs (terrace_step_options) */
+  int32_t reserved; /* 0 */
+} terrace_need_query;
+#define TERRACE_NEED_QUERY_INIT \
+  {sizeof(terrace_need_query), 0, 1, 0, 1, 0, 0, TERRACE_DTYPE_F32, 0}
+
+/* The memory that a sequence takes: bytes at most, each part as of the moment at which it is
+ * largest.
+ *
+ * Device   steps find room where held, cache and step of all sequences and the largest shared part
+ *          fit into device.memory together; steps that are under way at the same time have the
+ *          shared part once each
+ * Host     what counts against host.memory. Pages of rows are taken by regions of up to 64 MiB:
+ *          leave it that much beside all sequences' rows, index and rest */
+typedef struct terrace_memory_need {
+  size_t size;
+  size_t device_held;   /* while it decodes one token a step; see terrace_runtime_device_bytes */
+  size_t device_cache;  /* its share of the cache */
+  size_t device_step;   /* a step's own, until it has ended */
+  size_t device_shared; /* once for all sequences of a step */
+  size_t host_rows;
+  size_t host_index;
+  size_t host_rest;
+  size_t index_bytes; /* what a step scans: the indexes of all layers; in the other parts, too */
+} terrace_memory_need;
+#define TERRACE_MEMORY_NEED_INIT {sizeof(terrace_memory_need), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Says what memory one more sequence takes at most in each tier, and what a step of it takes more,
+ * for admission: sets those fields that `need->size` has room for. Threads: any, at once.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: no sequence gets that long, or size_t does not count it */
+TERRACE_API terrace_status terrace_runtime_memory_need(const terrace_runtime* runtime,
+                                                       const terrace_need_query* query,
+                                                       terrace_memory_need* need);
+
+/* Returns terrace_memory_need.device_held: device memory, in bytes, that one more sequence takes
+ * at most while it decodes up to `tokens` tokens one by one: rows of sinks and window, indexes,
+ * selections, scratch. Of more tokens than a sequence may have it returns SIZE_MAX: no memory has
+ * room for them. Threads: any, at once. */
 TERRACE_API size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens);
 
 /* Returns how many sequences there are, of which steps may keep some whose handles are closed.
@@ -255,7 +304,8 @@ typedef struct terrace_needs {
 /* Opens an empty sequence; `options` may be NULL.
  *
  * Errors   TERRACE_OUT_OF_MEMORY: also where a sequence of the expected tokens would have no room
- *          in all of the device memory that the settings grant, and placement is offload */
+ *          in all of the device memory that the settings grant, in steps of one token and without
+ *          its cache, and placement is offload */
 TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  const terrace_sequence_options* options,
                                                  terrace_sequence** sequence);

@@ -44,6 +44,34 @@ Result<KvShape> read_shape(const terrace_shape* given) {
                  .softmax_scale = shape.softmax_scale};
 }
 
+Result<NeedQuery> read_query(const terrace_need_query* given) {
+  constexpr std::size_t size_min = offsetof(terrace_need_query, step_tokens);
+  TERRACE_ASSIGN(
+      const terrace_need_query query,
+      read_struct<terrace_need_query>(given, TERRACE_NEED_QUERY_INIT, size_min, "query"));
+  TERRACE_TRY(check_reserved(query.reserved, "query"));
+  TERRACE_ASSIGN(const Dtype dtype, dtype_of(query.dtype, "query.dtype"));
+  return NeedQuery{.tokens = query.tokens,
+                   .step_tokens = query.step_tokens,
+                   .prompt_tokens = query.prompt_tokens,
+                   .draft_tokens = query.draft_tokens,
+                   .later_prompt_tokens = query.later_prompt_tokens,
+                   .queries = dtype,
+                   .cache_sharers = query.cache_sharers};
+}
+
+terrace_memory_need need_of(const MemoryNeed& need) {
+  return {.size = sizeof(terrace_memory_need),
+          .device_held = need.device_held,
+          .device_cache = need.device_cache,
+          .device_step = need.device_step,
+          .device_shared = need.device_shared,
+          .host_rows = need.host_rows,
+          .host_index = need.host_index,
+          .host_rest = need.host_rest,
+          .index_bytes = need.index_bytes};
+}
+
 Result<std::shared_ptr<SharedRuntime>> open_runtime(Config config, const KvShape& shape) {
   TERRACE_TRY(agree_on_dtype(config, shape.dtype));
   TERRACE_TRY(refuse_settings_of_the_program(config));
@@ -84,10 +112,22 @@ void terrace_runtime_close(terrace_runtime* runtime) {
   delete runtime;
 }
 
+terrace_status terrace_runtime_memory_need(const terrace_runtime* runtime,
+                                           const terrace_need_query* query,
+                                           terrace_memory_need* need) {
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(runtime, "terrace_runtime_memory_need", "runtime"));
+    TERRACE_ASSIGN(const NeedQuery asked, bindings::read_query(query));
+    TERRACE_ASSIGN(const MemoryNeed said, runtime->shared->runtime->memory_need(asked));
+    return bindings::write_struct(need, bindings::need_of(said), "need");
+  });
+}
+
 size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens) {
   if (runtime == nullptr) return 0;
+  const Result<MemoryNeed> need = runtime->shared->runtime->memory_need({.tokens = tokens});
   // No memory has room for tokens that no sequence may have.
-  return runtime->shared->runtime->device_bytes(tokens).value_or(SIZE_MAX);
+  return need ? need->device_held : SIZE_MAX;
 }
 
 size_t terrace_runtime_sequences(const terrace_runtime* runtime) {

@@ -22,17 +22,18 @@ terrace_status on_sequence(std::string_view call, terrace_sequence* handle, Work
   });
 }
 
-/// Errors: out_of_memory: a sequence of so many tokens has no room in an empty device. One whose
-/// rows stay until memory runs short is asked for more than it must have.
+/// Errors: out_of_memory: a sequence of so many tokens has no room in an empty device, in steps of
+/// one token. Its cache would give way; where rows stay until memory runs short, so would these.
 Status check_room(Runtime& runtime, std::size_t tokens) {
   if (tokens == 0 || runtime.options().placement != Placement::offload) return {};
-  TERRACE_ASSIGN(const std::size_t bytes, runtime.device_bytes(tokens));
+  TERRACE_ASSIGN(const MemoryNeed need, runtime.memory_need({.tokens = tokens}));
+  const std::size_t bytes = need.device_held + need.device_step + need.device_shared;
   const std::size_t limit = runtime.backend().memory(Tier::device).limit;
   if (bytes <= limit) return {};
   return fail(Errc::out_of_memory,
-              "a sequence of {} tokens takes {} bytes of device memory, and device.memory is {}; "
-              "raise it, or lower retrieval.budget",
-              tokens, bytes, limit);
+              "a sequence of {} tokens takes {} of device memory, and device.memory is {}; raise "
+              "it, or lower retrieval.budget",
+              tokens, format_size(bytes), format_size(limit));
 }
 
 Result<std::unique_ptr<terrace_sequence>> make_handle(std::shared_ptr<SharedRuntime> runtime,

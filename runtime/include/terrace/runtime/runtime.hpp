@@ -15,6 +15,7 @@
 
 #include "terrace/core/backend.hpp"
 #include "terrace/core/result.hpp"
+#include "terrace/runtime/memory_need.hpp"
 #include "terrace/runtime/options.hpp"
 #include "terrace/runtime/sequence.hpp"
 #include "terrace/runtime/step.hpp"
@@ -57,20 +58,13 @@ class Runtime {
   /// Device memory held for blocks of rows: sinks, windows and the cache.
   [[nodiscard]] std::size_t block_pool_bytes() const;
 
-  /// Memory that the indexes of a sequence of `tokens` tokens take, all layers: what a step scans.
-  /// Errors: invalid_argument: no sequence gets that long.
-  [[nodiscard]] Result<std::size_t> index_bytes(std::size_t tokens) const;
-
-  /// Device memory that one more sequence takes at most while it decodes up to `tokens` tokens, for
-  /// admission: blocks of sinks and window, dense layers, indexes, selections, scratch. Under
-  /// resident_first all its rows: under pressure it gives up what offload would not keep.
+  /// Returns the memory that one more sequence takes at most in each tier, and what a step of it
+  /// takes more: for admission.
   ///
-  /// Left out: its share of the cache; what steps of any batch share (tiles of exact attention);
-  /// what a prompt takes, or a draft, beyond a step of one token; what other sequences give back
-  /// meanwhile of slabs that they share.
-  ///
-  /// Errors: invalid_argument: no sequence gets that long.
-  [[nodiscard]] Result<std::size_t> device_bytes(std::size_t tokens) const;
+  /// Threads  any, at once
+  /// Cost     some arithmetic for each layer
+  /// Errors   invalid_argument: no sequence gets that long, or 64 bits do not count the bytes
+  [[nodiscard]] Result<MemoryNeed> memory_need(const NeedQuery& query) const;
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
   /// Returns null where every token stays.

@@ -1,0 +1,89 @@
+#include "host_need.hpp"
+
+#include <algorithm>
+
+#include "cluster_cache_need.hpp"
+#include "reserve_buffer.hpp"
+#include "rows/pointer_table.hpp"
+#include "step/selection_lists.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace {
+
+std::size_t HostNeed::rows() const noexcept {
+  // The table of pages, of which an old one stays while it may be read, and the host's copy of the
+  // device's, of which all do: each was two thirds of the next.
+  const std::size_t tables = terms_.traits().keeps_everything ? 3 : 5;
+  return blocks_.pages() * terms_.runtime.block_bytes() +
+         terms_.shape().layers * tables * PointerTable::bytes_for(blocks_.all());
+}
+
+std::size_t HostNeed::index() const noexcept {
+  const std::size_t chunks = terms_.chunks();
+  if (chunks == 0) return 0;
+  const RuntimeOptions& options = terms_.options();
+  const std::size_t layers = terms_.sparse_layers();
+  const std::size_t copy = terms_.index_bytes(chunks);
+  const std::size_t table = PointerTable::bytes_for(chunks);
+  // Beside a refresh's there is the one that steps read.
+  const std::size_t refreshed = options.refresh.tokens > 0 ? copy + table : 0;
+  const std::size_t copies_of_device = options.index_residency == IndexResidency::host ? 2 : layers;
+  std::size_t bytes = layers * (copy + 2 * table) + refreshed + 3 * copies_of_device * table;
+  // An index that is trained anew amid a draft, or a later prompt, may have to come back.
+  const std::size_t outgrown = std::min(terms_.asked.tokens, 2 * terms_.traits().training_tokens);
+  if (outgrown > 0 && (terms_.asked.draft_tokens > 1 || terms_.asked.later_prompt_tokens > 0)) {
+    const std::size_t replaced = divide_up(outgrown, terms_.layout().chunk_tokens);
+    bytes += layers * (terms_.index_bytes(replaced) + PointerTable::bytes_for(replaced));
+  }
+  return bytes;
+}
+
+std::size_t HostNeed::selections() const noexcept {
+  if (!terms_.may_select()) return 0;
+  const std::size_t lists = terms_.shape().layers * terms_.single_tokens() *
+                            SelectionLists::bytes_for(terms_.lists(), terms_.list_rows());
+  if (terms_.traits().lists == ListScope::kv_head) return lists;
+  // What marks of positions are cleared from.
+  return lists + terms_.shape().kv_heads * with_room(terms_.asked.tokens) * sizeof(std::uint32_t);
+}
+
+std::size_t HostNeed::tables() const noexcept {
+  const std::size_t passes = blocks_.tiled_layers() * (terms_.wants_weights() ? 2 : 1);
+  return passes * with_room(blocks_.all()) * sizeof(std::byte*);
+}
+
+std::size_t HostNeed::retention() const noexcept {
+  if (terms_.runtime.retention == nullptr) return 0;
+  const RetentionTraits& traits = terms_.runtime.retention->traits();
+  const KvShape& shape = terms_.shape();
+  // Entries now, and those that take their place. Queries stay that tokens to be rejected displace.
+  std::size_t bytes = 2 * terms_.entry_bytes() + weights();
+  if (traits.scores == ScoredQueries::last) {
+    bytes += terms_.sparse_layers() * 2 * traits.score_window * shape.query_heads * shape.head_dim *
+             sizeof(float);
+  }
+  return bytes;
+}
+
+std::size_t HostNeed::weights() const noexcept {
+  if (!terms_.wants_weights()) return 0;
+  const std::size_t lists = terms_.runtime.retention->traits().score_heads(terms_.shape());
+  // Tokens of a later prompt have two places in turn.
+  const std::size_t places =
+      std::max<std::size_t>(terms_.single_tokens(), terms_.asked.later_prompt_tokens > 0 ? 2 : 1);
+  return terms_.sparse_layers() * places * lists * terms_.weight_columns() * sizeof(float);
+}
+
+std::size_t HostNeed::cache() const noexcept {
+  const bool of_clusters = terms_.options().cache.granularity == CacheGranularity::cluster;
+  const std::size_t slots = of_clusters ? blocks_.cache_slots() : 0;
+  if (slots == 0) return 0;
+  return terms_.shape().layers * ClusterCacheNeed(terms_, slots).host();
+}
+
+std::size_t HostNeed::sample() const noexcept {
+  if (terms_.options().mass_every == 0) return 0;
+  return terms_.shape().group() * terms_.shape().head_dim * sizeof(float);
+}
+
+}  // namespace terrace

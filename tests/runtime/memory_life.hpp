@@ -1,0 +1,63 @@
+// The life of some sequences that go through the same steps together, and the memory that they take
+// meanwhile: for tests that hold it against Runtime::memory_need.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace::testing {
+
+struct TakenMemory {
+  std::size_t device = 0;
+  std::size_t host = 0;
+};
+
+/// Most bytes that were in use at once since it was made. Pages of the host count one by one: the
+/// runtime takes them by regions.
+class MemoryMeter {
+ public:
+  explicit MemoryMeter(Runtime& runtime);
+
+  /// Looks at the pages in use. To be called whenever there may be more of them.
+  void look(Sequence& any);
+  /// Forgets what device memory was in use before.
+  void forget_peak();
+  [[nodiscard]] TakenMemory taken() const;
+
+ private:
+  Backend& backend_;
+  TakenMemory before_;
+  std::size_t page_bytes_ = 0;    ///< in use, most
+  std::size_t region_bytes_ = 0;  ///< of all pages
+};
+
+struct MemoryLife {
+  Scenario scenario;
+  std::vector<std::size_t> prompts{1'000};
+  std::size_t piece = 64;
+  std::size_t decoded = 240;  ///< tokens behind all prompts; so many that some wait in batches
+  std::size_t draft = 1;
+  Dtype queries = Dtype::f32;
+  std::size_t members = 1;
+
+  /// Returns the query that says what is to come.
+  [[nodiscard]] NeedQuery query() const;
+};
+
+/// Has a life on `runtime`. Fails where any step does.
+TakenMemory take_memory(Runtime& runtime, const MemoryLife& life);
+
+/// What is said of all members together: steps share a part.
+std::size_t said_of_device(const MemoryLife& life, const MemoryNeed& need);
+
+/// Checks that no tier takes more than was said, nor is said to take more than `most` times what it
+/// takes.
+void expect_said(const MemoryLife& life, double most = 1.25);
+
+/// Larger than the defaults of scenarios, with no cache.
+Scenario memory_scenario(const std::string& policy);
+
+}  // namespace terrace::testing
