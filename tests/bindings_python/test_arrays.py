@@ -138,6 +138,8 @@ def test_rows_are_read_into_memory_that_may_be_written(runtime):
     (lambda r, s: r.open_sequence(expected_tokens="8"),
      "expected_tokens is '8': give a whole number from 0"),
     (lambda r, s: r.device_bytes(-3), "tokens is -3: give a whole number from 0"),
+    (lambda r, s: r.memory_need(9, "2"), "step_tokens is '2': give a whole number from 0"),
+    (lambda r, s: r.memory_need(9, dtype=2), "dtype is 2: give 'f32', 'f16' or 'bf16'"),
     (lambda r, s: r.begin_step([s], r.wrap_caller(), [-1]),
      "tokens[0] is -1: give a whole number from 0 to 4294967295"),
     (lambda r, s: r.begin_step([s], r.wrap_caller(), [2**40]),

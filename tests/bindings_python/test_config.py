@@ -36,10 +36,26 @@ def test_runtimes_say_what_they_are():
     assert runtime.traits()["backend"]["name"] == "host"
     assert runtime.traits()["retrieval"] == "pqcache"
     assert (runtime.layers, runtime.dtype, runtime.sequences) == (engine.LAYERS, "bf16", 0)
-    assert runtime.device_bytes(1000) > 0
     sequence = runtime.open_sequence()
     assert set(sequence.needs()) == {"query_window_tokens", "pre_rope_keys", "attention_scores",
                                      "speculated_query"}
+
+
+def test_runtimes_say_what_memory_a_sequence_needs():
+    runtime = terrace.Runtime(terrace.Config(engine.EXACT), **engine.SHAPE, dtype="bf16")
+    decoding = runtime.memory_need(1000)
+    assert decoding["device_held"] == runtime.device_bytes(1000) > 0
+    assert list(decoding) == ["device_held", "device_cache", "device_step", "device_shared",
+                              "host_rows", "host_index", "host_rest", "index_bytes"]
+    piece = runtime.memory_need(1000, 64)
+    assert piece["device_shared"] > decoding["device_shared"]
+    converted = runtime.memory_need(1000, step_tokens=64, dtype="f16")
+    numbers = engine.SHAPE["query_heads"] * engine.SHAPE["head_dim"]
+    assert converted["device_step"] - piece["device_step"] == 2 * 64 * numbers * 4
+    assert runtime.memory_need(1000, draft_tokens=8)["host_rest"] > decoding["host_rest"]
+    assert runtime.memory_need(1000, prompt_tokens=9, later_prompt_tokens=9, cache_sharers=2)
+    with pytest.raises(terrace.InvalidArgument, match="a sequence may have"):
+        runtime.memory_need(2**40)
 
 
 @pytest.mark.parametrize("settings", ["terrace.yaml", ["retrieval.budget"]])

@@ -84,6 +84,58 @@ Raises NotReady: not in time, the work goes on; else what the work failed with.)
 
 using RuntimeClass = nb::class_<Runtime>;
 
+nb::dict dict_of(const terrace_memory_need& need) {
+  nb::dict found;
+  found["device_held"] = need.device_held;
+  found["device_cache"] = need.device_cache;
+  found["device_step"] = need.device_step;
+  found["device_shared"] = need.device_shared;
+  found["host_rows"] = need.host_rows;
+  found["host_index"] = need.host_index;
+  found["host_rest"] = need.host_rest;
+  found["index_bytes"] = need.index_bytes;
+  return found;
+}
+
+void add_memory_need(RuntimeClass& cls) {
+  cls.def(
+      "memory_need",
+      [](Runtime& runtime, GivenNumber tokens, GivenNumber step_tokens, GivenNumber prompt_tokens,
+         GivenNumber draft_tokens, GivenNumber later_prompt_tokens, GivenNumber cache_sharers,
+         GivenObject dtype) {
+        terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+        query.tokens = read_number("tokens", tokens);
+        query.step_tokens = read_number("step_tokens", step_tokens);
+        query.prompt_tokens = read_number("prompt_tokens", prompt_tokens);
+        query.draft_tokens = read_number("draft_tokens", draft_tokens);
+        query.later_prompt_tokens = read_number("later_prompt_tokens", later_prompt_tokens);
+        query.cache_sharers = read_number("cache_sharers", cache_sharers);
+        query.dtype = read_dtype(dtype);
+        terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+        runtime.handle->share(
+            [&](terrace_runtime* r) { return terrace_runtime_memory_need(r, &query, &need); });
+        return dict_of(need);
+      },
+      "tokens"_a, "step_tokens"_a = 1, nb::kw_only(), "prompt_tokens"_a = 0, "draft_tokens"_a = 1,
+      "later_prompt_tokens"_a = 0, "cache_sharers"_a = 0, "dtype"_a = "f32",
+      nb::sig("def memory_need(self, tokens: int, step_tokens: int = 1, *, prompt_tokens: int = 0, "
+              "draft_tokens: int = 1, later_prompt_tokens: int = 0, cache_sharers: int = 0, "
+              "dtype: str = 'f32') -> dict[str, int]"),
+      R"(Returns the memory, in bytes, that one more sequence takes at most, for admission.
+
+tokens: that it grows to. step_tokens: of a prompt's largest piece. prompt_tokens: of its first
+prompt, 0 if not known. draft_tokens: of its largest draft. later_prompt_tokens: of its longest
+prompt behind the first one. cache_sharers: sequences that share the cache, this one included, 0
+for those now and this one. dtype: of queries and outputs, as in begin_step.
+
+Steps find room where device_held, device_cache and device_step of all sequences and the largest
+device_shared fit into device.memory together: held while it decodes, its share of the cache, a
+step's own, what all sequences of a step share. host_rows, host_index and host_rest count against
+host.memory, beside a region of pages of 64 MiB. index_bytes: what a step scans; in the others, too.
+
+Raises InvalidArgument: no sequence gets that long.)");
+}
+
 void add_queries(RuntimeClass& cls) {
   cls.def("traits", &traits, nb::sig("def traits(self) -> dict[str, typing.Any]"),
           R"(Returns what the runtime is (docs/embedding-c.md has the fields): its backend and
@@ -101,7 +153,7 @@ why it was chosen, the policies, what they need of an engine and what they give.
           },
           "tokens"_a, nb::sig("def device_bytes(self, tokens: int) -> int"),
           R"(Returns the device memory, in bytes, that one more sequence takes at most while it
-decodes up to `tokens` tokens, without its share of the cache.)")
+decodes up to `tokens` tokens one by one: memory_need's device_held.)")
       .def_prop_ro(
           "sequences",
           [](Runtime& runtime) {
@@ -183,6 +235,7 @@ policy that is not there; OutOfMemory.)");
           "*, layers: int, query_heads: int, kv_heads: int, head_dim: int, dtype: str = 'f16') "
           "-> None"));
   add_queries(cls);
+  add_memory_need(cls);
   add_queue_makers(cls);
   cls.def(
       "close", [](Runtime& runtime) { close_without_gil(*runtime.handle); },
