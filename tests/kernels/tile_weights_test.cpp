@@ -76,9 +76,9 @@ TEST(TileWeights, DoNotDependOnHowTokensAndRowsAreSplit) {
               return scenario.weigh(scope, 1, tokens, rows, [](const TileWeights& op) { run(op); });
             };
             const std::vector<float> expected = scenario.weigh(scope, 1);
-            EXPECT_EQ(weigh(11, tile_split), expected);
-            EXPECT_EQ(weigh(3, 3 * tile_split), expected);
-            EXPECT_EQ(weigh(1, 8 * tile_split), expected);
+            EXPECT_EQ(weigh(11, 512), expected);
+            EXPECT_EQ(weigh(3, 1024), expected);
+            EXPECT_EQ(weigh(1, 1536), expected);
             EXPECT_EQ(weigh(2, TileScenario::all_rows), expected);
           }
         }

@@ -1,4 +1,4 @@
-// Step::gather: an engine with its own attention kernel gets the rows that attend goes over.
+// Sequence::gather: an engine with its own attention kernel gets the rows that attend goes over.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -49,21 +49,19 @@ Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& outpu
   const std::size_t position = drive.sequence().length();
   const std::size_t size = shape.query_heads * shape.head_dim;
   output.assign(shape.layers * size, 0);
-  const auto step = drive.begin_step();
-  KvView view;
+  TERRACE_TRY(drive.sequence().begin_step());
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     const auto row = traffic.rows(layer, {position, position + 1});
     const auto query = traffic.query(layer, position);
-    TERRACE_TRY(step->gather(static_cast<LayerId>(layer),
-                             {.query = query.data(),
-                              .kv = traffic.tensors(row, 1),
-                              .speculated_query = query.data(),
-                              .speculated_query_stride = size},
-                             {&view, 1}));
+    TERRACE_ASSIGN(const KvView view, drive.sequence().gather(static_cast<LayerId>(layer),
+                                                              {.query = query.data(),
+                                                               .kv = traffic.tensors(row, 1),
+                                                               .speculated_query = query.data()},
+                                                              drive.compute()));
     TERRACE_TRY(drive.compute().drain(std::chrono::seconds{60}));
     attend_by_reference(shape, view, query.data(), output.data() + layer * size);
   }
-  return testing::end_step(*step);
+  return drive.sequence().end_step();
 }
 
 /// Pseudo-entries need a bias, which the view has no place for.
@@ -76,6 +74,7 @@ void expect_refused(const testing::Scenario& scenario) {
   const Status refused = step_by_reference(drive, traffic, output);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::unsupported);
+  ASSERT_TRUE(drive.sequence().abandon_step().has_value());
 }
 
 TEST_P(Gather, GivesTheRowsThatAttendGoesOver) {
@@ -109,11 +108,11 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
   std::atomic<int> read{0};
   const auto row = traffic.rows(0, {prompt, prompt + 1});
   const auto query = traffic.query(0, prompt);
-  const auto step = drive.begin_step();
-  KvView view;
+  ASSERT_TRUE(drive.sequence().begin_step().has_value());
   for (const std::size_t layer : {0UL, 1UL}) {
-    ASSERT_TRUE(step->gather(static_cast<LayerId>(layer),
-                             {.query = query.data(), .kv = traffic.tensors(row, 1)}, {&view, 1})
+    ASSERT_TRUE(drive.sequence()
+                    .gather(static_cast<LayerId>(layer),
+                            {.query = query.data(), .kv = traffic.tensors(row, 1)}, drive.compute())
                     .has_value());
     ASSERT_TRUE(drive.compute()
                     .call(Phase::attend,
@@ -124,7 +123,7 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
                           })
                     .has_value());
   }
-  ASSERT_TRUE(testing::end_step(*step).has_value());
+  ASSERT_TRUE(drive.sequence().end_step().has_value());
   EXPECT_EQ(read.load(), 2);
 }
 

@@ -190,7 +190,7 @@ TEST_F(PlansOfLayers, HideAnIndexOfAllBehindTheComputeOfThePromptsRest) {
 
 TEST_F(LatePlans, AreNotHurriedInTheMiddleOfAPrompt) {
   Drive drive(*runtime_, *traffic_);
-  const auto step = drive.begin_prompt(10);
+  ASSERT_TRUE(drive.sequence().begin_prefill(10).has_value());
   EXPECT_EQ(drive.sequence().clustering().error().code, Errc::invalid_argument);
 }
 

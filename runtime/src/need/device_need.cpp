@@ -6,7 +6,7 @@
 #include "reserve_buffer.hpp"
 #include "rows/pointer_table.hpp"
 #include "step/selection_lists.hpp"
-#include "step/step_memory.hpp"
+#include "step/tile_stream.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
@@ -92,7 +92,8 @@ std::size_t DeviceNeed::step() const noexcept {
   const KvShape& shape = terms_.shape();
   const std::size_t held = blocks_.held();
   std::size_t bytes = slabs(held + blocks_.in_step()) - slabs(held);
-  bytes += blocks_.tiled_layers() * with_room(blocks_.all()) * sizeof(std::byte*);
+  const std::size_t tables = blocks_.tiled_layers() * (terms_.wants_weights() ? 2 : 1);
+  bytes += tables * with_room(blocks_.all()) * sizeof(std::byte*);
   if (terms_.asked.queries == Dtype::f32) return bytes;
   const std::size_t tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens);
   // Queries, and outputs.
@@ -101,12 +102,9 @@ std::size_t DeviceNeed::step() const noexcept {
 
 std::size_t DeviceNeed::shared() const noexcept {
   const KvShape& shape = terms_.shape();
-  const std::size_t block_tokens = terms_.options().block_tokens;
+  const std::size_t tile = tile_tokens(terms_.options().block_tokens) * shape.token_bytes();
   const std::size_t tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens);
-  const std::size_t state = tile_state_floats(shape, most_state_tokens(tokens)) * sizeof(float);
-  if (blocks_.tiled_layers() == 0) return state;
-  const std::size_t rows = blocks_.all() * block_tokens;
-  return state + 2 * most_tile_tokens(rows, block_tokens) * shape.token_bytes();
+  return 2 * tile + tile_state_floats(shape, tokens) * sizeof(float);
 }
 
 }  // namespace terrace

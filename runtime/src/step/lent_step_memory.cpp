@@ -4,13 +4,9 @@
 
 #include "reserve_buffer.hpp"
 #include "runtime_state.hpp"
+#include "tile_stream.hpp"
 
 namespace terrace {
-namespace {
-
-constexpr std::size_t state_tokens_min = 64;
-
-}  // namespace
 
 StepMemory& LentStepMemory::get() {
   if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
@@ -24,57 +20,14 @@ Status LentStepMemory::reserve(Buffer& buffer, std::size_t bytes, bool relied_on
   return {};
 }
 
-void LentStepMemory::begin_member(bool again) noexcept {
-  asked_ = promised_;
-  frugal_ = again;
-  if (!again || memory_ == nullptr) return;
-  if (!promised_.state) memory_->state = {};
-  if (!promised_.tiles) memory_->tiles = {};
-}
-
-Status LentStepMemory::reserve_state(std::size_t tokens) {
-  const std::size_t least = std::min(tokens, state_tokens_min);
-  for (std::size_t some = frugal_ ? least : most_state_tokens(tokens);;
-       some = std::max(least, some / 2)) {
-    const std::size_t bytes = tile_state_floats(runtime_.shape(), some) * sizeof(float);
-    const Status reserved = reserve(get().state, bytes, promised_.state);
-    asked_.state = asked_.state || reserved.has_value();
-    if (reserved || reserved.error().code != Errc::out_of_memory || some == least) return reserved;
-  }
-}
-
-std::size_t LentStepMemory::state_tokens() noexcept {
-  const std::size_t floats = get().state.bytes() / sizeof(float);
-  return most_state_tokens(floats / tile_state_floats(runtime_.shape(), 1));
-}
-
-Status LentStepMemory::reserve_tiles(std::size_t length) {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
-  const std::size_t least = least_tile_tokens(block_tokens);
-  std::size_t rows = frugal_ ? least : most_tile_tokens(length, block_tokens);
-  Status reserved = reserve_tiles_of(rows);
-  while (!reserved && reserved.error().code == Errc::out_of_memory && rows > least) {
-    rows = std::max(least, rows / 2 / least * least);
-    if (!promised_.tiles) get().tiles = {};
-    reserved = reserve_tiles_of(rows);
-  }
-  asked_.tiles = asked_.tiles || reserved.has_value();
-  return reserved;
-}
-
-Status LentStepMemory::reserve_tiles_of(std::size_t rows) {
-  for (Buffer& tile : get().tiles) {
-    TERRACE_TRY(reserve(tile, rows * runtime_.shape().token_bytes(), promised_.tiles));
-  }
+Status LentStepMemory::reserve_tiles(std::size_t tokens) {
+  const std::size_t bytes =
+      tile_tokens(runtime_.options.block_tokens) * runtime_.shape().token_bytes();
+  const std::size_t floats = tile_state_floats(runtime_.shape(), tokens);
+  TERRACE_TRY(reserve(get().state, floats * sizeof(float), promised_.tiles));
+  for (Buffer& tile : get().tiles) TERRACE_TRY(reserve(tile, bytes, promised_.tiles));
+  asked_.tiles = true;
   return {};
-}
-
-std::size_t LentStepMemory::tile_tokens() noexcept {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
-  const std::size_t bytes = std::min(get().tiles[0].bytes(), get().tiles[1].bytes());
-  const std::size_t least = least_tile_tokens(block_tokens);
-  const std::size_t rows = bytes / runtime_.shape().token_bytes() / least * least;
-  return std::clamp(rows, least, most_tile_tokens(rows, block_tokens));
 }
 
 Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "sequence/sequence_state.hpp"
 #include "tensor_checks.hpp"
@@ -11,6 +10,13 @@
 namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
+
+Status Participant::check_own_step(const LentStepMemory& memory) const {
+  TERRACE_TRY(context_.require(SequencePhase::step));
+  if (step_ == &memory) return {};
+  return fail(Errc::invalid_argument,
+              "the step under way was begun by Runtime::begin_step; go on with that Step's calls");
+}
 
 Status Participant::check_turn(LayerId id, const StepInput& input, Queue& compute) const {
   TERRACE_TRY(context_.require(SequencePhase::step));
@@ -41,8 +47,6 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   TERRACE_TRY(layer_->rows.flush(compute));
   if (context_.in_prompt()) {
     TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
-    const PromptIndexer& prompt = parts_.indexes.prompt;
-    if (prompt.is_under_way()) TERRACE_TRY(prompt.take_hints(*layer_, compute));
   }
   TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
   TERRACE_TRY(parts_.retention.inputs.keep_step(
@@ -66,7 +70,7 @@ Status Participant::open_token(std::size_t number) {
 }
 
 void Participant::list_stores(std::vector<StoreRows>& stores) const {
-  layer_->rows.list_device_stores(input_.kv, new_tokens(), stores);
+  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::device, stores);
 }
 
 Result<SelectRequest> Participant::select(Queue& compute) {
@@ -103,26 +107,26 @@ void Participant::note_selected(Ticket selected) noexcept {
 }
 
 Status Participant::note_stored(Ticket stored, Queue& compute) {
-  TERRACE_TRY(store_on_host(stored));
-  PromptIndexer& prompt = parts_.indexes.prompt;
-  return prompt.is_under_way() ? prompt.start(*layer_, compute) : Status{};
-}
-
-Status Participant::store_on_host(Ticket ready) {
-  rows_stored_ = {};
-  stores_.clear();
-  layer_->rows.list_host_stores(input_.kv, new_tokens(), sends_rows_at_once(), stores_);
-  if (stores_.empty()) return {};
+  TERRACE_TRY(store_on_host(stored, compute));
+  if (!sends_rows_at_once()) return {};
   Queue& offload = context_.lanes.offload();
-  TERRACE_TRY(offload.wait_for(ready));
-  TERRACE_ASSIGN(rows_stored_,
-                 context_.backend().ops().store_rows(offload, Phase::offload, stores_));
-  layer_->tickets().offloaded = rows_stored_;
+  TERRACE_TRY(offload.wait_for(stored));
+  extents_.clear();
+  list_new_rows(*layer_);
+  TERRACE_ASSIGN(layer_->tickets().offloaded, offload.copy(Phase::offload, extents_));
   return {};
 }
 
-Status Participant::let_tensors_go(Queue& compute) {
-  return compute.wait_for(std::exchange(rows_stored_, {}));
+Status Participant::store_on_host(Ticket ready, Queue& compute) {
+  stores_.clear();
+  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::host, stores_);
+  if (stores_.empty()) return {};
+  Queue& offload = context_.lanes.offload();
+  TERRACE_TRY(offload.wait_for(ready));
+  TERRACE_ASSIGN(layer_->tickets().offloaded,
+                 context_.backend().ops().store_rows(offload, Phase::offload, stores_));
+  // Where work is done when a call returns, the engine may change its tensors then.
+  return compute.finishes_at_once() ? compute.wait_for(layer_->tickets().offloaded) : Status{};
 }
 
 Status Participant::close_layer(Ticket ready) {
@@ -197,14 +201,12 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                              .output_stride = output.stride,
                              .first = context_.length,
                              .tokens = tokens_};
-  TERRACE_TRY(compute.wait_for(stored));
-  if (!parts_.retention.inputs.wants_weights(*layer_)) {
-    return tiles.attend(context_, *layer_, queries, compute);
-  }
+  TERRACE_ASSIGN(const Ticket attended, tiles.attend(context_, *layer_, queries, stored, compute));
+  if (!parts_.retention.inputs.wants_weights(*layer_)) return attended;
   AttentionSums& sums = parts_.retention.weights;
   const std::size_t end = context_.length + tokens_;
   TERRACE_ASSIGN(const AttentionWeights weights, sums.next_sums(*layer_, end, compute));
-  TERRACE_ASSIGN(const Ticket weighed, tiles.attend(context_, *layer_, queries, compute, &weights));
+  TERRACE_ASSIGN(const Ticket weighed, tiles.weigh(context_, *layer_, queries, weights, compute));
   TERRACE_TRY(sums.send(*layer_, 0, {.sinks = {0, end}}, weighed));
   return weighed;
 }

@@ -1,7 +1,6 @@
 // The begin of a sequence's part in a step: what it attends to, and room for it.
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "participant.hpp"
 #include "sequence/sequence_state.hpp"
@@ -35,7 +34,6 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
 Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   tokens_ = tokens;
   token_ = 0;
-  parts_.indexes.prompt.forget();
   prompt_ = brings_prompt();
   // A budget that is a share follows a prompt that nobody announced.
   if (prompt_ && !context_.prompt_comes) context_.forget_budget();
@@ -46,20 +44,13 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   Result<bool> prepared = prepare(indexed);
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
   choose_attention(*prepared);
-  if (may_index_prompt(*prepared)) {
-    TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(context_.prompt.end)));
-  }
-  if (const Status reserved = reserve(memory); !reserved) {
-    if (!parts_.indexes.prompt.is_under_way()) return reserved;
-    // The prompt is indexed after the step, when the step's own memory is free again.
-    TERRACE_TRY(give_up_indexing(context_.deadline()));
-    TERRACE_TRY(reserve(memory));
-  }
+  TERRACE_TRY(reserve(memory));
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
   parts_.mass.begin_step(!prompt_);
   next_layer_ = 0;
   context_.compute = nullptr;
   gathers_ = false;
+  step_ = &memory;
   context_.phase = SequencePhase::step;
   return {};
 }
@@ -113,12 +104,6 @@ Result<bool> Participant::prepare(bool indexed) {
   return indexed;
 }
 
-bool Participant::may_index_prompt(bool indexed) const noexcept {
-  const bool is_last =
-      prompt_ && context_.in_prompt() && context_.length + tokens_ == context_.prompt.end;
-  return is_last && indexed && exact_ && !context_.keeps_everything();
-}
-
 void Participant::choose_attention(bool indexed) noexcept {
   if (prompt_ && context_.length == context_.prompt.begin) {
     const auto has_index = [&](const auto& layer) {
@@ -144,27 +129,13 @@ bool Participant::may_store_on_host() const noexcept {
 }
 
 Status Participant::reserve_tiles(LentStepMemory& memory, std::size_t blocks) {
-  TERRACE_TRY(memory.reserve_state(tokens_));
-  const auto streamed = std::ranges::count_if(
-      parts_.layers, [&](const auto& layer) { return !layer->rows.all_on_device(blocks); });
-  if (streamed == 0) return {};
-  TERRACE_TRY(memory.reserve_tiles(blocks * context_.block_tokens()));
-  return memory.reserve_tables(static_cast<std::size_t>(streamed), blocks);
-}
-
-void Participant::give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory) {
-  memory.begin_member(/*again=*/true);
-  parts_.rows.trim(blocks);
-  static_cast<void>(parts_.recovering(refused));
-  context_.journal.note_loss();
-  // Buffers that would fit so many tokens are too large for the others.
-  if (refused.error().code != Errc::out_of_memory || tokens_ == 1) return;
-  if (!parts_.come_to_rest()) return;
+  TERRACE_TRY(memory.reserve_tiles(tokens_));
+  std::size_t passes = 0;
   for (const auto& layer : parts_.layers) {
-    layer->cache->drop_unsettled();
-    layer->forget_tokens();
+    if (layer->rows.all_on_device(blocks)) continue;
+    passes += parts_.retention.inputs.wants_weights(*layer) ? 2U : 1U;
   }
-  parts_.workspace.reset();
+  return memory.reserve_tables(passes, blocks);
 }
 
 Status Participant::reserve(LentStepMemory& memory) {
@@ -174,15 +145,8 @@ Status Participant::reserve(LentStepMemory& memory) {
   for (const auto& layer : parts_.layers) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
-  bool is_first_try = true;
-  bool placed = false;
-  const auto reserve_cache = [&](std::size_t tokens) -> Status {
-    TERRACE_TRY(parts_.cache.reserve(tokens));
-    if (may_store_on_host() && !std::exchange(placed, true)) parts_.place_prompt(tokens);
-    return {};
-  };
-  const auto try_all = [&](bool again) -> Status {
-    memory.begin_member(again);
+  const auto reserve_all = [&]() -> Status {
+    memory.begin_member();
     TERRACE_TRY(memory.reserve_queries(tokens_));
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
@@ -194,6 +158,7 @@ Status Participant::reserve(LentStepMemory& memory) {
     }
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     TERRACE_TRY(parts_.retention.reserve());
+    if (exact_) TERRACE_TRY(reserve_tiles(memory, end));
     if (parts_.retention.inputs.wants_weights()) {
       TERRACE_TRY(parts_.retention.weights.begin_step(
           {.count = tokens_,
@@ -201,25 +166,16 @@ Status Participant::reserve(LentStepMemory& memory) {
            .together = exact_,
            .of_prompt = prompt_}));
     }
-    // State and tiles take what is left. Where they lack memory, spilling takes what the cache has,
-    // and it is the cache that takes what is left.
-    const bool cache_first = std::exchange(is_first_try, false);
-    if (cache_first) TERRACE_TRY(reserve_cache(length));
-    if (exact_) TERRACE_TRY(reserve_tiles(memory, end));
-    return cache_first ? Status{} : reserve_cache(length);
-  };
-  const auto reserve_all = [&]() -> Status {
-    const Status reserved = try_all(/*again=*/false);
-    const bool lacks = !reserved && reserved.error().code == Errc::out_of_memory;
-    return lacks ? try_all(/*again=*/true) : reserved;
+    return parts_.cache.reserve(length);
   };
   if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
-    give_back(reserved, blocks, memory);
+    parts_.rows.trim(blocks);
+    static_cast<void>(parts_.recovering(reserved));
+    context_.journal.note_loss();
     return reserved;
   }
   memory.promise();
-  // Mapping memory takes longer than a step.
-  if (prompt_ && length >= context_.prompt.end) parts_.cache.reserve_blocks(length);
+  if (may_store_on_host()) parts_.place_prompt(length);
   parts_.indexes.room.ready = false;
   // For tokens behind the first one there may be something to select where there was nothing.
   if (single_tokens() < 2) return {};
