@@ -43,8 +43,9 @@ TEST(NumberOfThreads, DoesNotChangeAttentionToATile) {
   testing::TileScenario scenario(
       {.shape = make_shape(3, 2, 80, Dtype::bf16), .rows = 1100, .tokens = 70, .seen = 480});
   const auto attend = [&](Parallel& threads) {
-    return scenario.attend(
-        70, 512, [&](const TileAttention& op) { kernels::host::tile_attention(op, threads); });
+    return scenario.attend(70, tile_split, [&](const TileAttention& op) {
+      kernels::host::tile_attention(op, threads);
+    });
   };
   Serial serial;
   const std::vector<float> expected = attend(serial);

@@ -68,14 +68,14 @@ TEST(TileAttention, TheReferenceIsThatOfDecodeAttention) {
   }
 }
 
-TEST(TileAttention, GivesTheBitsOfDecodeAttentionWithinAPiece) {
+TEST(TileAttention, IsNearDecodeAttention) {
   const KvShape shape = make_shape(3, 2, 80, Dtype::bf16);
-  TileScenario scenario({.shape = shape, .rows = attention_split_min, .tokens = 4, .seen = 50});
+  TileScenario scenario({.shape = shape, .rows = 300, .tokens = 4, .seen = 250});
   const std::vector<float> tiles = scenario.run();
   std::vector<float> decoded(tiles.size());
-  std::vector<float> scratch(attention_scratch_floats(shape, attention_split_min));
+  std::vector<float> scratch(attention_scratch_floats(shape, 300));
   for (std::size_t token = 0; token < 4; ++token) {
-    const TileAttention op = scenario.op(token, 1, {0, attention_split_min});
+    const TileAttention op = scenario.op(token, 1, {0, 300});
     testing::run(DecodeAttention{.shape = shape,
                                  .query = op.query,
                                  .output = &decoded[token * scenario.query_floats()],
@@ -84,7 +84,7 @@ TEST(TileAttention, GivesTheBitsOfDecodeAttentionWithinAPiece) {
                                  .scale = op.scale,
                                  .scratch = scratch.data()});
   }
-  EXPECT_EQ(tiles, decoded);
+  EXPECT_LE(max_difference(tiles, decoded), tolerance);
 }
 
 TEST(TileAttention, DoesNotDependOnHowTokensAndRowsAreSplit) {
@@ -92,23 +92,62 @@ TEST(TileAttention, DoesNotDependOnHowTokensAndRowsAreSplit) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     for (const std::size_t group : {1U, 3U, 4U, 8U}) {
       for (const std::size_t head_dim : {6U, 64U}) {
-        for (const std::ptrdiff_t seen : {-4, 500, 1020, 2100}) {
+        for (const std::ptrdiff_t seen : {-4, 120, 380, 700}) {
           if (!testing::takes_shape(number++)) continue;
           const TileCase options{.shape = make_shape(group, 2, head_dim, dtype),
-                                 .rows = 2100,
+                                 .rows = 700,
                                  .tokens = 11,
                                  .seen = seen};
           SCOPED_TRACE(options.text());
           TileScenario scenario(options);
           const std::vector<float> expected = scenario.run();
-          EXPECT_EQ(scenario.run(11, 512), expected);
-          EXPECT_EQ(scenario.run(3, 1024), expected);
-          EXPECT_EQ(scenario.run(1, 1536), expected);
+          EXPECT_EQ(scenario.run(11, tile_split), expected);
+          EXPECT_EQ(scenario.run(3, 2 * tile_split), expected);
+          EXPECT_EQ(scenario.run(1, 4 * tile_split), expected);
           EXPECT_EQ(scenario.run(2, TileScenario::all_rows), expected);
         }
       }
     }
   }
+}
+
+TEST(TileAttention, DoesNotDependOnHowTheLargestHeadsAreSplit) {
+  std::size_t number = 0;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t head_dim : {576U, 1022U, 1024U}) {
+      if (!testing::takes_shape(number++)) continue;
+      const TileCase options{
+          .shape = make_shape(5, 1, head_dim, dtype), .rows = 300, .tokens = 9, .seen = 290};
+      SCOPED_TRACE(options.text());
+      TileScenario scenario(options);
+      const std::vector<float> expected = scenario.run();
+      EXPECT_EQ(scenario.run(9, tile_split), expected);
+      EXPECT_EQ(scenario.run(4, 2 * tile_split), expected);
+      EXPECT_EQ(scenario.run(1, TileScenario::all_rows), expected);
+      EXPECT_LE(max_difference(expected, scenario.run_reference()), tolerance);
+    }
+  }
+}
+
+TEST(TileAttention, TakesAnyNumberOfTokens) {
+  const TileCase options{
+      .shape = make_shape(3, 2, 64, Dtype::f16), .rows = 200, .tokens = 130, .seen = -10};
+  TileScenario scenario(options);
+  const std::vector<float> expected = scenario.run();
+  EXPECT_LE(max_difference(expected, scenario.run_reference()), tolerance);
+  // Up to a part's heads and beyond, few of them and many.
+  for (const std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 42U, 43U, 100U}) {
+    EXPECT_EQ(scenario.run(tokens, TileScenario::all_rows), expected) << tokens << " tokens a call";
+  }
+}
+
+TEST(TileAttention, TilesOfOtherLengthsGiveOtherBits) {
+  // So what is promised of multiples of `tile_split` is not promised of everything.
+  TileScenario scenario(
+      {.shape = make_shape(2, 1, 64, Dtype::f16), .block_tokens = 8, .rows = 500, .seen = 500});
+  const std::vector<float> expected = scenario.run();
+  EXPECT_NE(scenario.run(1, 40), expected);
+  EXPECT_LE(max_difference(scenario.run(1, 40), expected), tolerance);
 }
 
 TEST(TileAttention, DoesNotDependOnWhereRowsLie) {

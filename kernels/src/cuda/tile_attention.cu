@@ -50,7 +50,7 @@ __device__ void attend_rows(const TileHeads& block, const PieceMemory<Elements>&
                             unsigned dims, unsigned begin, unsigned count) {
   unsigned seen[heads];
 #pragma unroll
-  for (unsigned h = 0; h < heads; ++h) seen[h] = block.rows_seen(h, begin, attention_split);
+  for (unsigned h = 0; h < heads; ++h) seen[h] = block.rows_seen(h, begin, tile_split);
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(block.op.shape, block.op.rows, block.kv_head, begin + i);
   }
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const unsigned first = blockIdx.x * heads;
   if (first >= all) return;
   const TileHeads block{op, blockIdx.y, first, all - first < heads ? all - first : heads};
-  const PieceMemory<Elements> memory(dims, heads, attention_split);
+  const PieceMemory<Elements> memory(dims, heads, tile_split);
   if (op.first) begin_states(block, dims);
   share_queries_of<Elements, heads>(block, dims, memory.queries());
   // The last head's token sees most.
   const std::size_t rows = op.rows_seen(block.token(block.used - 1));
-  for (unsigned begin = 0; begin < rows; begin += attention_split) {
-    const unsigned count = block.rows_seen(block.used - 1, begin, attention_split);
+  for (unsigned begin = 0; begin < rows; begin += tile_split) {
+    const unsigned count = block.rows_seen(block.used - 1, begin, tile_split);
     attend_rows<Elements, heads>(block, memory, dims, begin, count);
   }
   if (op.output == nullptr) return;
@@ -114,7 +114,7 @@ Status launch_heads(const Calls<TileAttention, capacity>& calls, const Launch& l
   const std::size_t most = calls.largest([](const TileAttention& call) { return call.tokens; });
   const std::size_t head_count = most * shape.group();
   if (head_count == 0) return {};
-  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, attention_split);
+  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, tile_split);
   if constexpr (heads > 1) {
     const bool fewer = head_count <= heads / 2 || memory.bytes() > shared_bytes_max;
     if (fewer) return launch_heads<Elements, heads / 2>(calls, launch);

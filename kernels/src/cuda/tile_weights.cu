@@ -20,7 +20,7 @@ namespace {
 
 // Rows of a block: as many as its warps have under way at once where a row takes 16 lanes, so that
 // a tile of 2,048 rows makes 16 blocks a KV head.
-constexpr unsigned block_rows = 128;
+constexpr unsigned block_rows = tile_split;
 
 /// A block's rows, and its sums of them.
 struct BlockRows {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const TileHeads last{tile, rows.kv_head, static_cast<unsigned>(tile.tokens * group) - 1, 1};
   const unsigned count = last.rows_seen(0, rows.begin, block_rows);
   if (count == 0) return;
-  const PieceMemory<Elements> memory(dims, heads, attention_split);
+  const PieceMemory<Elements> memory(dims, heads, block_rows);
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(tile.shape, tile.rows, rows.kv_head, rows.begin + i);
   }
@@ -93,7 +93,7 @@ Status launch_heads(const Calls<TileWeights, capacity>& calls, const Launch& lau
   const std::size_t most =
       calls.largest([](const TileWeights& call) { return call.tile.row_count; });
   if (most == 0) return {};
-  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, attention_split);
+  const PieceMemory<Elements> memory(static_cast<unsigned>(shape.head_dim), heads, block_rows);
   if constexpr (heads > 1) {
     if (memory.bytes() > shared_bytes_max) return launch_heads<Elements, heads / 2>(calls, launch);
   }

@@ -112,15 +112,13 @@ void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece
   end_piece(cut.taken(), out);
 }
 
-void gather_piece(const TileAttention& op, std::size_t kv_head, std::size_t piece,
-                  EntryPiece& out) noexcept {
-  const std::size_t rows = op.rows_seen(op.tokens - 1);
-  const std::size_t begin = std::min(piece * attention_split, rows);
-  const std::size_t taken = std::min(rows - begin, piece_room);
-  out.biased = false;
-  out.rows_ahead = rows_ahead_max;
-  write_rows(op.shape, op.rows, kv_head, begin, taken, out.rows.data());
-  end_piece(taken, out);
+void gather_rows(const TileAttention& op, std::size_t kv_head, std::size_t begin,
+                 std::span<const std::byte*> rows) noexcept {
+  const std::size_t end = op.rows_seen(op.tokens - 1);
+  const std::size_t from = std::min(begin, end - 1);
+  const std::size_t count = std::min(end - from, rows.size());
+  write_rows(op.shape, op.rows, kv_head, from, count, rows.data());
+  std::fill(rows.begin() + static_cast<std::ptrdiff_t>(count), rows.end(), rows[count - 1]);
 }
 
 }  // namespace terrace::kernels::host

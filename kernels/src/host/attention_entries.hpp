@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 
 #include "terrace/core/ops.hpp"
 
@@ -35,9 +36,9 @@ std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept;
 void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece,
                   EntryPiece& out) noexcept;
 
-/// Writes rows [piece * attention_split, (piece + 1) * attention_split) of a tile, as far as its
-/// last token sees them.
-void gather_piece(const TileAttention& op, std::size_t kv_head, std::size_t piece,
-                  EntryPiece& out) noexcept;
+/// Writes rows [begin, begin + rows.size()) of a tile, as far as its last token sees them, and
+/// behind them the last one again and again. There is one.
+void gather_rows(const TileAttention& op, std::size_t kv_head, std::size_t begin,
+                 std::span<const std::byte*> rows) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -17,13 +17,14 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 /// x = n + r with |r| <= 1/2. Adding 1.5 * 2^23 leaves no bits behind the point, so that the sum
 /// is rounded to n, and 127 more makes its low bits the exponent of 2^n. 2^r is the polynomial of
 /// degree 5 whose largest error is least.
-HWY_INLINE Floats exp2_nonpositive(Floats x) {
-  const FloatTag tag;
-  const hn::RebindToSigned<FloatTag> whole;
-  const Floats shift = hn::Set(tag, 12582912.0F + 127.0F);
-  const Floats shifted = hn::Add(x, shift);
-  const Floats r = hn::Sub(x, hn::Sub(shifted, shift));
-  Floats p = hn::Set(tag, 0.00132647273F);
+template <typename Vector>
+HWY_INLINE Vector exp2_nonpositive(Vector x) {
+  const hn::DFromV<Vector> tag;
+  const hn::RebindToSigned<hn::DFromV<Vector>> whole;
+  const Vector shift = hn::Set(tag, 12582912.0F + 127.0F);
+  const Vector shifted = hn::Add(x, shift);
+  const Vector r = hn::Sub(x, hn::Sub(shifted, shift));
+  Vector p = hn::Set(tag, 0.00132647273F);
   p = hn::MulAdd(p, r, hn::Set(tag, 0.00967151299F));
   p = hn::MulAdd(p, r, hn::Set(tag, 0.0555073358F));
   p = hn::MulAdd(p, r, hn::Set(tag, 0.240222424F));

@@ -72,6 +72,41 @@ class RowsAhead {
   std::size_t offset_ = 0;  // of the line behind it
 };
 
+/// No rows: all were asked for.
+struct NothingAhead {
+  HWY_INLINE void ask_line() {}
+};
+
+/// Rows that lie side by side in runs, as rows of blocks do.
+class RunsAhead {
+ public:
+  HWY_INLINE RunsAhead(const std::byte* const* rows, std::size_t count, std::size_t row_bytes)
+      : row_(rows), end_(rows + count), row_bytes_(row_bytes) {}
+
+  [[nodiscard]] HWY_INLINE bool done() const { return row_ == end_ && line_ >= run_end_; }
+
+  HWY_INLINE void ask_line() {
+    if (HWY_UNLIKELY(line_ >= run_end_)) {
+      if (row_ == end_) return;
+      begin_run();
+    }
+    prefetch_line(line_);
+    line_ += line_bytes;
+  }
+
+ private:
+  HWY_INLINE void begin_run() {
+    line_ = run_end_ = *row_;
+    for (; row_ != end_ && *row_ == run_end_; ++row_) run_end_ += row_bytes_;
+  }
+
+  const std::byte* const* row_;
+  const std::byte* const* end_;
+  std::size_t row_bytes_;
+  const std::byte* line_ = nullptr;
+  const std::byte* run_end_ = nullptr;
+};
+
 }  // namespace terrace::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -214,13 +214,13 @@ void tile_weights(const TileWeights& op, Parallel& threads) {
   const std::size_t parts = divide_up(seen, rows);
   threads.for_each(tile.shape.kv_heads * parts, [&](std::size_t i) {
     const std::size_t begin = i % parts * rows;
-    EntryPiece piece;
-    gather_piece(tile, i / parts, begin / attention_split, piece);
+    const std::byte* addresses[attention_split];
+    gather_rows(tile, i / parts, begin, {addresses, std::min(rows, seen - begin)});
     const WeighedRows part{.op = op,
                            .kv_head = i / parts,
                            .begin = begin,
                            .end = std::min(begin + rows, seen),
-                           .rows = &piece.rows[begin % attention_split]};
+                           .rows = addresses};
     HWY_DYNAMIC_DISPATCH(weigh_rows_on_target)(part);
   });
 }

@@ -90,8 +90,8 @@ void attend(const Head& head) {
   const TileAttention& op = head.op;
   Softmax all = load_state(head);
   const std::size_t rows = op.rows_seen(head.token);
-  for (std::size_t begin = 0; begin < rows; begin += attention_split) {
-    merge(attend_piece(head, {begin, std::min(begin + attention_split, rows)}), all);
+  for (std::size_t begin = 0; begin < rows; begin += tile_split) {
+    merge(attend_piece(head, {begin, std::min(begin + tile_split, rows)}), all);
   }
   store_state(head, all);
   if (op.output == nullptr) return;

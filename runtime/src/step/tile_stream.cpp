@@ -12,7 +12,7 @@ namespace terrace {
 std::size_t tile_tokens(std::size_t block_tokens) noexcept {
   // Long enough that a copy takes longer than to wake who makes it.
   constexpr std::size_t about = 2048;
-  const std::size_t least = std::lcm(attention_split, block_tokens);
+  const std::size_t least = std::lcm(tile_split, block_tokens);
   return std::max(least, about / least * least);
 }
 

@@ -27,7 +27,7 @@ struct ExactQueries {
   std::size_t tokens = 0;
 };
 
-/// Returns how many tokens a tile has: a multiple of a block's and of attention_split.
+/// Returns how many tokens a tile has: a multiple of a block's and of tile_split.
 [[nodiscard]] std::size_t tile_tokens(std::size_t block_tokens) noexcept;
 
 /// Threads  one at a time. Used on one compute queue until end_step()

@@ -39,15 +39,17 @@ void decode_attention(const DecodeAttention& op, Parallel& threads);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
 ///
-/// A piece has the bits of a piece of decode_attention; pieces are merged into the state one after
-/// the other. Bits depend on the rows that a token sees, on where tiles begin in them, in pieces of
-/// `attention_split`, and on nothing else.
+/// A softmax goes on from 64 rows to the next 64. Bits depend on the rows that a token sees, on
+/// where tiles begin in them, in pieces of 64, and on nothing else.
 ///
-/// Logits   as decode_attention; rows that no token sees are not read
-/// Shapes   as decode_attention
+/// Logits   as decode_attention; rows that no token sees are not read. A maximum is to the base 2
+/// Shapes   head_dim even, up to 1024; any group
 /// Memory   rows need no alignment; query, state and output must not overlap
-/// Threads  parts of 16 tokens or more of a KV head; allocates nothing, 150 KiB of stack a thread
-/// Cost     4 * head_dim flops per row, query head and token; reads rows once per part
+/// Threads  parts of 64 to 128 query heads of a KV head, of all tokens, or fewer where head_dim is
+///          above 128; allocates nothing, 170 KiB of stack a thread
+/// Cost     4 * head_dim flops per row, query head and token; widens rows once per part. Up to 8
+///          heads read keys and values once per 4 of them
+/// Source   own; online softmax after Milakov and Gimelshein 2018
 /// Tests    tests/kernels/tile_attention_test.cpp
 void tile_attention(const TileAttention& op, Parallel& threads);
 

@@ -80,15 +80,19 @@ constexpr std::size_t attention_weights_scratch_floats(const KvShape& shape,
   return shape.query_heads * (stride + divide_up(stride, 32));
 }
 
+/// Rows at whose multiples a context may be cut into tiles without another bit in the outputs: the
+/// least that keeps the threads of a device busy.
+inline constexpr std::size_t tile_split = 128;
+
 /// Exact attention of many query tokens over one tile of rows, with a running state: a long context
 /// is attended to tile by tile, each tile's rows being device memory only while it is worked on.
 ///
-/// A tile is cut at multiples of `attention_split` rows from its begin; each piece is an online
-/// softmax of its own, as in DecodeAttention, and is merged into the state in order: both are taken
-/// to the greater of their maxima. A piece without weight, which is one of which nothing is seen or
-/// all logits are -inf, adds nothing. So the bits of a token's output depend neither on the other
-/// tokens of a call, nor on the number of threads, nor on the lengths of tiles, if those are
-/// multiples of `attention_split`.
+/// A tile is cut into pieces, from its begin, whose lengths divide `tile_split`. They are merged
+/// into the state in order: a piece and the state are taken to the greater of their maxima. A piece
+/// without weight, which is one of which nothing is seen or all logits are -inf, adds nothing. So
+/// the bits of a token's output depend neither on the other tokens of a call, nor on the number of
+/// threads, nor on the lengths of tiles, if those are multiples of `tile_split`. They are not those
+/// of DecodeAttention.
 struct TileAttention {
   KvShape shape;
   const float* query = nullptr;  ///< [tokens, query_heads, head_dim], post-RoPE

@@ -96,9 +96,8 @@ namespace terrace::kernels::cuda {
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
-/// Bits of a token depend on the same as on the host; of a tile of at most `attention_split_min`
-/// rows they are decode_attention's. Cost: one launch, each block reading the tile for four query
-/// heads.
+/// Pieces of `tile_split` rows are merged in order: bits of a token depend on the same as on the
+/// host. Cost: one launch, each block reading the tile for four query heads.
 ///
 /// Limits   tokens * group < 2^31
 [[nodiscard]] Status tile_attention(std::span<const TileAttention> batch, const Launch& launch);
